@@ -1,0 +1,17 @@
+"""Every error Holdfast raises on purpose has one root, and a class only where a caller acts differently."""
+
+
+class HoldfastError(Exception):
+    """Something Holdfast refuses or could not do; the message says what happened and what to do."""
+
+
+class LeaseLost(HoldfastError):
+    """Another worker owns this turn now; drop the work."""
+
+
+class StoreUnavailable(HoldfastError):
+    """The database cannot be reached right now; what was asked may be tried again."""
+
+
+class MigrationError(HoldfastError):
+    """The database cannot be brought to this version; nothing was changed."""

@@ -1,0 +1,207 @@
+"""The Store protocol: everything durable goes through these operations, on every engine alike."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from holdfast.event import (
+    INBOX,
+    AgentMessage,
+    ChatMessage,
+    Event,
+    FinishedEvent,
+    NewEvent,
+    Payload,
+    Record,
+    Turn,
+)
+from holdfast.outcome import Lost, Outcome, Settled
+
+Clock = Callable[[], datetime]
+Transaction = Any
+"""What `Store.transaction` yields: on PostgreSQL a psycopg connection, on SQLite a handle of this store."""
+
+DEFAULT_MAX_ATTEMPTS = 3
+COLLECT_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which finished events are meant: by id, or by queue, target, outcome and a part of the error."""
+
+    ids: Sequence[int] | None = None
+    queue: str | None = None
+    target: str | None = None
+    outcomes: Sequence[str] | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """Live events of one queue and target. ready + delayed + queued + leased is all of them."""
+
+    queue: str
+    target: str
+    ready: int
+    delayed: int
+    queued: int
+    leased: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPolicy:
+    """What a sweep of one queue ends, forgets and prunes; None means never."""
+
+    queue: str = INBOX
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    expire_after: timedelta | None = None
+    dedup_window: timedelta = timedelta(days=7)
+    keep_history: timedelta | None = None
+    discard_unserved: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """What a sweep did; `mended` counts lanes that had no head, and is 0 unless there is a fault."""
+
+    dead: int = 0
+    expired: int = 0
+    discarded: int = 0
+    mended: int = 0
+    forgotten: int = 0
+    pruned: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A process that works on this store, seen by all others."""
+
+    id: str
+    host: str
+    started_at: datetime
+    seen_at: datetime
+    last_wake_reason: str | None = None
+    turns: int = 0
+
+
+class Store(Protocol):
+    """Where events live. All methods are safe to call from many tasks; times are aware datetimes in UTC."""
+
+    async def now(self) -> datetime:
+        """The store's clock: the only clock that decides what is due."""
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        """A transaction that `put` can join; committed at the end of the block, rolled back on an error."""
+
+    async def put(
+        self, events: Sequence[NewEvent], *, records: Sequence[Record] = (), tx: Transaction | None = None
+    ) -> list[int | None]:
+        """Store all events or none; the id of each, or None where its message_id is already known."""
+
+    async def claim(
+        self,
+        queue: str,
+        targets: Sequence[str],
+        *,
+        limit: int,
+        lease: timedelta,
+        holder: str | None = None,
+        collect_limit: int = 1,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+    ) -> list[Turn]:
+        """Lease up to `limit` turns of these targets; with collect_limit > 1 a turn takes what waits in its lane."""
+
+    async def renew(self, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
+        """Extend the leases; the turns that are lost are returned."""
+
+    async def checkpoint(self, turn: Turn, state: Payload) -> datetime:
+        """Keep progress with the primary event; returns until when the lease holds, raises LeaseLost."""
+
+    async def settle(
+        self, ends: Sequence[tuple[Turn, Outcome]], *, max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    ) -> list[Settled | Lost]:
+        """End turns, in the order given; a lost one never fails the others."""
+
+    async def release(self, turns: Sequence[Turn]) -> list[Settled | Lost]:
+        """Give turns back at once, without using an attempt."""
+
+    async def cancel(self, event_id: int, reason: str) -> bool:
+        """End a leased event as a dead letter with outcome cancelled; its worker finds its lease lost."""
+
+    async def limit(self, queue: str, target: str, running: int | None) -> None:
+        """At most so many leased turns of a target over all processes; None lifts the limit."""
+
+    async def next_due(self, queue: str, targets: Sequence[str]) -> datetime | None:
+        """When the next turn of these targets becomes visible, leases included; None if nothing waits."""
+
+    async def sweep(self, policy: SweepPolicy) -> Swept:
+        """End what is over, forget what is old, give every lane its head."""
+
+    async def finished(
+        self, which: Filter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+    ) -> list[FinishedEvent]:
+        """History, newest first."""
+
+    async def dead(
+        self, which: Filter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+    ) -> list[FinishedEvent]:
+        """Dead letters (dead, expired, cancelled), newest first."""
+
+    async def retry(self, which: Filter) -> list[int]:
+        """Dead letters are live again with their ids and full attempts."""
+
+    async def discard(self, which: Filter) -> list[int]:
+        """Dead letters lose payload and error; ids, times and outcome stay for dedup."""
+
+    async def replay(self, ids: Sequence[int]) -> list[int]:
+        """Finished events once more, as new ones."""
+
+    async def live(self, event_id: int) -> Event | None:
+        """A live event by its id."""
+
+    async def leased(self, queue: str) -> list[Event]:
+        """The events being worked now."""
+
+    async def counts(self) -> list[Count]:
+        """Live events by queue and target."""
+
+    async def outcomes(self, queue: str) -> dict[str, int]:
+        """How many events of a queue ended how."""
+
+    async def setting(self, key: str) -> Any:
+        """A value that processes share, None if never written."""
+
+    async def set_setting(self, key: str, value: Any) -> None:
+        """Write a value that processes share."""
+
+    async def register(self, process: Process) -> None:
+        """Make this process known and hold its sign of life until the store is closed."""
+
+    async def beat(self, process: Process) -> None:
+        """Say that this process is still there, and what it is doing."""
+
+    async def processes(self) -> list[Process]:
+        """All processes that registered and were not seen to die."""
+
+    async def reap(self) -> list[str]:
+        """Look for dead processes; those seen dead twice lose their turns. Their ids are returned."""
+
+    def wakeups(self) -> AsyncIterator[str]:
+        """Names of queues in which something became ready, '' for any; never the only way to learn of it."""
+
+    async def agent_messages(
+        self, agent_id: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+    ) -> list[AgentMessage]:
+        """An agent's history, newest first."""
+
+    async def chat_messages(
+        self, team_id: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+    ) -> list[ChatMessage]:
+        """A room's history, newest first."""
+
+    async def close(self) -> None:
+        """Let go of connections, threads and the sign of life."""
