@@ -1,0 +1,114 @@
+"""A fresh, migrated database for every test: one template per server and run, a copy per test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+from psycopg import sql
+
+from holdfast.migrations.runner import migrate
+from holdfast.testing import servers
+
+SQLITE = "sqlite"
+POSTGRES_ENGINES = ("postgres", "postgres15", "timescale")
+ENGINES = (SQLITE, *POSTGRES_ENGINES)
+
+
+class Databases:
+    """Copies of one template per engine; servers start at the first use and stop when this is closed."""
+
+    def __init__(self, folder: Path, *, durable: bool = False) -> None:
+        self._folder = folder
+        self._durable = durable
+        self._stack = ExitStack()
+        self._servers: dict[str, str | servers.Unavailable] = {}
+        self._templates: dict[str, str] = {}
+        self._numbers = itertools.count(1)
+
+    def close(self) -> None:
+        """Drop the templates and stop the servers."""
+        self._stack.close()
+
+    def server(self, engine: str) -> str:
+        """The URL of the engine's server, started at the first call; Unavailable if this machine cannot run it."""
+        if engine not in self._servers:
+            try:
+                self._servers[engine] = self._stack.enter_context(self._start(engine))
+            except servers.Unavailable as reason:
+                self._servers[engine] = reason
+        found = self._servers[engine]
+        if isinstance(found, servers.Unavailable):
+            raise found
+        return found
+
+    @contextmanager
+    def fresh(self, engine: str) -> Iterator[str]:
+        """The URL of a migrated database without events, gone after the block."""
+        if engine not in self._templates:
+            self._templates[engine] = self._template(engine)
+        with self._sqlite() if engine == SQLITE else self._postgres(engine, self._templates[engine]) as url:
+            if engine == SQLITE:
+                shutil.copyfile(self._templates[engine], _path(url))
+            yield url
+
+    @contextmanager
+    def empty(self, engine: str) -> Iterator[str]:
+        """The URL of a database without our schema, gone after the block."""
+        with self._sqlite() if engine == SQLITE else self._postgres(engine, "template0") as url:
+            yield url
+
+    def _start(self, engine: str) -> AbstractContextManager[str]:
+        match engine:
+            case "postgres":
+                return servers.postgres(servers.wheel_binaries(), durable=self._durable)
+            case "postgres15":
+                return servers.postgres(servers.system_binaries(15), durable=self._durable)
+            case "timescale":
+                return servers.timescale(durable=self._durable)
+        raise ValueError(f"no engine {engine!r}; there are {', '.join(ENGINES)}")
+
+    def _template(self, engine: str) -> str:
+        """The migrated database that others are copied from: a file, or a name on the engine's server."""
+        url = self._stack.enter_context(self.empty(engine))
+        migrate(url)
+        if engine == SQLITE:
+            return _path(url)
+        name = _path(url).removeprefix("/")
+        # TimescaleDB's scheduler sits in every database it can enter, and one that is in use cannot be copied.
+        with self._admin(engine) as admin:
+            admin.execute(sql.SQL("alter database {} with allow_connections false").format(sql.Identifier(name)))
+            admin.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name])
+        return name
+
+    @contextmanager
+    def _sqlite(self) -> Iterator[str]:
+        # A folder of its own: WAL, locks and signs of life are files beside the database.
+        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            yield f"sqlite:///{folder}/holdfast.db"
+
+    @contextmanager
+    def _postgres(self, engine: str, template: str) -> Iterator[str]:
+        name = f"holdfast_{os.getpid()}_{next(self._numbers)}"
+        names = {"name": sql.Identifier(name), "template": sql.Identifier(template)}
+        with self._admin(engine) as admin:
+            admin.execute(sql.SQL("create database {name} template {template}").format(**names))
+        try:
+            yield servers.url_of(self.server(engine), name)
+        finally:
+            with self._admin(engine) as admin:
+                admin.execute(sql.SQL("drop database {name} with (force)").format(**names))
+
+    def _admin(self, engine: str) -> psycopg.Connection[tuple[object, ...]]:
+        return psycopg.connect(self.server(engine), autocommit=True)
+
+
+def _path(url: str) -> str:
+    return urlsplit(url).path

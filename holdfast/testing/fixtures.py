@@ -1,0 +1,98 @@
+"""The pytest plugin: a store on every engine, with a clock that the test moves (`pytest_plugins = [__name__]`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, AsyncExitStack, contextmanager
+
+import pytest
+import pytest_asyncio
+
+from holdfast.store import open_store
+from holdfast.store.base import Store
+from holdfast.testing.clock import Clock
+from holdfast.testing.databases import ENGINES, POSTGRES_ENGINES, Databases
+from holdfast.testing.servers import Unavailable
+
+StoreFactory = Callable[[], Awaitable[Store]]
+OPTIONAL_ENGINES = {"postgres15"}
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The only time the stores of this test know."""
+    return Clock()
+
+
+@pytest.fixture(scope="session")
+def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
+    """Where fresh databases come from; its servers live as long as the session."""
+    databases = Databases(tmp_path_factory.mktemp("databases"))
+    yield databases
+    databases.close()
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    """Each engine in turn."""
+    return str(request.param)
+
+
+@pytest.fixture(params=POSTGRES_ENGINES)
+def postgres_engine(request: pytest.FixtureRequest) -> str:
+    """Each PostgreSQL in turn, for what is promised in SQL."""
+    return str(request.param)
+
+
+@pytest.fixture
+def database_url(engine: str, databases: Databases) -> Iterator[str]:
+    """A fresh, migrated database of the engine."""
+    with available(engine, databases.fresh(engine)) as url:
+        yield url
+
+
+@pytest.fixture
+def empty_url(engine: str, databases: Databases) -> Iterator[str]:
+    """A database of the engine without our schema."""
+    with available(engine, databases.empty(engine)) as url:
+        yield url
+
+
+@pytest.fixture
+def postgres_url(postgres_engine: str, databases: Databases) -> Iterator[str]:
+    """A fresh, migrated database on each PostgreSQL."""
+    with available(postgres_engine, databases.fresh(postgres_engine)) as url:
+        yield url
+
+
+@pytest_asyncio.fixture
+async def another_store(database_url: str, clock: Clock) -> AsyncIterator[StoreFactory]:
+    """Opens a further store on the same database and clock, as another process would; closed at the end."""
+    async with AsyncExitStack() as stack:
+
+        async def open_another() -> Store:
+            return await stack.enter_async_context(open_store(database_url, clock=clock))
+
+        yield open_another
+
+
+@pytest_asyncio.fixture
+async def store(another_store: StoreFactory) -> Store:
+    """The store under test."""
+    return await another_store()
+
+
+@contextmanager
+def available(engine: str, opening: AbstractContextManager[str]) -> Iterator[str]:
+    """Skip where this machine cannot run the engine; in CI a missing part is a failure instead."""
+    try:
+        url = opening.__enter__()
+    except Unavailable as reason:
+        if os.environ.get("CI") == "true" and engine not in OPTIONAL_ENGINES:
+            pytest.fail(f"{engine}: {reason}", pytrace=False)
+        pytest.skip(f"{engine}: {reason}")
+    try:
+        yield url
+    finally:
+        opening.__exit__(None, None, None)

