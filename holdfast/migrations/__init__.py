@@ -1,0 +1,1 @@
+"""Bringing a database to this version of Holdfast."""

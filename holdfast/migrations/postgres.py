@@ -1,0 +1,196 @@
+"""The PostgreSQL side of a migration: version, lock, owner, scripts, records."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import conninfo, errors, pq
+
+from holdfast.errors import HoldfastError, MigrationError, StoreUnavailable
+from holdfast.migrations.script import Migration, Report, Script, one_line
+
+LOCK_KEY = 31321898691465844
+LOCK_TRIES = 10
+CONNECT_TIMEOUT_SECONDS = 10
+
+_BOOTSTRAP = Path(__file__).parent / "bootstrap" / "postgres.sql"
+
+_TABLE = """
+select 1
+from pg_catalog.pg_class c
+inner join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+where n.nspname = 'agent' and c.relname = %s
+"""
+
+_OWNER = """
+select
+    current_user::text,
+    pg_catalog.current_database()::text,
+    pg_catalog.has_database_privilege(pg_catalog.current_database(), 'create'),
+    (select pg_catalog.pg_get_userbyid(n.nspowner)::text from pg_catalog.pg_namespace n where n.nspname = 'agent')
+"""
+
+_RECORD = "insert into agent.migration (file_name, applied_at_version, body) values (%s, %s, %s)"
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+def migrate_postgres(url: str, migration: Migration) -> Report:
+    """Bring a PostgreSQL database to the version asked for."""
+    with _connected(url) as connection, _clear_errors():
+        found = _version(connection)
+        if not migration.is_due(found):
+            return migration.nothing(found)
+        if migration.dry_run:
+            return _preview(connection, migration, found)
+        with _locked(connection, migration):
+            # Whoever held the lock before may have done the work.
+            found = _version(connection)
+            if not migration.is_due(found):
+                return migration.nothing(found)
+            return _apply(connection, migration, found)
+
+
+@contextmanager
+def _connected(url: str) -> Iterator[Connection]:
+    # libpq quotes parts of a broken URL in its message, the password among them, so that message is not shown.
+    try:
+        options = {"connect_timeout": CONNECT_TIMEOUT_SECONDS, **conninfo.conninfo_to_dict(url)}
+    except psycopg.Error:
+        raise HoldfastError(
+            "the database URL cannot be read, expected postgresql://user:password@host:port/database "
+            "with special characters percent-encoded"
+        ) from None
+    try:
+        connection = psycopg.connect(**options, autocommit=True, prepare_threshold=None)  # type: ignore[arg-type]
+    except psycopg.Error as error:
+        raise StoreUnavailable(f"the database cannot be reached: {one_line(error)}") from error
+    with connection:
+        # In a stricter isolation the look after the lock would see what was there before it.
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+        connection.read_only = False
+        yield connection
+
+
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        raise MigrationError(f"the database cannot be migrated: {_message(error)}") from error
+
+
+@contextmanager
+def _locked(connection: Connection, migration: Migration) -> Iterator[None]:
+    """A transaction that begins with the migration lock; between tries no transaction is open."""
+    for number in range(1, LOCK_TRIES + 1):
+        with connection.transaction():
+            if _one(connection, "select pg_catalog.pg_try_advisory_xact_lock(%s)", LOCK_KEY)[0]:
+                yield
+                return
+        migration.on_step(f"another migration is running, try {number} of {LOCK_TRIES}")
+        if number < LOCK_TRIES:
+            time.sleep(migration.lock_interval.total_seconds())
+    raise MigrationError("another migration is running: try again when it has ended")
+
+
+def _preview(connection: Connection, migration: Migration, found: str | None) -> Report:
+    connection.read_only = True
+    with connection.transaction():
+        _check_owner(connection)
+        return migration.report(found, _applied(connection))
+
+
+def _apply(connection: Connection, migration: Migration, found: str | None) -> Report:
+    # A role's own search_path must not decide what a name in a script means.
+    connection.execute("set local search_path = public, pg_temp")
+    if not _check_owner(connection):
+        connection.execute("create schema agent")
+    connection.execute(_BOOTSTRAP.read_bytes())
+    connection.execute("lock table agent.migration in exclusive mode")
+    applied = _applied(connection)
+    report = migration.report(found, applied)
+    for script in migration.missing(applied):
+        _run(connection, migration, script)
+        connection.execute(_RECORD, (script.file_name, migration.version, script.body))
+    for script in migration.idempotent:
+        _run(connection, migration, script)
+    _write_version(connection, migration.version)
+    return report
+
+
+def _run(connection: Connection, migration: Migration, script: Script) -> None:
+    migration.on_step(script.label)
+    try:
+        # Without parameters: percent signs stay as they are, and a script may hold many statements.
+        connection.execute(script.body.encode())
+    except psycopg.Error as error:
+        raise MigrationError(f"{script.label}{_line(script, error)}: {_message(error)}") from error
+    if connection.info.transaction_status != pq.TransactionStatus.INTRANS:
+        raise MigrationError(f"{script.label} ends the transaction; a script must not commit or roll back")
+
+
+def _check_owner(connection: Connection) -> bool:
+    """Whether schema agent is there; refuses one of somebody else, or a database where it cannot be created."""
+    user, database, may_create, owner = _one(connection, _OWNER)
+    if owner is None and not may_create:
+        raise MigrationError(
+            f'"{user}" may not create schema agent in database "{database}": '
+            f'grant create on database "{database}" to "{user}", or create schema agent authorization "{user}"'
+        )
+    if owner is not None and owner != user:
+        raise MigrationError(f'schema agent belongs to "{owner}", not to "{user}": migrate as "{owner}"')
+    return owner is not None
+
+
+def _version(connection: Connection) -> str | None:
+    if not _table_exists(connection, "version"):
+        return None
+    try:
+        row = connection.execute("select version from agent.version").fetchone()
+    except errors.InsufficientPrivilege:
+        if connection.info.transaction_status == pq.TransactionStatus.IDLE:
+            _check_owner(connection)
+        raise
+    return None if row is None else str(row[0])
+
+
+def _applied(connection: Connection) -> dict[str, str]:
+    if not _table_exists(connection, "migration"):
+        return {}
+    rows = connection.execute("select file_name, body from agent.migration order by file_name")
+    return {str(name): str(body) for name, body in rows}
+
+
+def _write_version(connection: Connection, version: str) -> None:
+    updated = connection.execute("update agent.version set version = %s, at = now()", (version,))
+    if updated.rowcount == 0:
+        connection.execute("insert into agent.version (version) values (%s)", (version,))
+
+
+def _table_exists(connection: Connection, name: str) -> bool:
+    return connection.execute(_TABLE, (name,)).fetchone() is not None
+
+
+def _one(connection: Connection, query: str, *values: object) -> tuple[Any, ...]:
+    row = connection.execute(query.encode(), values or None).fetchone()
+    assert row is not None, "these queries return exactly one row"
+    return row
+
+
+def _line(script: Script, error: psycopg.Error) -> str:
+    position = error.diag.statement_position
+    return f", line {script.body.count(chr(10), 0, int(position) - 1) + 1}" if position else ""
+
+
+def _message(error: psycopg.Error) -> str:
+    parts = [error.diag.message_primary or str(error), error.diag.message_detail]
+    message = one_line(": ".join(part for part in parts if part))
+    if isinstance(error, (errors.LockNotAvailable, errors.QueryCanceled)):
+        message += "; try again when the database is less busy, or raise that limit for this role"
+    return message

@@ -1,0 +1,55 @@
+"""Migrates a database to this version of Holdfast: all of it in one transaction, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+from holdfast import __version__
+from holdfast.errors import MigrationError
+from holdfast.migrations.script import Migration, Report, read_scripts
+from holdfast.settings import sqlite_path
+
+__all__ = ["LOCK_INTERVAL", "SCRIPTS", "Report", "migrate"]
+
+SCRIPTS = Path(__file__).parent
+LOCK_INTERVAL = timedelta(seconds=10)
+
+
+def migrate(
+    url: str,
+    *,
+    dry_run: bool = False,
+    scripts: Path = SCRIPTS,
+    version: str = __version__,
+    on_step: Callable[[str], None] | None = None,
+    lock_interval: timedelta = LOCK_INTERVAL,
+) -> Report:
+    """Bring the database at `url` to `version`; raises MigrationError, and then nothing was changed.
+
+    `on_step` is told of each step as it begins. What it was told of counts only if this function returns.
+    """
+    path = sqlite_path(url)
+    migration = Migration(
+        version=version,
+        incremental=read_scripts(scripts / ("incremental" if path is None else "sqlite")),
+        idempotent=read_scripts(scripts / "idempotent") if path is None else (),
+        dry_run=dry_run,
+        lock_interval=lock_interval,
+        on_step=on_step or _ignore,
+    )
+    if not migration.incremental and not migration.idempotent:
+        raise MigrationError(f"no scripts in {scripts}: this installation is incomplete")
+    # Imported here, so that a machine without one of the drivers can use the other.
+    if path is None:
+        from holdfast.migrations.postgres import migrate_postgres
+
+        return migrate_postgres(url, migration)
+    from holdfast.migrations.sqlite import migrate_sqlite
+
+    return migrate_sqlite(path, migration)
+
+
+def _ignore(_step: str) -> None:
+    pass

@@ -1,0 +1,138 @@
+"""Scripts in their order, versions in theirs, and what of them a database still needs."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from holdfast.errors import MigrationError
+
+logger = logging.getLogger("holdfast.migrations")
+
+_NAME = re.compile(r"[0-9]{3}-[A-Za-z0-9][A-Za-z0-9_.-]*\.sql")
+_VERSION = re.compile(r"([0-9]+(?:\.[0-9]+)*)(?:\.?(dev|a|b|rc)([0-9]+))?")
+_STAGES = ("dev", "a", "b", "rc", None)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One file of SQL; `label` is how reports and errors name it."""
+
+    folder: str
+    file_name: str
+    body: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.folder}/{self.file_name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a migration did or, in a dry run, would do. `found` is the version before, None for a new database."""
+
+    found: str | None
+    version: str
+    dry_run: bool = False
+    incremental: tuple[str, ...] = ()
+    idempotent: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def due(self) -> bool:
+        return self.found is None or version_key(self.found) < version_key(self.version)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """What was asked for: the version to reach, the scripts that lead there, and how."""
+
+    version: str
+    incremental: Sequence[Script]
+    idempotent: Sequence[Script] = ()
+    dry_run: bool
+    lock_interval: timedelta
+    on_step: Callable[[str], None]
+
+    def is_due(self, found: str | None) -> bool:
+        """Whether a database at version `found` needs migrating; a newer one is refused."""
+        if found is None:
+            return True
+        if version_key(found) > version_key(self.version):
+            raise MigrationError(
+                f"the database is at version {found}, newer than this Holdfast ({self.version}): "
+                f"install Holdfast {found} or later"
+            )
+        return version_key(found) < version_key(self.version)
+
+    def missing(self, applied: Mapping[str, str]) -> list[Script]:
+        return [script for script in self.incremental if script.file_name not in applied]
+
+    def report(self, found: str | None, applied: Mapping[str, str]) -> Report:
+        """What this migration means for a database that has `applied` (bodies by file name)."""
+        warnings = tuple(_differences(self.incremental, applied))
+        for warning in warnings:
+            logger.warning(warning)
+        return Report(
+            found=found,
+            version=self.version,
+            dry_run=self.dry_run,
+            incremental=tuple(script.label for script in self.missing(applied)),
+            idempotent=tuple(script.label for script in self.idempotent),
+            warnings=warnings,
+        )
+
+    def nothing(self, found: str | None) -> Report:
+        return Report(found=found, version=self.version, dry_run=self.dry_run)
+
+
+def read_scripts(folder: Path) -> list[Script]:
+    """The scripts of a folder in their order: 000-name.sql, 001-name.sql and so on, without a gap."""
+    if not folder.is_dir():
+        return []
+    paths = sorted(path for path in folder.iterdir() if path.suffix.lower() == ".sql")
+    return [_read_script(path, number) for number, path in enumerate(paths)]
+
+
+def version_key(version: str) -> tuple[tuple[int, ...], int, int]:
+    """Orders versions as releases do: 0.9 < 0.10.dev1 < 0.10rc1 < 0.10 = 0.10.0."""
+    match = _VERSION.fullmatch(version)
+    if match is None:
+        raise MigrationError(f"{version!r} is not a version that can be compared, expected one like 1.2.3")
+    numbers = [int(number) for number in match[1].split(".")]
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers), _STAGES.index(match[2]), int(match[3] or 0)
+
+
+def one_line(text: object) -> str:
+    return " ".join(str(text).split())
+
+
+def _read_script(path: Path, number: int) -> Script:
+    label = f"{path.parent.name}/{path.name}"
+    if not _NAME.fullmatch(path.name):
+        raise MigrationError(f"{label}: a script must be named NNN-name.sql, with three digits")
+    if int(path.name[:3]) != number:
+        raise MigrationError(f"{label}: scripts count from 000 without a gap, so number {number:03d} must come here")
+    try:
+        return Script(path.parent.name, path.name, path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise MigrationError(f"{label} cannot be read: {one_line(error)}") from error
+
+
+def _differences(scripts: Sequence[Script], applied: Mapping[str, str]) -> list[str]:
+    changed = [
+        f"{script.label} was changed after it was applied; the change has no effect on this database"
+        for script in scripts
+        if script.file_name in applied and applied[script.file_name] != script.body
+    ]
+    known = {script.file_name for script in scripts}
+    gone = [
+        f"{name} was applied to this database, but is not among the scripts" for name in applied if name not in known
+    ]
+    return changed + gone

@@ -1,0 +1,188 @@
+"""The SQLite side of a migration: the same rules, with a file lock and `begin immediate` as its locks."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from holdfast.errors import MigrationError
+from holdfast.migrations.script import Migration, Report, Script, one_line
+
+LOCK_TRIES = 10
+_LOOKS_PER_TRY = 100
+_BOOTSTRAP = Path(__file__).parent / "bootstrap" / "sqlite.sql"
+
+
+def migrate_sqlite(path: Path, migration: Migration) -> Report:
+    """Bring a SQLite file to the version asked for; the file and its folder are created if need be."""
+    with _clear_errors(path):
+        report = _look(path, migration)
+        if migration.dry_run or not report.due:
+            return report
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _file_lock(path, migration), closing(_connect(path, migration)) as connection:
+            _use_wal(connection, path)
+            with _transaction(connection):
+                return _apply(connection, migration)
+
+
+def split(body: str) -> Iterator[tuple[int, str]]:
+    """The statements of a script, each with the line it starts at; `executescript` would commit first."""
+    start, statement = 0, ""
+    for part in body.split(";"):
+        statement += part
+        if start + len(statement) < len(body):
+            statement += ";"
+        if sqlite3.complete_statement(statement):
+            yield _first_line(body, start, statement), statement
+            start, statement = start + len(statement), ""
+    if statement.strip():
+        yield _first_line(body, start, statement), statement
+
+
+def _look(path: Path, migration: Migration) -> Report:
+    """What there is to do, without a lock and without creating a file."""
+    if not path.exists() or path.stat().st_size == 0:
+        return migration.report(None, {}) if migration.dry_run else migration.nothing(None)
+    # Opened for writing though only read: closing a read-only connection would leave its -wal and -shm files.
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None)) as connection:
+        connection.execute("pragma query_only = on")
+        found = _version(connection)
+        if not migration.is_due(found) or not migration.dry_run:
+            return migration.nothing(found)
+        return migration.report(found, _applied(connection))
+
+
+def _connect(path: Path, migration: Migration) -> sqlite3.Connection:
+    timeout = LOCK_TRIES * migration.lock_interval.total_seconds()
+    connection = sqlite3.connect(path, timeout=timeout, isolation_level=None)
+    connection.execute("pragma foreign_keys = on")
+    connection.execute("pragma synchronous = full")
+    return connection
+
+
+def _use_wal(connection: sqlite3.Connection, path: Path) -> None:
+    [mode] = connection.execute("pragma journal_mode = wal").fetchone()
+    if mode != "wal":
+        raise MigrationError(f"{path} cannot use write-ahead logging (its journal mode is {mode}): use a local disk")
+
+
+@contextmanager
+def _file_lock(path: Path, migration: Migration) -> Iterator[None]:
+    """The lock that every writer of this file takes, so that a migration gets its turn among busy writers."""
+    descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        _wait_for(descriptor, migration)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _wait_for(descriptor: int, migration: Migration) -> None:
+    # Writers hold it for milliseconds, so a look a second apart would find it taken by the next one each time.
+    pause = migration.lock_interval.total_seconds() / _LOOKS_PER_TRY
+    for look in range(LOCK_TRIES * _LOOKS_PER_TRY):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if look % _LOOKS_PER_TRY == _LOOKS_PER_TRY - 1:
+                migration.on_step(f"the file is locked, try {look // _LOOKS_PER_TRY + 1} of {LOCK_TRIES}")
+            time.sleep(pause)
+    raise MigrationError("another migration is running: try again when it has ended")
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    try:
+        connection.execute("begin immediate")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+            raise
+        raise MigrationError("another migration is running: try again when it has ended") from error
+    try:
+        yield
+        connection.execute("commit")
+    finally:
+        if connection.in_transaction:
+            connection.execute("rollback")
+
+
+@contextmanager
+def _clear_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise MigrationError(f"{path} cannot be migrated: {one_line(error)}") from error
+
+
+def _apply(connection: sqlite3.Connection, migration: Migration) -> Report:
+    # Whoever held the lock before may have done the work.
+    found = _version(connection)
+    if not migration.is_due(found):
+        return migration.nothing(found)
+    for _, statement in split(_BOOTSTRAP.read_text(encoding="utf-8")):
+        connection.execute(statement)
+    applied = _applied(connection)
+    report = migration.report(found, applied)
+    for script in migration.missing(applied):
+        _run(connection, migration, script)
+        _record(connection, script, migration.version)
+    _write_version(connection, migration.version)
+    return report
+
+
+def _run(connection: sqlite3.Connection, migration: Migration, script: Script) -> None:
+    migration.on_step(script.label)
+    for line, statement in split(script.body):
+        try:
+            connection.execute(statement)
+        except sqlite3.Error as error:
+            raise MigrationError(f"{script.label}, line {line}: {one_line(error)}") from error
+        if not connection.in_transaction:
+            raise MigrationError(f"{script.label} ends the transaction; a script must not commit or roll back")
+
+
+def _record(connection: sqlite3.Connection, script: Script, version: str) -> None:
+    connection.execute(
+        "insert into migration (file_name, applied_at_version, applied_at, body) values (?, ?, ?, ?)",
+        (script.file_name, version, _now(), script.body),
+    )
+
+
+def _version(connection: sqlite3.Connection) -> str | None:
+    if not _table_exists(connection, "version"):
+        return None
+    row = connection.execute("select version from version").fetchone()
+    return None if row is None else str(row[0])
+
+
+def _applied(connection: sqlite3.Connection) -> dict[str, str]:
+    if not _table_exists(connection, "migration"):
+        return {}
+    return dict(connection.execute("select file_name, body from migration order by file_name"))
+
+
+def _write_version(connection: sqlite3.Connection, version: str) -> None:
+    updated = connection.execute("update version set version = ?, at = ?", (version, _now()))
+    if updated.rowcount == 0:
+        connection.execute("insert into version (version, at) values (?, ?)", (version, _now()))
+
+
+def _table_exists(connection: sqlite3.Connection, name: str) -> bool:
+    query = "select 1 from sqlite_master where type = 'table' and name = ?"
+    return connection.execute(query, (name,)).fetchone() is not None
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+def _first_line(body: str, start: int, statement: str) -> int:
+    blank = len(statement) - len(statement.lstrip())
+    return body.count("\n", 0, start + blank) + 1
