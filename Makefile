@@ -1,0 +1,56 @@
+# What a person or a machine runs here; `make` alone lists it.
+PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11,$(shell \
+  $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+CODE := $(wildcard holdfast tests tools bench examples)
+ARGS ?=
+
+.PHONY: help setup up test check fix bench chaos mutants pins
+
+help: ## list what there is
+	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 18
+
+setup: .venv/.setup ## create .venv with pinned dependencies and .venv/bin/holdfast
+
+up: .venv/.setup ## start Holdfast on SQLite
+	@exec $(BIN)/holdfast up $(ARGS)
+
+test: check ## set-up, all checks and the whole suite
+	$(BIN)/pytest $(ARGS)
+
+check: .venv/.dev ## format, lint, types, import rules, sizes, queries, references in docs
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy $(CODE)
+	$(BIN)/lint-imports
+	$(BIN)/python -m tools.check
+
+fix: .venv/.dev ## mend what can be mended
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+bench: .venv/.dev ## the benchmark: a table, JSON and a chart
+	$(BIN)/python -m bench $(ARGS)
+
+chaos: .venv/.dev ## the long fault runs
+	$(BIN)/pytest -m chaos $(ARGS)
+
+mutants: .venv/.dev ## one-line faults, each of which a test must notice
+	$(BIN)/python tools/mutants $(ARGS)
+
+pins: ## pin the newest dependencies (needs uv)
+	for set in requirements requirements-dev; do uv pip compile --upgrade --universal --python-version 3.11 \
+	  --generate-hashes --no-annotate --no-header --quiet $$set.in -o $$set.txt || exit 1; done
+
+.venv/.setup: requirements.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Holdfast needs Python 3.11 or newer; set PYTHON=/path/to/python3" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { rm -rf .venv; \
+	  echo "$(PYTHON) cannot create a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	$(PIP) install --require-hashes -r requirements.txt
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/.dev: requirements-dev.txt .venv/.setup
+	$(PIP) install --require-hashes -r requirements-dev.txt
+	@touch $@
