@@ -1,0 +1,1 @@
+"""One suite over the Store protocol, run on every engine."""
