@@ -1,0 +1,231 @@
+"""What only PostgreSQL has: idempotent scripts, an owner, an advisory lock, timeouts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+
+from holdfast.errors import HoldfastError, MigrationError, StoreUnavailable
+from holdfast.migrations.postgres import LOCK_KEY
+from holdfast.migrations.runner import migrate
+from tests.migrations.conftest import Scripts, ask, tables
+
+AT_ONCE = timedelta(0)
+
+
+def as_role(url: str, role: str) -> str:
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{role}@{host}"))
+
+
+@pytest.fixture
+def stranger(postgres: str) -> Iterator[str]:
+    """The URL of a role that may log in and nothing more."""
+    ask(postgres, "create role stranger login")
+    yield as_role(postgres, "stranger")
+    ask(postgres, "drop owned by stranger cascade; drop role stranger")
+
+
+@contextmanager
+def lock_held(url: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+    with psycopg.connect(url) as connection:
+        connection.execute("select pg_advisory_xact_lock(%s)", [LOCK_KEY])
+        yield connection
+
+
+def test_the_lock_key_is_the_one_that_other_releases_use() -> None:
+    assert LOCK_KEY == 31321898691465844
+
+
+def test_idempotent_scripts_run_at_every_migration_after_the_incremental_ones(scripts: Scripts, postgres: str) -> None:
+    scripts.idempotent("000-again.sql", "insert into agent.first values (2);")
+    scripts.migrate(postgres, "1.0")
+    report = scripts.migrate(postgres, "1.1")
+    assert report.idempotent == ("idempotent/000-again.sql",)
+    assert ask(postgres, "select id from agent.first order by id") == [(1,), (2,), (2,)]
+    assert ask(postgres, "select file_name from agent.migration") == [("000-first.sql",)]
+
+
+def test_a_failing_idempotent_script_rolls_back_the_schema_too(scripts: Scripts, postgres: str) -> None:
+    scripts.idempotent("000-wrong.sql", "do $$ begin raise exception 'on\npurpose'; end $$;")
+    with pytest.raises(MigrationError, match=r"idempotent/000-wrong\.sql: on purpose"):
+        scripts.migrate(postgres)
+    assert tables(postgres) == set()
+
+
+def test_an_idempotent_script_needs_its_number_too(scripts: Scripts, postgres: str) -> None:
+    scripts.idempotent("001-late.sql", "select 1;")
+    with pytest.raises(MigrationError, match=r"idempotent/001-late\.sql"):
+        scripts.migrate(postgres)
+
+
+def test_a_schema_of_another_owner_is_refused_and_unchanged(scripts: Scripts, postgres: str, stranger: str) -> None:
+    ask(postgres, "create schema agent authorization stranger")
+    with pytest.raises(MigrationError, match='belongs to "stranger", not to "postgres"'):
+        scripts.migrate(postgres)
+    assert tables(postgres) == {"agent"}
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_stranger_cannot_upgrade_the_schema_of_another(
+    scripts: Scripts, postgres: str, stranger: str, dry_run: bool
+) -> None:
+    scripts.migrate(postgres, "1.0")
+    ask(postgres, "grant usage on schema agent to stranger; grant select on agent.version to stranger")
+    with pytest.raises(MigrationError, match='belongs to "postgres", not to "stranger"'):
+        scripts.migrate(stranger, "1.1", dry_run=dry_run)
+    assert ask(postgres, "select version from agent.version") == [("1.0",)]
+
+
+def test_the_owner_does_not_matter_when_nothing_is_to_be_done(scripts: Scripts, postgres: str, stranger: str) -> None:
+    scripts.migrate(postgres, "1.0")
+    ask(postgres, "grant usage on schema agent to stranger; grant select on agent.version to stranger")
+    assert not scripts.migrate(stranger, "1.0").due
+
+
+def test_a_role_that_may_not_read_the_version_learns_whose_schema_it_is(
+    scripts: Scripts, postgres: str, stranger: str
+) -> None:
+    scripts.migrate(postgres, "1.0")
+    with pytest.raises(MigrationError, match='belongs to "postgres"'):
+        scripts.migrate(stranger, "1.0")
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_role_that_may_not_create_schemas_is_told_what_to_grant(
+    scripts: Scripts, postgres: str, stranger: str, dry_run: bool
+) -> None:
+    with pytest.raises(MigrationError, match=r'"stranger" may not create schema agent.*grant create on database'):
+        scripts.migrate(stranger, dry_run=dry_run)
+    assert tables(postgres) == set()
+
+
+def test_a_role_that_owns_the_schema_needs_no_right_to_create_one(
+    scripts: Scripts, postgres: str, stranger: str
+) -> None:
+    ask(postgres, "create schema agent authorization stranger")
+    assert scripts.migrate(stranger).incremental
+
+
+def test_after_ten_tries_for_the_lock_another_migration_is_running(scripts: Scripts, postgres: str) -> None:
+    steps: list[str] = []
+    with lock_held(postgres), pytest.raises(MigrationError, match="another migration is running"):
+        scripts.migrate(postgres, lock_interval=AT_ONCE, on_step=steps.append)
+    assert len(steps) == 10
+    assert tables(postgres) == set()
+
+
+def test_a_lock_that_is_given_back_in_time_is_waited_for(scripts: Scripts, postgres: str) -> None:
+    with lock_held(postgres) as other:
+        report = scripts.migrate(
+            postgres, lock_interval=AT_ONCE, on_step=lambda step: other.rollback() if "try 3" in step else None
+        )
+    assert report.incremental
+
+
+def test_between_tries_no_transaction_is_open(scripts: Scripts, postgres: str) -> None:
+    states: set[str] = set()
+    watch = "select state from pg_stat_activity where datname = current_database() and application_name = 'migrator'"
+
+    def look(_step: str) -> None:
+        states.update(state for (state,) in ask(postgres, watch))
+
+    with lock_held(postgres), pytest.raises(MigrationError):
+        scripts.migrate(f"{postgres}&application_name=migrator", lock_interval=AT_ONCE, on_step=look)
+    assert states == {"idle"}
+
+
+def test_the_lock_does_not_matter_when_nothing_is_to_be_done(scripts: Scripts, postgres: str) -> None:
+    scripts.migrate(postgres, "1.0")
+    with lock_held(postgres):
+        assert not scripts.migrate(postgres, "1.0", lock_interval=AT_ONCE).due
+
+
+def test_what_another_migrator_did_meanwhile_is_not_done_again(scripts: Scripts, postgres: str) -> None:
+    with lock_held(postgres) as other:
+
+        def finish_the_other(step: str) -> None:
+            if "try 1 " in step:
+                other.rollback()
+                scripts.migrate(postgres)
+
+        report = scripts.migrate(postgres, lock_interval=AT_ONCE, on_step=finish_the_other)
+    assert (report.due, report.incremental) == (False, ())
+
+
+def test_repeatable_read_as_a_default_does_not_hide_what_another_migrator_did(scripts: Scripts, postgres: str) -> None:
+    ask(postgres, "do $$ begin execute format('alter database %I set default_transaction_isolation = "
+        "''repeatable read''', current_database()); end $$")  # fmt: skip
+    scripts.incremental(
+        "001-level.sql", "create table agent.level as select current_setting('transaction_isolation') l"
+    )
+    scripts.migrate(postgres)
+    assert ask(postgres, "select l from agent.level") == [("read committed",)]
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"), [("lock_timeout", "lock timeout"), ("statement_timeout", "statement timeout")]
+)
+def test_a_timeout_of_the_user_is_one_clear_line(scripts: Scripts, postgres: str, limit: str, message: str) -> None:
+    scripts.migrate(postgres, "1.0")
+    scripts.incremental("001-add.sql", "alter table agent.first add column name text;")
+    with psycopg.connect(postgres) as reader:
+        reader.execute("select id from agent.first")
+        with pytest.raises(MigrationError, match=rf"001-add\.sql: .*{message}.*try again") as failure:
+            scripts.migrate(f"{postgres}&options=-c%20{limit}%3D100ms", "1.1")
+    assert "\n" not in str(failure.value)
+    assert ask(postgres, "select version from agent.version") == [("1.0",)]
+
+
+def test_a_locked_migration_table_is_one_clear_line(scripts: Scripts, postgres: str) -> None:
+    scripts.migrate(postgres, "1.0")
+    with psycopg.connect(postgres) as other:
+        other.execute("lock table agent.migration in row exclusive mode")
+        with pytest.raises(MigrationError, match=r"cannot be migrated: .*lock timeout"):
+            scripts.migrate(f"{postgres}&options=-c%20lock_timeout%3D100ms", "1.1")
+
+
+def test_reading_the_records_goes_on_during_a_migration(scripts: Scripts, postgres: str) -> None:
+    scripts.migrate(postgres, "1.0")
+    scripts.idempotent("000-again.sql", "select 1;")
+    seen: list[object] = []
+    scripts.migrate(
+        postgres, "1.1", on_step=lambda _: seen.extend(ask(postgres, "select file_name from agent.migration"))
+    )
+    assert seen == [("000-first.sql",)]
+
+
+def test_the_search_path_of_the_role_does_not_matter(scripts: Scripts, postgres: str) -> None:
+    scripts.incremental("001-path.sql", "create table agent.path as select current_setting('search_path') p")
+    scripts.migrate(f"{postgres}&options=-c%20search_path%3Delsewhere")
+    assert ask(postgres, "select p from agent.path") == [("public, pg_temp",)]
+
+
+def test_an_unreachable_server_is_one_line_without_the_password() -> None:
+    with pytest.raises(StoreUnavailable, match="cannot be reached") as failure:
+        migrate("postgresql://u:secret@127.0.0.1:1/d")
+    assert "secret" not in str(failure.value)
+    assert "\n" not in str(failure.value)
+
+
+def test_a_url_that_cannot_be_read_does_not_show_the_password() -> None:
+    with pytest.raises(HoldfastError, match="cannot be read") as failure:
+        migrate("postgresql://u:sec%zzret@h/d")
+    assert "sec" not in str(failure.value)
+
+
+def test_what_cannot_be_committed_is_one_line_and_nothing_is_changed(scripts: Scripts, postgres: str) -> None:
+    scripts.incremental(
+        "001-deferred.sql",
+        "create table agent.child (id int primary key, parent int references agent.child initially deferred);"
+        "insert into agent.child values (1, 2);",
+    )
+    with pytest.raises(MigrationError, match=r"cannot be migrated: .*foreign key"):
+        scripts.migrate(postgres)
+    assert tables(postgres) == set()
