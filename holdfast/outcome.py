@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from holdfast.event import NewEvent, Record, Turn
+from holdfast.event import NewEvent, Payload, Record, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +14,7 @@ class Done:
 
     emits: tuple[NewEvent, ...] = ()
     records: tuple[Record, ...] = ()
+    state: Payload | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ Transaction = Any
 """What `Store.transaction` yields: on PostgreSQL a psycopg connection, on SQLite a handle of this store."""
 
 DEFAULT_MAX_ATTEMPTS = 3
+DEAD_OUTCOMES = ("dead", "expired", "cancelled")
 COLLECT_BYTES = 1024 * 1024
 
 

@@ -1,0 +1,56 @@
+-- Slack time (seconds since 1970 with six decimals) to timestamptz and back, without losing a microsecond.
+
+create or replace function agent.to_timestamptz(_ts numeric) returns timestamptz
+language plpgsql immutable strict security invoker parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- Whole microseconds survive the multiplication by a float exactly up to 2^53, which is the year 2255;
+    -- seconds and the rest apart keep it exact beyond.
+    return timestamptz 'epoch'
+        + floor(_ts)::float8 * interval '1 second'
+        + round((_ts - floor(_ts)) * 1000000)::float8 * interval '1 microsecond';
+end
+$$;
+
+create or replace function agent.to_timestamptz(_ts text) returns timestamptz
+language plpgsql immutable strict security invoker parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return agent.to_timestamptz(_ts::numeric);
+end
+$$;
+
+create or replace function agent.from_timestamptz(_ts timestamptz) returns numeric
+language plpgsql immutable strict security invoker parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return extract(epoch from _ts);
+end
+$$;
+
+-- The time of a platform, or now where there is none that a hypertable could hold.
+create or replace function agent.platform_time(_ts text) returns timestamptz
+language plpgsql stable security invoker parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _at timestamptz;
+begin
+    if _ts ~ '^\s*\d{1,12}(\.\d{0,20})?\s*$' then
+        _at := agent.to_timestamptz(_ts);
+    end if;
+    return agent.storable_time(_at);
+end
+$$;
+
+create or replace function agent.storable_time(_at timestamptz) returns timestamptz
+language plpgsql stable security invoker parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return case when _at >= '1970-01-01T00:00:00Z' and _at < '2200-01-01T00:00:00Z' then _at else agent.now() end;
+end
+$$;

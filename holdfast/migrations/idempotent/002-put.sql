@@ -1,0 +1,151 @@
+-- Storing events.
+--
+--   put           many events and history records, all or none
+--   insert_event  one Slack event, from any transaction
+
+-- _events: array of objects with event and, as wanted, queue, target, lane, message_id, event_ts, vt, max_attempts,
+-- parent_id, root_id, hops. Returns the ids in the order given, null where the message id is known already.
+-- With _at_once the caller promises to commit right away: lanes are locked now and each row is written once.
+create or replace function agent.put(_events jsonb, _records jsonb default null, _at_once bool default false) returns int8[]
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+declare
+    _now timestamptz := agent.now();
+    _by_hand text := coalesce(current_setting('holdfast.lanes', true), '');
+    _new agent.event[];
+    _ids int8[];
+    _woken text[];
+begin
+    -- Keys before lanes, as in a transaction whose lanes wait for its commit; sorted, so that no two wait for each other.
+    with given as materialized
+    ( select nextval('agent.event_id_seq') as id, coalesce(queue, 'inbox') as queue, coalesce(target, '') as target
+           , case when vt > _now then null else lane end as lane
+           , message_id, coalesce(vt, _now) as vt, agent.storable_time(event_ts) as event_ts
+           , max_attempts, parent_id, root_id, coalesce(hops, 0) as hops, event
+      from jsonb_to_recordset(_events) as row
+        ( queue text, target text, lane text, message_id text, vt timestamptz, event_ts timestamptz
+        , max_attempts int4, parent_id int8, root_id int8, hops int4, event jsonb
+        )
+    )
+    , key as
+    ( insert into agent.message_key (queue, message_id, event_id, parent_id, seen_at)
+      select queue, message_id, id, parent_id, _now
+      from given
+      where message_id is not null
+      order by queue, message_id, id
+      on conflict do nothing
+      returning event_id
+    )
+    , fresh as materialized
+    ( select given.*, message_id is null or key.event_id is not null as fresh
+      from given
+      left join key on key.event_id = given.id
+    )
+    select array_agg(case when fresh then id end order by id)
+         , array_agg(
+               row( id, event_ts, 0, vt, '{}', event, queue, target, lane, lane is null, 0, null, message_id, max_attempts
+                  , parent_id, coalesce(root_id, id), hops, null, null, null, _now, _now )::agent.event
+               order by id) filter (where fresh)
+    into _ids, _new
+    from fresh;
+
+    if _at_once then
+        perform agent.lock_lanes(array(
+            select agent.lane_bucket(queue, lane) from unnest(_new) where lane is not null));
+        perform set_config('holdfast.lanes', 'held', true);
+    end if;
+    with stored as
+    ( insert into agent.event
+        ( id, event_ts, attempts, vt, claimed, event, queue, target, lane, head, fence, holder, message_id, max_attempts
+        , parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at )
+      select id, event_ts, attempts, vt, claimed, event, queue, target, lane
+           , lane is null or row_number() over (partition by queue, lane order by id) = 1 and not exists
+             ( select from agent.event as head where head.queue = new.queue and head.lane = new.lane and head.head )
+           , fence, holder, message_id, max_attempts, parent_id, root_id, hops, state, last_error, error_class
+           , created_at, updated_at
+      from unnest(_new) as new
+      returning queue, head
+    )
+    select array_agg(distinct queue) into _woken from stored where head;
+    if _at_once then
+        perform set_config('holdfast.lanes', _by_hand, true);
+        perform agent.wake(_woken);
+    end if;
+    perform agent.record(_records);
+    return coalesce(_ids, '{}');
+end
+$$;
+
+-- Append-only history: {"agent_id": …} is a line of an agent's conversation, {"team_id": …} one of a team's room.
+create or replace function agent.record(_records jsonb) returns void
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if _records is null or jsonb_array_length(_records) = 0 then
+        return;
+    end if;
+    insert into agent.agent_message (agent_id, role, channel, sender, message_id, content, created_at)
+    select agent_id, role, channel, sender, message_id, content, agent.now()
+    from jsonb_to_recordset(_records) as row
+        (agent_id text, role text, channel text, sender text, message_id text, content text)
+    where agent_id is not null;
+    insert into agent.chat_message (team_id, from_agent, message, created_at)
+    select team_id, from_agent, message, agent.now()
+    from jsonb_to_recordset(_records) as row (team_id text, from_agent text, message text)
+    where team_id is not null;
+end
+$$;
+
+-- The lane of an agent's conversation, by the policy the harness wrote to agent.setting: one per conversation
+-- (default), one per agent, or none. '' stands for the default agent.
+create or replace function agent.lane_of(_agent text, _conversation text) returns text
+language plpgsql stable security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _routing jsonb := (select value from agent.setting where key = 'routing');
+    _worker text := coalesce(nullif(_agent, ''), _routing ->> 'default', '');
+begin
+    return case coalesce(_routing -> 'lanes' ->> _worker, 'conversation')
+        when 'none' then null
+        when 'agent' then _worker
+        else _worker || '/' || _conversation
+    end;
+end
+$$;
+
+create or replace function agent.insert_event
+( _event jsonb
+, _queue text default 'inbox'
+, _agent text default null
+, _lane text default null
+, _message_id text default null
+, _vt timestamptz default null
+, _max_attempts int4 default null
+) returns int8
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _team text := _event ->> 'team';
+    _channel text := _event ->> 'channel';
+    _ts text := _event ->> 'ts';
+begin
+    if _event is null or jsonb_typeof(_event) <> 'object' then
+        raise invalid_parameter_value using message = 'insert_event takes a JSON object, the event as Slack sent it';
+    end if;
+    if _channel is not null and _ts is not null then
+        _message_id := coalesce(_message_id, 'slack_' || concat_ws('_', _team, _channel, _ts));
+        _lane := coalesce(_lane, agent.lane_of(_agent,
+            concat_ws(':', 'slack', _team, _channel, coalesce(_event ->> 'thread_ts', _ts))));
+    end if;
+    return (agent.put(jsonb_build_array(jsonb_build_object
+        ( 'event', _event, 'queue', _queue, 'target', _agent, 'lane', nullif(_lane, ''), 'message_id', _message_id
+        , 'event_ts', agent.platform_time(_event ->> 'event_ts'), 'vt', _vt, 'max_attempts', _max_attempts ))))[1];
+end
+$$;

@@ -1,0 +1,326 @@
+-- Taking turns.
+--
+--   claim        several turns of named targets, each under a fence
+--   claim_event  one event of a queue, chosen at random among those that wait longest
+--   next_due     when to look again
+--   renew        keeps leases; says which are lost
+--   checkpoint   keeps progress with a turn
+--
+-- The settings on these functions pin their plans: a limit that is a parameter makes the planner expect a tenth of
+-- the table and sort it, and a plan with a disabled node looks dear enough to be compiled.
+
+create or replace function agent.claim
+( _queue text
+, _targets text[]
+, _limit int4
+, _lease interval
+, _holder text default null
+, _collect_limit int4 default 1
+, _max_attempts int4 default 3
+) returns setof agent.event
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set enable_sort = off
+set jit = off
+as $$
+declare
+    _now timestamptz := agent.now();
+    _left int4 := _limit;
+    _limited text[];
+    _target text;
+    _take int4;
+    _turns agent.event[];
+begin
+    perform agent.keep_heads_now();
+    _limited := array(select target from agent.target_limit where queue = _queue and target = any (_targets));
+    -- In random order, so that a target with a long backlog leaves room for the others.
+    for _target in select target from unnest(_targets) as target order by random() loop
+        exit when _left <= 0;
+        _take := _left;
+        if _target = any (_limited) then
+            _take := least(_left, agent.places_left(_queue, _target));
+            continue when _take <= 0;
+        end if;
+        with ready as materialized
+        ( select id
+          from agent.event
+          where queue = _queue and target = _target and head and vt <= _now
+            and attempts < coalesce(max_attempts, _max_attempts)
+          order by vt, id
+          limit _take
+          for update skip locked
+        )
+        , turn as
+        ( update agent.event as event
+          set attempts = event.attempts + 1, vt = _now + _lease, claimed = event.claimed || _now
+            , fence = nextval('agent.fence'), holder = _holder, updated_at = _now
+          from ready
+          where event.id = ready.id
+          returning event.*
+        )
+        select array_agg(row(turn.*)::agent.event) into _turns from turn;
+        _left := _left - coalesce(cardinality(_turns), 0);
+        return query select * from unnest(_turns);
+        if _collect_limit > 1 then
+            return query select * from agent.collect(_turns, _collect_limit);
+        end if;
+    end loop;
+end
+$$;
+
+-- Places left of a limited target. The row lock lets one claim at a time count and take.
+create or replace function agent.places_left(_queue text, _target text) returns int4
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+declare
+    _now timestamptz := agent.now();
+    _running int4;
+begin
+    select running into _running from agent.target_limit where queue = _queue and target = _target for update;
+    if not found then
+        return 2147483647;
+    end if;
+    return _running -
+    ( select count(*)
+      from agent.event
+      where queue = _queue and target = _target and attempts > 0 and fence > 0 and vt > _now and head
+    );
+end
+$$;
+
+-- What waits behind freshly claimed heads joins their turns: the run of untried, due events of the same target,
+-- while number and size allow. One that was tried before is worked alone.
+create or replace function agent.collect(_turns agent.event[], _collect_limit int4) returns setof agent.event
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set enable_sort = off
+set jit = off
+as $$
+declare
+    _now timestamptz := agent.now();
+begin
+    return query
+    with follower as materialized
+    ( select run.id, turn.fence, turn.vt, turn.holder
+      from unnest(_turns) as turn
+      cross join lateral
+      ( select next.id
+             , bool_and(next.attempts = 0 and next.vt <= _now and next.target = turn.target) over line as fit
+             , sum(octet_length(next.event::text)) over line as size
+        from
+        ( select id, attempts, vt, target, event
+          from agent.event
+          where queue = turn.queue and lane = turn.lane and id + 0 > turn.id
+          order by id + 0
+          limit _collect_limit - 1
+        ) as next
+        window line as (order by next.id rows unbounded preceding)
+      ) as run
+      where turn.lane is not null and turn.attempts = 1
+        and run.fit and run.size + octet_length(turn.event::text) <= 1048576
+    )
+    update agent.event as event
+    set attempts = event.attempts + 1, vt = follower.vt, claimed = event.claimed || _now
+      , fence = follower.fence, holder = follower.holder, updated_at = _now
+    from follower
+    where event.id = follower.id
+    returning event.*;
+end
+$$;
+
+create or replace function agent.claim_event
+( _max_attempts int4 default 3
+, _invisible_for interval default '10m'
+, _queue text default 'inbox'
+) returns setof agent.event
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set enable_sort = off
+set jit = off
+as $$
+declare
+    _now timestamptz := agent.now();
+    _window int4 := 100;
+    _waiting int8[];
+    _id int8;
+begin
+    perform agent.keep_heads_now();
+    loop
+        _waiting := agent.longest_waiting(_queue, _window, _max_attempts);
+        select id into _id
+        from agent.event
+        where id = any (_waiting) and head and vt <= _now and attempts < coalesce(max_attempts, _max_attempts)
+        order by random()
+        limit 1
+        for update skip locked;
+        exit when found;
+        if cardinality(_waiting) < _window then
+            return;
+        end if;
+        -- All of them are being taken by others: look further back.
+        _window := _window * 10;
+    end loop;
+    return query
+    update agent.event as event
+    set attempts = event.attempts + 1, vt = _now + _invisible_for, claimed = event.claimed || _now
+      , fence = nextval('agent.fence'), holder = null, updated_at = _now
+    where event.id = _id
+    returning event.*;
+end
+$$;
+
+-- The ready events of a queue that wait longest, over all targets: each target is read by index.
+create or replace function agent.longest_waiting(_queue text, _window int4, _max_attempts int4) returns int8[]
+language plpgsql stable security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set enable_sort = off
+set jit = off
+as $$
+declare
+    _now timestamptz := agent.now();
+begin
+    return array
+    ( with recursive served (target) as
+      ( ( select target from agent.event where queue = _queue and head order by queue, target limit 1 )
+        union all
+        select
+        ( select event.target
+          from agent.event as event
+          where event.queue = _queue and event.head and event.target > served.target
+          order by event.queue, event.target
+          limit 1
+        )
+        from served
+        where served.target is not null
+      )
+      select waiting.id
+      from served
+      cross join lateral
+      ( select event.id, event.vt
+        from agent.event as event
+        where event.queue = _queue and event.target = served.target and event.head and event.vt <= _now
+          and event.attempts < coalesce(event.max_attempts, _max_attempts)
+        order by event.vt, event.id
+        limit _window
+      ) as waiting
+      order by waiting.vt, waiting.id
+      limit _window
+    );
+end
+$$;
+
+create or replace function agent.next_due(_queue text, _targets text[]) returns timestamptz
+language plpgsql stable security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set jit = off
+as $$
+begin
+    return
+    ( select min(first.vt)
+      from unnest(_targets) as target
+      cross join lateral
+      ( select vt
+        from agent.event as event
+        where event.queue = _queue and event.target = target and event.head
+        order by event.vt, event.id
+        limit 1
+      ) as first
+    );
+end
+$$;
+
+-- _turns: array of {"ids": […], "fence": n}. Returns the fences of the turns that are lost.
+create or replace function agent.renew(_turns jsonb, _lease interval) returns int8[]
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+declare
+    _now timestamptz := agent.now();
+    _lost int8[];
+begin
+    with turn as materialized
+    ( select ids, fence from jsonb_to_recordset(_turns) as row (ids int8[], fence int8) )
+    , held as materialized
+    ( select event.id, turn.fence, cardinality(turn.ids) as size
+      from turn
+      join agent.event as event on event.id = any (turn.ids) and event.fence = turn.fence
+      where turn.fence > 0
+      order by event.id
+      for update of event
+    )
+    , whole as materialized
+    ( select id, fence from (select id, fence, size, count(*) over (partition by fence) as found from held) as counted
+      where found = size
+    )
+    , renewed as
+    ( update agent.event as event
+      set vt = _now + _lease, updated_at = _now
+      from whole
+      where event.id = whole.id
+    )
+    select array_agg(fence) into _lost from turn where fence not in (select fence from whole);
+    return coalesce(_lost, '{}');
+end
+$$;
+
+-- Returns until when the lease holds; null if the turn is lost.
+create or replace function agent.checkpoint(_ids int8[], _fence int8, _state jsonb) returns timestamptz
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+declare
+    _until timestamptz;
+begin
+    perform from agent.event where id = any (_ids) and fence = _fence and _fence > 0 order by id for update;
+    if (select count(*) from agent.event where id = any (_ids) and fence = _fence and _fence > 0) = cardinality(_ids) then
+        update agent.event set state = _state, updated_at = agent.now() where id = _ids[1] returning vt into _until;
+    end if;
+    return _until;
+end
+$$;
+
+-- At most so many turns of a target at once, over all processes; null lifts the limit.
+create or replace function agent.limit_target(_queue text, _target text, _running int4) returns void
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if _running is null then
+        delete from agent.target_limit where queue = _queue and target = _target;
+    else
+        insert into agent.target_limit (queue, target, running) values (_queue, _target, _running)
+        on conflict (queue, target) do update set running = excluded.running;
+    end if;
+end
+$$;

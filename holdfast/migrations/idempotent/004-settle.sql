@@ -1,0 +1,270 @@
+-- Ending turns. Every settling statement carries the fence and returns what it settled.
+--
+--   settle        many turns, each with its outcome and what it emits, in one transaction
+--   finish        moves events to history (the one place that does)
+--   release       gives turns back without using an attempt
+--   delete_event  the classical end of one event
+--   cancel_event  ends what is being worked; its worker finds the lease lost
+
+create or replace function agent.finish
+( _ids int8[]
+, _outcomes text[]
+, _errors text[] default null
+, _classes text[] default null
+, _states jsonb[] default null
+) returns int4
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+declare
+    _now timestamptz := agent.now();
+    _moved int4;
+begin
+    with ended as materialized
+    ( select id, outcome, error, error_class, state
+      from unnest(_ids, _outcomes, _errors, _classes, _states) as row (id, outcome, error, error_class, state)
+    )
+    , gone as
+    ( delete from agent.event as event
+      using ended
+      where event.id = ended.id
+      returning event.*, ended.outcome, ended.error, ended.error_class as class, ended.state as final_state
+    )
+    insert into agent.event_hist
+    ( id, event_ts, attempts, vt, claimed, event, queue, target, lane, head, fence, holder, message_id, max_attempts
+    , parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at )
+    select id, event_ts, attempts, vt, claimed, case when outcome = 'discarded' then '{}' else event end, queue, target, lane
+         , head, 0, holder, message_id, max_attempts, parent_id, root_id, hops, coalesce(final_state, state)
+         , coalesce(error, last_error, case outcome when 'dead' then 'no attempts left' when 'expired' then 'expired' end)
+         , coalesce(class, error_class), created_at, _now, outcome, _now
+    from gone;
+    get diagnostics _moved = row_count;
+    return _moved;
+end
+$$;
+
+-- _turns: array of {"ids": […], "fence": n, "outcome": "done" | "retry" | "snooze" | "dead" | "release"} with, as wanted,
+-- error, error_class, delay (interval), max_attempts, state, emits (as in put) and records (as in put).
+-- Returns for each turn, numbered from 1, how it ended: completed, dead, back (to be worked again) or lost.
+-- The caller commits right away.
+create or replace function agent.settle(_turns jsonb) returns table (turn int8, ended text)
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+set holdfast.lanes = 'held'
+as $$
+declare
+    _now timestamptz := agent.now();
+    _verdicts agent.verdict[];
+    _queues text[];
+    _lanes text[];
+begin
+    perform agent.lock_lanes_of(_turns);
+    _verdicts := agent.judge(_turns);
+    perform agent.emit(_turns, _verdicts);
+    select array_agg(event.queue), array_agg(event.lane) into _queues, _lanes
+    from unnest(_verdicts) as verdict
+    join agent.event as event on event.id = verdict.id
+    where verdict.ended <> 'back' and event.head and event.lane is not null;
+    perform agent.finish
+    ( array_agg(verdict.id order by verdict.id), array_agg(verdict.ended order by verdict.id)
+    , array_agg(verdict.error order by verdict.id), array_agg(verdict.error_class order by verdict.id)
+    , array_agg(verdict.state order by verdict.id) )
+    from unnest(_verdicts) as verdict
+    where verdict.ended <> 'back'
+    having count(*) > 0;
+    update agent.event as event
+    set fence = 0, holder = null, vt = _now + verdict.delay, attempts = greatest(event.attempts - verdict.unused, 0)
+      , last_error = coalesce(verdict.error, event.last_error)
+      , error_class = coalesce(verdict.error_class, event.error_class), updated_at = _now
+    from unnest(_verdicts) as verdict
+    where verdict.ended = 'back' and event.id = verdict.id;
+    perform agent.promote(_queues, _lanes) where _lanes is not null;
+    return query
+    select given.turn::int8, coalesce(min(verdict.ended), 'lost')
+    from generate_series(1, jsonb_array_length(_turns)) as given (turn)
+    left join unnest(_verdicts) as verdict on verdict.turn = given.turn
+    group by given.turn
+    order by given.turn;
+end
+$$;
+
+-- One ascending pass over the lanes that end and those that are emitted to, before anything is written.
+create or replace function agent.lock_lanes_of(_turns jsonb) returns void
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+begin
+    perform agent.lock_lanes(array
+    ( select agent.lane_bucket(event.queue, event.lane)
+      from jsonb_to_recordset(_turns) as turn (ids int8[])
+      join agent.event as event on event.id = any (turn.ids)
+      where event.lane is not null
+      union all
+      select agent.lane_bucket(coalesce(emit.queue, 'inbox'), emit.lane)
+      from jsonb_to_recordset(_turns) as turn (emits jsonb)
+      cross join jsonb_to_recordset(turn.emits) as emit (queue text, lane text)
+      where emit.lane is not null
+    ));
+end
+$$;
+
+-- Locks the events of all turns that are still held, by id and fence, and decides how each ends.
+create or replace function agent.judge(_turns jsonb) returns agent.verdict[]
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+declare
+    _verdicts agent.verdict[];
+begin
+    with held as materialized
+    ( select given.turn, event.id, cardinality(given.ids) as size, given.outcome, given.error, given.error_class
+           , coalesce(given.delay, '0') as delay, given.state
+           , event.attempts >= coalesce(event.max_attempts, given.max_attempts, 3) as used_up
+      from rows from
+      ( jsonb_to_recordset(_turns) as
+        ( ids int8[], fence int8, outcome text, error text, error_class text, delay interval, max_attempts int4, state jsonb )
+      ) with ordinality as given (ids, fence, outcome, error, error_class, delay, max_attempts, state, turn)
+      join agent.event as event on event.id = any (given.ids) and event.fence = given.fence
+      where given.fence > 0
+      order by event.id, given.turn
+      for update of event
+    )
+    -- A turn named twice is settled once; a turn of which one event is gone is lost whole.
+    , whole as
+    ( select *, count(*) over (partition by turn) = size and max(nth) over (partition by turn) = 1 as ours
+      from (select *, row_number() over (partition by id order by turn) as nth from held) as numbered
+    )
+    select array_agg(row
+        ( turn, id
+        , case
+            when outcome = 'done' then 'completed'
+            when size = 1 and (outcome = 'dead' or outcome = 'retry' and used_up) then 'dead'
+            when outcome in ('retry', 'dead', 'snooze', 'release') then 'back'
+          end
+        , error, error_class
+        , case when size > 1 and outcome in ('retry', 'dead') then interval '0' else delay end
+        , (outcome in ('snooze', 'release'))::int4, state )::agent.verdict)
+    into _verdicts
+    from whole
+    where ours;
+    if exists (select from unnest(_verdicts) as verdict where verdict.ended is null) then
+        raise invalid_parameter_value using message = 'settle knows the outcomes done, retry, snooze, dead and release';
+    end if;
+    return coalesce(_verdicts, '{}');
+end
+$$;
+
+-- Stores what the completed turns emit and record. An emit derives its id from its parent's and its position, so that
+-- a repeated turn emits the same ids: known under the same parent, it is skipped; known under another (a client chose
+-- that id), it gets a suffix instead of being swallowed.
+create or replace function agent.emit(_turns jsonb, _verdicts agent.verdict[]) returns void
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+declare
+    _emits jsonb;
+    _records jsonb;
+    _ids int8[];
+begin
+    select jsonb_agg(emit.event || jsonb_build_object
+           ( 'parent_id', parent.id, 'root_id', coalesce(parent.root_id, parent.id)
+           , 'hops', parent.hops + (coalesce(emit.event ->> 'queue', 'inbox') = 'inbox')::int4
+           , 'message_id', coalesce(emit.event ->> 'message_id', coalesce(parent.message_id, parent.id::text) || '/' || emit.position) )
+           order by given.turn, emit.position)
+    into _emits
+    from jsonb_array_elements(_turns) with ordinality as given (body, turn)
+    join agent.event as parent on parent.id = (given.body -> 'ids' ->> 0)::int8
+    cross join jsonb_array_elements(given.body -> 'emits') with ordinality as emit (event, position)
+    where given.turn in (select verdict.turn from unnest(_verdicts) as verdict where verdict.ended = 'completed')
+      and jsonb_typeof(given.body -> 'emits') = 'array';
+    select jsonb_agg(record.line order by given.turn, record.position)
+    into _records
+    from jsonb_array_elements(_turns) with ordinality as given (body, turn)
+    cross join jsonb_array_elements(given.body -> 'records') with ordinality as record (line, position)
+    where given.turn in (select verdict.turn from unnest(_verdicts) as verdict where verdict.ended = 'completed')
+      and jsonb_typeof(given.body -> 'records') = 'array';
+    if _emits is null and _records is null then
+        return;
+    end if;
+    _ids := agent.put(coalesce(_emits, '[]'), _records, true);
+    if array_position(_ids, null) is not null then
+        select jsonb_agg(emit.event || jsonb_build_object('message_id', (emit.event ->> 'message_id') || '~' || (emit.event ->> 'parent_id'))
+               order by emit.position)
+        into _emits
+        from jsonb_array_elements(_emits) with ordinality as emit (event, position)
+        join agent.message_key as key on key.queue = coalesce(emit.event ->> 'queue', 'inbox')
+                                     and key.message_id = emit.event ->> 'message_id'
+        where _ids[emit.position] is null and key.parent_id is distinct from (emit.event ->> 'parent_id')::int8;
+        perform agent.put(_emits, null, true) where _emits is not null;
+    end if;
+end
+$$;
+
+-- _turns: array of {"ids": […], "fence": n}.
+create or replace function agent.release(_turns jsonb) returns table (turn int8, ended text)
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform agent.wake(array
+    ( select event.queue
+      from jsonb_to_recordset(_turns) as given (ids int8[])
+      join agent.event as event on event.id = given.ids[1]
+    ));
+    return query select * from agent.settle(
+        (select jsonb_agg(body || '{"outcome": "release"}' order by nth) from jsonb_array_elements(_turns) with ordinality as given (body, nth)));
+end
+$$;
+
+create or replace function agent.delete_event(_id int8, _fence int8 default null) returns bool
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform from agent.event where id = _id and (_fence is null or fence = _fence and fence > 0) for update;
+    return found and agent.finish(array[_id], array['completed']) = 1;
+end
+$$;
+
+create or replace function agent.cancel_event(_id int8, _reason text default 'by hand') returns bool
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _now timestamptz := agent.now();
+    _fence int8;
+begin
+    select fence into _fence from agent.event where id = _id and fence > 0 and vt > _now for update;
+    if not found then
+        return false;
+    end if;
+    perform agent.finish(array[_id], array['cancelled'], array['cancelled: ' || _reason]);
+    update agent.event set fence = 0, holder = null, vt = _now, updated_at = _now where attempts > 0 and fence = _fence;
+    return true;
+end
+$$;

@@ -1,0 +1,97 @@
+-- Processes and their sign of life: a session lock that ends with the session, whatever ends it.
+
+create or replace function agent.process_key(_id text) returns int8
+language plpgsql immutable security invoker parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return hashtextextended('holdfast process ' || _id, 0);
+end
+$$;
+
+-- Called on the process's own session: the lock is its sign of life. False: another session holds it.
+create or replace function agent.register_process(_id text, _host text, _started_at timestamptz) returns bool
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    insert into agent.process (id, host, started_at, seen_at)
+    values (_id, _host, _started_at, agent.now())
+    on conflict (id) do update set seen_at = excluded.seen_at;
+    return pg_try_advisory_lock(agent.process_key(_id));
+end
+$$;
+
+create or replace function agent.beat(_id text, _last_wake_reason text, _turns int4) returns void
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    update agent.process
+    set seen_at = agent.now(), last_wake_reason = coalesce(_last_wake_reason, last_wake_reason), turns = _turns
+    where id = _id;
+end
+$$;
+
+-- Processes whose lock nobody holds. After a start of the server everybody has to come back first, so that for a while
+-- nobody counts as gone; tests shorten that by the setting holdfast.restart_grace.
+create or replace function agent.silent_processes() returns text[]
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if clock_timestamp() - pg_postmaster_start_time()
+       < coalesce(nullif(current_setting('holdfast.restart_grace', true), '')::interval, '30 seconds') then
+        return '{}';
+    end if;
+    return array
+    ( select process.id
+      from agent.process as process
+      where not exists
+      ( select
+        from pg_locks as held
+        where held.locktype = 'advisory' and held.granted and held.objsubid = 1
+          and held.database = (select oid from pg_database where datname = current_database())
+          and (held.classid::int8 << 32 | held.objid::int8) = agent.process_key(process.id)
+      )
+    );
+end
+$$;
+
+-- Takes their turns from processes that are gone. The lock is tried once more, so that one that came back is spared.
+create or replace function agent.reap(_ids text[], _max_attempts int4 default 3) returns setof text
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _now timestamptz := agent.now();
+    _id text;
+    _used_up int8[];
+begin
+    foreach _id in array _ids loop
+        continue when not pg_try_advisory_xact_lock(agent.process_key(_id));
+        delete from agent.process where id = _id;
+        continue when not found;
+        _used_up := array
+        ( select id from agent.event
+          where attempts > 0 and fence > 0 and holder = _id and attempts >= coalesce(max_attempts, _max_attempts)
+          order by id for update );
+        perform agent.finish(_used_up, array_fill('dead'::text, array[cardinality(_used_up)])
+            , array_fill(format('process %s died', _id), array[cardinality(_used_up)]));
+        update agent.event set fence = 0, holder = null, vt = _now, updated_at = _now
+        where attempts > 0 and fence > 0 and holder = _id;
+        return next _id;
+    end loop;
+    perform agent.wake(array(select distinct queue from agent.event where attempts > 0 and fence = 0 and vt = _now));
+end
+$$;
+
+create or replace function agent.set_setting(_key text, _value jsonb) returns void
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    insert into agent.setting (key, value) values (_key, _value)
+    on conflict (key) do update set value = excluded.value;
+end
+$$;

@@ -1,0 +1,154 @@
+-- The classical faces of the one table, and what people and pages read.
+--
+-- Payloads of ours carry a tag, "kind"; one without it in the inbox is an event as Slack sent it.
+
+create or replace view agent.messages as
+with known as
+( select id, message_id, target, event, queue, attempts, max_attempts, last_error, created_at, updated_at
+       , case when fence > 0 and vt > agent.now() then 'processing' else 'pending' end as status
+  from agent.event
+  where queue = 'inbox'
+  union all
+  select id, message_id, target, event, queue, attempts, max_attempts, last_error, created_at, updated_at
+       , case when outcome = 'completed' then 'completed' else 'dead' end
+  from agent.event_hist
+  where queue = 'inbox' and outcome <> 'discarded'
+)
+select id
+     , message_id
+     , case when event ? 'kind' then event ->> 'channel' else 'slack' end as channel
+     , case when event ? 'kind' then event ->> 'sender' else event ->> 'user' end as sender
+     , case when event ? 'kind' then event ->> 'sender_id' else event ->> 'user' end as sender_id
+     , case when event ? 'kind' then event ->> 'message' else event ->> 'text' end as message
+     , nullif(target, '') as agent
+     , event ->> 'from_agent' as from_agent
+     , status
+     -- The attempt that runs, or that succeeded, did not fail.
+     , attempts - (status in ('processing', 'completed') and attempts > 0)::int4 as retry_count
+     , last_error
+     , created_at
+     , updated_at
+from known;
+
+create or replace view agent.responses as
+with known as
+( select id, event, created_at, 'pending' as status, null::timestamptz as acked_at
+  from agent.event
+  where queue = 'outbox'
+  union all
+  select id, event, created_at, case when outcome = 'completed' then 'acked' else 'dead' end
+       , case when outcome = 'completed' then finished_at end
+  from agent.event_hist
+  where queue = 'outbox' and outcome <> 'discarded'
+)
+select id
+     , event ->> 'message_id' as message_id
+     , event ->> 'channel' as channel
+     , event ->> 'sender' as sender
+     , event ->> 'sender_id' as sender_id
+     , event ->> 'message' as message
+     , event ->> 'original_message' as original_message
+     , event ->> 'agent' as agent
+     , event -> 'files' as files
+     , event -> 'metadata' as metadata
+     , status
+     , created_at
+     , acked_at
+from known;
+
+create or replace view agent.mem_outbox as
+with known as
+( select id, event, attempts, last_error, created_at, vt
+       , case when fence > 0 and vt > agent.now() then coalesce(holder, '') end as claimed_by
+       , case when fence > 0 and vt > agent.now() then vt end as claimed_until
+  from agent.event
+  where queue = 'memory'
+  union all
+  select id, event, attempts, last_error, created_at, vt, 'POISON', '9999-12-31T00:00:00Z'
+  from agent.event_hist
+  where queue = 'memory' and outcome in ('dead', 'expired', 'cancelled')
+)
+select id
+     , event ->> 'workspace_id' as workspace_id
+     , event ->> 'observation_local_id' as observation_local_id
+     , event ->> 'subject_key' as subject_key
+     , event ->> 'operation' as operation
+     , attempts as attempt_count
+     , last_error
+     , created_at
+     , vt as next_attempt_at
+     , claimed_by
+     , claimed_until
+from known;
+
+create or replace view agent.agent_messages as
+select id, agent_id, role, channel, sender, message_id, content, created_at from agent.agent_message;
+
+create or replace view agent.chat_messages as
+select id, team_id, from_agent, message, created_at from agent.chat_message;
+
+-- Live events by queue and target: ready, delayed, queued (behind another of its lane) and leased.
+create or replace function agent.counts() returns table (queue text, target text, ready int8, delayed int8, queued int8, leased int8)
+language plpgsql stable security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _now timestamptz := agent.now();
+begin
+    return query
+    select event.queue, event.target
+         , count(*) filter (where event.head and event.vt <= _now)
+         , count(*) filter (where event.head and event.vt > _now and event.fence = 0)
+         , count(*) filter (where not event.head and not (event.fence > 0 and event.vt > _now))
+         , count(*) filter (where event.fence > 0 and event.vt > _now)
+    from agent.event as event
+    group by event.queue, event.target
+    order by event.queue, event.target;
+end
+$$;
+
+create or replace function agent.leased(_queue text) returns setof agent.event
+language plpgsql stable security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _now timestamptz := agent.now();
+begin
+    return query
+    select * from agent.event as event
+    where event.queue = _queue and event.attempts > 0 and event.fence > 0 and event.vt > _now
+    order by event.id;
+end
+$$;
+
+-- History by id, queue, target, outcome and a part of the error, newest first. Dead letters are read by their index.
+create or replace function agent.finished
+( _ids int8[] default null
+, _queue text default null
+, _target text default null
+, _outcomes text[] default null
+, _error text default null
+, _limit int4 default null
+, _before_id int8 default null
+, _since_id int8 default null
+) returns setof agent.event_hist
+language plpgsql stable security invoker
+set search_path = pg_catalog, pg_temp
+-- Which of the arguments are given decides the plan.
+set plan_cache_mode = force_custom_plan
+as $$
+begin
+    return query
+    select *
+    from agent.event_hist as hist
+    where (_ids is null or hist.id = any (_ids))
+      and (_queue is null or hist.queue = _queue)
+      and (_target is null or hist.target = _target)
+      and (_outcomes is null or hist.outcome = any (_outcomes))
+      and (_error is null or strpos(lower(hist.last_error), lower(_error)) > 0)
+      and (_before_id is null or hist.id < _before_id)
+      and (_since_id is null or hist.id > _since_id)
+    order by hist.id desc
+    limit _limit;
+end
+$$;

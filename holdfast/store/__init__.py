@@ -1,0 +1,30 @@
+"""Where events live: the Store protocol and its engines."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from holdfast.settings import sqlite_path
+from holdfast.store.base import Clock, Store
+
+__all__ = ["Store", "open_store"]
+
+
+@asynccontextmanager
+async def open_store(
+    url: str, *, direct_url: str | None = None, clock: Clock | None = None, pool_size: int = 8
+) -> AsyncIterator[Store]:
+    """Open the store of a database URL; the database must have been migrated."""
+    path = sqlite_path(url)
+    # Imported here, so that a machine without one of the drivers can use the other.
+    if path is not None:
+        from holdfast.store.sqlite import SqliteStore
+
+        async with SqliteStore(path, clock=clock) as store:
+            yield store
+    else:
+        from holdfast.store.postgres import PostgresStore
+
+        async with PostgresStore(url, direct_url=direct_url, clock=clock, pool_size=pool_size) as store:
+            yield store

@@ -1,0 +1,76 @@
+"""Requests that wait together travel together: one call, one commit, no added delay for a lone one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from holdfast.errors import StoreUnavailable
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(slots=True)
+class _Request(Generic[Item, Result]):
+    items: list[Item]
+    answer: asyncio.Future[list[Result]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class Batch(Generic[Item, Result]):
+    """Sends what has gathered while the previous call was under way. `run` belongs in the owner's TaskGroup."""
+
+    def __init__(self, send: Callable[[list[Item]], Awaitable[list[Result]]], limit: int) -> None:
+        self._send = send
+        self._limit = limit
+        self._waiting: list[_Request[Item, Result]] = []
+        self._arrived = asyncio.Event()
+
+    async def add(self, items: Sequence[Item]) -> list[Result]:
+        """The results of these items, in order. Cancelling the wait does not take them back."""
+        request: _Request[Item, Result] = _Request(list(items))
+        self._waiting.append(request)
+        self._arrived.set()
+        return await request.answer
+
+    async def run(self) -> None:
+        while True:
+            await self._arrived.wait()
+            requests = self._take()
+            if not requests:
+                self._arrived.clear()
+                continue
+            await self._answer(requests)
+
+    def _take(self) -> list[_Request[Item, Result]]:
+        taken: list[_Request[Item, Result]] = []
+        size = 0
+        while self._waiting and (not taken or size + len(self._waiting[0].items) <= self._limit):
+            taken.append(self._waiting.pop(0))
+            size += len(taken[-1].items)
+        return taken
+
+    async def _answer(self, requests: list[_Request[Item, Result]]) -> None:
+        try:
+            results = await self._send([item for request in requests for item in request.items])
+        except Exception as error:  # noqa: BLE001 - whatever it is belongs to those who asked
+            # One bad request must not fail its neighbours; but where the database is gone, what was sent may be stored.
+            if len(requests) > 1 and not isinstance(error, StoreUnavailable):
+                for request in requests:
+                    await self._answer([request])
+            else:
+                _fail(requests, error)
+            return
+        start = 0
+        for request in requests:
+            if not request.answer.done():
+                request.answer.set_result(results[start : start + len(request.items)])
+            start += len(request.items)
+
+
+def _fail(requests: list[_Request[Item, Result]], error: Exception) -> None:
+    for request in requests:
+        if not request.answer.done():
+            request.answer.set_exception(error)

@@ -1,0 +1,100 @@
+"""Pooled PostgreSQL connections: one statement, one transaction, driver errors translated once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from types import TracebackType
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
+
+from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.store.base import Clock
+
+Connection = psycopg.AsyncConnection[tuple[Any, ...]]
+
+TRIES = 5
+WAIT_FOR_CONNECTION = 10.0
+
+
+class Connections:
+    """No call leaves state in a session, so that a transaction pooler may stand between."""
+
+    def __init__(self, url: str, *, clock: Clock | None, size: int) -> None:
+        self._url = url
+        self._clock = clock
+        self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+            url,
+            min_size=1,
+            max_size=size,
+            open=False,
+            timeout=WAIT_FOR_CONNECTION,
+            kwargs={"autocommit": True, "prepare_threshold": None},
+        )
+
+    async def __aenter__(self) -> Connections:
+        # The first connection is made apart from the pool, whose errors would name a time-out instead of a cause.
+        with translated():
+            async with await psycopg.AsyncConnection.connect(self._url, autocommit=True) as connection:
+                cursor = await connection.execute("select to_regclass('agent.event') is not null")
+                row = await cursor.fetchone()
+        if row != (True,):
+            raise HoldfastError("the database has no Holdfast schema: run `holdfast migrate`")
+        await self._pool.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._pool.close()
+
+    async def value(self, statement: str, arguments: Sequence[Any] = ()) -> Any:
+        return (await self.rows(statement, arguments))[0][0]
+
+    async def rows(self, statement: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Runs one statement in a transaction of its own, again where the server chose it as a victim."""
+        with translated():
+            for tries_left in reversed(range(TRIES)):
+                try:
+                    return await self._once(statement, arguments)
+                except (errors.DeadlockDetected, errors.SerializationFailure):
+                    if not tries_left:
+                        raise
+        raise AssertionError("unreachable")
+
+    async def _once(self, statement: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
+        async with self._pool.connection() as connection:
+            if self._clock is None:
+                return await (await connection.execute(statement, arguments)).fetchall()
+            async with connection.transaction():
+                await self._set_clock(connection)
+                return await (await connection.execute(statement, arguments)).fetchall()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        with translated():
+            async with self._pool.connection() as connection, connection.transaction():
+                await self._set_clock(connection)
+                yield connection
+
+    async def _set_clock(self, connection: Connection) -> None:
+        if self._clock is not None:
+            await connection.execute("select set_config('holdfast.now', %s, true)", (self._clock().isoformat(),))
+
+
+@contextmanager
+def translated() -> Any:
+    """The server gone or too busy is StoreUnavailable; what it refuses is a HoldfastError in one line."""
+    try:
+        yield
+    except (PoolTimeout, PoolClosed, TooManyRequests, psycopg.OperationalError, psycopg.InterfaceError) as error:
+        raise StoreUnavailable(f"the database cannot be reached: {_first_line(error)}") from error
+    except psycopg.Error as error:
+        raise HoldfastError(f"the database refused: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,228 @@
+"""The PostgreSQL store: the engine is SQL functions in schema agent, and this calls them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any
+
+from holdfast.errors import LeaseLost
+from holdfast.event import NewEvent, Payload, Record, Turn
+from holdfast.outcome import Lost, Outcome, Settled
+from holdfast.store.base import (
+    DEFAULT_MAX_ATTEMPTS,
+    Clock,
+    Filter,
+    Process,
+    SweepPolicy,
+    Swept,
+    Transaction,
+)
+from holdfast.store.batch import Batch
+from holdfast.store.connections import Connections
+from holdfast.store.payload import dump
+from holdfast.store.postgres_reads import PostgresReads, dead_only, filter_arguments
+from holdfast.store.session import Session
+from holdfast.store.wakeup import Wakeups
+from holdfast.store.watch import Watch
+from holdfast.store.wire import (
+    COLUMNS,
+    end_of,
+    event_of,
+    lease_of,
+    new_event,
+    record,
+    turns_of,
+)
+
+TOGETHER = 1000
+"""Events or turns that may share one call."""
+
+_Put = tuple[NewEvent | None, Record | None]
+
+
+class PostgresStore(PostgresReads):
+    """Use as an async context manager. What is put or settled at the same time shares a call and a commit."""
+
+    def __init__(
+        self, url: str, *, direct_url: str | None = None, clock: Clock | None = None, pool_size: int = 8
+    ) -> None:
+        super().__init__(Connections(url, clock=clock, size=pool_size))
+        self._wakeups = Wakeups()
+        self._session = Session(direct_url or url, self._wakeups.ring)
+        self._session_task: asyncio.Task[None] | None = None
+        self._watch = Watch()
+        self._puts: Batch[_Put, int | None] = Batch(self._put_together, TOGETHER)
+        self._settles: Batch[Payload, str] = Batch(self._settle_together, TOGETHER)
+        self._stack = AsyncExitStack()
+        self._tasks = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> PostgresStore:
+        await self._stack.enter_async_context(self._connections)
+        await self._stack.enter_async_context(self._tasks)
+        self._running = [self._tasks.create_task(self._puts.run()), self._tasks.create_task(self._settles.run())]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._running:
+            task.cancel()
+        await self._stack.__aexit__(None, None, None)
+
+    async def close(self) -> None:
+        await self.__aexit__(None, None, None)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        async with self._connections.transaction() as connection:
+            yield connection
+
+    async def put(
+        self, events: Sequence[NewEvent], *, records: Sequence[Record] = (), tx: Transaction | None = None
+    ) -> list[int | None]:
+        if tx is not None:
+            arguments = dump([new_event(new) for new in events]), dump([record(line) for line in records])
+            cursor = await tx.execute("select agent.put(%s, %s)", arguments)
+            return list((await cursor.fetchone())[0])
+        wanted: list[_Put] = [(new, None) for new in events] + [(None, line) for line in records]
+        ids = (await self._puts.add(wanted))[: len(events)] if wanted else []
+        for queue in {new.queue for new, id_ in zip(events, ids, strict=True) if id_ is not None}:
+            self._wakeups.ring(queue)
+        return ids
+
+    async def _put_together(self, wanted: list[_Put]) -> list[int | None]:
+        events = dump([new_event(new) for new, _ in wanted if new is not None])
+        records = dump([record(line) for _, line in wanted if line is not None])
+        ids = iter(await self._connections.value("select agent.put(%s, %s, true)", (events, records)))
+        return [next(ids) if new is not None else None for new, _ in wanted]
+
+    async def claim(
+        self,
+        queue: str,
+        targets: Sequence[str],
+        *,
+        limit: int,
+        lease: timedelta,
+        holder: str | None = None,
+        collect_limit: int = 1,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+    ) -> list[Turn]:
+        if limit <= 0 or not targets:
+            return []
+        rows = await self._connections.rows(
+            f"select {COLUMNS} from agent.claim(%s, %s, %s, %s, %s, %s, %s)",
+            (queue, list(targets), limit, lease, holder, collect_limit, max_attempts),
+        )
+        return turns_of([event_of(row) for row in rows])
+
+    async def renew(self, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
+        if not turns:
+            return []
+        leases = dump([lease_of(turn) for turn in turns])
+        lost = set(await self._connections.value("select agent.renew(%s, %s)", (leases, lease)))
+        return [turn for turn in turns if turn.fence in lost]
+
+    async def checkpoint(self, turn: Turn, state: Payload) -> datetime:
+        until: datetime | None = await self._connections.value(
+            "select agent.checkpoint(%s, %s, %s)", (turn.ids, turn.fence, dump(state))
+        )
+        if until is None:
+            raise LeaseLost(f"event {turn.primary.id} is another worker's now")
+        return until
+
+    async def settle(
+        self, ends: Sequence[tuple[Turn, Outcome]], *, max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    ) -> list[Settled | Lost]:
+        wanted = [end_of(turn, outcome, max_attempts) for turn, outcome in ends]
+        ended = await self._settles.add(wanted) if wanted else []
+        return [_settled(turn, how) for (turn, _), how in zip(ends, ended, strict=True)]
+
+    async def release(self, turns: Sequence[Turn]) -> list[Settled | Lost]:
+        leases = dump([lease_of(turn) for turn in turns])
+        rows = await self._connections.rows("select ended from agent.release(%s)", (leases,)) if turns else []
+        return [_settled(turn, row[0]) for turn, row in zip(turns, rows, strict=True)]
+
+    async def _settle_together(self, ends: list[Payload]) -> list[str]:
+        rows = await self._connections.rows("select ended from agent.settle(%s)", (dump(ends),))
+        return [row[0] for row in rows]
+
+    async def cancel(self, event_id: int, reason: str) -> bool:
+        return bool(await self._connections.value("select agent.cancel_event(%s, %s)", (event_id, reason)))
+
+    async def limit(self, queue: str, target: str, running: int | None) -> None:
+        await self._connections.value("select agent.limit_target(%s, %s, %s)", (queue, target, running))
+
+    async def next_due(self, queue: str, targets: Sequence[str]) -> datetime | None:
+        due: datetime | None = await self._connections.value("select agent.next_due(%s, %s)", (queue, list(targets)))
+        return due
+
+    async def sweep(self, policy: SweepPolicy) -> Swept:
+        rows = await self._connections.rows(
+            "select dead, expired, discarded, mended, forgotten, pruned from agent.sweep(%s, %s, %s, %s, %s, %s)",
+            (
+                policy.queue,
+                policy.max_attempts,
+                policy.expire_after,
+                policy.discard_unserved,
+                policy.dedup_window,
+                policy.keep_history,
+            ),
+        )
+        dead, expired, discarded, mended, forgotten, pruned = rows[0]
+        return Swept(dead=dead, expired=expired, discarded=discarded, mended=mended, forgotten=forgotten, pruned=pruned)
+
+    async def retry(self, which: Filter) -> list[int]:
+        rows = await self._connections.rows(
+            "select agent.retry_events(array(select id from agent.finished(%s, %s, %s, %s, %s)))",
+            filter_arguments(dead_only(which)),
+        )
+        return sorted(row[0] for row in rows)
+
+    async def discard(self, which: Filter) -> list[int]:
+        rows = await self._connections.rows(
+            "select agent.discard_events(array(select id from agent.finished(%s, %s, %s, %s, %s)))",
+            filter_arguments(dead_only(which)),
+        )
+        return sorted(row[0] for row in rows)
+
+    async def replay(self, ids: Sequence[int]) -> list[int]:
+        rows = await self._connections.rows("select agent.replay_event(id) from unnest(%s::int8[]) as id", (list(ids),))
+        return [row[0] for row in rows if row[0] is not None]
+
+    async def set_setting(self, key: str, value: Any) -> None:
+        await self._connections.value("select agent.set_setting(%s, %s)", (key, dump(value)))
+
+    async def register(self, process: Process) -> None:
+        self._start_session()
+        await self._session.register(process)
+
+    async def beat(self, process: Process) -> None:
+        await self._connections.value(
+            "select agent.beat(%s, %s, %s)", (process.id, process.last_wake_reason, process.turns)
+        )
+
+    async def reap(self) -> list[str]:
+        self._start_session()
+        if not self._session.trusted:
+            self._watch.forget()
+            return []
+        gone = self._watch.look(await self._connections.value("select agent.silent_processes()"))
+        rows = await self._connections.rows("select agent.reap(%s)", (gone,)) if gone else []
+        return [row[0] for row in rows]
+
+    def wakeups(self) -> AsyncIterator[str]:
+        self._start_session()
+        return self._wakeups.listen()
+
+    def _start_session(self) -> None:
+        if self._session_task is None:
+            self._session_task = self._tasks.create_task(self._session.run())
+            self._running.append(self._session_task)
+
+
+def _settled(turn: Turn, how: str) -> Settled | Lost:
+    return Lost(turn) if how == "lost" else Settled(turn, how)

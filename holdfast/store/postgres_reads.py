@@ -1,0 +1,106 @@
+"""What people and pages read of the PostgreSQL store; nothing here changes anything."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent
+from holdfast.store.base import DEAD_OUTCOMES, Count, Filter, Process
+from holdfast.store.connections import Connections
+from holdfast.store.wire import COLUMNS, FINISHED_COLUMNS, event_of, finished_of
+
+
+class PostgresReads:
+    """The reading half of the store."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    async def now(self) -> datetime:
+        moment: datetime = await self._connections.value("select agent.now()")
+        return moment
+
+    async def finished(
+        self, which: Filter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+    ) -> list[FinishedEvent]:
+        rows = await self._connections.rows(
+            f"select {FINISHED_COLUMNS} from agent.finished(%s, %s, %s, %s, %s, %s, %s, %s)",
+            (*filter_arguments(which), limit, before_id, since_id),
+        )
+        return [finished_of(row) for row in rows]
+
+    async def dead(
+        self, which: Filter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+    ) -> list[FinishedEvent]:
+        return await self.finished(dead_only(which), limit=limit, before_id=before_id, since_id=since_id)
+
+    async def live(self, event_id: int) -> Event | None:
+        rows = await self._connections.rows(f"select {COLUMNS} from agent.event where id = %s", (event_id,))
+        return event_of(rows[0]) if rows else None
+
+    async def leased(self, queue: str) -> list[Event]:
+        rows = await self._connections.rows(f"select {COLUMNS} from agent.leased(%s)", (queue,))
+        return [event_of(row) for row in rows]
+
+    async def counts(self) -> list[Count]:
+        rows = await self._connections.rows("select queue, target, ready, delayed, queued, leased from agent.counts()")
+        return [
+            Count(queue=queue, target=target, ready=ready, delayed=delayed, queued=queued, leased=leased)
+            for queue, target, ready, delayed, queued, leased in rows
+        ]
+
+    async def outcomes(self, queue: str) -> dict[str, int]:
+        return dict(
+            await self._connections.rows(
+                "select outcome, count(*) from agent.event_hist where queue = %s group by outcome", (queue,)
+            )
+        )
+
+    async def setting(self, key: str) -> Any:
+        rows = await self._connections.rows("select value from agent.setting where key = %s", (key,))
+        return rows[0][0] if rows else None
+
+    async def processes(self) -> list[Process]:
+        rows = await self._connections.rows(
+            "select id, host, started_at, seen_at, last_wake_reason, turns from agent.process order by started_at, id"
+        )
+        return [
+            Process(id=id_, host=host, started_at=started_at, seen_at=seen_at, last_wake_reason=reason, turns=turns)
+            for id_, host, started_at, seen_at, reason, turns in rows
+        ]
+
+    async def agent_messages(
+        self, agent_id: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+    ) -> list[AgentMessage]:
+        rows = await self._connections.rows(
+            "select id, agent_id, role, channel, sender, message_id, content, created_at from agent.agent_messages"
+            " where agent_id = %s and id < coalesce(%s, 9223372036854775807) and id > coalesce(%s, 0)"
+            " order by id desc limit %s",
+            (agent_id, before_id, since_id, limit),
+        )
+        names = ("id", "agent_id", "role", "channel", "sender", "message_id", "content", "created_at")
+        return [AgentMessage(**dict(zip(names, row, strict=True))) for row in rows]
+
+    async def chat_messages(
+        self, team_id: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+    ) -> list[ChatMessage]:
+        rows = await self._connections.rows(
+            "select id, team_id, from_agent, message, created_at from agent.chat_messages"
+            " where team_id = %s and id < coalesce(%s, 9223372036854775807) and id > coalesce(%s, 0)"
+            " order by id desc limit %s",
+            (team_id, before_id, since_id, limit),
+        )
+        names = ("id", "team_id", "from_agent", "message", "created_at")
+        return [ChatMessage(**dict(zip(names, row, strict=True))) for row in rows]
+
+
+def dead_only(which: Filter) -> Filter:
+    outcomes = [outcome for outcome in which.outcomes or DEAD_OUTCOMES if outcome in DEAD_OUTCOMES]
+    return Filter(ids=which.ids, queue=which.queue, target=which.target, outcomes=outcomes, error=which.error)
+
+
+def filter_arguments(which: Filter) -> tuple[Any, ...]:
+    ids = None if which.ids is None else list(which.ids)
+    outcomes = None if which.outcomes is None else list(which.outcomes)
+    return ids, which.queue, which.target, outcomes, which.error
