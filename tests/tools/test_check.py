@@ -1,0 +1,56 @@
+"""The rules of the house notice what they are there for."""
+
+from pathlib import Path
+
+import pytest
+
+from tools import check
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Path:
+    for folder in ("holdfast/store/sqlite", "docs"):
+        (tmp_path / folder).mkdir(parents=True)
+    return tmp_path
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def test_a_module_of_300_lines_is_too_long(house: Path) -> None:
+    write(house / "holdfast/long.py", "x = 1\n" * 300)
+    write(house / "holdfast/short.py", "x = 1\n" * 299)
+    [fault] = check.sizes(house)
+    assert fault.startswith("holdfast/long.py: 300 lines")
+
+
+def test_a_function_of_41_lines_is_too_long(house: Path) -> None:
+    write(house / "holdfast/a.py", "async def short():\n" + "    x = 1\n" * 39 + "\ndef long():\n" + "    x = 1\n" * 40)
+    [fault] = check.sizes(house)
+    assert "long has 41 lines" in fault
+
+
+def test_a_query_is_defined_once_and_used(house: Path) -> None:
+    write(house / "holdfast/store/sqlite/a.sql", "-- name: good\nselect 1;\n-- name: idle\nselect 2;\n")
+    write(house / "holdfast/store/sqlite/b.sql", "-- name: twice\nselect 1;\n-- name: twice\nselect 2;\n")
+    write(house / "holdfast/store/a.py", 'run(queries["good"]); run("twice"); run(queries["unknown"])\n')
+    assert list(check.queries(house)) == [
+        "query idle is defined and never used",
+        "query twice is defined 2 times",
+        "query unknown is used and not defined",
+    ]
+
+
+def test_documents_refer_to_what_exists(house: Path) -> None:
+    write(house / "holdfast/store/a.py", "class Store:\n    def put(self): ...\nLIMIT = 3\n")
+    write(house / "holdfast/store/sqlite/a.sql", "-- name: claim\nselect 1;\n")
+    good = "`holdfast/store/a.py::Store.put` `store/a.py::LIMIT` `store/sqlite/a.sql::claim` [a](page.md)"
+    bad = "`store/a.py::Store.gone` `store/b.py::Store` `store/sqlite/a.sql::gone` [b](missing.md)"
+    write(house / "docs/page.md", f"{good}\n{bad}\n[far](https://example.org/x)\n")
+    assert list(check.references(house)) == [
+        "docs/page.md: store/a.py::Store.gone does not exist",
+        "docs/page.md: store/b.py::Store does not exist",
+        "docs/page.md: store/sqlite/a.sql::gone does not exist",
+        "docs/page.md: the link to missing.md leads nowhere",
+    ]

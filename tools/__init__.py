@@ -1,0 +1,1 @@
+"""What `make check` and the tests run beside the package."""
