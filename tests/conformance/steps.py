@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -11,8 +11,6 @@ from holdfast.outcome import Dead, Done, Lost, Outcome, Settled
 from holdfast.store.base import DEFAULT_MAX_ATTEMPTS, Count, Filter, Store
 
 LEASE = timedelta(minutes=10)
-
-StoreFactory = Callable[[], Awaitable[Store]]
 
 
 def message(text: str = "hello", **fields: Any) -> NewEvent:

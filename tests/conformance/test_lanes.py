@@ -9,8 +9,8 @@ import pytest
 from holdfast.outcome import Dead, Outcome, Retry, Snooze
 from holdfast.store.base import Filter, Store, SweepPolicy
 from holdfast.testing.clock import Clock
+from holdfast.testing.fixtures import StoreFactory
 from tests.conformance.steps import (
-    StoreFactory,
     bury,
     claim,
     claim_ids,

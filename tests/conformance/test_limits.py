@@ -7,7 +7,8 @@ import asyncio
 from holdfast.outcome import Retry
 from holdfast.store.base import Store
 from holdfast.testing.clock import Clock
-from tests.conformance.steps import StoreFactory, claim, claim_ids, claim_one, end, message, put, put_lane
+from holdfast.testing.fixtures import StoreFactory
+from tests.conformance.steps import claim, claim_ids, claim_one, end, message, put, put_lane
 
 
 async def fill(store: Store, target: str, count: int = 5) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from holdfast.event import AgentMessage, ChatMessage, NewEvent, Record
 from holdfast.store.base import Store
-from tests.conformance.steps import StoreFactory, claim, claim_ids, count, message, put
+from holdfast.testing.fixtures import StoreFactory
+from tests.conformance.steps import claim, claim_ids, count, message, put
 
 
 class OnPurpose(Exception):

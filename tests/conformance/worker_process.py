@@ -1,0 +1,67 @@
+"""A worker in a process of its own, to be stopped, resumed or killed: `python -m … URL NAME NOW TURNS`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from subprocess import PIPE, Popen
+
+from holdfast.errors import LeaseLost
+from holdfast.event import Turn
+from holdfast.outcome import Done
+from holdfast.store import open_store
+from holdfast.store.base import Process, Store
+from holdfast.testing.clock import Clock
+from tests.conformance.steps import claim, end, message
+
+
+@contextmanager
+def worker_process(url: str, name: str, now: datetime, turns: int = 100) -> Iterator[Popen[str]]:
+    """A worker that has claimed what it could of the inbox; it tries to finish when it is sent a line."""
+    command = [sys.executable, "-m", "tests.conformance.worker_process", url, name, now.isoformat(), str(turns)]
+    with Popen(command, stdin=PIPE, stdout=PIPE, text=True) as process:
+        try:
+            assert hear(process) == "claimed"
+            yield process
+        finally:
+            process.kill()
+
+
+def hear(process: Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def finish(process: Popen[str]) -> list[str]:
+    """Tell it to go on; what became of its renewal, its checkpoint and its settle."""
+    assert process.stdin is not None
+    process.stdin.write("go on\n")
+    process.stdin.flush()
+    return hear(process).split()
+
+
+async def work(url: str, name: str, now: datetime, limit: int) -> None:
+    async with open_store(url, clock=Clock(now)) as store:
+        await store.register(Process(id=name, host="here", started_at=now, seen_at=now))
+        turns = await claim(store, limit=limit, holder=name)
+        print("claimed", flush=True)
+        while await asyncio.to_thread(sys.stdin.readline):
+            print(" ".join([word for turn in turns for word in await try_to_finish(store, turn)]), flush=True)
+
+
+async def try_to_finish(store: Store, turn: Turn) -> list[str]:
+    lost = await store.renew([turn], timedelta(minutes=10))
+    try:
+        await store.checkpoint(turn, {"part": "sending"})
+        checkpointed = "Kept"
+    except LeaseLost:
+        checkpointed = "LeaseLost"
+    settled = await end(store, turn, Done((message("reply", queue="outbox"),)))
+    return ["Lost" if lost else "Renewed", checkpointed, type(settled).__name__]
+
+
+if __name__ == "__main__":
+    asyncio.run(work(sys.argv[1], sys.argv[2], datetime.fromisoformat(sys.argv[3]), int(sys.argv[4])))
