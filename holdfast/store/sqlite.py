@@ -1,0 +1,289 @@
+"""The Store on SQLite: one file, one writer thread per process, readers beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast.errors import HoldfastError
+from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent, NewEvent, Payload, Record, Turn
+from holdfast.outcome import Lost, Outcome, Settled, Snooze
+from holdfast.store import sqlite_dead, sqlite_liveness, sqlite_read, sqlite_sweep, sqlite_turns
+from holdfast.store.base import (
+    DEFAULT_MAX_ATTEMPTS,
+    Clock,
+    Count,
+    Filter,
+    Process,
+    SweepPolicy,
+    Swept,
+    Transaction,
+)
+from holdfast.store.payload import dump
+from holdfast.store.queries import load
+from holdfast.store.sqlite_put import put, put_records
+from holdfast.store.sqlite_reader import Reader
+from holdfast.store.sqlite_rows import micros, moment, new_row, page_params, process_params
+from holdfast.store.sqlite_transaction import SqliteTransaction
+from holdfast.store.sqlite_writer import Writer, Writing
+from holdfast.store.wakeup import Wakeups
+
+T = TypeVar("T")
+
+SQL = load("sqlite")
+NOW = timedelta()
+
+
+class SqliteStore:
+    """Events in one SQLite file, safe with many tasks and many processes. Use it as an async context manager."""
+
+    def __init__(
+        self, path: str | Path, *, clock: Clock | None = None, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.path = Path(path)
+        self._clock = clock
+        self._signs = sqlite_liveness.SignsOfLife(self.path, monotonic)
+        self._reader = Reader(self.path)
+        self._wakeups = Wakeups()
+        self._writer: Writer | None = None
+
+    async def __aenter__(self) -> SqliteStore:
+        try:
+            await asyncio.to_thread(sqlite_read.require_schema, self.path)
+            writer = Writer(self.path, asyncio.get_running_loop(), self._now, self._ring)
+            await asyncio.to_thread(writer.start)
+        except BaseException:
+            await self._reader.close()
+            raise
+        self._writer = writer
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        if self._writer is not None:
+            await self._writer.close()
+        await self._reader.close()
+        self._signs.close()
+
+    async def now(self) -> datetime:
+        return moment(self._now())
+
+    def _now(self) -> int:
+        return time.time_ns() // 1000 if self._clock is None else micros(self._clock())
+
+    def _write(self, work: Callable[[Writing], T]) -> asyncio.Future[T]:
+        if self._writer is None:
+            raise HoldfastError("the store is not open; use it in `async with`")
+        return self._writer.submit(work)
+
+    def _ring(self, queues: set[str]) -> None:
+        for queue in queues:
+            self._wakeups.ring(queue)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[SqliteTransaction]:
+        tx = SqliteTransaction(self.path, self._now)
+        await tx.begin()
+        try:
+            yield tx
+        except BaseException:
+            await tx.end("rollback")
+            raise
+        await tx.end("commit")
+        self._ring(tx.ready)
+
+    async def put(
+        self, events: Sequence[NewEvent], *, records: Sequence[Record] = (), tx: Transaction | None = None
+    ) -> list[int | None]:
+        rows = dump([new_row(event) for event in events])
+        keyed = any(event.message_id is not None for event in events)
+
+        def work(db: Writing) -> list[int | None]:
+            ids = put(db, rows, len(events), keyed=keyed)
+            put_records(db, records)
+            db.ready.update(event.queue for event in events)
+            return ids
+
+        return await (self._write(work) if tx is None else tx.run(work))
+
+    async def claim(
+        self,
+        queue: str,
+        targets: Sequence[str],
+        *,
+        limit: int,
+        lease: timedelta,
+        holder: str | None = None,
+        collect_limit: int = 1,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+    ) -> list[Turn]:
+        if limit < 1 or not targets:
+            return []
+        wanted = sqlite_turns.Claim(
+            queue=queue,
+            targets=targets,
+            limit=limit,
+            lease=lease,
+            holder=holder,
+            collect_limit=collect_limit,
+            max_attempts=max_attempts,
+        )
+        claimed = self._write(lambda db: sqlite_turns.claim(db, wanted))
+        try:
+            return await asyncio.shield(claimed)
+        except asyncio.CancelledError:
+            # nobody will know of these turns: without this they would wait out their lease
+            claimed.add_done_callback(self._give_back)
+            raise
+
+    def _give_back(self, claimed: asyncio.Future[list[Turn]]) -> None:
+        if not claimed.cancelled() and claimed.exception() is None and claimed.result():
+            ends: list[tuple[Turn, Outcome]] = [(turn, Snooze(NOW)) for turn in claimed.result()]
+            self._write(lambda db: sqlite_turns.settle(db, ends, DEFAULT_MAX_ATTEMPTS))
+
+    async def renew(self, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
+        return await self._write(lambda db: sqlite_turns.renew(db, turns, lease)) if turns else []
+
+    async def checkpoint(self, turn: Turn, state: Payload) -> datetime:
+        text = dump(state)
+        return moment(await self._write(lambda db: sqlite_turns.checkpoint(db, turn, text)))
+
+    async def settle(
+        self, ends: Sequence[tuple[Turn, Outcome]], *, max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    ) -> list[Settled | Lost]:
+        return await self._write(lambda db: sqlite_turns.settle(db, ends, max_attempts)) if ends else []
+
+    async def release(self, turns: Sequence[Turn]) -> list[Settled | Lost]:
+        return await self.settle([(turn, Snooze(NOW)) for turn in turns])
+
+    async def cancel(self, event_id: int, reason: str) -> bool:
+        return await self._write(lambda db: sqlite_turns.cancel(db, event_id, reason))
+
+    async def limit(self, queue: str, target: str, running: int | None) -> None:
+        name = "lift_limit" if running is None else "set_limit"
+        params = {"queue": queue, "target": target, "running": running}
+
+        def work(db: Writing) -> None:
+            db.connection.execute(SQL[name], params)
+            db.ready.add(queue)
+
+        await self._write(work)
+
+    async def next_due(self, queue: str, targets: Sequence[str]) -> datetime | None:
+        return await self._reader.run(lambda connection: sqlite_read.next_due(connection, queue, targets))
+
+    async def sweep(self, policy: SweepPolicy) -> Swept:
+        dead = await self._in_batches(sqlite_sweep.bury, policy)
+        expired = await self._in_batches(sqlite_sweep.expire, policy)
+        discarded = await self._in_batches(sqlite_sweep.discard_unserved, policy)
+        headless = await self._reader.run(lambda c: sqlite_sweep.headless_lanes(c, policy.queue))
+        mended = await self._write(lambda db: sqlite_sweep.mend(db, policy.queue, headless)) if headless else 0
+        forgotten = await self._in_batches(sqlite_sweep.forget, policy)
+        pruned = await self._in_batches(sqlite_sweep.prune, policy)
+        return Swept(dead=dead, expired=expired, discarded=discarded, mended=mended, forgotten=forgotten, pruned=pruned)
+
+    async def _in_batches(self, step: Callable[[Writing, SweepPolicy], int], policy: SweepPolicy) -> int:
+        total = 0
+        while True:
+            count = await self._write(lambda db: step(db, policy))
+            total += count
+            if count < sqlite_sweep.BATCH:
+                return total
+
+    async def finished(
+        self, which: Filter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+    ) -> list[FinishedEvent]:
+        page = page_params(limit, before_id, since_id)
+        return await self._reader.run(lambda connection: sqlite_dead.finished(connection, which, page))
+
+    async def dead(
+        self, which: Filter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+    ) -> list[FinishedEvent]:
+        page = page_params(limit, before_id, since_id)
+        return await self._reader.run(lambda connection: sqlite_dead.dead(connection, which, page))
+
+    async def retry(self, which: Filter) -> list[int]:
+        return await self._with_dead(sqlite_dead.retry, which)
+
+    async def discard(self, which: Filter) -> list[int]:
+        return await self._with_dead(sqlite_dead.discard, which)
+
+    async def _with_dead(self, step: Callable[[Writing, Sequence[int]], list[int]], which: Filter) -> list[int]:
+        ids = await self._reader.run(lambda connection: sqlite_dead.dead_ids(connection, which))
+        done: list[int] = []
+        for start in range(0, len(ids), sqlite_sweep.BATCH):
+            batch = ids[start : start + sqlite_sweep.BATCH]
+            done += await self._write(lambda db, batch=batch: step(db, batch))  # type: ignore[misc]
+        return done
+
+    async def replay(self, ids: Sequence[int]) -> list[int]:
+        return await self._write(lambda db: sqlite_dead.replay(db, ids))
+
+    async def live(self, event_id: int) -> Event | None:
+        found = await self._reader.run(lambda connection: sqlite_turns.events(connection, [event_id]))
+        return found[0] if found else None
+
+    async def leased(self, queue: str) -> list[Event]:
+        now = self._now()
+        return await self._reader.run(lambda connection: sqlite_read.leased(connection, now, queue))
+
+    async def counts(self) -> list[Count]:
+        now = self._now()
+        return await self._reader.run(lambda connection: sqlite_read.counts(connection, now))
+
+    async def outcomes(self, queue: str) -> dict[str, int]:
+        return await self._reader.run(lambda connection: sqlite_read.outcomes(connection, queue))
+
+    async def setting(self, key: str) -> Any:
+        return await self._reader.run(lambda connection: sqlite_read.setting(connection, key))
+
+    async def set_setting(self, key: str, value: Any) -> None:
+        params = {"key": key, "value": dump(value)}
+        await self._write(lambda db: _execute(db, "set_setting", params))
+
+    async def register(self, process: Process) -> None:
+        await asyncio.to_thread(self._signs.hold, process.id)
+        await self._write(lambda db: _execute(db, "put_process", process_params(process)))
+
+    async def beat(self, process: Process) -> None:
+        await self._write(lambda db: _execute(db, "beat", process_params(process)))
+
+    async def processes(self) -> list[Process]:
+        return await self._reader.run(sqlite_read.processes)
+
+    async def reap(self) -> list[str]:
+        ids = [process.id for process in await self.processes()]
+        gone = await asyncio.to_thread(self._signs.gone, ids)
+        reaped = [id for id in gone if await self._write(lambda db, id=id: sqlite_liveness.reap(db, id))]  # type: ignore[misc]
+        for id in reaped:
+            self._signs.forget(id)
+        return reaped
+
+    def wakeups(self) -> AsyncIterator[str]:
+        if self._writer is None:
+            raise HoldfastError("the store is not open; use it in `async with`")
+        self._writer.watch()
+        return self._wakeups.listen()
+
+    async def agent_messages(
+        self, agent_id: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+    ) -> list[AgentMessage]:
+        page = page_params(limit, before_id, since_id)
+        return await self._reader.run(lambda connection: sqlite_read.agent_messages(connection, agent_id, page))
+
+    async def chat_messages(
+        self, team_id: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+    ) -> list[ChatMessage]:
+        page = page_params(limit, before_id, since_id)
+        return await self._reader.run(lambda connection: sqlite_read.chat_messages(connection, team_id, page))
+
+
+def _execute(db: Writing, name: str, params: dict[str, Any]) -> None:
+    db.connection.execute(SQL[name], params)

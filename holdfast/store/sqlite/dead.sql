@@ -1,0 +1,118 @@
+-- Dead letters and history. A filter's parts are null where they do not matter.
+
+-- name: finished
+select
+  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at
+from event_hist
+where (:queue is null or queue = :queue)
+  and (:target is null or target = :target)
+  and (:outcomes is null or outcome in (select value from json_each(:outcomes)))
+  and (:error is null or instr(lower(last_error), lower(:error)) > 0)
+  and id < :before_id and id > :since_id
+order by id desc
+limit :limit;
+
+-- name: finished_of
+select
+  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at
+from event_hist
+where id in (select value from json_each(:ids))
+  and (:queue is null or queue = :queue)
+  and (:target is null or target = :target)
+  and (:outcomes is null or outcome in (select value from json_each(:outcomes)))
+  and (:error is null or instr(lower(last_error), lower(:error)) > 0)
+  and id < :before_id and id > :since_id
+order by id desc
+limit :limit;
+
+-- name: dead
+-- the constant list of outcomes is what lets the partial index serve
+select
+  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at
+from event_hist
+where outcome in ('dead', 'expired', 'cancelled')
+  and (:queue is null or queue = :queue)
+  and (:target is null or target = :target)
+  and (:outcomes is null or outcome in (select value from json_each(:outcomes)))
+  and (:error is null or instr(lower(last_error), lower(:error)) > 0)
+  and id < :before_id and id > :since_id
+order by id desc
+limit :limit;
+
+-- name: dead_of
+select
+  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at
+from event_hist
+where id in (select value from json_each(:ids))
+  and outcome in ('dead', 'expired', 'cancelled')
+  and (:queue is null or queue = :queue)
+  and (:target is null or target = :target)
+  and (:outcomes is null or outcome in (select value from json_each(:outcomes)))
+  and (:error is null or instr(lower(last_error), lower(:error)) > 0)
+  and id < :before_id and id > :since_id
+order by id desc
+limit :limit;
+
+-- name: dead_ids
+select json_group_array(id)
+from event_hist
+where outcome in ('dead', 'expired', 'cancelled')
+  and (:queue is null or queue = :queue)
+  and (:target is null or target = :target)
+  and (:outcomes is null or outcome in (select value from json_each(:outcomes)))
+  and (:error is null or instr(lower(last_error), lower(:error)) > 0);
+
+-- name: dead_ids_of
+select json_group_array(id)
+from event_hist
+where id in (select value from json_each(:ids))
+  and outcome in ('dead', 'expired', 'cancelled')
+  and (:queue is null or queue = :queue)
+  and (:target is null or target = :target)
+  and (:outcomes is null or outcome in (select value from json_each(:outcomes)))
+  and (:error is null or instr(lower(last_error), lower(:error)) > 0);
+
+-- name: still_dead
+select id, queue from event_hist
+where id in (select value from json_each(:ids)) and outcome in ('dead', 'expired', 'cancelled')
+order by id;
+
+-- name: revive
+insert into event (
+  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at
+)
+select
+  id, queue, target, lane, lane is null, event_ts, 0, :now, claimed, event, 0, null, message_id, max_attempts,
+  parent_id, root_id, hops, state, last_error, error_class, created_at, :now
+from event_hist
+where id in (select value from json_each(:ids))
+order by id
+on conflict (id) do nothing;
+
+-- name: revive_keys
+insert into message_key (queue, message_id, event_id, parent_id, seen_at)
+select queue, message_id, id, parent_id, :now
+from event_hist
+where id in (select value from json_each(:ids)) and message_id is not null
+order by id
+on conflict (queue, message_id) do nothing;
+
+-- name: leave_history
+delete from event_hist where id in (select value from json_each(:ids));
+
+-- name: discard
+update event_hist
+set outcome = 'discarded', event = '{}', state = null, last_error = null, error_class = null, updated_at = :now
+where id in (select value from json_each(:ids));
+
+-- name: replayable
+select h.queue, h.target, h.lane, h.event_ts, h.event, h.message_id, h.max_attempts
+from json_each(:ids) as r
+join event_hist as h on h.id = r.value
+where h.outcome <> 'discarded'
+order by r.key;

@@ -1,0 +1,25 @@
+-- Processes, their sign of life, and what is left of those that died.
+
+-- name: migrated
+select count(*) from sqlite_master where type = 'table' and name in ('event', 'event_hist', 'message_key', 'fence');
+
+-- name: put_process
+insert into process (id, host, started_at, seen_at, last_wake_reason, turns)
+values (:id, :host, :started_at, :seen_at, :last_wake_reason, :turns)
+on conflict (id) do update
+set host = excluded.host, started_at = excluded.started_at, seen_at = excluded.seen_at,
+  last_wake_reason = excluded.last_wake_reason, turns = excluded.turns;
+
+-- name: beat
+update process set seen_at = :seen_at, last_wake_reason = :last_wake_reason, turns = :turns where id = :id;
+
+-- name: processes
+select id, host, started_at, seen_at, last_wake_reason, turns from process order by started_at, id;
+
+-- name: delete_process
+delete from process where id = :id;
+
+-- name: held_by
+select id, queue, attempts >= coalesce(max_attempts, :max_attempts) as used_up
+from event
+where attempts > 0 and fence > 0 and holder = :id;

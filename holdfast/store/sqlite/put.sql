@@ -1,0 +1,62 @@
+-- Storing events. :rows is a JSON array of
+-- [queue, target, lane, event_ts, vt, event, message_id, max_attempts, parent_id, root_id, hops].
+-- Ids are given in the order of the rows, from :last_id + 1; the writer is alone, so nobody else takes them.
+
+-- name: last_id
+select coalesce(max(seq), 0) from sqlite_sequence where name = 'event';
+
+-- name: put_keys
+insert into message_key (queue, message_id, event_id, parent_id, seen_at)
+select
+  json_extract(r.value, '$[0]'),
+  json_extract(r.value, '$[6]'),
+  :last_id + 1 + r.key,
+  json_extract(r.value, '$[8]'),
+  :now
+from json_each(:rows) as r
+where json_extract(r.value, '$[6]') is not null
+on conflict (queue, message_id) do nothing;
+
+-- name: put_events
+insert into event (
+  id, queue, target, lane, head, event_ts, vt, event, message_id, max_attempts, parent_id, root_id, hops,
+  created_at, updated_at
+)
+select
+  n.id, n.queue, n.target, n.lane, n.lane is null, coalesce(n.event_ts, :now), coalesce(n.vt, :now), n.event,
+  n.message_id, n.max_attempts, n.parent_id, coalesce(n.root_id, n.id), n.hops, :now, :now
+from (
+  select
+    :last_id + 1 + r.key as id,
+    json_extract(r.value, '$[0]') as queue,
+    json_extract(r.value, '$[1]') as target,
+    -- a delayed event carries no lane: it would hold up what comes after it
+    case when coalesce(json_extract(r.value, '$[4]') <= :now, 1) then json_extract(r.value, '$[2]') end as lane,
+    json_extract(r.value, '$[3]') as event_ts,
+    json_extract(r.value, '$[4]') as vt,
+    json_extract(r.value, '$[5]') as event,
+    json_extract(r.value, '$[6]') as message_id,
+    json_extract(r.value, '$[7]') as max_attempts,
+    json_extract(r.value, '$[8]') as parent_id,
+    json_extract(r.value, '$[9]') as root_id,
+    json_extract(r.value, '$[10]') as hops
+  from json_each(:rows) as r
+) as n
+left join message_key as k on k.queue = n.queue and k.message_id = n.message_id
+where n.message_id is null or k.event_id = n.id;
+
+-- name: ids_after
+select json_group_array(id) from event where id > :last_id;
+
+-- name: known_keys
+select k.queue, k.message_id, k.parent_id
+from json_each(:keys) as r
+join message_key as k on k.queue = json_extract(r.value, '$[0]') and k.message_id = json_extract(r.value, '$[1]');
+
+-- name: put_agent_message
+insert into agent_message (agent_id, role, channel, sender, message_id, content, created_at)
+values (:agent_id, :role, :channel, :sender, :message_id, :content, :created_at);
+
+-- name: put_chat_message
+insert into chat_message (team_id, from_agent, message, created_at)
+values (:team_id, :from_agent, :message, :created_at);

@@ -1,0 +1,46 @@
+-- Reading, without a writer's lock.
+
+-- name: next_due
+select min((
+  select e.vt from event as e where e.queue = :queue and e.target = t.value and e.head order by e.vt limit 1
+))
+from json_each(:targets) as t;
+
+-- name: leased
+select json_group_array(id) from event where queue = :queue and attempts > 0 and fence > 0 and vt > :now;
+
+-- name: counts
+select
+  queue,
+  target,
+  sum(head and vt <= :now) as ready,
+  sum(head and vt > :now and fence = 0) as delayed,
+  sum(not head and not (fence > 0 and vt > :now)) as queued,
+  sum(fence > 0 and vt > :now) as leased
+from event
+group by queue, target
+order by queue, target;
+
+-- name: outcomes
+select outcome, count(*) from event_hist where queue = :queue group by outcome;
+
+-- name: setting
+select value from setting where key = :key;
+
+-- name: set_setting
+insert into setting (key, value) values (:key, :value)
+on conflict (key) do update set value = excluded.value;
+
+-- name: agent_messages
+select id, agent_id, role, channel, sender, message_id, content, created_at
+from agent_message
+where agent_id = :agent_id and id < :before_id and id > :since_id
+order by id desc
+limit :limit;
+
+-- name: chat_messages
+select id, team_id, from_agent, message, created_at
+from chat_message
+where team_id = :team_id and id < :before_id and id > :since_id
+order by id desc
+limit :limit;

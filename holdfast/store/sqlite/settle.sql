@@ -1,0 +1,54 @@
+-- Ending turns. What ends goes to history first: the trigger on event reads there when the next of the lane is visible.
+
+-- name: finish
+-- :ends is a JSON array of [id, outcome, error, error_class, error if there is none at all]
+insert or replace into event_hist (
+  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at
+)
+select
+  e.id, e.queue, e.target, e.lane, e.head, e.event_ts, e.attempts, e.vt, e.claimed, e.event, 0, e.holder, e.message_id,
+  e.max_attempts, e.parent_id, e.root_id, e.hops, e.state,
+  coalesce(json_extract(r.value, '$[2]'), e.last_error, json_extract(r.value, '$[4]')),
+  coalesce(json_extract(r.value, '$[3]'), iif(json_extract(r.value, '$[2]') is null, e.error_class, null)),
+  e.created_at, :now, json_extract(r.value, '$[1]'), :now
+from json_each(:ends) as r
+join event as e on e.id = json_extract(r.value, '$[0]');
+
+-- name: delete_followers
+-- before the heads, or each would be promoted only to be deleted next
+delete from event where id in (select json_extract(value, '$[0]') from json_each(:ends)) and not head;
+
+-- name: delete_ended
+delete from event where id in (select json_extract(value, '$[0]') from json_each(:ends));
+
+-- name: back
+-- :backs is a JSON array of [id, vt, attempts given back, error, error_class]
+update event
+set vt = b.vt, fence = 0, holder = null, attempts = max(attempts - b.given, 0), updated_at = :now,
+  last_error = coalesce(b.error, last_error),
+  error_class = coalesce(b.error_class, iif(b.error is null, event.error_class, null))
+from (
+  select
+    json_extract(r.value, '$[0]') as id,
+    json_extract(r.value, '$[1]') as vt,
+    json_extract(r.value, '$[2]') as given,
+    json_extract(r.value, '$[3]') as error,
+    json_extract(r.value, '$[4]') as error_class
+  from json_each(:backs) as r
+) as b
+where event.id = b.id;
+
+-- name: leased_fence
+select queue, target, fence from event where id = :id and fence > 0 and vt > :now;
+
+-- name: turn_mates
+select id from event
+where queue = :queue and target = :target and fence = :fence and attempts > 0 and id <> :id;
+
+-- name: set_limit
+insert into target_limit (queue, target, running) values (:queue, :target, :running)
+on conflict (queue, target) do update set running = excluded.running;
+
+-- name: lift_limit
+delete from target_limit where queue = :queue and target = :target;

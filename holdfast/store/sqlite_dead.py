@@ -1,0 +1,68 @@
+"""Dead letters and history in SQLite: listed, made live again, emptied, played once more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from sqlite3 import Connection
+from typing import Any
+
+from holdfast.event import FinishedEvent
+from holdfast.store.base import Filter
+from holdfast.store.payload import dump
+from holdfast.store.queries import load
+from holdfast.store.sqlite_put import put
+from holdfast.store.sqlite_rows import filter_params, finished_of
+from holdfast.store.sqlite_writer import Writing
+
+SQL = load("sqlite")
+
+
+def finished(connection: Connection, which: Filter, page: dict[str, int]) -> list[FinishedEvent]:
+    name = "finished" if which.ids is None else "finished_of"
+    rows = connection.execute(SQL[name], filter_params(which) | page).fetchall()
+    return [finished_of(row) for row in rows]
+
+
+def dead(connection: Connection, which: Filter, page: dict[str, int]) -> list[FinishedEvent]:
+    name = "dead" if which.ids is None else "dead_of"
+    rows = connection.execute(SQL[name], filter_params(which) | page).fetchall()
+    return [finished_of(row) for row in rows]
+
+
+def dead_ids(connection: Connection, which: Filter) -> list[int]:
+    """The dead letters that are meant, to be worked on in batches of their own transactions."""
+    name = "dead_ids" if which.ids is None else "dead_ids_of"
+    [text] = connection.execute(SQL[name], filter_params(which)).fetchone()
+    return sorted(json.loads(text))
+
+
+def retry(db: Writing, ids: Sequence[int]) -> list[int]:
+    """Make dead letters live again; the ids of those that were still dead."""
+    found = db.connection.execute(SQL["still_dead"], {"ids": dump(ids)}).fetchall()
+    params = {"ids": dump([id for id, _ in found]), "now": db.now}
+    for name in ("revive", "revive_keys", "leave_history"):
+        db.connection.execute(SQL[name], params)
+    db.ready.update(queue for _, queue in found)
+    return [id for id, _ in found]
+
+
+def discard(db: Writing, ids: Sequence[int]) -> list[int]:
+    found = [id for id, _ in db.connection.execute(SQL["still_dead"], {"ids": dump(ids)})]
+    db.connection.execute(SQL["discard"], {"ids": dump(found), "now": db.now})
+    return found
+
+
+def replay(db: Writing, ids: Sequence[int]) -> list[int]:
+    found = db.connection.execute(SQL["replayable"], {"ids": dump(ids)}).fetchall()
+    [last_id] = db.connection.execute(SQL["last_id"]).fetchone()
+    rows = [_replayed(row, new_id) for new_id, row in enumerate(found, last_id + 1)]
+    stored = put(db, dump(rows), len(rows), keyed=True)
+    db.ready.update(row[0] for row in found)
+    return [id for id in stored if id is not None]
+
+
+def _replayed(row: Sequence[Any], new_id: int) -> list[Any]:
+    queue, target, lane, event_ts, event, message_id, max_attempts = row
+    name = None if message_id is None else f"{message_id}~{new_id}"
+    return [queue, target, lane, event_ts, None, json.loads(event), name, max_attempts, None, None, 0]

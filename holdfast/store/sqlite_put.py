@@ -1,0 +1,80 @@
+"""Storing events and records in SQLite, within a transaction of the caller's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from sqlite3 import Connection
+from typing import Any
+
+from holdfast.event import INBOX, ChatMessage, Event, NewEvent, Record
+from holdfast.store.payload import dump
+from holdfast.store.queries import load
+from holdfast.store.sqlite_rows import new_row, record_params
+from holdfast.store.sqlite_writer import Writing
+
+SQL = load("sqlite")
+
+Key = tuple[str, str]
+
+
+def put(db: Writing, rows: str, count: int, *, keyed: bool) -> list[int | None]:
+    """Store the rows; the id of each, or None where its message is known."""
+    if count == 0:
+        return []
+    connection = db.connection
+    [last_id] = connection.execute(SQL["last_id"]).fetchone()
+    params = {"rows": rows, "now": db.now, "last_id": last_id}
+    if keyed:
+        connection.execute(SQL["put_keys"], params)
+    stored = connection.execute(SQL["put_events"], params).rowcount
+    ids = range(last_id + 1, last_id + 1 + count)
+    if stored == count:
+        return list(ids)
+    [text] = connection.execute(SQL["ids_after"], params).fetchone()
+    there = set(json.loads(text))
+    return [id if id in there else None for id in ids]
+
+
+def put_records(db: Writing, records: Iterable[Record]) -> None:
+    for record in records:
+        name = "put_chat_message" if isinstance(record, ChatMessage) else "put_agent_message"
+        db.connection.execute(SQL[name], record_params(record, db.now))
+
+
+def put_emits(db: Writing, emits: Sequence[tuple[Event, int, NewEvent]]) -> None:
+    """Store what turns emit; each comes with its parent and its position, and not twice from the same parent."""
+    named = [(parent, _named(parent, position, emit)) for parent, position, emit in emits]
+    known = _known_keys(db.connection, named)
+    rows = [row for parent, emit in named if (row := _emit_row(parent, emit, known)) is not None]
+    put(db, dump(rows), len(rows), keyed=True)
+
+
+def _named(parent: Event, position: int, emit: NewEvent) -> NewEvent:
+    if emit.message_id is not None:
+        return emit
+    return replace(emit, message_id=f"{parent.message_id or parent.id}/{position}")
+
+
+def _other_name(parent: Event, emit: NewEvent) -> str:
+    return f"{emit.message_id}~{parent.id}"
+
+
+def _known_keys(connection: Connection, named: Sequence[tuple[Event, NewEvent]]) -> dict[Key, int | None]:
+    keys = [[emit.queue, name] for parent, emit in named for name in (emit.message_id, _other_name(parent, emit))]
+    found = connection.execute(SQL["known_keys"], {"keys": dump(keys)}).fetchall()
+    return {(queue, message_id): parent_id for queue, message_id, parent_id in found}
+
+
+def _emit_row(parent: Event, emit: NewEvent, known: dict[Key, int | None]) -> list[Any] | None:
+    """The row to store, under a name that nobody else has; None if this parent has emitted it before."""
+    for name in (str(emit.message_id), _other_name(parent, emit)):
+        key = (emit.queue, name)
+        if key not in known:
+            known[key] = parent.id
+            hops = parent.hops + 1 if emit.queue == INBOX else parent.hops
+            return new_row(replace(emit, message_id=name), parent.id, parent.root_id or parent.id, hops)
+        if known[key] == parent.id:
+            return None
+    return None

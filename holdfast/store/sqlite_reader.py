@@ -1,0 +1,48 @@
+"""Reading beside the writer: a few threads, each with a connection of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast.store.sqlite_writer import connect, translated
+
+T = TypeVar("T")
+
+READERS = 3
+
+
+class Reader:
+    """Runs reads in threads, so that neither the event loop nor the writer waits for them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-reader")
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._work, work)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._threads.shutdown)
+        for connection in self._connections:
+            connection.close()
+
+    def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return work(self._connection())
+        except sqlite3.Error as error:
+            raise translated(error, self._path) from error
+
+    def _connection(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = connect(self._path, read_only=True)
+            self._connections.append(connection)
+        return connection

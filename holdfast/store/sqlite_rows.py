@@ -1,0 +1,164 @@
+"""How events and times look in SQLite: microseconds since 1970, and JSON documents for many rows at once.
+
+A statement that takes or gives one JSON document is one step of SQLite. Row by row, each step lets go of the
+interpreter lock and has to win it back from the event loop.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent, NewEvent, Record
+from holdfast.store.base import Filter, Process
+from holdfast.store.payload import dump
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST = datetime(2200, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+ANY_ID = 2**63 - 1
+
+Row = Sequence[Any]
+
+
+def micros(moment: datetime) -> int:
+    return (moment - EPOCH) // MICROSECOND
+
+
+def moment(value: int) -> datetime:
+    return EPOCH + timedelta(microseconds=value)
+
+
+def new_row(new: NewEvent, parent_id: int | None = None, root_id: int | None = None, hops: int = 0) -> list[Any]:
+    event_ts = new.event_ts
+    if event_ts is not None and not EPOCH <= event_ts <= LATEST:
+        event_ts = None
+    return [
+        new.queue,
+        new.target,
+        new.lane,
+        None if event_ts is None else micros(event_ts),
+        None if new.vt is None else micros(new.vt),
+        new.event,
+        new.message_id,
+        new.max_attempts,
+        parent_id,
+        root_id,
+        hops,
+    ]
+
+
+def event_of(row: Row) -> Event:
+    return Event(**_fields(row, row[8], row[9], row[17]))
+
+
+def finished_of(row: Row) -> FinishedEvent:
+    state = None if row[17] is None else json.loads(row[17])
+    fields = _fields(row, json.loads(row[8]), json.loads(row[9]), state)
+    return FinishedEvent(**fields, outcome=row[22], finished_at=moment(row[23]))
+
+
+def _fields(row: Row, claimed: Iterable[int], event: Any, state: Any) -> dict[str, Any]:
+    return {
+        "id": row[0],
+        "queue": row[1],
+        "target": row[2],
+        "lane": row[3],
+        "head": bool(row[4]),
+        "event_ts": moment(row[5]),
+        "attempts": row[6],
+        "vt": moment(row[7]),
+        "claimed": tuple(moment(at) for at in claimed),
+        "event": event,
+        "fence": row[10],
+        "holder": row[11],
+        "message_id": row[12],
+        "max_attempts": row[13],
+        "parent_id": row[14],
+        "root_id": row[15],
+        "hops": row[16],
+        "state": state,
+        "last_error": row[18],
+        "error_class": row[19],
+        "created_at": moment(row[20]),
+        "updated_at": moment(row[21]),
+    }
+
+
+def filter_params(which: Filter) -> dict[str, Any]:
+    return {
+        "ids": None if which.ids is None else dump(list(which.ids)),
+        "queue": which.queue,
+        "target": which.target,
+        "outcomes": None if which.outcomes is None else dump(list(which.outcomes)),
+        "error": which.error,
+    }
+
+
+def page_params(limit: int, before_id: int | None, since_id: int | None) -> dict[str, int]:
+    return {
+        "limit": max(limit, 0),
+        "before_id": ANY_ID if before_id is None else before_id,
+        "since_id": -ANY_ID if since_id is None else since_id,
+    }
+
+
+def record_params(record: Record, now: int) -> dict[str, Any]:
+    created_at = now if record.created_at is None else micros(record.created_at)
+    if isinstance(record, ChatMessage):
+        return {
+            "team_id": record.team_id,
+            "from_agent": record.from_agent,
+            "message": record.message,
+            "created_at": created_at,
+        }
+    return {
+        "agent_id": record.agent_id,
+        "role": record.role,
+        "channel": record.channel,
+        "sender": record.sender,
+        "message_id": record.message_id,
+        "content": record.content,
+        "created_at": created_at,
+    }
+
+
+def agent_message_of(row: Row) -> AgentMessage:
+    return AgentMessage(
+        id=row[0],
+        agent_id=row[1],
+        role=row[2],
+        channel=row[3],
+        sender=row[4],
+        message_id=row[5],
+        content=row[6],
+        created_at=moment(row[7]),
+    )
+
+
+def chat_message_of(row: Row) -> ChatMessage:
+    return ChatMessage(id=row[0], team_id=row[1], from_agent=row[2], message=row[3], created_at=moment(row[4]))
+
+
+def process_params(process: Process) -> dict[str, Any]:
+    return {
+        "id": process.id,
+        "host": process.host,
+        "started_at": micros(process.started_at),
+        "seen_at": micros(process.seen_at),
+        "last_wake_reason": process.last_wake_reason,
+        "turns": process.turns,
+    }
+
+
+def process_of(row: Row) -> Process:
+    return Process(
+        id=row[0],
+        host=row[1],
+        started_at=moment(row[2]),
+        seen_at=moment(row[3]),
+        last_wake_reason=row[4],
+        turns=row[5],
+    )

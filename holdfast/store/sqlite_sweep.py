@@ -1,0 +1,90 @@
+"""Maintenance of a SQLite store: each step ends or forgets a batch in a transaction of its own."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from sqlite3 import Connection
+from typing import Any
+
+from holdfast.store.base import SweepPolicy
+from holdfast.store.payload import dump
+from holdfast.store.queries import load
+from holdfast.store.sqlite_rows import MICROSECOND
+from holdfast.store.sqlite_turns import finish
+from holdfast.store.sqlite_writer import Writing
+
+SQL = load("sqlite")
+
+BATCH = 1000
+ANY_ATTEMPTS = 2**31
+
+
+def bury(db: Writing, policy: SweepPolicy) -> int:
+    """What has no attempts left and is not leased ends as dead."""
+    params = {"queue": policy.queue, "max_attempts": policy.max_attempts, "now": db.now, "batch": BATCH}
+    ids = [id for (id,) in db.connection.execute(SQL["used_up"], params)]
+    _end(db, policy.queue, [[id, "dead", None, None, "no attempts left"] for id in ids])
+    return len(ids)
+
+
+def expire(db: Writing, policy: SweepPolicy) -> int:
+    """What was ready for too long ends as expired."""
+    if policy.expire_after is None:
+        return 0
+    ids = _waited(db, db.now - policy.expire_after // MICROSECOND, policy, max_tried=ANY_ATTEMPTS)
+    _end(db, policy.queue, [[id, "expired", None, None, "expired"] for id in ids])
+    return len(ids)
+
+
+def discard_unserved(db: Writing, policy: SweepPolicy) -> int:
+    """What nobody ever claimed ends as discarded, its payload emptied."""
+    if policy.discard_unserved is None:
+        return 0
+    ids = _waited(db, db.now - policy.discard_unserved // MICROSECOND, policy, max_tried=0)
+    _end(db, policy.queue, [[id, "discarded", None, None, None] for id in ids])
+    db.connection.execute(SQL["discard"], {"ids": dump(ids), "now": db.now})
+    return len(ids)
+
+
+def _end(db: Writing, queue: str, ends: list[list[Any]]) -> None:
+    if ends:
+        finish(db, ends)
+        db.ready.add(queue)
+
+
+def _waited(db: Writing, before: int, policy: SweepPolicy, *, max_tried: int) -> list[int]:
+    params = {
+        "queue": policy.queue,
+        "max_attempts": policy.max_attempts,
+        "before": before,
+        "max_tried": max_tried,
+        "batch": BATCH,
+    }
+    return [id for (id,) in db.connection.execute(SQL["waited_long"], params)]
+
+
+def headless_lanes(connection: Connection, queue: str) -> list[str]:
+    """Lanes without a head; a reader looks for them, so that the search holds up no writer."""
+    return [lane for (lane,) in connection.execute(SQL["headless_lanes"], {"queue": queue})]
+
+
+def mend(db: Writing, queue: str, lanes: list[str]) -> int:
+    params = [{"queue": queue, "lane": lane, "now": db.now} for lane in lanes]
+    return sum(db.connection.execute(SQL["mend_lane"], each).rowcount for each in params)
+
+
+def forget(db: Writing, policy: SweepPolicy) -> int:
+    """Message ids older than the dedup window are forgotten once their event is not live."""
+    return _delete(db, "forget_keys", policy.queue, policy.dedup_window)
+
+
+def prune(db: Writing, policy: SweepPolicy) -> int:
+    """History that need not be kept goes; dead letters never."""
+    if policy.keep_history is None:
+        return 0
+    return _delete(db, "prune_history", policy.queue, policy.keep_history)
+
+
+def _delete(db: Writing, name: str, queue: str, age: timedelta) -> int:
+    params = {"queue": queue, "before": db.now - age // MICROSECOND, "batch": BATCH}
+    return db.connection.execute(SQL[name], params).rowcount

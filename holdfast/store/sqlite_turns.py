@@ -1,0 +1,243 @@
+"""Claiming, keeping and settling turns in SQLite, within a transaction of the writer's."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import islice
+from sqlite3 import Connection
+from typing import Any, assert_never
+
+from holdfast.errors import LeaseLost
+from holdfast.event import Event, NewEvent, Record, Turn
+from holdfast.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
+from holdfast.store.base import COLLECT_BYTES
+from holdfast.store.payload import dump
+from holdfast.store.queries import load
+from holdfast.store.sqlite_put import put_emits, put_records
+from holdfast.store.sqlite_rows import MICROSECOND, event_of
+from holdfast.store.sqlite_writer import Writing
+
+SQL = load("sqlite")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What a consumer asks for."""
+
+    queue: str
+    targets: Sequence[str]
+    limit: int
+    lease: timedelta
+    holder: str | None
+    collect_limit: int
+    max_attempts: int
+
+
+def claim(db: Writing, wanted: Claim) -> list[Turn]:
+    connection, now = db.connection, db.now
+    heads = _ready(connection, now, wanted)
+    if not heads:
+        return []
+    followers = _followers(connection, now, wanted, heads) if wanted.collect_limit > 1 else {}
+    [last_fence] = connection.execute(SQL["next_fence"], {"turns": len(heads)}).fetchone()
+    first_fence = last_fence - len(heads) + 1
+    claimed = [[id, fence] for fence, head in enumerate(heads, first_fence) for id in (head, *followers.get(head, ()))]
+    until = now + wanted.lease // MICROSECOND
+    params = {"claimed": dump(claimed), "now": now, "until": until, "holder": wanted.holder}
+    connection.execute(SQL["claim_events"], params)
+    return _turns(wanted.queue, events(connection, [id for id, _ in claimed]))
+
+
+def events(connection: Connection, ids: Sequence[int]) -> list[Event]:
+    [text] = connection.execute(SQL["events"], {"ids": dump(ids)}).fetchone()
+    return [event_of(row) for row in json.loads(text)]
+
+
+def _turns(queue: str, claimed: Sequence[Event]) -> list[Turn]:
+    of_fence: defaultdict[int, list[Event]] = defaultdict(list)
+    for event in claimed:
+        of_fence[event.fence].append(event)
+    return [
+        Turn(queue, fence, tuple(sorted(of_fence[fence], key=lambda event: event.id))) for fence in sorted(of_fence)
+    ]
+
+
+def _ready(connection: Connection, now: int, wanted: Claim) -> list[int]:
+    """The heads to claim: the longest waiting over all targets, each target within its limit."""
+    limits = dict(connection.execute(SQL["limits"], {"queue": wanted.queue}).fetchall())
+    waiting = [
+        _waiting(connection, now, wanted, target, limits.get(target)) for target in dict.fromkeys(wanted.targets)
+    ]
+    return [id for _, id in islice(heapq.merge(*waiting), wanted.limit)]
+
+
+def _waiting(connection: Connection, now: int, wanted: Claim, target: str, running: int | None) -> list[list[int]]:
+    """What of one target may be claimed, as [vt, id]."""
+    params = {"queue": wanted.queue, "target": target, "now": now}
+    limit = wanted.limit
+    if running is not None:
+        [leased] = connection.execute(SQL["running"], params).fetchone()
+        limit = min(limit, max(running - leased, 0))
+    params |= {"limit": limit, "max_attempts": wanted.max_attempts}
+    [text] = connection.execute(SQL["claim_ready"], params).fetchone()
+    waiting: list[list[int]] = json.loads(text)
+    return waiting
+
+
+def _followers(connection: Connection, now: int, wanted: Claim, heads: Sequence[int]) -> dict[int, list[int]]:
+    fresh = connection.execute(SQL["claim_heads"], {"ids": dump(heads)}).fetchall()
+    return {head: _run_behind(connection, now, wanted, head, lane, target, size) for head, lane, target, size in fresh}
+
+
+def _run_behind(
+    connection: Connection, now: int, wanted: Claim, head: int, lane: str, target: str, size: int
+) -> list[int]:
+    params = {"queue": wanted.queue, "lane": lane, "head": head, "limit": wanted.collect_limit - 1}
+    run: list[int] = []
+    for id, its_target, attempts, vt, its_size in connection.execute(SQL["claim_followers"], params):
+        size += its_size
+        if its_target != target or attempts > 0 or vt > now or size > COLLECT_BYTES:
+            break
+        run.append(id)
+    return run
+
+
+def held(connection: Connection, turns: Sequence[Turn]) -> dict[int, tuple[int, int, int | None]]:
+    """What of these turns' events still carries their fence: by id, (fence, attempts, max_attempts)."""
+    claimed = [[event.id, turn.fence] for turn in turns for event in turn.events]
+    [text] = connection.execute(SQL["held"], {"claimed": dump(claimed)}).fetchone()
+    return {id: (fence, attempts, most) for id, fence, attempts, most in json.loads(text)}
+
+
+def is_held(turn: Turn, there: dict[int, tuple[int, int, int | None]]) -> bool:
+    return all(event.id in there and there[event.id][0] == turn.fence for event in turn.events)
+
+
+def renew(db: Writing, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
+    there = held(db.connection, turns)
+    ids = [event.id for turn in turns if is_held(turn, there) for event in turn.events]
+    params = {"ids": dump(ids), "until": db.now + lease // MICROSECOND, "now": db.now}
+    db.connection.execute(SQL["renew"], params)
+    return [turn for turn in turns if not is_held(turn, there)]
+
+
+def checkpoint(db: Writing, turn: Turn, state: str) -> int:
+    if not is_held(turn, held(db.connection, [turn])):
+        raise LeaseLost(f"the lease on event {turn.primary.id} is lost; drop the work")
+    params = {"id": turn.primary.id, "fence": turn.fence, "state": state, "now": db.now}
+    [vt] = db.connection.execute(SQL["checkpoint"], params).fetchone()
+    return int(vt)
+
+
+@dataclass(slots=True)
+class Settlement:
+    """What a batch of outcomes comes to, gathered before it is written set by set."""
+
+    now: int
+    max_attempts: int
+    ends: list[list[Any]] = field(default_factory=list)
+    backs: list[list[Any]] = field(default_factory=list)
+    emits: list[tuple[Event, int, NewEvent]] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+    ready: set[str] = field(default_factory=set)
+
+    def add(self, turn: Turn, outcome: Outcome, attempts: int, max_attempts: int | None) -> str:
+        """Take in one turn's outcome; says how the turn ended."""
+        # the end of an event makes the next of its lane ready
+        if turn.primary.lane is not None:
+            self.ready.add(turn.queue)
+        match outcome:
+            case Done(emits, records):
+                self._done(turn, emits, records)
+                return "completed"
+            case Snooze(delay):
+                return self._back(turn, self.now + delay // MICROSECOND, given=1)
+            case Dead() | Retry() if len(turn.events) > 1:
+                # all come back as they are, with an attempt used: each is claimed alone next
+                return self._back(turn, self.now, *_error(outcome))
+            case Dead():
+                return self._dead(turn, *_error(outcome))
+            case Retry(_, delay):
+                if attempts >= (self.max_attempts if max_attempts is None else max_attempts):
+                    return self._dead(turn, *_error(outcome))
+                return self._back(turn, self.now + (delay or timedelta()) // MICROSECOND, *_error(outcome))
+            case _:
+                assert_never(outcome)
+
+    def _done(self, turn: Turn, emits: Sequence[NewEvent], records: Sequence[Record]) -> None:
+        self.ends += [[event.id, "completed", None, None, None] for event in turn.events]
+        self.emits += [(turn.primary, position, emit) for position, emit in enumerate(emits, 1)]
+        self.records += records
+        self.ready.update(emit.queue for emit in emits)
+
+    def _dead(self, turn: Turn, error: str | None, error_class: str | None) -> str:
+        self.ends.append([turn.primary.id, "dead", error, error_class, "no attempts left"])
+        return "dead"
+
+    def _back(
+        self, turn: Turn, vt: int, error: str | None = None, error_class: str | None = None, *, given: int = 0
+    ) -> str:
+        self.backs += [[event.id, vt, given, error, error_class] for event in turn.events]
+        if vt <= self.now:
+            self.ready.add(turn.queue)
+        return "back"
+
+    def write(self, db: Writing) -> None:
+        connection = db.connection
+        db.ready.update(self.ready)
+        finish(db, self.ends)
+        if self.backs:
+            connection.execute(SQL["back"], {"backs": dump(self.backs), "now": self.now})
+        if self.emits:
+            put_emits(db, self.emits)
+        put_records(db, self.records)
+
+
+def _error(outcome: Dead | Retry) -> tuple[str | None, str | None]:
+    error = outcome.reason if isinstance(outcome, Dead) else outcome.error
+    # an error's text may hold the broken bytes that caused it; they must not keep the turn from ending
+    return None if error is None else error.encode(errors="replace").decode(), outcome.error_class
+
+
+def finish(db: Writing, ends: Sequence[list[Any]]) -> None:
+    """Move events to history; rows are [id, outcome, error, error_class, error if there is none at all]."""
+    if not ends:
+        return
+    params = {"ends": dump(ends), "now": db.now}
+    db.connection.execute(SQL["finish"], params)
+    db.connection.execute(SQL["delete_followers"], params)
+    db.connection.execute(SQL["delete_ended"], params)
+
+
+def settle(db: Writing, ends: Sequence[tuple[Turn, Outcome]], max_attempts: int) -> list[Settled | Lost]:
+    there = held(db.connection, [turn for turn, _ in ends])
+    settlement = Settlement(db.now, max_attempts)
+    results: list[Settled | Lost] = []
+    for turn, outcome in ends:
+        if not is_held(turn, there):
+            results.append(Lost(turn))
+            continue
+        _, attempts, most = there[turn.primary.id]
+        results.append(Settled(turn, settlement.add(turn, outcome, attempts, most)))
+        for event in turn.events:
+            del there[event.id]
+    settlement.write(db)
+    return results
+
+
+def cancel(db: Writing, event_id: int, reason: str) -> bool:
+    found = db.connection.execute(SQL["leased_fence"], {"id": event_id, "now": db.now}).fetchone()
+    if found is None:
+        return False
+    queue, target, fence = found
+    params = {"queue": queue, "target": target, "fence": fence, "id": event_id}
+    mates = [[id, db.now, 0, None, None] for (id,) in db.connection.execute(SQL["turn_mates"], params)]
+    db.connection.execute(SQL["back"], {"backs": dump(mates), "now": db.now})
+    finish(db, [[event_id, "cancelled", f"cancelled: {reason}", None, None]])
+    db.ready.add(queue)
+    return True
