@@ -32,7 +32,7 @@ create table event (
   updated_at integer not null default (
     cast(strftime('%s', 'now') as integer) * 1000000 + cast(substr(strftime('%f', 'now'), 4) as integer) * 1000
   )
-);
+) strict;
 
 -- every index ends in the rowid, which is our id: this one is (queue, target, vt, id)
 create index event_ready on event (queue, target, vt) where head;
@@ -65,7 +65,7 @@ create table event_hist (
   updated_at integer not null,
   outcome text not null check (outcome in ('completed', 'dead', 'expired', 'cancelled', 'discarded')),
   finished_at integer not null
-);
+) strict;
 
 create index event_hist_outcome on event_hist (queue, outcome, finished_at);
 create index event_hist_dead on event_hist (id) where outcome in ('dead', 'expired', 'cancelled');
@@ -78,7 +78,7 @@ create table message_key (
   parent_id integer,
   seen_at integer not null,
   primary key (queue, message_id)
-) without rowid;
+) strict, without rowid;
 
 create index message_key_seen on message_key (queue, seen_at);
 
@@ -86,7 +86,7 @@ create index message_key_seen on message_key (queue, seen_at);
 create table fence (
   one integer primary key check (one = 1),
   value integer not null
-);
+) strict;
 
 insert into fence (one, value) values (1, 0);
 
@@ -95,12 +95,12 @@ create table target_limit (
   target text not null,
   running integer not null check (running >= 0),
   primary key (queue, target)
-) without rowid;
+) strict, without rowid;
 
 create table setting (
   key text primary key,
   value text not null check (json_valid(value))
-) without rowid;
+) strict, without rowid;
 
 create table process (
   id text primary key,
@@ -109,7 +109,7 @@ create table process (
   seen_at integer not null,
   last_wake_reason text,
   turns integer not null default 0
-) without rowid;
+) strict, without rowid;
 
 create table agent_message (
   id integer primary key autoincrement,
@@ -122,7 +122,7 @@ create table agent_message (
   created_at integer not null default (
     cast(strftime('%s', 'now') as integer) * 1000000 + cast(substr(strftime('%f', 'now'), 4) as integer) * 1000
   )
-);
+) strict;
 
 create index agent_message_agent on agent_message (agent_id);
 
@@ -134,6 +134,6 @@ create table chat_message (
   created_at integer not null default (
     cast(strftime('%s', 'now') as integer) * 1000000 + cast(substr(strftime('%f', 'now'), 4) as integer) * 1000
   )
-);
+) strict;
 
 create index chat_message_team on chat_message (team_id);
