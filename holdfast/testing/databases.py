@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import psycopg
 from psycopg import sql
 
+from holdfast.migrations.runner import migrate
 from holdfast.testing import servers
 
 SQLITE = "sqlite"
@@ -76,8 +77,6 @@ class Databases:
 
     def _template(self, engine: str) -> str:
         """The migrated database that others are copied from: a file, or a name on the engine's server."""
-        from holdfast.migrations.runner import migrate
-
         url = self._stack.enter_context(self.empty(engine))
         migrate(url)
         if engine == SQLITE:

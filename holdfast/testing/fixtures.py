@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, contextmanager
 import pytest
 import pytest_asyncio
 
+from holdfast.store import open_store
 from holdfast.store.base import Store
 from holdfast.testing.clock import Clock
 from holdfast.testing.databases import ENGINES, POSTGRES_ENGINES, Databases
@@ -68,8 +69,6 @@ def postgres_url(postgres_engine: str, databases: Databases) -> Iterator[str]:
 @pytest_asyncio.fixture
 async def another_store(database_url: str, clock: Clock) -> AsyncIterator[StoreFactory]:
     """Opens a further store on the same database and clock, as another process would; closed at the end."""
-    from holdfast.store import open_store
-
     async with AsyncExitStack() as stack:
 
         async def open_another() -> Store:
