@@ -8,7 +8,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
@@ -25,10 +24,11 @@ ENGINES = (SQLITE, *POSTGRES_ENGINES)
 class Databases:
     """Copies of one template per engine; servers start at the first use and stop when this is closed."""
 
-    def __init__(self, folder: Path, *, durable: bool = False) -> None:
-        self._folder = folder
+    def __init__(self, *, durable: bool = False) -> None:
         self._durable = durable
         self._stack = ExitStack()
+        place = tempfile.TemporaryDirectory(prefix="holdfast-", dir=servers.scratch(durable=durable))
+        self._folder = self._stack.enter_context(place)
         self._servers: dict[str, str | servers.Unavailable] = {}
         self._templates: dict[str, str] = {}
         self._numbers = itertools.count(1)

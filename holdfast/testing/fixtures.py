@@ -26,9 +26,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture(scope="session")
-def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
+def databases() -> Iterator[Databases]:
     """Where fresh databases come from; its servers live as long as the session."""
-    databases = Databases(tmp_path_factory.mktemp("databases"))
+    databases = Databases()
     yield databases
     databases.close()
 

@@ -19,6 +19,8 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 import psycopg
 
 START_SECONDS = 60
+MEMORY = Path("/dev/shm")  # noqa: S108 - where it exists it is memory, and only that is wanted here
+MEMORY_BYTES = 4 * 1024**3
 TIMESCALE_SCRIPT = Path(__file__).parents[2] / "tools" / "timescaledb"
 
 COMMON = {"max_connections": "200", "max_worker_processes": "32", "log_min_messages": "warning"}
@@ -59,11 +61,17 @@ def system_binaries(major: int) -> Path:
     raise Unavailable(f"PostgreSQL {major} is not installed on this machine")
 
 
+def scratch(*, durable: bool) -> str:
+    """Where throw-away data goes: memory if there is plenty, since a copied database is mostly writing files."""
+    roomy = os.access(MEMORY, os.W_OK | os.X_OK) and shutil.disk_usage(MEMORY).free > MEMORY_BYTES
+    return str(MEMORY) if roomy and not durable else tempfile.gettempdir()
+
+
 @contextmanager
 def postgres(binaries: Path, *, durable: bool = False) -> Iterator[str]:
     """A fresh server on a unix socket; yields the URL of its database postgres."""
     owner = _owner()
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-"))
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-", dir=scratch(durable=durable)))
     try:
         if owner:
             os.chown(folder, owner.pw_uid, owner.pw_gid)
@@ -91,7 +99,7 @@ def timescale(*, durable: bool = False) -> Iterator[str]:
         raise Unavailable("set HOLDFAST_TEST_TIMESCALE to the URL of a server with TimescaleDB, as a superuser")
     command = [str(TIMESCALE_SCRIPT), "run", *_options(_settings(durable))]
     with tempfile.TemporaryFile() as errors:
-        process = _spawn(command, None, subprocess.PIPE, errors)
+        process = _spawn(command, None, subprocess.PIPE, errors, TMPDIR=scratch(durable=durable))
         with _stopping(process):
             assert process.stdout is not None
             if not (url := process.stdout.readline().decode().strip()):
@@ -153,18 +161,27 @@ def _run(command: Sequence[str], owner: pwd.struct_passwd | None) -> None:
 
 
 def _spawn(
-    command: Sequence[str], owner: pwd.struct_passwd | None, output: int | IO[bytes], errors: IO[bytes]
+    command: Sequence[str],
+    owner: pwd.struct_passwd | None,
+    output: int | IO[bytes],
+    errors: IO[bytes],
+    **environment: str,
 ) -> subprocess.Popen[bytes]:
     # A session of its own: Ctrl-C reaches the tests, which still need the server to clean up.
     return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=output, stderr=errors, cwd="/", start_new_session=True, **_as(owner)
+        command,
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=errors,
+        cwd="/",
+        start_new_session=True,
+        env=os.environ | environment,
+        **_as(owner),
     )
 
 
 def _as(owner: pwd.struct_passwd | None) -> dict[str, Any]:
-    if owner is None:
-        return {}
-    return {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": [], "env": os.environ | {"HOME": "/"}}
+    return {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []} if owner else {}
 
 
 @contextmanager
