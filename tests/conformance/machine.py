@@ -1,0 +1,239 @@
+"""A store and the model side by side: every step is taken by both, and both must show the same afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import hypothesis.strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from holdfast.errors import LeaseLost
+from holdfast.event import NewEvent, Turn
+from holdfast.outcome import Dead, Done, Outcome, Retry, Settled, Snooze
+from holdfast.store.base import Filter, Store, SweepPolicy
+from holdfast.testing.clock import START, Clock
+from holdfast.testing.model import Model
+from holdfast.testing.tables import Held, Row
+from tests.conformance.peek import Peek
+
+T = TypeVar("T")
+
+QUEUES = ("inbox", "outbox")
+TARGETS = ("", "coder", "writer")
+WORKERS = ("worker-1", "worker-2", "worker-3")
+LEASE = timedelta(minutes=10)
+
+queues, targets, workers = st.sampled_from(QUEUES), st.sampled_from(TARGETS), st.sampled_from(WORKERS)
+delays = st.sampled_from([timedelta(), timedelta(seconds=30), timedelta(minutes=10)])
+events = st.builds(
+    NewEvent,
+    event=st.fixed_dictionaries({"text": st.sampled_from(["hi", "naïve ☃"])}),
+    queue=queues,
+    target=targets,
+    lane=st.sampled_from([None, "a", "b"]),
+    message_id=st.sampled_from([None, None, "m1", "m2", "m1/1"]),
+    max_attempts=st.sampled_from([None, None, 1, 2]),
+)
+errors = st.sampled_from([("boom", "Crash"), ("Boom again", None), (None, None)])
+outcomes: st.SearchStrategy[Outcome] = st.one_of(
+    st.builds(lambda emits: Done(tuple(emits)), st.lists(events, max_size=3)),
+    st.builds(lambda error, delay: Retry(error[0], delay, error[1]), errors, st.none() | delays),
+    st.builds(Snooze, delays),
+    st.builds(Dead, st.sampled_from(["broken", "gone"]), st.sampled_from([None, "Gone"])),
+)
+filters = st.builds(
+    Filter,
+    queue=st.none() | queues,
+    target=st.none() | targets,
+    outcomes=st.none() | st.lists(st.sampled_from(["dead", "expired", "cancelled", "completed"]), max_size=3),
+    error=st.sampled_from([None, None, "boom", "attempts"]),
+)
+policies = st.builds(
+    SweepPolicy,
+    queue=queues,
+    max_attempts=st.sampled_from([1, 2, 3]),
+    expire_after=st.sampled_from([None, timedelta(minutes=5), timedelta(hours=1)]),
+    dedup_window=st.sampled_from([timedelta(minutes=5), timedelta(days=7)]),
+    keep_history=st.sampled_from([None, timedelta(minutes=5)]),
+    discard_unserved=st.sampled_from([None, None, timedelta(minutes=15)]),
+)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Workers hold turns; a crashed one's turns stay with it as a zombie's, to be tried later."""
+
+    def __init__(self, store: Store, clock: Clock, peek: Peek, runner: asyncio.Runner) -> None:
+        super().__init__()
+        self.store, self.clock, self.peek, self.runner = store, clock, peek, runner
+        clock.set(START)
+        peek.clear()
+        self.model = Model(clock)
+        self.turns: list[Turn] = []
+
+    def run(self, step: Coroutine[Any, Any, T]) -> T:
+        return self.runner.run(step)
+
+    def lend_new_ids(self) -> None:
+        """Ids are the store's choice: those it gave since the last look, in order."""
+        known = self.model.live.keys() | self.model.history.keys()
+        self.model.ids = iter(sorted(self.peek.rows("event").keys() - known))
+
+    def pick(self, data: st.DataObject) -> Turn:
+        # the newest are the most likely to be held still
+        return self.turns[-1 - data.draw(st.integers(0, len(self.turns) - 1), label="turn, from the newest")]
+
+    @rule(new=st.lists(events, min_size=1, max_size=4), delay=st.sampled_from([None, None, None, timedelta(minutes=2)]))
+    def put(self, new: list[NewEvent], delay: timedelta | None) -> None:
+        if delay:
+            new = [NewEvent(**{**asdict(event), "vt": self.clock() + delay}) for event in new]
+        ids = self.run(self.store.put(new))
+        self.model.ids = iter([event_id for event_id in ids if event_id is not None])
+        assert self.model.put(new) == ids
+
+    @rule(
+        queue=queues,
+        wanted=st.lists(targets, max_size=3, unique=True),
+        limit=st.sampled_from([1, 1, 2, 5, 0]),
+        collect_limit=st.sampled_from([1, 1, 2, 10]),
+        max_attempts=st.sampled_from([3, 3, 1]),
+        holder=workers,
+    )
+    def claim(
+        self, queue: str, wanted: list[str], limit: int, collect_limit: int, max_attempts: int, holder: str
+    ) -> None:
+        options = {"collect_limit": collect_limit, "max_attempts": max_attempts}
+        offered = self.model.claimable(queue, wanted, **options)
+        turns = self.run(self.store.claim(queue, wanted, limit=limit, lease=LEASE, holder=holder, **options))
+        for target in wanted:
+            taken = [tuple(turn.ids) for turn in turns if turn.primary.target == target]
+            assert taken == offered[target][: len(taken)], f"{target!r} was offered {offered[target]}"
+        assert len(turns) == min(limit, sum(map(len, offered.values())))
+        for turn in turns:
+            self.model.claim(held(turn), LEASE, holder)
+            assert [shown(self.model.live[event.id]) for event in turn.events] == [asdict_of(e) for e in turn.events]
+        self.turns += turns
+
+    @precondition(lambda self: self.turns)
+    @rule(data=st.data(), lease=st.sampled_from([LEASE, timedelta(minutes=1)]))
+    def renew(self, data: st.DataObject, lease: timedelta) -> None:
+        turn = self.pick(data)
+        kept = self.model.renew(held(turn), lease)
+        assert self.run(self.store.renew([turn], lease)) == ([] if kept else [turn])
+
+    @precondition(lambda self: self.turns)
+    @rule(data=st.data(), state=st.sampled_from([{"part": 1}, {"part": 2, "key": "ü"}]))
+    def checkpoint(self, data: st.DataObject, state: dict[str, Any]) -> None:
+        turn = self.pick(data)
+        kept = self.model.checkpoint(held(turn), state)
+        try:
+            assert self.run(self.store.checkpoint(turn, state)) == self.model.live[turn.ids[0]].vt
+            assert kept
+        except LeaseLost:
+            assert not kept
+
+    @precondition(lambda self: self.turns)
+    @rule(data=st.data(), count=st.integers(1, 3), max_attempts=st.sampled_from([3, 1]))
+    def settle(self, data: st.DataObject, count: int, max_attempts: int) -> None:
+        ends = [(self.pick(data), data.draw(outcomes, label="outcome")) for _ in range(count)]
+        results = self.run(self.store.settle(ends, max_attempts=max_attempts))
+        self.lend_new_ids()
+        expected = [self.model.settle(held(turn), outcome, max_attempts) for turn, outcome in ends]
+        assert [result.ended if isinstance(result, Settled) else None for result in results] == expected
+        assert [result.turn for result in results] == [turn for turn, _outcome in ends]
+
+    @precondition(lambda self: self.turns)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        turn = self.pick(data)
+        [result] = self.run(self.store.release([turn]))
+        ended = self.model.settle(held(turn), Snooze(timedelta()))
+        assert (result.ended if isinstance(result, Settled) else None) == ended
+
+    @precondition(lambda self: self.turns)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        event_id = data.draw(st.sampled_from(self.pick(data).ids), label="event")
+        assert self.run(self.store.cancel(event_id, "stop")) == self.model.cancel(event_id, "stop")
+
+    @rule(queue=queues, of=targets, running=st.sampled_from([None, None, 0, 1, 2]))
+    def limit(self, queue: str, of: str, running: int | None) -> None:
+        self.run(self.store.limit(queue, of, running))
+        self.model.limits.pop((queue, of), None)
+        if running is not None:
+            self.model.limits[queue, of] = running
+
+    @rule(policy=policies)
+    def sweep(self, policy: SweepPolicy) -> None:
+        assert self.run(self.store.sweep(policy)) == self.model.sweep(policy)
+
+    @rule(which=filters)
+    def retry(self, which: Filter) -> None:
+        assert sorted(self.run(self.store.retry(which))) == self.model.retry(which)
+
+    @rule(which=filters)
+    def discard(self, which: Filter) -> None:
+        assert sorted(self.run(self.store.discard(which))) == self.model.discard(which)
+
+    @precondition(lambda self: self.model.history)
+    @rule(data=st.data())
+    def replay(self, data: st.DataObject) -> None:
+        ids = data.draw(st.lists(st.sampled_from(sorted(self.model.history)), max_size=2, unique=True), label="ids")
+        new = self.run(self.store.replay(ids))
+        self.model.ids = iter(new)
+        assert self.model.replay(ids) == new
+
+    @rule(seconds=st.sampled_from([1, 30, 90, 600, 3600]))
+    def wait(self, seconds: int) -> None:
+        """Time passes: back-offs end, and so do the leases of those who crashed."""
+        self.clock.tick(seconds=seconds)
+
+    @rule(queue=queues, wanted=st.lists(targets, max_size=3, unique=True))
+    def look_ahead(self, queue: str, wanted: Sequence[str]) -> None:
+        heads = [r for r in self.model.live.values() if r.head and r.queue == queue and r.target in wanted]
+        assert self.run(self.store.next_due(queue, wanted)) == min((row.vt for row in heads), default=None)
+
+    @invariant()
+    def live_events_are_the_same(self) -> None:
+        seen = {event_id: columns(row) for event_id, row in self.peek.rows("event").items()}
+        assert seen == {row.id: shown(row) for row in self.model.live.values()}
+
+    @invariant()
+    def history_is_the_same(self) -> None:
+        seen = self.run(self.store.finished(Filter(), limit=1000))
+        assert [ended(asdict_of(event)) for event in seen] == [ended(shown(r)) for r in self.model.matching(Filter())]
+        assert [event.outcome for event in seen] == [row.outcome for row in self.model.matching(Filter())]
+
+    @invariant()
+    def counts_are_the_same(self) -> None:
+        counts = self.run(self.store.counts())
+        assert sorted(counts, key=lambda count: (count.queue, count.target)) == self.model.counts()
+        for queue in QUEUES:
+            assert self.run(self.store.outcomes(queue)) == self.model.outcomes(queue)
+
+
+COLUMNS = tuple(name for name in Row.__slots__ if name not in ("outcome", "finished_at"))
+
+
+def held(turn: Turn) -> Held:
+    return Held(turn.fence, tuple(turn.ids))
+
+
+def columns(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in COLUMNS}
+
+
+def shown(row: Row) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in COLUMNS}
+
+
+def asdict_of(event: object) -> dict[str, Any]:
+    return {name: getattr(event, name) for name in COLUMNS}
+
+
+def ended(row: dict[str, Any]) -> dict[str, Any]:
+    """Who was head means nothing in history."""
+    return {name: value for name, value in row.items() if name != "head"}
