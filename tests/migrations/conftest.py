@@ -66,7 +66,8 @@ def query(empty_url: str) -> Query:
 def ask(url: str, statement: str) -> list[tuple[Any, ...]]:
     path = sqlite_path(url)
     if path is None:
-        with psycopg.connect(url, autocommit=True) as connection:
+        # A lock too many in the runner is a failure here, not a test that never ends.
+        with psycopg.connect(url, autocommit=True, options="-c lock_timeout=5s") as connection:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
     with closing(sqlite3.connect(path, isolation_level=None)) as database:

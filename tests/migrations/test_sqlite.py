@@ -94,6 +94,20 @@ def test_a_file_locked_by_a_writer_of_ours_for_too_long_is_refused(scripts: Scri
     assert tables(url) == set()
 
 
+def test_what_another_migrator_did_meanwhile_is_not_done_again(scripts: Scripts, url: str) -> None:
+    path_of(url).parent.mkdir(parents=True)
+    with Path(f"{path_of(url)}.lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+
+        def finish_the_other(step: str) -> None:
+            if "try 1 " in step:
+                fcntl.flock(other, fcntl.LOCK_UN)
+                scripts.migrate(url)
+
+        report = scripts.migrate(url, lock_interval=AT_ONCE, on_step=finish_the_other)
+    assert (report.due, report.incremental) == (False, ())
+
+
 def test_a_writer_that_takes_no_file_lock_is_waited_for_and_then_refused(scripts: Scripts, url: str) -> None:
     scripts.migrate(url, "1.0")
     with closing(sqlite3.connect(path_of(url), isolation_level=None)) as other:
