@@ -7,7 +7,7 @@ interpreter lock and has to win it back from the event loop.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -50,41 +50,49 @@ def new_row(new: NewEvent, parent_id: int | None = None, root_id: int | None = N
     ]
 
 
-def event_of(row: Row) -> Event:
-    return Event(**_fields(row, row[8], row[9], row[17]))
+class Moments(dict[int, datetime]):
+    """Moments by their microseconds; in a batch many are the same, and making one costs more than finding it."""
+
+    def __missing__(self, value: int) -> datetime:
+        found = self[value] = EPOCH + timedelta(microseconds=value)
+        return found
+
+
+def event_of(row: Row, moments: Moments) -> Event:
+    return Event(
+        id=row[0],
+        queue=row[1],
+        target=row[2],
+        lane=row[3],
+        head=row[4] == 1,
+        event_ts=moments[row[5]],
+        attempts=row[6],
+        vt=moments[row[7]],
+        claimed=tuple([moments[at] for at in row[8]]),
+        event=row[9],
+        fence=row[10],
+        holder=row[11],
+        message_id=row[12],
+        max_attempts=row[13],
+        parent_id=row[14],
+        root_id=row[15],
+        hops=row[16],
+        state=row[17],
+        last_error=row[18],
+        error_class=row[19],
+        created_at=moments[row[20]],
+        updated_at=moments[row[21]],
+    )
 
 
 def finished_of(row: Row) -> FinishedEvent:
-    state = None if row[17] is None else json.loads(row[17])
-    fields = _fields(row, json.loads(row[8]), json.loads(row[9]), state)
-    return FinishedEvent(**fields, outcome=row[22], finished_at=moment(row[23]))
-
-
-def _fields(row: Row, claimed: Iterable[int], event: Any, state: Any) -> dict[str, Any]:
-    return {
-        "id": row[0],
-        "queue": row[1],
-        "target": row[2],
-        "lane": row[3],
-        "head": bool(row[4]),
-        "event_ts": moment(row[5]),
-        "attempts": row[6],
-        "vt": moment(row[7]),
-        "claimed": tuple(moment(at) for at in claimed),
-        "event": event,
-        "fence": row[10],
-        "holder": row[11],
-        "message_id": row[12],
-        "max_attempts": row[13],
-        "parent_id": row[14],
-        "root_id": row[15],
-        "hops": row[16],
-        "state": state,
-        "last_error": row[18],
-        "error_class": row[19],
-        "created_at": moment(row[20]),
-        "updated_at": moment(row[21]),
-    }
+    moments = Moments()
+    values = list(row)
+    values[8:10] = json.loads(row[8]), json.loads(row[9])
+    values[17] = None if row[17] is None else json.loads(row[17])
+    event = event_of(values, moments)
+    fields = {name: getattr(event, name) for name in Event.__slots__}
+    return FinishedEvent(**fields, outcome=row[22], finished_at=moments[row[23]])
 
 
 def filter_params(which: Filter) -> dict[str, Any]:

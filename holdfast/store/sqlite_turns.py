@@ -19,7 +19,7 @@ from holdfast.store.base import COLLECT_BYTES
 from holdfast.store.payload import dump
 from holdfast.store.queries import load
 from holdfast.store.sqlite_put import put_emits, put_records
-from holdfast.store.sqlite_rows import MICROSECOND, event_of
+from holdfast.store.sqlite_rows import MICROSECOND, Moments, event_of
 from holdfast.store.sqlite_writer import Writing
 
 SQL = load("sqlite")
@@ -45,26 +45,31 @@ def claim(db: Writing, wanted: Claim) -> list[Turn]:
         return []
     followers = _followers(connection, now, wanted, heads) if wanted.collect_limit > 1 else {}
     [last_fence] = connection.execute(SQL["next_fence"], {"turns": len(heads)}).fetchone()
-    first_fence = last_fence - len(heads) + 1
-    claimed = [[id, fence] for fence, head in enumerate(heads, first_fence) for id in (head, *followers.get(head, ()))]
-    until = now + wanted.lease // MICROSECOND
-    params = {"claimed": dump(claimed), "now": now, "until": until, "holder": wanted.holder}
-    connection.execute(SQL["claim_events"], params)
-    return _turns(wanted.queue, events(connection, [id for id, _ in claimed]))
+    params = {
+        "heads": dump(heads),
+        "first_fence": last_fence - len(heads) + 1,
+        "until": now + wanted.lease // MICROSECOND,
+        "now": now,
+        "holder": wanted.holder,
+    }
+    connection.execute(SQL["claim_heads"], params)
+    behind = [[id, fence] for fence, head in enumerate(heads, params["first_fence"]) for id in followers.get(head, ())]
+    if behind:
+        connection.execute(SQL["claim_followers"], params | {"followers": dump(behind)})
+    return _turns(wanted.queue, events(connection, heads + [id for id, _ in behind]))
 
 
 def events(connection: Connection, ids: Sequence[int]) -> list[Event]:
     [text] = connection.execute(SQL["events"], {"ids": dump(ids)}).fetchone()
-    return [event_of(row) for row in json.loads(text)]
+    moments = Moments()
+    return [event_of(row, moments) for row in json.loads(text)]
 
 
 def _turns(queue: str, claimed: Sequence[Event]) -> list[Turn]:
     of_fence: defaultdict[int, list[Event]] = defaultdict(list)
     for event in claimed:
         of_fence[event.fence].append(event)
-    return [
-        Turn(queue, fence, tuple(sorted(of_fence[fence], key=lambda event: event.id))) for fence in sorted(of_fence)
-    ]
+    return [Turn(queue, fence, tuple(of_fence[fence])) for fence in sorted(of_fence)]
 
 
 def _ready(connection: Connection, now: int, wanted: Claim) -> list[int]:
@@ -90,7 +95,7 @@ def _waiting(connection: Connection, now: int, wanted: Claim, target: str, runni
 
 
 def _followers(connection: Connection, now: int, wanted: Claim, heads: Sequence[int]) -> dict[int, list[int]]:
-    fresh = connection.execute(SQL["claim_heads"], {"ids": dump(heads)}).fetchall()
+    fresh = connection.execute(SQL["fresh_heads"], {"ids": dump(heads)}).fetchall()
     return {head: _run_behind(connection, now, wanted, head, lane, target, size) for head, lane, target, size in fresh}
 
 
@@ -99,7 +104,7 @@ def _run_behind(
 ) -> list[int]:
     params = {"queue": wanted.queue, "lane": lane, "head": head, "limit": wanted.collect_limit - 1}
     run: list[int] = []
-    for id, its_target, attempts, vt, its_size in connection.execute(SQL["claim_followers"], params):
+    for id, its_target, attempts, vt, its_size in connection.execute(SQL["behind"], params):
         size += its_size
         if its_target != target or attempts > 0 or vt > now or size > COLLECT_BYTES:
             break
@@ -107,15 +112,22 @@ def _run_behind(
     return run
 
 
-def held(connection: Connection, turns: Sequence[Turn]) -> dict[int, tuple[int, int, int | None]]:
-    """What of these turns' events still carries their fence: by id, (fence, attempts, max_attempts)."""
-    claimed = [[event.id, turn.fence] for turn in turns for event in turn.events]
-    [text] = connection.execute(SQL["held"], {"claimed": dump(claimed)}).fetchone()
+Held = dict[int, tuple[int, int, int | None]]
+
+
+def held(connection: Connection, turns: Sequence[Turn]) -> Held:
+    """The leases on these turns' events, whoever has them: by id, (fence, attempts, max_attempts)."""
+    ids = [event.id for turn in turns for event in turn.events]
+    [text] = connection.execute(SQL["held"], {"ids": dump(ids)}).fetchone()
     return {id: (fence, attempts, most) for id, fence, attempts, most in json.loads(text)}
 
 
-def is_held(turn: Turn, there: dict[int, tuple[int, int, int | None]]) -> bool:
-    return all(event.id in there and there[event.id][0] == turn.fence for event in turn.events)
+def is_held(turn: Turn, there: Held) -> bool:
+    for event in turn.events:
+        lease = there.get(event.id)
+        if lease is None or lease[0] != turn.fence:
+            return False
+    return True
 
 
 def renew(db: Writing, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
@@ -140,6 +152,7 @@ class Settlement:
 
     now: int
     max_attempts: int
+    completed: list[int] = field(default_factory=list)
     ends: list[list[Any]] = field(default_factory=list)
     backs: list[list[Any]] = field(default_factory=list)
     emits: list[tuple[Event, int, NewEvent]] = field(default_factory=list)
@@ -170,10 +183,11 @@ class Settlement:
                 assert_never(outcome)
 
     def _done(self, turn: Turn, emits: Sequence[NewEvent], records: Sequence[Record]) -> None:
-        self.ends += [[event.id, "completed", None, None, None] for event in turn.events]
-        self.emits += [(turn.primary, position, emit) for position, emit in enumerate(emits, 1)]
+        self.completed += turn.ids
+        for position, emit in enumerate(emits, 1):
+            self.emits.append((turn.primary, position, emit))
+            self.ready.add(emit.queue)
         self.records += records
-        self.ready.update(emit.queue for emit in emits)
 
     def _dead(self, turn: Turn, error: str | None, error_class: str | None) -> str:
         self.ends.append([turn.primary.id, "dead", error, error_class, "no attempts left"])
@@ -190,6 +204,10 @@ class Settlement:
     def write(self, db: Writing) -> None:
         connection = db.connection
         db.ready.update(self.ready)
+        if self.completed:
+            params = {"ids": dump(self.completed), "now": db.now}
+            for name in ("complete", "delete_followers", "delete_ended"):
+                connection.execute(SQL[name], params)
         finish(db, self.ends)
         if self.backs:
             connection.execute(SQL["back"], {"backs": dump(self.backs), "now": self.now})
@@ -208,10 +226,9 @@ def finish(db: Writing, ends: Sequence[list[Any]]) -> None:
     """Move events to history; rows are [id, outcome, error, error_class, error if there is none at all]."""
     if not ends:
         return
-    params = {"ends": dump(ends), "now": db.now}
-    db.connection.execute(SQL["finish"], params)
-    db.connection.execute(SQL["delete_followers"], params)
-    db.connection.execute(SQL["delete_ended"], params)
+    params = {"ends": dump(ends), "ids": dump([id for id, *_ in ends]), "now": db.now}
+    for name in ("finish", "delete_followers", "delete_ended"):
+        db.connection.execute(SQL[name], params)
 
 
 def settle(db: Writing, ends: Sequence[tuple[Turn, Outcome]], max_attempts: int) -> list[Settled | Lost]:

@@ -162,7 +162,7 @@ class Writer:
         try:
             with lock:
                 self._commit(connection, group, ready)
-        except BaseException as error:
+        except Exception as error:  # noqa: BLE001 - each that waits gets it
             self._roll_back(connection)
             for request in group:
                 request.error = error

@@ -40,6 +40,7 @@ create unique index event_head on event (queue, lane) where head and lane is not
 create index event_lane on event (queue, lane) where lane is not null;
 create index event_tried on event (queue, target, fence) where attempts > 0;
 
+-- what comes here was checked in event
 create table event_hist (
   id integer primary key,
   queue text not null,
@@ -49,8 +50,8 @@ create table event_hist (
   event_ts integer not null,
   attempts integer not null,
   vt integer not null,
-  claimed text not null check (json_valid(claimed)),
-  event text not null check (json_valid(event)),
+  claimed text not null,
+  event text not null,
   fence integer not null default 0,
   holder text,
   message_id text,
@@ -58,7 +59,7 @@ create table event_hist (
   parent_id integer,
   root_id integer,
   hops integer not null default 0,
-  state text check (state is null or json_valid(state)),
+  state text,
   last_error text,
   error_class text,
   created_at integer not null,

@@ -11,12 +11,12 @@ from (
   limit :limit
 );
 
--- name: claim_heads
+-- name: fresh_heads
 select id, lane, target, length(cast(event as blob)) as size
 from event
 where id in (select value from json_each(:ids)) and lane is not null and attempts = 0;
 
--- name: claim_followers
+-- name: behind
 select id, target, attempts, vt, length(cast(event as blob)) as size
 from event
 where queue = :queue and lane = :lane and id > :head
@@ -33,17 +33,24 @@ where queue = :queue and target = :target and attempts > 0 and fence > 0 and hea
 -- name: next_fence
 update fence set value = value + :turns where one = 1 returning value;
 
--- name: claim_events
--- :claimed is a JSON array of [id, fence]
+-- name: claim_heads
+-- the heads in the order of their fences
 update event
 set attempts = attempts + 1, vt = :until, claimed = json_insert(claimed, '$[#]', :now), holder = :holder,
-  fence = c.fence, updated_at = :now
-from (
-  select json_extract(r.value, '$[0]') as id, json_extract(r.value, '$[1]') as fence from json_each(:claimed) as r
-) as c
-where event.id = c.id;
+  fence = :first_fence + r.key, updated_at = :now
+from json_each(:heads) as r
+where event.id = r.value;
+
+-- name: claim_followers
+-- :followers is a JSON array of [id, fence]
+update event
+set attempts = attempts + 1, vt = :until, claimed = json_insert(claimed, '$[#]', :now), holder = :holder,
+  fence = json_extract(r.value, '$[1]'), updated_at = :now
+from json_each(:followers) as r
+where event.id = json_extract(r.value, '$[0]');
 
 -- name: events
+-- in the order of their ids: the list is sorted for the search by key
 select json_group_array(json_array(
   id, queue, target, lane, head, event_ts, attempts, vt, json(claimed), json(event), fence, holder, message_id,
   max_attempts, parent_id, root_id, hops, json(state), last_error, error_class, created_at, updated_at
@@ -52,10 +59,10 @@ from event
 where id in (select value from json_each(:ids));
 
 -- name: held
--- which of [id, fence] are still so, as a JSON array of [id, fence, attempts, max_attempts]
-select json_group_array(json_array(e.id, e.fence, e.attempts, e.max_attempts))
-from json_each(:claimed) as r
-join event as e on e.id = json_extract(r.value, '$[0]') and e.fence = json_extract(r.value, '$[1]') and e.fence > 0;
+-- who holds what of these, as a JSON array of [id, fence, attempts, max_attempts]
+select json_group_array(json_array(id, fence, attempts, max_attempts))
+from event
+where id in (select value from json_each(:ids)) and fence > 0;
 
 -- name: renew
 update event set vt = :until, updated_at = :now where id in (select value from json_each(:ids));

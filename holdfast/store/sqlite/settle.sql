@@ -1,5 +1,16 @@
 -- Ending turns. What ends goes to history first: the trigger on event reads there when the next of the lane is visible.
 
+-- name: complete
+insert or replace into event_hist (
+  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at
+)
+select
+  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, 0, holder, message_id, max_attempts,
+  parent_id, root_id, hops, state, last_error, error_class, created_at, :now, 'completed', :now
+from event
+where id in (select value from json_each(:ids));
+
 -- name: finish
 -- :ends is a JSON array of [id, outcome, error, error_class, error if there is none at all]
 insert or replace into event_hist (
@@ -17,10 +28,10 @@ join event as e on e.id = json_extract(r.value, '$[0]');
 
 -- name: delete_followers
 -- before the heads, or each would be promoted only to be deleted next
-delete from event where id in (select json_extract(value, '$[0]') from json_each(:ends)) and not head;
+delete from event where id in (select value from json_each(:ids)) and not head;
 
 -- name: delete_ended
-delete from event where id in (select json_extract(value, '$[0]') from json_each(:ends));
+delete from event where id in (select value from json_each(:ids));
 
 -- name: back
 -- :backs is a JSON array of [id, vt, attempts given back, error, error_class]
