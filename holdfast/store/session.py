@@ -56,9 +56,7 @@ class Session:
         pause = 0.1
         while True:
             try:
-                async with await psycopg.AsyncConnection.connect(
-                    self._url, autocommit=True, **KEEPALIVES
-                ) as connection:
+                async with await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True) as connection:
                     pause = 0.1
                     await self._serve(connection)
             except psycopg.OperationalError as error:

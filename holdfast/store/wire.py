@@ -45,7 +45,7 @@ def new_event(new: NewEvent) -> Payload:
     row: Payload = {"event": new.event, "queue": new.queue}
     for name in ("target", "lane", "message_id", "max_attempts"):
         value = getattr(new, name)
-        if value not in (None, ""):
+        if value is not None:
             row[name] = value
     for name in ("event_ts", "vt"):
         moment = getattr(new, name)

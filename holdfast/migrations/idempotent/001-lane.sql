@@ -40,6 +40,7 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 set enable_sort = off
 set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
     _now timestamptz := agent.now();

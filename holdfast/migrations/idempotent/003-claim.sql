@@ -26,6 +26,7 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 set enable_sort = off
 set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
     _now timestamptz := agent.now();
@@ -33,7 +34,7 @@ declare
     _limited text[];
     _target text;
     _take int4;
-    _turns agent.event[];
+    _turn agent.event;
 begin
     perform agent.keep_heads_now();
     _limited := array(select target from agent.target_limit where queue = _queue and target = any (_targets));
@@ -45,29 +46,29 @@ begin
             _take := least(_left, agent.places_left(_queue, _target));
             continue when _take <= 0;
         end if;
-        with ready as materialized
-        ( select id
-          from agent.event
-          where queue = _queue and target = _target and head and vt <= _now
-            and attempts < coalesce(max_attempts, _max_attempts)
-          order by vt, id
-          limit _take
-          for update skip locked
-        )
-        , turn as
-        ( update agent.event as event
-          set attempts = event.attempts + 1, vt = _now + _lease, claimed = event.claimed || _now
-            , fence = nextval('agent.fence'), holder = _holder, updated_at = _now
-          from ready
-          where event.id = ready.id
-          returning event.*
-        )
-        select array_agg(row(turn.*)::agent.event) into _turns from turn;
-        _left := _left - coalesce(cardinality(_turns), 0);
-        return query select * from unnest(_turns);
-        if _collect_limit > 1 then
-            return query select * from agent.collect(_turns, _collect_limit);
-        end if;
+        for _turn in
+            with ready as materialized
+            ( select id
+              from agent.event
+              where queue = _queue and target = _target and head and vt <= _now
+                and attempts < coalesce(max_attempts, _max_attempts)
+              order by vt, id
+              limit _take
+              for update skip locked
+            )
+            update agent.event as event
+            set attempts = event.attempts + 1, vt = _now + _lease, claimed = event.claimed || _now
+              , fence = nextval('agent.fence'), holder = _holder, updated_at = _now
+            from ready
+            where event.id = ready.id
+            returning event.*
+        loop
+            _left := _left - 1;
+            return next _turn;
+            if _collect_limit > 1 then
+                return query select * from agent.collect(_turn, _collect_limit);
+            end if;
+        end loop;
     end loop;
 end
 $$;
@@ -79,6 +80,7 @@ set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
     _now timestamptz := agent.now();
@@ -96,9 +98,9 @@ begin
 end
 $$;
 
--- What waits behind freshly claimed heads joins their turns: the run of untried, due events of the same target,
--- while number and size allow. One that was tried before is worked alone.
-create or replace function agent.collect(_turns agent.event[], _collect_limit int4) returns setof agent.event
+-- What waits behind a freshly claimed head joins its turn: the run of untried, due events of the same target, while
+-- number and size allow. One that was tried before is worked alone.
+create or replace function agent.collect(_turn agent.event, _collect_limit int4) returns setof agent.event
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -107,33 +109,36 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 set enable_sort = off
 set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
     _now timestamptz := agent.now();
+    _size int4 := octet_length(_turn.event::text);
 begin
+    if _turn.lane is null or _turn.attempts > 1 then
+        return;
+    end if;
     return query
     with follower as materialized
-    ( select run.id, turn.fence, turn.vt, turn.holder
-      from unnest(_turns) as turn
-      cross join lateral
+    ( select run.id
+      from
       ( select next.id
-             , bool_and(next.attempts = 0 and next.vt <= _now and next.target = turn.target) over line as fit
+             , bool_and(next.attempts = 0 and next.vt <= _now and next.target = _turn.target) over line as fit
              , sum(octet_length(next.event::text)) over line as size
         from
         ( select id, attempts, vt, target, event
           from agent.event
-          where queue = turn.queue and lane = turn.lane and id + 0 > turn.id
+          where queue = _turn.queue and lane = _turn.lane and id + 0 > _turn.id
           order by id + 0
           limit _collect_limit - 1
         ) as next
         window line as (order by next.id rows unbounded preceding)
       ) as run
-      where turn.lane is not null and turn.attempts = 1
-        and run.fit and run.size + octet_length(turn.event::text) <= 1048576
+      where run.fit and run.size + _size <= 1048576
     )
     update agent.event as event
-    set attempts = event.attempts + 1, vt = follower.vt, claimed = event.claimed || _now
-      , fence = follower.fence, holder = follower.holder, updated_at = _now
+    set attempts = event.attempts + 1, vt = _turn.vt, claimed = event.claimed || _now
+      , fence = _turn.fence, holder = _turn.holder, updated_at = _now
     from follower
     where event.id = follower.id
     returning event.*;
@@ -153,6 +158,7 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 set enable_sort = off
 set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
     _now timestamptz := agent.now();
@@ -195,6 +201,7 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 set enable_sort = off
 set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
     _now timestamptz := agent.now();
@@ -236,15 +243,16 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_sort = off
 set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
 begin
     return
     ( select min(first.vt)
-      from unnest(_targets) as target
+      from unnest(_targets) as served (target)
       cross join lateral
       ( select vt
         from agent.event as event
-        where event.queue = _queue and event.target = target and event.head
+        where event.queue = _queue and event.target = served.target and event.head
         order by event.vt, event.id
         limit 1
       ) as first
@@ -261,6 +269,7 @@ set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
     _now timestamptz := agent.now();
@@ -277,8 +286,8 @@ begin
       for update of event
     )
     , whole as materialized
-    ( select id, fence from (select id, fence, size, count(*) over (partition by fence) as found from held) as counted
-      where found = size
+    ( select id, fence from (select id, fence, size, count(*) over (partition by fence) as present from held) as counted
+      where present = size
     )
     , renewed as
     ( update agent.event as event
@@ -298,6 +307,7 @@ set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
     _until timestamptz;

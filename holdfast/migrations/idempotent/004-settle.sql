@@ -20,6 +20,7 @@ set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
     _now timestamptz := agent.now();
@@ -60,25 +61,27 @@ set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 set jit = off
+set plan_cache_mode = force_generic_plan
 set holdfast.lanes = 'held'
 as $$
 declare
     _now timestamptz := agent.now();
-    _verdicts agent.verdict[];
-    _queues text[];
-    _lanes text[];
+    _verdicts agent.verdict[] := agent.judge(_turns);
+    _emits jsonb := agent.emits(_turns, _verdicts);
 begin
-    perform agent.lock_lanes_of(_turns);
-    _verdicts := agent.judge(_turns);
-    perform agent.emit(_turns, _verdicts);
-    select array_agg(event.queue), array_agg(event.lane) into _queues, _lanes
-    from unnest(_verdicts) as verdict
-    join agent.event as event on event.id = verdict.id
-    where verdict.ended <> 'back' and event.head and event.lane is not null;
+    -- Rows, then lanes, as everywhere; the lanes that end and those that are emitted to in one ascending pass.
+    perform agent.lock_lanes(array
+    ( select agent.lane_bucket(verdict.queue, verdict.lane)
+      from unnest(_verdicts) as verdict
+      where verdict.lane is not null and verdict.ended <> 'back'
+      union all
+      select agent.lane_bucket(coalesce(emit.queue, 'inbox'), emit.lane)
+      from jsonb_to_recordset(_emits) as emit (queue text, lane text)
+      where emit.lane is not null
+    ));
     perform agent.finish
-    ( array_agg(verdict.id order by verdict.id), array_agg(verdict.ended order by verdict.id)
-    , array_agg(verdict.error order by verdict.id), array_agg(verdict.error_class order by verdict.id)
-    , array_agg(verdict.state order by verdict.id) )
+    ( array_agg(verdict.id), array_agg(verdict.ended), array_agg(verdict.error), array_agg(verdict.error_class)
+    , array_agg(verdict.state) )
     from unnest(_verdicts) as verdict
     where verdict.ended <> 'back'
     having count(*) > 0;
@@ -88,38 +91,20 @@ begin
       , error_class = coalesce(verdict.error_class, event.error_class), updated_at = _now
     from unnest(_verdicts) as verdict
     where verdict.ended = 'back' and event.id = verdict.id;
-    perform agent.promote(_queues, _lanes) where _lanes is not null;
+    perform agent.promote(array_agg(verdict.queue), array_agg(verdict.lane))
+    from unnest(_verdicts) as verdict
+    where verdict.lane is not null and verdict.ended <> 'back'
+    having count(*) > 0;
+    perform agent.store_emits(_emits, agent.emitted_records(_turns, _verdicts));
     return query
-    select given.turn::int8, coalesce(min(verdict.ended), 'lost')
-    from generate_series(1, jsonb_array_length(_turns)) as given (turn)
-    left join unnest(_verdicts) as verdict on verdict.turn = given.turn
-    group by given.turn
-    order by given.turn;
-end
-$$;
-
--- One ascending pass over the lanes that end and those that are emitted to, before anything is written.
-create or replace function agent.lock_lanes_of(_turns jsonb) returns void
-language plpgsql security invoker
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set jit = off
-as $$
-begin
-    perform agent.lock_lanes(array
-    ( select agent.lane_bucket(event.queue, event.lane)
-      from jsonb_to_recordset(_turns) as turn (ids int8[])
-      join agent.event as event on event.id = any (turn.ids)
-      where event.lane is not null
+    select named.turn, coalesce(max(named.ended), 'lost')
+    from
+    ( select verdict.turn, verdict.ended from unnest(_verdicts) as verdict
       union all
-      select agent.lane_bucket(coalesce(emit.queue, 'inbox'), emit.lane)
-      from jsonb_to_recordset(_turns) as turn (emits jsonb)
-      cross join jsonb_to_recordset(turn.emits) as emit (queue text, lane text)
-      where emit.lane is not null
-    ));
+      select nth, null from generate_series(1, jsonb_array_length(_turns)::int8) as nth
+    ) as named (turn, ended)
+    group by named.turn
+    order by named.turn;
 end
 $$;
 
@@ -132,13 +117,14 @@ set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
     _verdicts agent.verdict[];
 begin
     with held as materialized
-    ( select given.turn, event.id, cardinality(given.ids) as size, given.outcome, given.error, given.error_class
-           , coalesce(given.delay, '0') as delay, given.state
+    ( select given.turn, event.id, event.queue, event.lane, cardinality(given.ids) as size
+           , given.outcome, given.error, given.error_class, coalesce(given.delay, '0') as delay, given.state
            , event.attempts >= coalesce(event.max_attempts, given.max_attempts, 3) as used_up
       from rows from
       ( jsonb_to_recordset(_turns) as
@@ -163,7 +149,7 @@ begin
           end
         , error, error_class
         , case when size > 1 and outcome in ('retry', 'dead') then interval '0' else delay end
-        , (outcome in ('snooze', 'release'))::int4, state )::agent.verdict)
+        , (outcome in ('snooze', 'release'))::int4, state, queue, lane )::agent.verdict order by id)
     into _verdicts
     from whole
     where ours;
@@ -174,54 +160,77 @@ begin
 end
 $$;
 
--- Stores what the completed turns emit and record. An emit derives its id from its parent's and its position, so that
--- a repeated turn emits the same ids: known under the same parent, it is skipped; known under another (a client chose
--- that id), it gets a suffix instead of being swallowed.
-create or replace function agent.emit(_turns jsonb, _verdicts agent.verdict[]) returns void
+-- What the completed turns emit, ready for put. An emit derives its id from its parent's and its position, so that a
+-- repeated turn emits the same ids.
+create or replace function agent.emits(_turns jsonb, _verdicts agent.verdict[]) returns jsonb
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set enable_bitmapscan = off
-set enable_hashjoin = off
 set enable_mergejoin = off
 set jit = off
+set plan_cache_mode = force_generic_plan
+as $$
+begin
+    if not _turns @? '$[*].emits[0]' then
+        return '[]';
+    end if;
+    return coalesce(
+    ( select jsonb_agg(emit.event || jsonb_build_object
+             ( 'parent_id', parent.id, 'root_id', coalesce(parent.root_id, parent.id)
+             , 'hops', parent.hops + (coalesce(emit.event ->> 'queue', 'inbox') = 'inbox')::int4
+             , 'message_id', coalesce(emit.event ->> 'message_id', coalesce(parent.message_id, parent.id::text) || '/' || emit.nth) )
+             order by given.turn, emit.nth)
+      from jsonb_array_elements(_turns) with ordinality as given (body, turn)
+      join unnest(_verdicts) as verdict on verdict.turn = given.turn and verdict.id = (given.body -> 'ids' ->> 0)::int8
+      join agent.event as parent on parent.id = verdict.id
+      cross join jsonb_array_elements(given.body -> 'emits') with ordinality as emit (event, nth)
+      where verdict.ended = 'completed' and jsonb_typeof(given.body -> 'emits') = 'array'
+    ), '[]');
+end
+$$;
+
+create or replace function agent.emitted_records(_turns jsonb, _verdicts agent.verdict[]) returns jsonb
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not _turns @? '$[*].records[0]' then
+        return null;
+    end if;
+    return
+    ( select jsonb_agg(record.line order by given.turn, record.nth)
+      from jsonb_array_elements(_turns) with ordinality as given (body, turn)
+      cross join jsonb_array_elements(given.body -> 'records') with ordinality as record (line, nth)
+      where jsonb_typeof(given.body -> 'records') = 'array'
+        and given.turn in (select verdict.turn from unnest(_verdicts) as verdict where verdict.ended = 'completed')
+    );
+end
+$$;
+
+-- An emit known under the same parent is skipped; known under another (a client chose that id), it gets a suffix
+-- instead of being swallowed.
+create or replace function agent.store_emits(_emits jsonb, _records jsonb) returns void
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _emits jsonb;
-    _records jsonb;
     _ids int8[];
+    _renamed jsonb;
 begin
-    select jsonb_agg(emit.event || jsonb_build_object
-           ( 'parent_id', parent.id, 'root_id', coalesce(parent.root_id, parent.id)
-           , 'hops', parent.hops + (coalesce(emit.event ->> 'queue', 'inbox') = 'inbox')::int4
-           , 'message_id', coalesce(emit.event ->> 'message_id', coalesce(parent.message_id, parent.id::text) || '/' || emit.position) )
-           order by given.turn, emit.position)
-    into _emits
-    from jsonb_array_elements(_turns) with ordinality as given (body, turn)
-    join agent.event as parent on parent.id = (given.body -> 'ids' ->> 0)::int8
-    cross join jsonb_array_elements(given.body -> 'emits') with ordinality as emit (event, position)
-    where given.turn in (select verdict.turn from unnest(_verdicts) as verdict where verdict.ended = 'completed')
-      and jsonb_typeof(given.body -> 'emits') = 'array';
-    select jsonb_agg(record.line order by given.turn, record.position)
-    into _records
-    from jsonb_array_elements(_turns) with ordinality as given (body, turn)
-    cross join jsonb_array_elements(given.body -> 'records') with ordinality as record (line, position)
-    where given.turn in (select verdict.turn from unnest(_verdicts) as verdict where verdict.ended = 'completed')
-      and jsonb_typeof(given.body -> 'records') = 'array';
-    if _emits is null and _records is null then
+    if _emits = '[]' and _records is null then
         return;
     end if;
-    _ids := agent.put(coalesce(_emits, '[]'), _records, true);
-    if array_position(_ids, null) is not null then
-        select jsonb_agg(emit.event || jsonb_build_object('message_id', (emit.event ->> 'message_id') || '~' || (emit.event ->> 'parent_id'))
-               order by emit.position)
-        into _emits
-        from jsonb_array_elements(_emits) with ordinality as emit (event, position)
-        join agent.message_key as key on key.queue = coalesce(emit.event ->> 'queue', 'inbox')
-                                     and key.message_id = emit.event ->> 'message_id'
-        where _ids[emit.position] is null and key.parent_id is distinct from (emit.event ->> 'parent_id')::int8;
-        perform agent.put(_emits, null, true) where _emits is not null;
+    _ids := agent.put(_emits, _records, true);
+    if array_position(_ids, null) is null then
+        return;
     end if;
+    select jsonb_agg(emit.event || jsonb_build_object('message_id', key.message_id || '~' || (emit.event ->> 'parent_id')) order by nth)
+    into _renamed
+    from jsonb_array_elements(_emits) with ordinality as emit (event, nth)
+    join agent.message_key as key on key.queue = coalesce(emit.event ->> 'queue', 'inbox') and key.message_id = emit.event ->> 'message_id'
+    where _ids[nth] is null and key.parent_id is distinct from (emit.event ->> 'parent_id')::int8;
+    perform agent.put(_renamed, null, true) where _renamed is not null;
 end
 $$;
 

@@ -42,6 +42,7 @@ declare
     _ids int8[] := array
     ( select id from agent.event
       where queue = _queue and head and vt < _before and attempts < coalesce(max_attempts, _max_attempts)
+        and (_outcome <> 'discarded' or attempts = 0)
       order by id for update skip locked );
 begin
     return agent.finish(_ids, array_fill(_outcome, array[cardinality(_ids)]));

@@ -10,13 +10,13 @@ create table agent.event
 , vt timestamptz not null default agent.now()
 , claimed timestamptz[] not null default '{}'
 , event jsonb not null
-, queue text not null default 'inbox'
-, target text not null default ''
-, lane text
+, queue text collate "C" not null default 'inbox'
+, target text collate "C" not null default ''
+, lane text collate "C"
 , head bool not null default true
 , fence int8 not null default 0
 , holder text
-, message_id text
+, message_id text collate "C"
 , max_attempts int4 check (max_attempts > 0)
 , parent_id int8
 , root_id int8
@@ -51,13 +51,13 @@ create table agent.event_hist
 , vt timestamptz not null
 , claimed timestamptz[] not null
 , event jsonb not null
-, queue text not null
-, target text not null
-, lane text
+, queue text collate "C" not null
+, target text collate "C" not null
+, lane text collate "C"
 , head bool not null
 , fence int8 not null
 , holder text
-, message_id text
+, message_id text collate "C"
 , max_attempts int4
 , parent_id int8
 , root_id int8
@@ -77,8 +77,8 @@ create index event_hist_dead on agent.event_hist (queue, id) where outcome in ('
 
 -- Dedup: the platform's own id of a message, written in the transaction that stores the event.
 create table agent.message_key
-( queue text not null
-, message_id text not null
+( queue text collate "C" not null
+, message_id text collate "C" not null
 , event_id int8 not null
 , parent_id int8
 , seen_at timestamptz not null

@@ -56,4 +56,6 @@ create type agent.verdict as
 , delay interval
 , unused int4
 , state jsonb
+, queue text
+, lane text
 );
