@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -14,7 +15,6 @@ from holdfast.errors import MigrationError
 from holdfast.migrations.script import Migration, Report, Script, one_line
 
 LOCK_TRIES = 10
-_LOOKS_PER_TRY = 100
 _BOOTSTRAP = Path(__file__).parent / "bootstrap" / "sqlite.sql"
 
 
@@ -75,26 +75,54 @@ def _use_wal(connection: sqlite3.Connection, path: Path) -> None:
 @contextmanager
 def _file_lock(path: Path, migration: Migration) -> Iterator[None]:
     """The lock that every writer of this file takes, so that a migration gets its turn among busy writers."""
-    descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    line = _Line(path)
+    threading.Thread(target=line.wait, daemon=True).start()
+    for number in range(1, LOCK_TRIES + 1):
+        if line.arrived.wait(migration.lock_interval.total_seconds()):
+            break
+        migration.on_step(f"the file is locked, try {number} of {LOCK_TRIES}")
+    if not line.arrived.is_set() and line.leave():
+        raise MigrationError("another migration is running: try again when it has ended")
     try:
-        _wait_for(descriptor, migration)
         yield
     finally:
-        os.close(descriptor)
+        line.close()
 
 
-def _wait_for(descriptor: int, migration: Migration) -> None:
-    # Writers hold it for milliseconds, so a look a second apart would find it taken by the next one each time.
-    pause = migration.lock_interval.total_seconds() / _LOOKS_PER_TRY
-    for look in range(LOCK_TRIES * _LOOKS_PER_TRY):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if look % _LOOKS_PER_TRY == _LOOKS_PER_TRY - 1:
-                migration.on_step(f"the file is locked, try {look // _LOOKS_PER_TRY + 1} of {LOCK_TRIES}")
-            time.sleep(pause)
-    raise MigrationError("another migration is running: try again when it has ended")
+class _Line:
+    """The line in which writers wait: a door for the next one, then the lock itself.
+
+    Only a blocking call keeps a place in it, and flock knows no time limit: so a thread of its own waits, and
+    whoever lost patience leaves it there to let go of what it gets.
+    """
+
+    def __init__(self, path: Path) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        self._lock = os.open(f"{path}.lock", flags, 0o600)
+        self._door = os.open(f"{path}.lock-next", flags, 0o600)
+        self._deciding = threading.Lock()
+        self._left = False
+        self.arrived = threading.Event()
+
+    def wait(self) -> None:
+        fcntl.flock(self._door, fcntl.LOCK_EX)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        fcntl.flock(self._door, fcntl.LOCK_UN)
+        with self._deciding:
+            if self._left:
+                self.close()
+            else:
+                self.arrived.set()
+
+    def leave(self) -> bool:
+        """Give up waiting; False if the lock arrived just before."""
+        with self._deciding:
+            self._left = not self.arrived.is_set()
+            return self._left
+
+    def close(self) -> None:
+        os.close(self._lock)
+        os.close(self._door)
 
 
 @contextmanager

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import shutil
 import sqlite3
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +17,7 @@ import pytest
 from holdfast.errors import MigrationError
 from holdfast.migrations.sqlite import split
 from holdfast.settings import sqlite_path
+from holdfast.store.sqlite_lock import WriteLock
 from tests.migrations.conftest import Scripts, ask, tables
 
 AT_ONCE = timedelta(milliseconds=1)
@@ -94,6 +98,25 @@ def test_a_file_locked_by_a_writer_of_ours_for_too_long_is_refused(scripts: Scri
     assert tables(url) == set()
 
 
+def test_a_migration_waits_in_the_line_of_busy_writers(scripts: Scripts, url: str) -> None:
+    path_of(url).parent.mkdir(parents=True)
+    stop = threading.Event()
+
+    def write_without_pause() -> None:
+        with closing(WriteLock(path_of(url))) as lock:
+            while not stop.is_set():
+                with lock:
+                    stop.wait(0.002)
+
+    with ThreadPoolExecutor(3) as writers:
+        try:
+            for _ in range(3):
+                writers.submit(write_without_pause)
+            assert scripts.migrate(url, lock_interval=timedelta(seconds=1)).incremental
+        finally:
+            stop.set()
+
+
 def test_what_another_migrator_did_meanwhile_is_not_done_again(scripts: Scripts, url: str) -> None:
     path_of(url).parent.mkdir(parents=True)
     with Path(f"{path_of(url)}.lock").open("w") as other:
@@ -101,8 +124,9 @@ def test_what_another_migrator_did_meanwhile_is_not_done_again(scripts: Scripts,
 
         def finish_the_other(step: str) -> None:
             if "try 1 " in step:
+                scripts.migrate(f"{url}-other")
+                shutil.copyfile(f"{path_of(url)}-other", path_of(url))
                 fcntl.flock(other, fcntl.LOCK_UN)
-                scripts.migrate(url)
 
         report = scripts.migrate(url, lock_interval=AT_ONCE, on_step=finish_the_other)
     assert (report.due, report.incremental) == (False, ())
