@@ -88,11 +88,11 @@ def words(tree: ast.AST) -> Iterator[str]:
 
 
 def lookups(tree: ast.AST) -> Iterator[str]:
-    """Names in `queries["name"]`."""
+    """Names in `SQL["name"]` and `queries["name"]`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             name = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
-            if name.lower().lstrip("_") == "queries" and isinstance(node.slice.value, str):
+            if name.lower().lstrip("_") in ("queries", "sql") and isinstance(node.slice.value, str):
                 yield node.slice.value
 
 
