@@ -9,7 +9,9 @@ from typing import Any
 
 import psycopg
 from psycopg import errors
+from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
+from pydantic_core import from_json
 
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.store.base import Clock
@@ -32,6 +34,7 @@ class Connections:
             max_size=size,
             open=False,
             timeout=WAIT_FOR_CONNECTION,
+            configure=_configure,
             kwargs={"autocommit": True, "prepare_threshold": None},
         )
 
@@ -83,6 +86,10 @@ class Connections:
     async def _set_clock(self, connection: Connection) -> None:
         if self._clock is not None:
             await connection.execute("select set_config('holdfast.now', %s, true)", (self._clock().isoformat(),))
+
+
+async def _configure(connection: Connection) -> None:
+    set_json_loads(from_json, connection)
 
 
 @contextmanager

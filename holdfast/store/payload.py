@@ -14,7 +14,7 @@ def dump(value: Any) -> str:
         text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
         raise HoldfastError(f"a payload must be plain JSON: {error}") from error
-    # An escape is rare; only then is it worth looking whether it is one of those.
+    # Such escapes are rare; only then is it worth looking at each string.
     if "\\u0000" in text or "\\ud" in text:
         text = json.dumps(_storable(value), allow_nan=False, separators=(",", ":"))
     return text

@@ -4,41 +4,38 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import timedelta
-from itertools import groupby
 from operator import attrgetter
 from typing import Any, assert_never
 
 from holdfast.event import Event, FinishedEvent, NewEvent, Payload, Record, Turn
 from holdfast.outcome import Dead, Done, Outcome, Retry, Snooze
 
+# In the order of the fields of Event.
 COLUMNS = (
     "id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,"
     " parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at"
 )
 FINISHED_COLUMNS = COLUMNS + ", outcome, finished_at"
-_NAMES = COLUMNS.split(", ")
-_FINISHED_NAMES = FINISHED_COLUMNS.split(", ")
 
 
 def event_of(row: tuple[Any, ...]) -> Event:
-    values = dict(zip(_NAMES, row, strict=True))
-    values["claimed"] = tuple(values["claimed"])
-    return Event(**values)
+    event = Event(*row)
+    event.claimed = tuple(event.claimed)
+    return event
 
 
 def finished_of(row: tuple[Any, ...]) -> FinishedEvent:
-    values = dict(zip(_FINISHED_NAMES, row, strict=True))
-    values["claimed"] = tuple(values["claimed"])
-    return FinishedEvent(**values)
+    event = FinishedEvent(*row)
+    event.claimed = tuple(event.claimed)
+    return event
 
 
 def turns_of(events: list[Event]) -> list[Turn]:
     """Claimed events by fence, each turn with its head first."""
-    in_order = sorted(events, key=lambda event: (event.fence, event.id))
-    return [
-        Turn(members[0].queue, fence, members)
-        for fence, members in ((fence, tuple(group)) for fence, group in groupby(in_order, key=attrgetter("fence")))
-    ]
+    members: dict[int, list[Event]] = {}
+    for event in sorted(events, key=attrgetter("id")):
+        members.setdefault(event.fence, []).append(event)
+    return [Turn(turn[0].queue, fence, tuple(turn)) for fence, turn in sorted(members.items())]
 
 
 def new_event(new: NewEvent) -> Payload:
@@ -63,11 +60,16 @@ def lease_of(turn: Turn) -> Payload:
 
 
 def end_of(turn: Turn, outcome: Outcome, max_attempts: int) -> Payload:
-    end = lease_of(turn) | {"max_attempts": max_attempts}
+    end: Payload = {"ids": turn.ids, "fence": turn.fence, "max_attempts": max_attempts}
     match outcome:
         case Done(emits, records, state):
-            end |= {"outcome": "done", "state": state}
-            end |= {"emits": [new_event(emit) for emit in emits], "records": [record(line) for line in records]}
+            end["outcome"] = "done"
+            if state is not None:
+                end["state"] = state
+            if emits:
+                end["emits"] = [new_event(emit) for emit in emits]
+            if records:
+                end["records"] = [record(line) for line in records]
         case Retry(error, delay, error_class):
             end |= {"outcome": "retry", "error": error, "error_class": error_class, "delay": interval(delay)}
         case Snooze(delay):
@@ -76,7 +78,7 @@ def end_of(turn: Turn, outcome: Outcome, max_attempts: int) -> Payload:
             end |= {"outcome": "dead", "error": reason, "error_class": error_class}
         case _:
             assert_never(outcome)
-    return {name: value for name, value in end.items() if value not in (None, [])}
+    return end
 
 
 def interval(delay: timedelta | None) -> str | None:
