@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, AsyncExitStack, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager
 
 import pytest
 import pytest_asyncio
@@ -86,13 +86,11 @@ async def store(another_store: StoreFactory) -> Store:
 @contextmanager
 def available(engine: str, opening: AbstractContextManager[str]) -> Iterator[str]:
     """Skip where this machine cannot run the engine; in CI a missing part is a failure instead."""
-    try:
-        url = opening.__enter__()
-    except Unavailable as reason:
-        if os.environ.get("CI") == "true" and engine not in OPTIONAL_ENGINES:
-            pytest.fail(f"{engine}: {reason}", pytrace=False)
-        pytest.skip(f"{engine}: {reason}")
-    try:
+    with ExitStack() as stack:
+        try:
+            url = stack.enter_context(opening)
+        except Unavailable as reason:
+            if os.environ.get("CI") == "true" and engine not in OPTIONAL_ENGINES:
+                raise pytest.fail.Exception(f"{engine}: {reason}", pytrace=False) from None
+            raise pytest.skip.Exception(f"{engine}: {reason}") from None
         yield url
-    finally:
-        opening.__exit__(None, None, None)

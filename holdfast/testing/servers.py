@@ -72,19 +72,11 @@ def postgres(binaries: Path, *, durable: bool = False) -> Iterator[str]:
     """A fresh server on a unix socket; yields the URL of its database postgres."""
     owner = _owner()
     folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-", dir=scratch(durable=durable)))
+    if owner:
+        os.chown(folder, owner.pw_uid, owner.pw_gid)
     try:
-        if owner:
-            os.chown(folder, owner.pw_uid, owner.pw_gid)
-        binaries = _readable(binaries, folder, owner)
-        _initdb(binaries, folder, owner)
-        settings = {"listen_addresses": "", "unix_socket_directories": str(folder)} | _settings(durable)
-        command = [str(binaries / "postgres"), "-D", str(folder / "data"), *_options(settings)]
-        url = "postgresql://postgres@/postgres?" + urlencode({"host": str(folder)})
-        with tempfile.TemporaryFile() as log:
-            process = _spawn(["sh", "-c", SUPERVISE, "sh", str(folder), *command], owner, log, log)
-            with _stopping(process):
-                _await_ready(url, process, log)
-                yield url
+        with _readable(binaries, owner) as readable, _serving(readable, folder, owner, _settings(durable)) as url:
+            yield url
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -138,15 +130,39 @@ def _owner() -> pwd.struct_passwd | None:
     raise Unavailable("PostgreSQL does not run as root, and there is no account postgres or nobody")
 
 
-def _readable(binaries: Path, folder: Path, owner: pwd.struct_passwd | None) -> Path:
+@contextmanager
+def _readable(binaries: Path, owner: pwd.struct_passwd | None) -> Iterator[Path]:
     """The binaries, copied if the owner cannot reach them (a virtual environment below a private home)."""
     try:
         _run([str(binaries / "postgres"), "--version"], owner)
     except PermissionError:
-        copy = folder / "server"
-        shutil.copytree(binaries.parent, copy, symlinks=True)
-        return copy / binaries.name
-    return binaries
+        pass
+    else:
+        yield binaries
+        return
+    install, package = binaries.parents[0], binaries.parents[1]
+    # Not in memory, from where programs may not be run; libraries of a wheel are found by their relative place.
+    with tempfile.TemporaryDirectory(prefix="holdfast-server-") as folder:
+        os.chmod(folder, 0o755)  # noqa: S103 - the owner has to read it
+        copy = Path(folder, package.name, install.name)
+        shutil.copytree(install, copy, symlinks=True)
+        libraries = package.with_name(f"{package.name}.libs")
+        if libraries.exists():
+            shutil.copytree(libraries, Path(folder, libraries.name), symlinks=True)
+        yield copy / binaries.name
+
+
+@contextmanager
+def _serving(binaries: Path, folder: Path, owner: pwd.struct_passwd | None, settings: dict[str, str]) -> Iterator[str]:
+    _initdb(binaries, folder, owner)
+    options = _options({"listen_addresses": "", "unix_socket_directories": str(folder)} | settings)
+    command = [str(binaries / "postgres"), "-D", str(folder / "data"), *options]
+    url = "postgresql://postgres@/postgres?" + urlencode({"host": str(folder)})
+    with tempfile.TemporaryFile() as log:
+        process = _spawn(["sh", "-c", SUPERVISE, "sh", str(folder), *command], owner, log, log)
+        with _stopping(process):
+            _await_ready(url, process, log)
+            yield url
 
 
 def _initdb(binaries: Path, folder: Path, owner: pwd.struct_passwd | None) -> None:
