@@ -56,7 +56,7 @@ def drive(url: str, clock: Clock, examples: int, steps: int) -> None:
 
 
 def test_a_store_and_the_model_never_differ(database_url: str, clock: Clock) -> None:
-    drive(database_url, clock, examples=40, steps=30)
+    drive(database_url, clock, examples=40, steps=40)
 
 
 @pytest.mark.chaos
