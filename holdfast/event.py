@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+import string
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -11,6 +13,13 @@ OUTBOX = "outbox"
 MEMORY = "memory"
 
 Payload = dict[str, Any]
+
+_ALPHABET = string.digits + string.ascii_lowercase
+
+
+def new_id(prefix: str) -> str:
+    """prefix_ and eight random characters; short enough to say aloud, so a collision must be met by drawing again."""
+    return f"{prefix}_{''.join(secrets.choice(_ALPHABET) for _ in range(8))}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +80,8 @@ class Turn:
     queue: str
     fence: int
     events: tuple[Event, ...] = field(compare=False)
+    agent: str = field(default="", compare=False)
+    emitted: list[NewEvent] = field(default_factory=list, compare=False)
 
     @property
     def primary(self) -> Event:
@@ -79,6 +90,61 @@ class Turn:
     @property
     def ids(self) -> list[int]:
         return [event.id for event in self.events]
+
+    @property
+    def event(self) -> Payload:
+        return self.primary.event
+
+    @property
+    def text(self) -> str:
+        return text_of(self.event)
+
+    @property
+    def message_id(self) -> str | None:
+        return self.primary.message_id
+
+    @property
+    def channel(self) -> str:
+        return channel_of(self.event)
+
+    @property
+    def conversation(self) -> str:
+        return conversation_of(self.event)
+
+    @property
+    def sender(self) -> str:
+        return sender_of(self.event)
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first."""
+        return self.primary.attempts
+
+    def emit(self, new: NewEvent) -> None:
+        """Another event, stored in the transaction that ends this turn, or not at all."""
+        self.emitted.append(new)
+
+
+# Payloads of ours carry a tag, "kind"; one without it is an event as Slack sent it.
+
+
+def text_of(payload: Payload) -> str:
+    return str(payload.get("message") if "kind" in payload else payload.get("text") or "")
+
+
+def channel_of(payload: Payload) -> str:
+    return str(payload.get("channel") or "") if "kind" in payload else "slack"
+
+
+def sender_of(payload: Payload) -> str:
+    return str(payload.get("sender" if "kind" in payload else "user") or "")
+
+
+def conversation_of(payload: Payload) -> str:
+    if "kind" in payload:
+        return str(payload.get("conversation") or "")
+    thread = payload.get("thread_ts") or payload.get("ts")
+    return ":".join(str(part) for part in ("slack", payload.get("team"), payload.get("channel"), thread) if part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,38 @@ class Settings(BaseSettings):
     """sqlite:///path or postgresql://…; by default holdfast.db in the home folder. May hold a password."""
     database_direct: str = Field(default="", repr=False)
     """The same database without a pooler between, for the one session per process that must last."""
+    app: str = ""
+    """module:name of the AgentHarness to run; the working directory is importable."""
+    workers: int = Field(default=5, ge=1, le=10_000)
+    """Turns of the inbox at once in one process."""
+    deliveries: int = Field(default=16, ge=1, le=10_000)
+    """Responses delivered at once by one process."""
+    lease: timedelta = Field(default=timedelta(minutes=10), ge=timedelta(seconds=1))
+    """How long a turn is held without a renewal."""
+    max_attempts: int = Field(default=5, ge=1)
+    """Attempts of a message that came by the API or a channel other than Slack."""
+    retry_first: timedelta = timedelta(seconds=2)
+    """Shortest wait before a failed turn is tried again."""
+    retry_most: timedelta = timedelta(minutes=5)
+    """Longest wait before a failed turn is tried again."""
+    poll: timedelta = Field(default=timedelta(seconds=60), ge=timedelta(milliseconds=10))
+    """How often to look without being woken; the safety net under the signals."""
+    poll_jitter: timedelta = timedelta(seconds=15)
+    """By how much a look may come earlier or later, so that a fleet does not look at once."""
+    start_stagger: timedelta = timedelta(0)
+    """A random time up to this before the first look; for fleets."""
+    grace: timedelta = timedelta(seconds=30)
+    """How long running turns may go on after a stop was asked for."""
+    sweep_every: timedelta = Field(default=timedelta(seconds=60), ge=timedelta(milliseconds=10))
+    """How often to look for what is expired or old."""
+    expire_after: timedelta = timedelta(hours=24)
+    """A message that nobody took for this long is a dead letter."""
+    unfetched_after: timedelta = timedelta(days=7)
+    """A response that nobody fetched for this long is discarded."""
+    dedup_window: timedelta = timedelta(days=7)
+    """How long the id of a finished message is remembered."""
+    keep_history: timedelta | None = None
+    """How long finished events are kept; by default 24 hours on SQLite, for ever on PostgreSQL. Never a dead letter."""
 
     @field_validator("home")
     @classmethod
@@ -47,6 +80,8 @@ class Settings(BaseSettings):
         # Written past `frozen`, once, while the object is still being made.
         object.__setattr__(self, "database", database)
         object.__setattr__(self, "database_direct", self.database_direct or database)
+        if "keep_history" not in self.model_fields_set and database.startswith("sqlite:"):
+            object.__setattr__(self, "keep_history", timedelta(hours=24))
         return self
 
     @classmethod

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from holdfast.event import (
     INBOX,
@@ -89,6 +89,10 @@ class Process:
     turns: int = 0
 
 
+Acked = Literal["acked", "busy", "unknown"]
+"""Whether an event is completed (also earlier), being worked on, or not there."""
+
+
 class Store(Protocol):
     """Where events live. All methods are safe to call from many tasks; times are aware datetimes in UTC."""
 
@@ -137,7 +141,7 @@ class Store(Protocol):
         """At most so many leased turns of a target over all processes; None lifts the limit."""
 
     async def next_due(self, queue: str, targets: Sequence[str]) -> datetime | None:
-        """When the next turn of these targets becomes visible, leases included; None if nothing waits."""
+        """When the next turn of these targets becomes visible, leases included; None if nothing is to come."""
 
     async def sweep(self, policy: SweepPolicy) -> Swept:
         """End what is over, forget what is old, give every lane its head."""
@@ -161,6 +165,15 @@ class Store(Protocol):
     async def replay(self, ids: Sequence[int]) -> list[int]:
         """Finished events once more, as new ones."""
 
+    async def ack(self, event_id: int) -> Acked:
+        """A live event that nobody works on is completed, because its client says it has it."""
+
+    async def waiting(self, queue: str, target: str, *, limit: int = 100) -> list[Event]:
+        """Live events of a target, oldest first, without claiming them."""
+
+    async def wake(self, queue: str) -> None:
+        """Let every process look at a queue again."""
+
     async def live(self, event_id: int) -> Event | None:
         """A live event by its id."""
 
@@ -181,6 +194,9 @@ class Store(Protocol):
 
     async def register(self, process: Process) -> None:
         """Make this process known and hold its sign of life until the store is closed."""
+
+    async def unregister(self, process_id: str) -> None:
+        """This process ends in good order: nobody has to find it dead."""
 
     async def beat(self, process: Process) -> None:
         """Say that this process is still there, and what it is doing."""

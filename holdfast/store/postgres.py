@@ -14,6 +14,7 @@ from holdfast.event import NewEvent, Payload, Record, Turn
 from holdfast.outcome import Lost, Outcome, Settled
 from holdfast.store.base import (
     DEFAULT_MAX_ATTEMPTS,
+    Acked,
     Clock,
     Filter,
     Process,
@@ -153,6 +154,13 @@ class PostgresStore(PostgresReads):
     async def cancel(self, event_id: int, reason: str) -> bool:
         return bool(await self._connections.value("select agent.cancel_event(%s, %s)", (event_id, reason)))
 
+    async def ack(self, event_id: int) -> Acked:
+        acked: Acked = await self._connections.value("select agent.ack_event(%s)", (event_id,))
+        return acked
+
+    async def wake(self, queue: str) -> None:
+        await self._connections.value("select agent.wake(array[%s])", (queue,))
+
     async def limit(self, queue: str, target: str, running: int | None) -> None:
         await self._connections.value("select agent.limit_target(%s, %s, %s)", (queue, target, running))
 
@@ -199,6 +207,9 @@ class PostgresStore(PostgresReads):
     async def register(self, process: Process) -> None:
         self._start_session()
         await self._session.register(process)
+
+    async def unregister(self, process_id: str) -> None:
+        await self._connections.rows("delete from agent.process where id = %s returning id", (process_id,))
 
     async def beat(self, process: Process) -> None:
         await self._connections.value(

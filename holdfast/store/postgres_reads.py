@@ -39,6 +39,13 @@ class PostgresReads:
         rows = await self._connections.rows(f"select {COLUMNS} from agent.event where id = %s", (event_id,))
         return event_of(rows[0]) if rows else None
 
+    async def waiting(self, queue: str, target: str, *, limit: int = 100) -> list[Event]:
+        rows = await self._connections.rows(
+            f"select {COLUMNS} from agent.event where queue = %s and target = %s order by id limit %s",
+            (queue, target, limit),
+        )
+        return [event_of(row) for row in rows]
+
     async def leased(self, queue: str) -> list[Event]:
         rows = await self._connections.rows(f"select {COLUMNS} from agent.leased(%s)", (queue,))
         return [event_of(row) for row in rows]

@@ -245,6 +245,8 @@ set enable_sort = off
 set jit = off
 set plan_cache_mode = force_generic_plan
 as $$
+declare
+    _now timestamptz := agent.now();
 begin
     return
     ( select min(first.vt)
@@ -252,7 +254,7 @@ begin
       cross join lateral
       ( select vt
         from agent.event as event
-        where event.queue = _queue and event.target = served.target and event.head
+        where event.queue = _queue and event.target = served.target and event.head and event.vt > _now
         order by event.vt, event.id
         limit 1
       ) as first

@@ -4,6 +4,7 @@
 --   finish        moves events to history (the one place that does)
 --   release       gives turns back without using an attempt
 --   delete_event  the classical end of one event
+--   ack_event     the end of an event that its client fetched, without a claim
 --   cancel_event  ends what is being worked; its worker finds the lease lost
 
 create or replace function agent.finish
@@ -257,6 +258,26 @@ as $$
 begin
     perform from agent.event where id = _id and (_fence is null or fence = _fence and fence > 0) for update;
     return found and agent.finish(array[_id], array['completed']) = 1;
+end
+$$;
+
+-- Returns acked (also when it was before), busy (somebody holds it) or unknown.
+create or replace function agent.ack_event(_id int8) returns text
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _now timestamptz := agent.now();
+    _leased bool;
+begin
+    select fence > 0 and vt > _now into _leased from agent.event where id = _id for update;
+    if _leased then
+        return 'busy';
+    end if;
+    if agent.finish(array[_id], array['completed']) = 1 or exists (select from agent.event_hist where id = _id) then
+        return 'acked';
+    end if;
+    return 'unknown';
 end
 $$;
 

@@ -1,0 +1,57 @@
+"""An agent takes turns and gives replies; what it may do and how it is run is its policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal, Protocol
+
+from holdfast.event import Turn
+from holdfast.outcome import Dead, Retry, Snooze
+
+LanePolicy = Literal["conversation", "agent", "none"]
+TurnPolicy = Literal["each", "collect"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer to where the message came from."""
+
+    text: str
+    files: tuple[str, ...] = ()
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+Answer = str | Reply | Retry | Snooze | Dead | None
+"""None: the agent chose silence. An exception is a retry until the attempts are used up."""
+
+
+class Agent(Protocol):
+    """A Python function, a language model, a command-line program."""
+
+    async def answer(self, turn: Turn) -> Answer:
+        """Work one turn. It may be worked again after a crash, and is cancelled when its lease is lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentPolicy:
+    """How an agent is run. None leaves it to the queue's policy."""
+
+    name: str | None = None
+    lane: LanePolicy = "conversation"
+    turns: TurnPolicy = "each"
+    max_attempts: int | None = None
+    lease: timedelta | None = None
+    timeout: timedelta | None = None
+    concurrency: int | None = None
+
+
+def lane_of(agent: str, conversation: str, policy: LanePolicy) -> str | None:
+    """The lane of an agent's conversation; agent.lane_of in SQL says the same."""
+    match policy:
+        case "none":
+            return None
+        case "agent":
+            return agent
+        case "conversation":
+            return f"{agent}/{conversation}"

@@ -1,0 +1,318 @@
+"""AgentHarness: agents, channels and everything that keeps them running, in one TaskGroup."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from holdfast import settings as configuration
+from holdfast.agent import Agent, AgentPolicy, lane_of
+from holdfast.agents.function import Function, FunctionAgent
+from holdfast.channel import Channel
+from holdfast.consumer import Backoff, Consumer, Policy, Share
+from holdfast.delivery import Delivery
+from holdfast.errors import HoldfastError
+from holdfast.event import INBOX, MEMORY, OUTBOX, Event, NewEvent, new_id
+from holdfast.migrations.runner import migrate
+from holdfast.settings import Settings
+from holdfast.store import Store, open_store
+from holdfast.store.base import Acked, Process, SweepPolicy, Transaction
+from holdfast.sweeper import Sweeper
+from holdfast.worker import RESPONSE_ATTEMPTS, Seat, Worker
+
+log = logging.getLogger(__name__)
+
+COLLECT_LIMIT = 100
+OUTBOX_LEASE = timedelta(minutes=2)
+OUTBOX_BACKOFF = Backoff(most=timedelta(seconds=60))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Team:
+    """Agents that know each other; messages to the team go to its leader."""
+
+    name: str
+    agents: tuple[str, ...]
+    leader: str
+
+
+class AgentHarness:
+    """Holds agents and channels, and runs them on a durable store."""
+
+    def __init__(
+        self, agent: Agent | Function | None = None, *, default: str | None = None, settings: Settings | None = None
+    ) -> None:
+        self.agents: dict[str, Agent] = {}
+        self.policies: dict[str, AgentPolicy] = {}
+        self.teams: dict[str, Team] = {}
+        self.channels: dict[str, Channel] = {}
+        self.settings = settings
+        self._default = default
+        self._store: Store | None = None
+        self._stop = asyncio.Event()
+        if agent is not None:
+            self.add(default or "agent", agent)
+
+    @property
+    def default(self) -> str:
+        """The agent of messages that name none."""
+        return self._default or next(iter(self.agents), "")
+
+    @property
+    def store(self) -> Store:
+        if self._store is None:
+            raise HoldfastError("the harness is not running: start it with `await app.run()` or `holdfast up --app …`")
+        return self._store
+
+    def agent(self, id: str, **policy: Any) -> Callable[[Function], Function]:
+        """Decorates a function that answers turns; the rest are fields of AgentPolicy."""
+
+        def register(function: Function) -> Function:
+            self.add(id, function, **policy)
+            return function
+
+        return register
+
+    def add(self, id: str, agent: Agent | Function, **policy: Any) -> None:
+        if id in self.agents:
+            raise HoldfastError(f"there are two agents named {id!r}")
+        self.agents[id] = FunctionAgent(agent) if callable(agent) else agent
+        self.policies[id] = AgentPolicy(**policy)
+
+    def team(self, id: str, *, name: str | None = None, agents: Sequence[str], leader: str) -> None:
+        if leader not in agents:
+            raise HoldfastError(f"the leader {leader!r} of team {id!r} is not one of its agents")
+        self.teams[id] = Team(name=name or id, agents=tuple(agents), leader=leader)
+
+    def add_channel(self, channel: Channel) -> None:
+        self.channels[channel.name] = channel
+
+    async def put(
+        self,
+        text: str,
+        *,
+        channel: str = "api",
+        sender: str = "API",
+        sender_id: str | None = None,
+        agent: str | None = None,
+        message_id: str | None = None,
+        connection: Transaction | None = None,
+    ) -> str | None:
+        """Store a message; its id, or None where that id is known already. Joins the caller's transaction if given."""
+        target = self._known(agent)
+        conversation = f"{channel}:{sender_id or sender}"
+        worker = target or self.default
+        policy = self.policies.get(worker, AgentPolicy())
+        while True:
+            id_ = message_id or new_id(channel)
+            new = NewEvent(
+                event={
+                    "kind": "message",
+                    "channel": channel,
+                    "sender": sender,
+                    "sender_id": sender_id,
+                    "message": text,
+                    "conversation": conversation,
+                },
+                target=target,
+                lane=lane_of(worker, conversation, policy.lane),
+                message_id=id_,
+                max_attempts=policy.max_attempts or self._loaded().max_attempts,
+            )
+            [stored] = await self.store.put([new], tx=connection)
+            if stored is not None:
+                return id_
+            if message_id is not None:
+                return None
+            # A generated id was taken: draw another, or the message would be lost.
+
+    def _known(self, agent: str | None) -> str:
+        name = (agent or "").lower()
+        if name in self.teams:
+            name = self.teams[name].leader
+        if name and name not in self.agents:
+            raise HoldfastError(f"there is no agent named {agent!r}")
+        return name
+
+    async def responses(self, channel: str, *, limit: int = 100) -> list[Event]:
+        """What waits to be fetched by a channel's client, oldest first."""
+        return await self.store.waiting(OUTBOX, channel, limit=limit)
+
+    async def ack(self, id: int) -> Acked:
+        """The client has it."""
+        return await self.store.ack(id)
+
+    def stop(self) -> None:
+        """Ask for a graceful stop: no new turns, running ones may finish."""
+        self._stop.set()
+
+    async def run(
+        self,
+        app_token: str | None = None,
+        task_group: asyncio.TaskGroup | None = None,
+        num_workers: int | None = None,
+        on_ready: Callable[[], None] | None = None,
+    ) -> None:
+        """Run until stopped; with a caller's group, in it, and return once everything takes work."""
+        self._stop.clear()
+        ready = asyncio.Event()
+        serve = self._serve(num_workers or self._loaded().workers, ready)
+        if task_group is None:
+            async with asyncio.TaskGroup() as group:
+                task = group.create_task(serve)
+                with _signals(self.stop, task):
+                    if await _first(ready, task) and on_ready is not None:
+                        on_ready()
+                    await asyncio.wait([task])
+            return
+        task = task_group.create_task(serve)
+        await _first(ready, task)
+
+    def _loaded(self) -> Settings:
+        if self.settings is None:
+            self.settings = configuration.load()
+        return self.settings
+
+    async def _serve(self, num_workers: int, ready: asyncio.Event) -> None:
+        settings = self._loaded()
+        await asyncio.to_thread(migrate, settings.database)
+        async with open_store(settings.database, direct_url=settings.database_direct) as store:
+            self._store = store
+            try:
+                await self._run_all(store, settings, num_workers, ready)
+            finally:
+                self._store = None
+
+    async def _run_all(self, store: Store, settings: Settings, num_workers: int, ready: asyncio.Event) -> None:
+        now, host = await store.now(), socket.gethostname()
+        process = Process(id=new_id(f"{host}-{os.getpid()}"), host=host, started_at=now, seen_at=now)
+        await store.register(process)
+        await self._announce(store)
+        consumers = self._consumers(store, settings, process.id, num_workers)
+        async with asyncio.TaskGroup() as group:
+            working = [group.create_task(consumer.run(settings.grace)) for consumer in consumers]
+            others = [group.create_task(self._listen(store, consumers))]
+            others.append(group.create_task(self._sweeper(store, settings, process, consumers).run()))
+            others += [group.create_task(channel.run(self._receive)) for channel in self.channels.values()]
+            ready.set()
+            await self._stop.wait()
+            for consumer in consumers:
+                consumer.stop()
+            await asyncio.wait(working)
+            # What this process made ready and will not take is for others.
+            for consumer in consumers:
+                await store.wake(consumer.policy.queue)
+            for task in others:
+                task.cancel()
+        await store.unregister(process.id)
+
+    async def _announce(self, store: Store) -> None:
+        """What SQL callers and other processes need to know of routing and limits."""
+        lanes = {id_: policy.lane for id_, policy in self.policies.items()}
+        await store.set_setting("routing", {"default": self.default, "lanes": lanes})
+        for id_, policy in self.policies.items():
+            await store.limit(INBOX, id_, policy.concurrency)
+
+    def _consumers(self, store: Store, settings: Settings, holder: str, num_workers: int) -> list[Consumer]:
+        common: dict[str, Any] = {
+            "poll": settings.poll,
+            "jitter": settings.poll_jitter,
+            "start_stagger": settings.start_stagger,
+        }
+        consumers = []
+        if self.agents:
+            seats = {id_: Seat(agent, self.policies[id_].timeout) for id_, agent in self.agents.items()}
+            inbox = Policy(
+                queue=INBOX,
+                shares=self._inbox_shares(settings),
+                at_once=num_workers,
+                backoff=Backoff(first=settings.retry_first, most=settings.retry_most),
+                **common,
+            )
+            consumers.append(Consumer(store, inbox, Worker(seats, self.default).handle, holder))
+        if self.channels:
+            share = Share(targets=tuple(self.channels), lease=OUTBOX_LEASE, max_attempts=RESPONSE_ATTEMPTS)
+            outbox = Policy(
+                queue=OUTBOX, shares=(share,), at_once=settings.deliveries, backoff=OUTBOX_BACKOFF, **common
+            )
+            consumers.append(Consumer(store, outbox, Delivery(self.channels).handle, holder))
+        return consumers
+
+    def _inbox_shares(self, settings: Settings) -> tuple[Share, ...]:
+        """Agents that are claimed alike are claimed together; '' belongs to the default agent."""
+        alike: dict[tuple[timedelta, int], list[str]] = {}
+        for id_, policy in self.policies.items():
+            kind = (policy.lease or settings.lease, COLLECT_LIMIT if policy.turns == "collect" else 1)
+            alike.setdefault(kind, []).extend([id_, ""] if id_ == self.default else [id_])
+        return tuple(
+            Share(targets=tuple(targets), lease=lease, collect_limit=collect)
+            for (lease, collect), targets in alike.items()
+        )
+
+    def _sweeper(self, store: Store, settings: Settings, process: Process, consumers: list[Consumer]) -> Sweeper:
+        kept: dict[str, Any] = {"dedup_window": settings.dedup_window, "keep_history": settings.keep_history}
+        policies = [
+            SweepPolicy(queue=INBOX, expire_after=settings.expire_after, **kept),
+            SweepPolicy(
+                queue=OUTBOX, max_attempts=RESPONSE_ATTEMPTS, discard_unserved=settings.unfetched_after, **kept
+            ),
+            SweepPolicy(queue=MEMORY, max_attempts=RESPONSE_ATTEMPTS, **kept),
+        ]
+
+        def alive() -> Process:
+            reasons = [consumer.last_wake_reason for consumer in consumers if consumer.last_wake_reason]
+            turns = sum(consumer.running for consumer in consumers)
+            return replace(process, last_wake_reason=reasons[0] if reasons else None, turns=turns)
+
+        return Sweeper(store, policies, alive, settings.sweep_every)
+
+    async def _listen(self, store: Store, consumers: list[Consumer]) -> None:
+        async for queue in store.wakeups():
+            for consumer in consumers:
+                if queue in ("", consumer.policy.queue):
+                    consumer.wake.set()
+
+    async def _receive(self, new: NewEvent) -> int | None:
+        [stored] = await self.store.put([new])
+        return stored
+
+
+async def _first(ready: asyncio.Event, task: asyncio.Task[None]) -> bool:
+    """Whether it became ready before it ended."""
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(ready.wait())
+        await asyncio.wait([waiting, task], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+    return ready.is_set()
+
+
+@contextmanager
+def _signals(stop: Callable[[], None], task: asyncio.Task[None]) -> Iterator[None]:
+    """The first signal asks for a graceful stop, the second stops at once."""
+    loop = asyncio.get_running_loop()
+    asked = 0
+
+    def on_signal() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            stop()
+        else:
+            task.cancel()
+
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    for number in numbers:
+        loop.add_signal_handler(number, on_signal)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,66 @@
+"""What time brings: expired and old events, processes that are gone, and the sign that this one is not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+
+from holdfast.errors import HoldfastError
+from holdfast.store.base import Process, Store, SweepPolicy
+
+log = logging.getLogger(__name__)
+
+SWEEP_EVERY = timedelta(seconds=60)
+LOOK_EVERY = timedelta(seconds=2)
+BEAT_EVERY = timedelta(seconds=10)
+
+
+class Sweeper:
+    """Three slow rounds of one process; a database outage only postpones them."""
+
+    def __init__(
+        self,
+        store: Store,
+        policies: Sequence[SweepPolicy],
+        process: Callable[[], Process],
+        every: timedelta = SWEEP_EVERY,
+    ) -> None:
+        self._store = store
+        self._policies = policies
+        self._process = process
+        self._every = every
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._round(self._sweep, self._every))
+            group.create_task(self._round(self._reap, LOOK_EVERY))
+            group.create_task(self._round(self._beat, BEAT_EVERY))
+
+    async def _round(self, work: Callable[[], Awaitable[None]], every: timedelta) -> None:
+        failing = False
+        while True:
+            try:
+                await work()
+                failing = False
+            except HoldfastError as error:
+                if not failing:
+                    log.warning("maintenance has to wait: %s", error)
+                failing = True
+            await asyncio.sleep(every.total_seconds())
+
+    async def _sweep(self) -> None:
+        for policy in self._policies:
+            swept = await self._store.sweep(policy)
+            if swept.mended:
+                log.error("%s lanes had no head and were mended: please report this", swept.mended)
+            if swept.dead or swept.expired:
+                log.warning("%s: %s dead, %s expired", policy.queue, swept.dead, swept.expired)
+
+    async def _reap(self) -> None:
+        for process in await self._store.reap():
+            log.warning("process %s is gone; its turns can be claimed again", process)
+
+    async def _beat(self) -> None:
+        await self._store.beat(self._process())

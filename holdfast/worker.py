@@ -1,0 +1,108 @@
+"""The inbox: a turn goes to its agent, and what the agent answers is the turn's outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import assert_never
+
+from holdfast.agent import Agent, Answer, Reply
+from holdfast.event import (
+    OUTBOX,
+    AgentMessage,
+    Event,
+    NewEvent,
+    Payload,
+    Record,
+    Turn,
+    channel_of,
+    sender_of,
+    text_of,
+)
+from holdfast.outcome import Dead, Done, Outcome, Retry, Snooze
+
+RESPONSE_ATTEMPTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """An agent at work, and how long one turn of it may take."""
+
+    agent: Agent
+    timeout: timedelta | None = None
+
+
+class Worker:
+    """Handles turns of the inbox; '' among the targets stands for the default agent."""
+
+    def __init__(self, seats: Mapping[str, Seat], default: str) -> None:
+        self._seats = seats
+        self._default = default
+
+    async def handle(self, turn: Turn) -> Outcome:
+        name = turn.primary.target or self._default
+        seat = self._seats.get(name)
+        if seat is None:
+            return Dead(f"no agent named {name!r} runs here", "no_agent")
+        mine = replace(turn, agent=name)
+        try:
+            async with asyncio.timeout(None if seat.timeout is None else seat.timeout.total_seconds()):
+                answer = await seat.agent.answer(mine)
+        except TimeoutError:
+            return Retry(f"no answer within {seat.timeout}", error_class="timeout")
+        return self._outcome(mine, answer)
+
+    def _outcome(self, turn: Turn, answer: Answer) -> Outcome:
+        match answer:
+            case None:
+                return Done(tuple(turn.emitted), _heard(turn))
+            case str():
+                return self._outcome(turn, Reply(answer))
+            case Reply():
+                return Done((response(turn, answer), *turn.emitted), (*_heard(turn), _said(turn, answer)))
+            case Retry() | Snooze() | Dead():
+                return answer
+            case _:
+                assert_never(answer)
+
+
+def response(turn: Turn, reply: Reply) -> NewEvent:
+    """The response to where the message came from, in order per conversation."""
+    payload: Payload = {
+        "kind": "response",
+        "channel": turn.channel,
+        "conversation": turn.conversation,
+        "sender": turn.sender,
+        "sender_id": turn.event.get("sender_id" if "kind" in turn.event else "user"),
+        "message": reply.text,
+        "original_message": turn.text,
+        "message_id": turn.message_id,
+        "agent": turn.agent,
+    }
+    if reply.files:
+        payload["files"] = list(reply.files)
+    if reply.metadata:
+        payload["metadata"] = reply.metadata
+    lane = f"{turn.channel}/{turn.conversation}" if turn.conversation else None
+    return NewEvent(event=payload, queue=OUTBOX, target=turn.channel, lane=lane, max_attempts=RESPONSE_ATTEMPTS)
+
+
+def _heard(turn: Turn) -> tuple[Record, ...]:
+    return tuple(_line(turn, event, "user", text_of(event.event)) for event in turn.events)
+
+
+def _said(turn: Turn, reply: Reply) -> Record:
+    return _line(turn, turn.primary, "assistant", reply.text)
+
+
+def _line(turn: Turn, event: Event, role: str, content: str) -> Record:
+    return AgentMessage(
+        agent_id=turn.agent,
+        role=role,
+        channel=channel_of(event.event),
+        sender=sender_of(event.event) if role == "user" else turn.agent,
+        message_id=event.message_id or str(event.id),
+        content=content,
+    )
