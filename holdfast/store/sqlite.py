@@ -30,7 +30,7 @@ from holdfast.store.sqlite_put import put, put_records
 from holdfast.store.sqlite_reader import Reader
 from holdfast.store.sqlite_rows import micros, moment, new_row, page_params, process_params
 from holdfast.store.sqlite_transaction import SqliteTransaction
-from holdfast.store.sqlite_writer import Writer, Writing
+from holdfast.store.sqlite_writer import Tally, Writer, Writing
 from holdfast.store.wakeup import Wakeups
 
 T = TypeVar("T")
@@ -82,6 +82,11 @@ class SqliteStore:
         if self._writer is None:
             raise HoldfastError("the store is not open; use it in `async with`")
         return self._writer.submit(work)
+
+    @property
+    def tally(self) -> Tally:
+        """How many requests were committed, and in how many commits."""
+        return Tally() if self._writer is None else self._writer.tally
 
     def _ring(self, queues: set[str]) -> None:
         for queue in queues:

@@ -53,14 +53,17 @@ def _end(db: Writing, queue: str, ends: list[list[Any]]) -> None:
 
 
 def _waited(db: Writing, before: int, policy: SweepPolicy, *, max_tried: int) -> list[int]:
+    ids: list[int] = []
     params = {
         "queue": policy.queue,
         "max_attempts": policy.max_attempts,
         "before": before,
         "max_tried": max_tried,
-        "batch": BATCH,
     }
-    return [id for (id,) in db.connection.execute(SQL["waited_long"], params)]
+    for (target,) in db.connection.execute(SQL["known_targets"], params).fetchall():
+        left = {"target": target, "batch": BATCH - len(ids)}
+        ids += [id for (id,) in db.connection.execute(SQL["waited_long"], params | left)]
+    return ids
 
 
 def headless_lanes(connection: Connection, queue: str) -> list[str]:

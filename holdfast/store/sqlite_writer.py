@@ -23,6 +23,7 @@ GROUP_SECONDS = 0.005
 POLL_SECONDS = 0.02
 BUSY_SECONDS = 30.0
 CHECKPOINT_PAGES = 4000
+CACHE_KIB = 32 * 1024
 
 _TRANSIENT = {
     sqlite3.SQLITE_BUSY,
@@ -53,6 +54,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         connection.execute("pragma query_only = on")
     else:
         connection.execute("pragma journal_mode = wal")
+        connection.execute(f"pragma cache_size = -{CACHE_KIB}")
     return connection
 
 

@@ -1,11 +1,11 @@
--- Claiming and keeping turns.
+-- Claiming and keeping turns. Indexes are named where statistics of another day could talk SQLite into walking the table.
 
 -- name: claim_ready
 -- the ready events of one target, longest waiting first, as a JSON array of [vt, id]
 select json_group_array(json_array(vt, id))
 from (
   select vt, id
-  from event
+  from event indexed by event_ready
   where queue = :queue and target = :target and head and vt <= :now and attempts < coalesce(max_attempts, :max_attempts)
   order by vt, id
   limit :limit
@@ -18,7 +18,7 @@ where id in (select value from json_each(:ids)) and lane is not null and attempt
 
 -- name: behind
 select id, target, attempts, vt, length(cast(event as blob)) as size
-from event
+from event indexed by event_lane
 where queue = :queue and lane = :lane and id > :head
 order by id
 limit :limit;
@@ -27,7 +27,7 @@ limit :limit;
 select target, running from target_limit where queue = :queue;
 
 -- name: running
-select count(*) from event
+select count(*) from event indexed by event_tried
 where queue = :queue and target = :target and attempts > 0 and fence > 0 and head and vt > :now;
 
 -- name: next_fence

@@ -32,7 +32,7 @@ limit :limit;
 select
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
   parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at
-from event_hist
+from event_hist indexed by event_hist_dead
 where outcome in ('dead', 'expired', 'cancelled')
   and (:queue is null or queue = :queue)
   and (:target is null or target = :target)
@@ -59,7 +59,7 @@ limit :limit;
 
 -- name: dead_ids
 select json_group_array(id)
-from event_hist
+from event_hist indexed by event_hist_dead
 where outcome in ('dead', 'expired', 'cancelled')
   and (:queue is null or queue = :queue)
   and (:target is null or target = :target)

@@ -21,5 +21,5 @@ delete from process where id = :id;
 
 -- name: held_by
 select id, queue, attempts >= coalesce(max_attempts, :max_attempts) as used_up
-from event
+from event indexed by event_tried
 where attempts > 0 and fence > 0 and holder = :id;

@@ -2,12 +2,14 @@
 
 -- name: next_due
 select min((
-  select e.vt from event as e where e.queue = :queue and e.target = t.value and e.head order by e.vt limit 1
+  select e.vt from event as e indexed by event_ready
+  where e.queue = :queue and e.target = t.value and e.head order by e.vt limit 1
 ))
 from json_each(:targets) as t;
 
 -- name: leased
-select json_group_array(id) from event where queue = :queue and attempts > 0 and fence > 0 and vt > :now;
+select json_group_array(id) from event indexed by event_tried
+where queue = :queue and attempts > 0 and fence > 0 and vt > :now;
 
 -- name: counts
 select

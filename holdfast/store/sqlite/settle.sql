@@ -54,7 +54,7 @@ where event.id = b.id;
 select queue, target, fence from event where id = :id and fence > 0 and vt > :now;
 
 -- name: turn_mates
-select id from event
+select id from event indexed by event_tried
 where queue = :queue and target = :target and fence = :fence and attempts > 0 and id <> :id;
 
 -- name: set_limit

@@ -1,0 +1,91 @@
+"""What the processes of the SQLite tests do: `python -m tests.store.sqlite_process <task> <database> …`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from holdfast.errors import StoreUnavailable
+from holdfast.event import INBOX, NewEvent
+from holdfast.outcome import Done
+from holdfast.store.base import Process
+from holdfast.store.sqlite import SqliteStore
+
+LEASE = timedelta(minutes=1)
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)
+
+
+async def put_for_ever(store: SqliteStore) -> None:
+    """Say each id once it is acknowledged."""
+    while True:
+        say(*await store.put([NewEvent(event={"text": "hello"})]))
+
+
+async def put_one_by_one(store: SqliteStore, count: str) -> None:
+    say("begin")
+    for _ in range(int(count)):
+        await store.put([NewEvent(event={"text": "hello"})])
+    say("end")
+
+
+async def put_together(store: SqliteStore, count: str) -> None:
+    await asyncio.gather(*(store.put([NewEvent(event={"text": "hello"})]) for _ in range(int(count))))
+
+
+async def put_and_work(store: SqliteStore, count: str) -> None:
+    """Put events into lanes that all processes share, and settle whatever is there."""
+    done = 0
+    for number in range(int(count)):
+        await store.put([NewEvent(event={}, lane=f"lane {number % 5}", message_id=f"{os.getpid()}:{number}")])
+        turns = await store.claim(INBOX, [""], limit=2, lease=LEASE)
+        done += len(await store.settle([(turn, Done()) for turn in turns]))
+    say(done)
+
+
+async def fill_the_disk(store: SqliteStore) -> None:
+    """Put until no more fits, then again once there is room."""
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024 * 1024, most))
+    stored = 0
+    try:
+        while True:
+            stored += len(await store.put([NewEvent(event={"text": "x" * 10_000})]))
+    except StoreUnavailable as error:
+        say(error)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    stored += len(await store.put([NewEvent(event={"text": "there is room"})]))
+    say(stored)
+
+
+async def live_with_a_child(store: SqliteStore) -> None:
+    """Register, fork a child that lives on, and wait to be killed."""
+    now = datetime.now(UTC)
+    await store.register(Process(id="parent", host="here", started_at=now, seen_at=now))
+    child = os.fork()
+    if child == 0:
+        os.read(0, 1)
+        os._exit(0)
+    say(child)
+    await asyncio.Event().wait()
+
+
+TASKS = {
+    task.__name__: task
+    for task in (put_for_ever, put_one_by_one, put_together, put_and_work, fill_the_disk, live_with_a_child)
+}
+
+
+async def main(task: str, database: str, *args: str) -> None:
+    async with SqliteStore(Path(database)) as store:
+        await TASKS[task](store, *args)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

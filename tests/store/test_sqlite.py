@@ -1,0 +1,216 @@
+"""What is particular to SQLite: one writer, shared commits, hands on the file."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.event import NewEvent
+from holdfast.outcome import Settled
+from holdfast.store.base import Filter, SweepPolicy
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite_lock import HeldFile, WriteLock
+from holdfast.testing.clock import Clock
+from tests.conformance.steps import claim, claim_one, message, put
+
+
+@contextmanager
+def writer_held_up(database: Path) -> Iterator[None]:
+    """Another writer is at work, so that requests gather."""
+    lock = WriteLock(database)
+    with lock:
+        yield
+    lock.close()
+
+
+async def pragma(store: SqliteStore, name: str) -> object:
+    return await store._write(lambda db: db.connection.execute(f"pragma {name}").fetchone()[0])
+
+
+@pytest.mark.parametrize(("name", "value"), [("synchronous", 2), ("journal_mode", "wal"), ("foreign_keys", 1)])
+async def test_the_writer_is_durable(sqlite: SqliteStore, name: str, value: object) -> None:
+    assert await pragma(sqlite, name) == value
+
+
+async def test_puts_that_wait_together_share_a_commit(sqlite: SqliteStore, database: Path) -> None:
+    commits = sqlite.tally.commits
+    with writer_held_up(database):
+        puts = [asyncio.ensure_future(sqlite.put([message(str(number))])) for number in range(8)]
+        await asyncio.sleep(0)
+    assert [ids for [ids] in await asyncio.gather(*puts)] == list(range(1, 9))
+    assert sqlite.tally.commits == commits + 1
+
+
+async def test_a_lone_put_has_a_commit_of_its_own(sqlite: SqliteStore) -> None:
+    commits = sqlite.tally.commits
+    for _ in range(3):
+        await put(sqlite)
+    assert sqlite.tally.commits == commits + 3
+
+
+async def test_a_request_that_fails_leaves_the_others_of_its_group(sqlite: SqliteStore, database: Path) -> None:
+    with writer_held_up(database):
+        good = asyncio.ensure_future(sqlite.put([message()]))
+        bad = asyncio.ensure_future(sqlite.put([message(), message(max_attempts="many")]))
+        also_good = asyncio.ensure_future(sqlite.put([message()]))
+        await asyncio.sleep(0)
+    with pytest.raises(HoldfastError, match="max_attempts"):
+        await bad
+    assert len(await claim(sqlite, limit=9)) == 2
+    assert None not in await good + await also_good
+
+
+async def test_a_put_cancelled_before_its_turn_is_not_stored(sqlite: SqliteStore, database: Path) -> None:
+    with writer_held_up(database):
+        first = asyncio.ensure_future(sqlite.put([message("first")]))
+        dropped = asyncio.ensure_future(sqlite.put([message("dropped")]))
+        await asyncio.sleep(0)
+        dropped.cancel()
+        await asyncio.sleep(0)
+    await first
+    turns = await claim(sqlite, limit=9)
+    assert [turn.primary.event for turn in turns] == [{"text": "first"}]
+
+
+async def test_turns_of_a_cancelled_claim_are_given_back(sqlite: SqliteStore, database: Path) -> None:
+    event_id = await put(sqlite)
+    given_back = asyncio.ensure_future(anext(sqlite.wakeups()))
+    with writer_held_up(database):
+        claiming = asyncio.ensure_future(claim(sqlite))
+        await asyncio.sleep(0)
+        claiming.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await claiming
+    assert await asyncio.wait_for(given_back, 10) == "inbox"
+    turn = await claim_one(sqlite)
+    assert (turn.primary.id, turn.primary.attempts, turn.fence) == (event_id, 1, 2)
+
+
+async def test_close_finishes_what_was_asked(database: Path) -> None:
+    async with SqliteStore(database) as store:
+        puts = [asyncio.ensure_future(store.put([message()])) for _ in range(50)]
+        await asyncio.sleep(0)
+    assert len(await asyncio.gather(*puts)) == 50
+
+
+async def test_a_closed_store_says_so(database: Path) -> None:
+    async with SqliteStore(database) as store:
+        pass
+    with pytest.raises(HoldfastError, match="closed"):
+        await store.put([message()])
+
+
+async def test_a_writer_waits_for_a_hand_in_the_shell(sqlite: SqliteStore, database: Path) -> None:
+    with closing(sqlite3.connect(database, isolation_level=None)) as shell:
+        shell.execute("begin immediate")
+        shell.execute("""insert into event (event) values ('{"text": "by hand"}')""")
+        waiting = asyncio.ensure_future(put(sqlite))
+        await asyncio.sleep(0)
+        shell.execute("commit")
+    assert await waiting == 2
+
+
+async def test_a_database_locked_for_too_long_is_one_clear_error_and_no_more(database: Path, clock: Clock) -> None:
+    async with SqliteStore(database, clock=clock) as store:
+        await pragma(store, "busy_timeout = 1")
+        with closing(sqlite3.connect(database, isolation_level=None)) as shell:
+            shell.execute("begin immediate")
+            with pytest.raises(
+                StoreUnavailable, match=r"^the database .* cannot be used right now: database is locked"
+            ):
+                await store.put([message()])
+            shell.execute("rollback")
+        assert await put(store) == 1
+
+
+async def test_a_database_without_tables_asks_for_migrate(tmp_path: Path) -> None:
+    path = tmp_path / "empty.db"
+    sqlite3.connect(path).close()
+    with pytest.raises(HoldfastError, match="run `holdfast migrate`"):
+        async with SqliteStore(path):
+            pass
+
+
+async def test_a_missing_database_is_not_created(tmp_path: Path) -> None:
+    path = tmp_path / "none.db"
+    with pytest.raises(HoldfastError, match="run `holdfast migrate`"):
+        async with SqliteStore(path):
+            pass
+    assert not path.exists()
+
+
+def test_the_write_lock_goes_to_who_waited(database: Path) -> None:
+    first, second = WriteLock(database), WriteLock(database)
+    order: list[str] = []
+
+    def wait_in_line() -> None:
+        with second:
+            order.append("who waited")
+
+    with first:
+        waiting = threading.Thread(target=wait_in_line)
+        waiting.start()
+        door = HeldFile(database.with_name(database.name + ".lock-next"))
+        while door.try_lock():
+            door.unlock()
+    with first:
+        order.append("who held it")
+    waiting.join()
+    assert order == ["who waited", "who held it"]
+    for lock in (first, second, door):
+        lock.close()
+
+
+async def test_a_transaction_cancelled_in_line_lets_go(sqlite: SqliteStore, database: Path) -> None:
+    async def join() -> None:
+        async with sqlite.transaction() as tx:
+            await sqlite.put([message()], tx=tx)
+
+    with writer_held_up(database):
+        joining = asyncio.ensure_future(join())
+        await asyncio.sleep(0)
+        joining.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await joining
+    assert await put(sqlite) == 1
+
+
+async def test_another_store_hears_of_a_put_by_looking_at_the_file(sqlite: SqliteStore, database: Path) -> None:
+    names = sqlite.wakeups()
+    heard = asyncio.ensure_future(anext(names))
+    await asyncio.sleep(0)
+    async with SqliteStore(database) as other:
+        await put(other)
+        assert await asyncio.wait_for(heard, 10) == ""
+
+
+async def test_ids_and_fences_are_never_used_twice(sqlite: SqliteStore) -> None:
+    await put(sqlite)
+    first = await claim_one(sqlite)
+    assert await sqlite.release([first]) == [Settled(first)]
+    second = await claim_one(sqlite)
+    with closing(sqlite3.connect(sqlite.path)) as shell, shell:
+        shell.execute("delete from event")
+    assert second.fence > first.fence
+    assert await put(sqlite) == 2
+
+
+async def test_a_claim_of_more_than_the_parameters_sqlite_takes(sqlite: SqliteStore) -> None:
+    await sqlite.put([NewEvent(event={}) for _ in range(40_000)])
+    turns = await claim(sqlite, limit=40_000)
+    assert len(await sqlite.release(turns)) == 40_000
+
+
+async def test_many_dead_letters_are_buried_and_retried_in_batches(sqlite: SqliteStore, clock: Clock) -> None:
+    await sqlite.put([message(max_attempts=1) for _ in range(2500)])
+    await claim(sqlite, limit=2500)
+    clock.tick(minutes=11)
+    assert (await sqlite.sweep(SweepPolicy())).dead == 2500
+    assert len(await sqlite.retry(Filter(queue="inbox"))) == 2500

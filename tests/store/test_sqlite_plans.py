@@ -1,0 +1,103 @@
+"""The cost of the hot statements on SQLite does not grow with the backlog, whatever the statistics say."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast.outcome import Done
+from holdfast.store import sqlite_sweep
+from holdfast.store.base import SweepPolicy
+from holdfast.store.sqlite_read import next_due
+from holdfast.store.sqlite_turns import Claim, claim, settle
+from holdfast.store.sqlite_writer import Writing, connect
+from tests.conformance.steps import LEASE
+
+NOW = 1_800_000_000_000_000
+SMALL, LARGE = 1_000, 100_000
+BACKLOGS = {
+    "many lanes": "'lane ' || value",
+    "one lane": "'lane'",
+    "no lanes": "null",
+}
+STATISTICS = {"empty": "delete from event", **BACKLOGS}
+
+
+@pytest.fixture
+def connection(database: Path) -> Iterator[sqlite3.Connection]:
+    with closing(connect(database)) as connection:
+        yield connection
+
+
+def fill(connection: sqlite3.Connection, lane: str, count: int) -> None:
+    connection.execute(
+        f"""
+        with recursive number (value) as (select 1 union all select value + 1 from number where value < :count)
+        insert into event (lane, event, vt) select {lane}, '{{"text": "hello"}}', :vt + value from number
+        """,
+        {"count": count, "vt": NOW - 10_000_000},
+    )
+
+
+def gather_statistics(connection: sqlite3.Connection, shape: str) -> None:
+    """Statistics taken from a table of that shape, which is empty again afterwards."""
+    if shape in BACKLOGS:
+        fill(connection, BACKLOGS[shape], SMALL)
+    connection.execute("analyze")
+    connection.execute("delete from event")
+    # they are read when the schema is; this is another connection's schema to it
+    connection.execute("analyze sqlite_schema")
+
+
+def steps(connection: sqlite3.Connection, work: Callable[[Writing], object]) -> int:
+    """How many instructions of SQLite's machine the work takes; it is rolled back."""
+    count = 0
+
+    def step() -> int:
+        nonlocal count
+        count += 1
+        return 0
+
+    connection.execute("begin")
+    connection.set_progress_handler(step, 1)
+    work(Writing(connection, NOW, set()))
+    connection.set_progress_handler(None, 1)
+    connection.execute("rollback")
+    return count
+
+
+def claim_and_settle(db: Writing) -> None:
+    wanted = Claim(
+        queue="inbox", targets=["", "other"], limit=5, lease=LEASE, holder="me", collect_limit=10, max_attempts=3
+    )
+    turns = claim(db, wanted)
+    assert turns
+    settle(db, [(turn, Done()) for turn in turns], 3)
+
+
+def look_ahead(db: Writing) -> None:
+    assert next_due(db.connection, "inbox", ["", "other"]) is not None
+
+
+def sweep(db: Writing) -> None:
+    policy = SweepPolicy(expire_after=LEASE, keep_history=LEASE, discard_unserved=LEASE)
+    for step in (sqlite_sweep.bury, sqlite_sweep.expire, sqlite_sweep.discard_unserved):
+        assert step(db, policy) == 0
+    assert sqlite_sweep.forget(db, policy) == sqlite_sweep.prune(db, policy) == 0
+
+
+@pytest.mark.parametrize("work", [claim_and_settle, look_ahead, sweep])
+@pytest.mark.parametrize("statistics", STATISTICS)
+@pytest.mark.parametrize("backlog", BACKLOGS)
+def test_the_cost_does_not_grow_with_the_backlog(
+    connection: sqlite3.Connection, backlog: str, statistics: str, work: Callable[[Writing], object]
+) -> None:
+    gather_statistics(connection, statistics)
+    fill(connection, BACKLOGS[backlog], SMALL)
+    small = steps(connection, work)
+    fill(connection, BACKLOGS[backlog].replace("lane ", "further lane "), LARGE - SMALL)
+    assert steps(connection, work) <= 2 * small

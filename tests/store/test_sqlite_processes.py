@@ -1,0 +1,146 @@
+"""Several processes on one SQLite file: killed, crowded, out of room, with children of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.event import NewEvent
+from holdfast.store.base import Process
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite_liveness import SignsOfLife
+from tests.conformance.steps import LEASE, claim_one
+
+
+def start(task: str, database: Path, *args: str, under: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    command = [*under, sys.executable, "-W", "error", "-m", "tests.store.sqlite_process", task, str(database), *args]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def output_of(process: subprocess.Popen[str]) -> str:
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    return output
+
+
+def next_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def rows(database: Path, query: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(database)) as shell:
+        return shell.execute(query).fetchall()
+
+
+def syncs(task: str, database: Path, count: int) -> int:
+    """How often a process that puts so many events asks the kernel for durability."""
+    if shutil.which("strace") is None:
+        reason = "strace is not installed"
+        pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
+    log = database.with_name("strace")
+    under = ("strace", "-f", "-qq", "-e", "trace=fsync,fdatasync", "-e", "signal=none", "-o", str(log))
+    output_of(start(task, database, str(count), under=under))
+    return len(re.findall(r"(?:fsync|fdatasync)\(", log.read_text()))
+
+
+def test_every_acknowledged_put_was_synced(database: Path) -> None:
+    at_rest = syncs("put_one_by_one", database, 0)
+    assert syncs("put_one_by_one", database, 40) - at_rest >= 40
+
+
+def test_puts_that_wait_together_share_a_sync(database: Path) -> None:
+    at_rest = syncs("put_together", database, 0)
+    assert 1 <= syncs("put_together", database, 100) - at_rest <= 20
+
+
+def test_kill_9_loses_nothing_acknowledged(database: Path) -> None:
+    process = start("put_for_ever", database)
+    acknowledged = [int(next_line(process)) for _ in range(100)]
+    process.kill()
+    rest, _ = process.communicate()
+    acknowledged += [int(line) for line in rest.split("\n")[:-1]]
+    stored = {id for (id,) in rows(database, "select id from event")}
+    assert stored >= set(acknowledged)
+
+
+def test_a_killed_writer_does_not_hold_up_others(database: Path) -> None:
+    first = start("put_for_ever", database)
+    second = start("put_for_ever", database)
+    next_line(first), next_line(second)
+    first.kill()
+    first.communicate()
+    [(last,)] = rows(database, "select max(id) from event")
+    while int(next_line(second)) <= last:
+        pass
+    second.kill()
+    second.communicate()
+
+
+def test_processes_crowd_one_file_without_an_error(database: Path) -> None:
+    processes = [start("put_and_work", database, "100") for _ in range(4)]
+    done = sum(int(output_of(process)) for process in processes)
+    [(live,)] = rows(database, "select count(*) from event")
+    [(finished,)] = rows(database, "select count(*) from event_hist where outcome = 'completed'")
+    assert (done, live + finished) == (finished, 400)
+
+
+def test_a_full_disk_is_one_clear_error_and_passes(database: Path) -> None:
+    error, stored = output_of(start("fill_the_disk", database)).splitlines()
+    assert re.match(r"the database .* cannot be used right now: .*; try again$", error)
+    [(count,)] = rows(database, "select count(*) from event")
+    assert int(stored) == count > 1
+    assert rows(database, "pragma integrity_check") == [("ok",)]
+
+
+def test_a_forked_child_does_not_keep_the_sign_of_life(database: Path) -> None:
+    parent = start("live_with_a_child", database)
+    child = int(next_line(parent))
+    signs = SignsOfLife(database)
+    assert not signs.is_gone("parent")
+    parent.kill()
+    parent.wait()
+    os.kill(child, 0)
+    assert signs.is_gone("parent")
+    os.kill(child, signal.SIGKILL)
+    parent.communicate()
+
+
+async def test_turns_of_a_killed_process_come_back_within_seconds(database: Path) -> None:
+    seconds = [0.0]
+    parent = start("live_with_a_child", database)
+    next_line(parent)
+    async with SqliteStore(database, monotonic=lambda: seconds[0]) as store:
+        await store.put([NewEvent(event={})])
+        held = await store.claim("inbox", [""], limit=1, lease=LEASE, holder="parent")
+        assert await store.reap() == []
+        parent.kill()
+        parent.communicate()
+        assert await store.reap() == []
+        seconds[0] = 1.9
+        assert await store.reap() == []
+        seconds[0] = 2.0
+        assert await store.reap() == ["parent"]
+        assert await store.processes() == []
+        assert (await claim_one(store)).fence > held[0].fence
+
+
+async def test_two_processes_cannot_have_one_id(database: Path) -> None:
+    now = datetime.now(UTC)
+    process = Process(id="../same", host="here", started_at=now, seen_at=now)
+    async with SqliteStore(database) as store, SqliteStore(database) as other:
+        await store.register(process)
+        with pytest.raises(Exception, match="another id"):
+            await other.register(process)
+    assert [file.name for file in database.with_name(database.name + ".processes").iterdir()] == ["%2E%2E%2Fsame"]
