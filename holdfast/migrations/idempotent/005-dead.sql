@@ -136,12 +136,13 @@ language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+    _home text := (select extnamespace::regnamespace::text from pg_extension where extname = 'timescaledb');
     _chunk record;
     _rows int4;
     _whole bool;
     _pruned int4 := 0;
 begin
-    if not exists (select from pg_extension where extname = 'timescaledb') then
+    if _home is null then
         return 0;
     end if;
     for _chunk in
@@ -154,7 +155,8 @@ begin
         execute format($q$select count(*), coalesce(bool_and(queue = $1 and outcome in ('completed', 'discarded') and finished_at < $2), true) from %s$q$, _chunk.name)
         into _rows, _whole using _queue, _before;
         if _whole then
-            perform public.drop_chunks('agent.event_hist', older_than => _chunk.range_end, newer_than => _chunk.range_start);
+            execute format($q$select %s.drop_chunks('agent.event_hist', older_than => $1, newer_than => $2)$q$, _home)
+            using _chunk.range_end, _chunk.range_start;
             _pruned := _pruned + _rows;
         end if;
     end loop;

@@ -1,23 +1,32 @@
 -- History is a hypertable where TimescaleDB can be had, a plain table otherwise.
-do $$
+-- `select agent.history_to_hypertable()` turns a plain one into a hypertable later, with what it holds. True: it is one.
+create function agent.history_to_hypertable() returns bool
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _home text;
 begin
-    if not exists (select from pg_catalog.pg_extension where extname = 'timescaledb') then
+    if not exists (select from pg_extension where extname = 'timescaledb') then
         -- Without the preload, loading the library would end this session instead of failing.
-        if not exists (select from pg_catalog.pg_available_extensions where name = 'timescaledb')
-           or pg_catalog.current_setting('shared_preload_libraries') not like '%timescaledb%' then
-            return;
+        if not exists (select from pg_available_extensions where name = 'timescaledb')
+           or current_setting('shared_preload_libraries') not like '%timescaledb%' then
+            return false;
         end if;
         begin
-            create extension timescaledb;
+            create extension timescaledb schema public;
         exception when insufficient_privilege then
-            raise notice 'extension timescaledb is there but this role may not create it: history stays a plain table';
-            return;
+            raise warning 'TimescaleDB is there, but this role may not create the extension: history stays a plain table';
+            return false;
         end;
     end if;
-    perform public.create_hypertable
-    ( 'agent.event_hist', 'event_ts'
-    , chunk_time_interval => interval '7 days'
-    , create_default_indexes => false
-    );
+    select extnamespace::regnamespace::text into _home from pg_extension where extname = 'timescaledb';
+    execute format
+    ( $q$select %s.create_hypertable('agent.event_hist', 'event_ts', chunk_time_interval => interval '7 days'
+         , create_default_indexes => false, migrate_data => true, if_not_exists => true)$q$
+    , _home );
+    return true;
 end
 $$;
+
+select agent.history_to_hypertable();
