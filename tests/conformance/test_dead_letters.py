@@ -30,6 +30,7 @@ FILTERS = {
     "all at once": (Filter(queue="inbox", target="coder", error="time", outcomes=["dead"]), ["coder time"]),
     "outcome": (Filter(outcomes=["expired", "cancelled"]), []),
     "no ids": (Filter(ids=[]), []),
+    "no outcomes": (Filter(outcomes=[]), []),
     "a percent sign is no wildcard": (Filter(error="time%out"), []),
     "an underscore is no wildcard": (Filter(error="time_out"), []),
 }
