@@ -63,12 +63,12 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 set jit = off
 set plan_cache_mode = force_generic_plan
-set holdfast.lanes = 'held'
 as $$
 declare
     _now timestamptz := agent.now();
     _verdicts agent.verdict[] := agent.judge(_turns);
     _emits jsonb := agent.emits(_turns, _verdicts);
+    _by_hand text := coalesce(current_setting('holdfast.lanes', true), '');
 begin
     -- Rows, then lanes, as everywhere; the lanes that end and those that are emitted to in one ascending pass.
     perform agent.lock_lanes(array
@@ -80,6 +80,7 @@ begin
       from jsonb_to_recordset(_emits) as emit (queue text, lane text)
       where emit.lane is not null
     ));
+    perform set_config('holdfast.lanes', 'held', true);
     perform agent.finish
     ( array_agg(verdict.id), array_agg(verdict.ended), array_agg(verdict.error), array_agg(verdict.error_class)
     , array_agg(verdict.state) )
@@ -97,6 +98,7 @@ begin
     where verdict.lane is not null and verdict.ended <> 'back'
     having count(*) > 0;
     perform agent.store_emits(_emits, agent.emitted_records(_turns, _verdicts));
+    perform set_config('holdfast.lanes', _by_hand, true);
     return query
     select named.turn, coalesce(max(named.ended), 'lost')
     from
