@@ -1,0 +1,78 @@
+"""`make bench`: measures, prints one table, and saves JSON and a chart."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
+from pathlib import Path
+from time import perf_counter
+
+from rich.console import Console
+
+from bench import backlog, drain, memory, put, report
+from bench.engine import Engine
+from bench.postgres import PostgresEngine
+from bench.row import Row
+from bench.scale import SCALES, Scale
+from bench.sqlite import SqliteEngine
+from holdfast.testing.databases import Databases
+
+WIDTH = 150
+FOLDER = Path(__file__).parents[1] / "build" / "bench"
+
+Measurement = Callable[[Engine, Scale], AsyncIterator[Row]]
+
+# In the order of the table. A new measurement is a function that yields rows, and a line here.
+MEASUREMENTS: dict[str, Measurement] = {
+    "put-one": put.put_one,
+    "put-eight": put.put_eight,
+    "put-bulk": put.put_bulk,
+    "drain-one": drain.drain_one,
+    "drain-batch": drain.drain_batch,
+    "backlog-lanes": backlog.with_many_lanes,
+    "backlog-one-lane": backlog.with_one_lane,
+    "backlog-no-lanes": backlog.without_lanes,
+    "memory": memory.memory,
+}
+ENGINES: dict[str, Callable[[Databases], Engine]] = {"postgres": PostgresEngine, "sqlite": SqliteEngine}
+
+
+def main() -> int:
+    wanted = _arguments()
+    console = Console(width=max(Console().width, WIDTH))
+    scale = SCALES[wanted.scale]
+    with closing(Databases(durable=True)) as databases:
+        engines = [make(databases) for name, make in ENGINES.items() if wanted.store in (name, "all")]
+        rows = asyncio.run(_measured(engines, scale, wanted.only or list(MEASUREMENTS), console))
+        versions = [engine.version() for engine in engines]
+    console.print(report.table(rows))
+    for path in report.save(FOLDER, rows, wanted.scale, versions):
+        console.print(f"saved {path}")
+    missed = [row for row in rows if row.passed is False]
+    return 1 if missed and scale.binding else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--store", choices=[*ENGINES, "all"], default="all")
+    parser.add_argument("--scale", choices=list(SCALES), default="full", help="only a full run fails on a missed ratio")
+    parser.add_argument("--only", action="append", choices=list(MEASUREMENTS), help="may be given several times")
+    return parser.parse_args()
+
+
+async def _measured(engines: list[Engine], scale: Scale, names: list[str], console: Console) -> list[Row]:
+    rows: list[Row] = []
+    for engine in engines:
+        for name in names:
+            start = perf_counter()
+            with console.status(f"{engine.name}: {name}"):
+                rows += [row async for row in MEASUREMENTS[name](engine, scale)]
+            console.print(f"[dim]{engine.name}: {name} took {perf_counter() - start:.0f} s[/dim]", highlight=False)
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())

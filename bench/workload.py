@@ -1,0 +1,62 @@
+"""The events every measurement works with: mentions in Slack, each with a dedup key and, as wanted, a lane."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+from enum import StrEnum
+
+from holdfast.event import INBOX, NewEvent, Payload
+from holdfast.outcome import Done, Settled
+from holdfast.store import Store
+
+BATCH = 500
+COLLECT = 100
+LEASE = timedelta(minutes=10)
+TARGET = "coder"
+ONE_LANE = "coder/C0001:1700000000"
+
+PAYLOAD: Payload = {
+    "type": "app_mention",
+    "team": "T024BE7LD",
+    "channel": "C0001",
+    "user": "U0DNTVY1H",
+    "ts": "1700000000.000100",
+    "event_ts": "1700000000.000100",
+    "client_msg_id": "0f3c2a61-5a2c-4b5e-9d0b-5f6e8a7b9c0d",
+    "text": "<@U0LAN0Z89> could you look at the build that failed yesterday evening and tell us what to do?",
+    "blocks": [],
+}
+
+
+class Shape(StrEnum):
+    """How a backlog lies in lanes."""
+
+    MANY = "a lane each"
+    ONE = "one lane"
+    NONE = "no lanes"
+
+
+class Feed:
+    """Events without end, numbered on from a backlog of so many; no two have the same key."""
+
+    def __init__(self, shape: Shape, loaded: int = 0) -> None:
+        self._shape = shape
+        self._numbers = itertools.count(loaded + 1)
+
+    def take(self, count: int) -> list[NewEvent]:
+        return [self._event(number) for number in itertools.islice(self._numbers, count)]
+
+    def _event(self, number: int) -> NewEvent:
+        # The twin of what the engines load: 2,000 channels, so that neighbours in time are strangers in the index.
+        conversation = f"C{number % 2000:04}:{1_700_000_000 + number}"
+        lanes = {Shape.MANY: f"coder/{conversation}", Shape.ONE: ONE_LANE, Shape.NONE: None}
+        return NewEvent(event=PAYLOAD, target=TARGET, lane=lanes[self._shape], message_id=f"slack_{conversation}")
+
+
+async def drain(store: Store, *, limit: int, collect: int = 1) -> int:
+    """Claim and settle once; says how many events that were."""
+    turns = await store.claim(INBOX, [TARGET], limit=limit, lease=LEASE, holder="bench", collect_limit=collect)
+    settled = await store.settle([(turn, Done()) for turn in turns])
+    assert all(isinstance(end, Settled) for end in settled), "a turn was lost: nobody else works here"
+    return sum(len(turn.events) for turn in turns)
