@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError
-from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent, NewEvent, Payload, Record, Turn
+from holdfast.event import NewEvent, Payload, Record, Turn
 from holdfast.outcome import Lost, Outcome, Settled, Snooze
-from holdfast.store import sqlite_dead, sqlite_liveness, sqlite_read, sqlite_sweep, sqlite_turns
+from holdfast.store import sqlite_dead, sqlite_liveness, sqlite_sweep, sqlite_turns
 from holdfast.store.base import (
     DEFAULT_MAX_ATTEMPTS,
+    Acked,
     Clock,
-    Count,
     Filter,
     Process,
     SweepPolicy,
@@ -27,8 +27,8 @@ from holdfast.store.base import (
 from holdfast.store.payload import dump
 from holdfast.store.queries import load
 from holdfast.store.sqlite_put import put, put_records
-from holdfast.store.sqlite_reader import Reader
-from holdfast.store.sqlite_rows import micros, moment, new_row, page_params, process_params
+from holdfast.store.sqlite_reads import SqliteReads, require_schema
+from holdfast.store.sqlite_rows import moment, new_row, process_params
 from holdfast.store.sqlite_transaction import SqliteTransaction
 from holdfast.store.sqlite_writer import Tally, Writer, Writing
 from holdfast.store.wakeup import Wakeups
@@ -39,22 +39,20 @@ SQL = load("sqlite")
 NOW = timedelta()
 
 
-class SqliteStore:
+class SqliteStore(SqliteReads):
     """Events in one SQLite file, safe with many tasks and many processes. Use it as an async context manager."""
 
     def __init__(
         self, path: str | Path, *, clock: Clock | None = None, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        self.path = Path(path)
-        self._clock = clock
+        super().__init__(Path(path), clock)
         self._signs = sqlite_liveness.SignsOfLife(self.path, monotonic)
-        self._reader = Reader(self.path)
         self._wakeups = Wakeups()
         self._writer: Writer | None = None
 
     async def __aenter__(self) -> SqliteStore:
         try:
-            await asyncio.to_thread(sqlite_read.require_schema, self.path)
+            await asyncio.to_thread(require_schema, self.path)
             writer = Writer(self.path, asyncio.get_running_loop(), self._now, self._ring)
             await asyncio.to_thread(writer.start)
         except BaseException:
@@ -71,12 +69,6 @@ class SqliteStore:
             await self._writer.close()
         await self._reader.close()
         self._signs.close()
-
-    async def now(self) -> datetime:
-        return moment(self._now())
-
-    def _now(self) -> int:
-        return time.time_ns() // 1000 if self._clock is None else micros(self._clock())
 
     def _write(self, work: Callable[[Writing], T]) -> asyncio.Future[T]:
         if self._writer is None:
@@ -171,6 +163,9 @@ class SqliteStore:
     async def cancel(self, event_id: int, reason: str) -> bool:
         return await self._write(lambda db: sqlite_turns.cancel(db, event_id, reason))
 
+    async def ack(self, event_id: int) -> Acked:
+        return await self._write(lambda db: sqlite_turns.ack(db, event_id))
+
     async def limit(self, queue: str, target: str, running: int | None) -> None:
         name = "lift_limit" if running is None else "set_limit"
         params = {"queue": queue, "target": target, "running": running}
@@ -180,9 +175,6 @@ class SqliteStore:
             db.ready.add(queue)
 
         await self._write(work)
-
-    async def next_due(self, queue: str, targets: Sequence[str]) -> datetime | None:
-        return await self._reader.run(lambda connection: sqlite_read.next_due(connection, queue, targets))
 
     async def sweep(self, policy: SweepPolicy) -> Swept:
         dead = await self._in_batches(sqlite_sweep.bury, policy)
@@ -202,18 +194,6 @@ class SqliteStore:
             if count < sqlite_sweep.BATCH:
                 return total
 
-    async def finished(
-        self, which: Filter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
-    ) -> list[FinishedEvent]:
-        page = page_params(limit, before_id, since_id)
-        return await self._reader.run(lambda connection: sqlite_dead.finished(connection, which, page))
-
-    async def dead(
-        self, which: Filter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
-    ) -> list[FinishedEvent]:
-        page = page_params(limit, before_id, since_id)
-        return await self._reader.run(lambda connection: sqlite_dead.dead(connection, which, page))
-
     async def retry(self, which: Filter) -> list[int]:
         return await self._with_dead(sqlite_dead.retry, which)
 
@@ -231,24 +211,6 @@ class SqliteStore:
     async def replay(self, ids: Sequence[int]) -> list[int]:
         return await self._write(lambda db: sqlite_dead.replay(db, ids))
 
-    async def live(self, event_id: int) -> Event | None:
-        found = await self._reader.run(lambda connection: sqlite_turns.events(connection, [event_id]))
-        return found[0] if found else None
-
-    async def leased(self, queue: str) -> list[Event]:
-        now = self._now()
-        return await self._reader.run(lambda connection: sqlite_read.leased(connection, now, queue))
-
-    async def counts(self) -> list[Count]:
-        now = self._now()
-        return await self._reader.run(lambda connection: sqlite_read.counts(connection, now))
-
-    async def outcomes(self, queue: str) -> dict[str, int]:
-        return await self._reader.run(lambda connection: sqlite_read.outcomes(connection, queue))
-
-    async def setting(self, key: str) -> Any:
-        return await self._reader.run(lambda connection: sqlite_read.setting(connection, key))
-
     async def set_setting(self, key: str, value: Any) -> None:
         params = {"key": key, "value": dump(value)}
         await self._write(lambda db: _execute(db, "set_setting", params))
@@ -257,37 +219,33 @@ class SqliteStore:
         await asyncio.to_thread(self._signs.hold, process.id)
         await self._write(lambda db: _execute(db, "put_process", process_params(process)))
 
+    async def unregister(self, process_id: str) -> None:
+        await self._write(lambda db: _execute(db, "delete_process", {"id": process_id}))
+        await asyncio.to_thread(self._signs.let_go, process_id)
+
     async def beat(self, process: Process) -> None:
         await self._write(lambda db: _execute(db, "beat", process_params(process)))
-
-    async def processes(self) -> list[Process]:
-        return await self._reader.run(sqlite_read.processes)
 
     async def reap(self) -> list[str]:
         ids = [process.id for process in await self.processes()]
         gone = await asyncio.to_thread(self._signs.gone, ids)
-        reaped = [id for id in gone if await self._write(lambda db, id=id: sqlite_liveness.reap(db, id))]  # type: ignore[misc]
+        reaped = [id for id in gone if await self._write(lambda db, id=id: sqlite_liveness.reap(db, self._signs, id))]  # type: ignore[misc]
         for id in reaped:
             self._signs.forget(id)
         return reaped
+
+    async def wake(self, queue: str) -> None:
+        def work(db: Writing) -> None:
+            db.connection.execute(SQL["touch"])
+            db.ready.add(queue)
+
+        await self._write(work)
 
     def wakeups(self) -> AsyncIterator[str]:
         if self._writer is None:
             raise HoldfastError("the store is not open; use it in `async with`")
         self._writer.watch()
         return self._wakeups.listen()
-
-    async def agent_messages(
-        self, agent_id: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
-    ) -> list[AgentMessage]:
-        page = page_params(limit, before_id, since_id)
-        return await self._reader.run(lambda connection: sqlite_read.agent_messages(connection, agent_id, page))
-
-    async def chat_messages(
-        self, team_id: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
-    ) -> list[ChatMessage]:
-        page = page_params(limit, before_id, since_id)
-        return await self._reader.run(lambda connection: sqlite_read.chat_messages(connection, team_id, page))
 
 
 def _execute(db: Writing, name: str, params: dict[str, Any]) -> None:

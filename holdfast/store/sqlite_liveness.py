@@ -68,6 +68,13 @@ class SignsOfLife:
             os.close(fd)
         return True
 
+    def let_go(self, process_id: str) -> None:
+        """Take our own sign down."""
+        file = self._own.pop(process_id, None)
+        if file is not None:
+            self.forget(process_id)
+            file.close()
+
     def forget(self, process_id: str) -> None:
         """Remove the file of a process that is dead and buried."""
         with suppress(FileNotFoundError):
@@ -83,9 +90,11 @@ class SignsOfLife:
         return self._folder / quote(process_id, safe="").replace(".", "%2E")
 
 
-def reap(db: Writing, process_id: str) -> bool:
-    """Take back what a dead process held; False if another has reaped it before."""
+def reap(db: Writing, signs: SignsOfLife, process_id: str) -> bool:
+    """Take back what a dead process held; False if it is back, or reaped by another."""
     connection, now = db.connection, db.now
+    if not signs.is_gone(process_id):
+        return False
     if connection.execute(SQL["delete_process"], {"id": process_id}).rowcount == 0:
         return False
     params = {"id": process_id, "max_attempts": DEFAULT_MAX_ATTEMPTS}

@@ -15,7 +15,7 @@ from typing import Any, assert_never
 from holdfast.errors import LeaseLost
 from holdfast.event import Event, NewEvent, Record, Turn
 from holdfast.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
-from holdfast.store.base import COLLECT_BYTES
+from holdfast.store.base import COLLECT_BYTES, Acked
 from holdfast.store.payload import dump
 from holdfast.store.queries import load
 from holdfast.store.sqlite_put import put_emits, put_records
@@ -258,3 +258,16 @@ def cancel(db: Writing, event_id: int, reason: str) -> bool:
     finish(db, [[event_id, "cancelled", f"cancelled: {reason}", None, None]])
     db.ready.add(queue)
     return True
+
+
+def ack(db: Writing, event_id: int) -> Acked:
+    found = db.connection.execute(SQL["is_leased"], {"id": event_id, "now": db.now}).fetchone()
+    if found is None:
+        [known] = db.connection.execute(SQL["is_finished"], {"id": event_id}).fetchone()
+        return "acked" if known else "unknown"
+    queue, leased = found
+    if leased:
+        return "busy"
+    finish(db, [[event_id, "completed", None, None, None]])
+    db.ready.add(queue)
+    return "acked"

@@ -14,7 +14,7 @@ import pytest
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.event import NewEvent
 from holdfast.outcome import Settled
-from holdfast.store.base import Filter, SweepPolicy
+from holdfast.store.base import Filter, Process, SweepPolicy
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite_lock import HeldFile, WriteLock
 from holdfast.testing.clock import Clock
@@ -189,6 +189,21 @@ async def test_another_store_hears_of_a_put_by_looking_at_the_file(sqlite: Sqlit
     async with SqliteStore(database) as other:
         await put(other)
         assert await asyncio.wait_for(heard, 10) == ""
+
+
+async def test_another_store_hears_of_a_wake(sqlite: SqliteStore, database: Path) -> None:
+    heard = asyncio.ensure_future(anext(sqlite.wakeups()))
+    await asyncio.sleep(0)
+    async with SqliteStore(database) as other:
+        await other.wake("inbox")
+        assert await asyncio.wait_for(heard, 10) == ""
+
+
+async def test_a_process_that_ends_in_good_order_leaves_nothing(sqlite: SqliteStore, clock: Clock) -> None:
+    await sqlite.register(Process(id="me", host="here", started_at=clock(), seen_at=clock()))
+    await sqlite.unregister("me")
+    assert await sqlite.processes() == []
+    assert list(sqlite.path.with_name(sqlite.path.name + ".processes").iterdir()) == []
 
 
 async def test_ids_and_fences_are_never_used_twice(sqlite: SqliteStore) -> None:

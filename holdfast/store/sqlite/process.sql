@@ -23,3 +23,7 @@ delete from process where id = :id;
 select id, queue, attempts >= coalesce(max_attempts, :max_attempts) as used_up
 from event indexed by event_tried
 where attempts > 0 and fence > 0 and holder = :id;
+
+-- name: touch
+-- changes nothing: a commit is what other processes notice
+update fence set value = value where one = 1;

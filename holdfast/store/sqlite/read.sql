@@ -3,9 +3,24 @@
 -- name: next_due
 select min((
   select e.vt from event as e indexed by event_ready
-  where e.queue = :queue and e.target = t.value and e.head order by e.vt limit 1
+  where e.queue = :queue and e.target = t.value and e.head and e.vt > :now
+  order by e.vt
+  limit 1
 ))
 from json_each(:targets) as t;
+
+-- name: waiting
+-- what of a queue has a lane, and heads without one: together all of a target, without a look at other queues
+select json_group_array(id)
+from (
+  select id from event indexed by event_lane
+  where queue = :queue and lane is not null and target = :target
+  union all
+  select id from event indexed by event_ready
+  where queue = :queue and target = :target and head and lane is null
+  order by id
+  limit :limit
+);
 
 -- name: leased
 select json_group_array(id) from event indexed by event_tried

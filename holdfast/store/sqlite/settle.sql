@@ -53,6 +53,12 @@ where event.id = b.id;
 -- name: leased_fence
 select queue, target, fence from event where id = :id and fence > 0 and vt > :now;
 
+-- name: is_leased
+select queue, fence > 0 and vt > :now from event where id = :id;
+
+-- name: is_finished
+select exists (select 1 from event_hist where id = :id);
+
 -- name: turn_mates
 select id from event indexed by event_tried
 where queue = :queue and target = :target and fence = :fence and attempts > 0 and id <> :id;

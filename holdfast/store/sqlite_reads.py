@@ -1,0 +1,154 @@
+"""The half of the SQLite store that only reads, beside the writer."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from sqlite3 import Connection, Error
+from typing import Any
+
+from holdfast.errors import HoldfastError
+from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent
+from holdfast.store import sqlite_dead, sqlite_turns
+from holdfast.store.base import Clock, Count, Filter, Process
+from holdfast.store.payload import dump
+from holdfast.store.queries import load
+from holdfast.store.sqlite_reader import Reader
+from holdfast.store.sqlite_rows import agent_message_of, chat_message_of, micros, moment, page_params, process_of
+from holdfast.store.sqlite_turns import events
+from holdfast.store.sqlite_writer import connect, translated
+
+SQL = load("sqlite")
+
+TABLES = 4
+
+
+class SqliteReads:
+    """What a SQLite store tells."""
+
+    def __init__(self, path: Path, clock: Clock | None) -> None:
+        self.path = path
+        self._clock = clock
+        self._reader = Reader(path)
+
+    async def now(self) -> datetime:
+        return moment(self._now())
+
+    def _now(self) -> int:
+        return time.time_ns() // 1000 if self._clock is None else micros(self._clock())
+
+    async def next_due(self, queue: str, targets: Sequence[str]) -> datetime | None:
+        now = self._now()
+        return await self._reader.run(lambda connection: read_next_due(connection, now, queue, targets))
+
+    async def finished(
+        self, which: Filter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+    ) -> list[FinishedEvent]:
+        page = page_params(limit, before_id, since_id)
+        return await self._reader.run(lambda connection: sqlite_dead.finished(connection, which, page))
+
+    async def dead(
+        self, which: Filter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+    ) -> list[FinishedEvent]:
+        page = page_params(limit, before_id, since_id)
+        return await self._reader.run(lambda connection: sqlite_dead.dead(connection, which, page))
+
+    async def live(self, event_id: int) -> Event | None:
+        found = await self._reader.run(lambda connection: sqlite_turns.events(connection, [event_id]))
+        return found[0] if found else None
+
+    async def leased(self, queue: str) -> list[Event]:
+        now = self._now()
+        return await self._reader.run(lambda connection: read_leased(connection, now, queue))
+
+    async def counts(self) -> list[Count]:
+        now = self._now()
+        return await self._reader.run(lambda connection: read_counts(connection, now))
+
+    async def outcomes(self, queue: str) -> dict[str, int]:
+        return await self._reader.run(lambda connection: read_outcomes(connection, queue))
+
+    async def setting(self, key: str) -> Any:
+        return await self._reader.run(lambda connection: read_setting(connection, key))
+
+    async def processes(self) -> list[Process]:
+        return await self._reader.run(read_processes)
+
+    async def agent_messages(
+        self, agent_id: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+    ) -> list[AgentMessage]:
+        page = page_params(limit, before_id, since_id)
+        return await self._reader.run(lambda connection: read_agent_messages(connection, agent_id, page))
+
+    async def chat_messages(
+        self, team_id: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+    ) -> list[ChatMessage]:
+        page = page_params(limit, before_id, since_id)
+        return await self._reader.run(lambda connection: read_chat_messages(connection, team_id, page))
+
+    async def waiting(self, queue: str, target: str, *, limit: int = 100) -> list[Event]:
+        return await self._reader.run(lambda connection: read_waiting(connection, queue, target, limit))
+
+
+def require_schema(path: Path) -> None:
+    """Refuse a database that was never migrated; it is not created here either."""
+    if not path.exists():
+        raise HoldfastError(f"there is no database at {path}; run `holdfast migrate` first")
+    try:
+        connection = connect(path, read_only=True)
+        [tables] = connection.execute(SQL["migrated"]).fetchone()
+        connection.close()
+    except Error as error:
+        raise translated(error, path) from error
+    if tables < TABLES:
+        raise HoldfastError(f"the database {path} has no Holdfast tables; run `holdfast migrate` first")
+
+
+def read_next_due(connection: Connection, now: int, queue: str, targets: Sequence[str]) -> datetime | None:
+    params = {"queue": queue, "targets": dump(list(targets)), "now": now}
+    [vt] = connection.execute(SQL["next_due"], params).fetchone()
+    return None if vt is None else moment(vt)
+
+
+def read_leased(connection: Connection, now: int, queue: str) -> list[Event]:
+    [ids] = connection.execute(SQL["leased"], {"queue": queue, "now": now}).fetchone()
+    return events(connection, json.loads(ids))
+
+
+def read_waiting(connection: Connection, queue: str, target: str, limit: int) -> list[Event]:
+    params = {"queue": queue, "target": target, "limit": max(limit, 0)}
+    [ids] = connection.execute(SQL["waiting"], params).fetchone()
+    return events(connection, json.loads(ids))
+
+
+def read_counts(connection: Connection, now: int) -> list[Count]:
+    return [
+        Count(queue=queue, target=target, ready=ready, delayed=delayed, queued=queued, leased=leased)
+        for queue, target, ready, delayed, queued, leased in connection.execute(SQL["counts"], {"now": now})
+    ]
+
+
+def read_outcomes(connection: Connection, queue: str) -> dict[str, int]:
+    return dict(connection.execute(SQL["outcomes"], {"queue": queue}).fetchall())
+
+
+def read_setting(connection: Connection, key: str) -> Any:
+    found = connection.execute(SQL["setting"], {"key": key}).fetchone()
+    return None if found is None else json.loads(found[0])
+
+
+def read_processes(connection: Connection) -> list[Process]:
+    return [process_of(row) for row in connection.execute(SQL["processes"])]
+
+
+def read_agent_messages(connection: Connection, agent_id: str, page: dict[str, int]) -> list[AgentMessage]:
+    rows = connection.execute(SQL["agent_messages"], {"agent_id": agent_id} | page)
+    return [agent_message_of(row) for row in rows]
+
+
+def read_chat_messages(connection: Connection, team_id: str, page: dict[str, int]) -> list[ChatMessage]:
+    rows = connection.execute(SQL["chat_messages"], {"team_id": team_id} | page)
+    return [chat_message_of(row) for row in rows]
