@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import re
 from datetime import timedelta
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+# Where logfire is installed, the first pydantic model would import all of it: a third of a second before any work.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "logfire-plugin")
 
 from dotenv import load_dotenv
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -18,51 +25,106 @@ from pydantic_settings import (
 from holdfast.errors import HoldfastError
 
 CONFIG_FILE = Path("holdfast.toml")
+PREFIX = "HOLDFAST_"
+FOREVER = "forever"
+
+_UNITS = {"ms": 0.001, "s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600}
+_UNITS |= {"d": 86_400, "day": 86_400, "w": 604_800, "week": 604_800}
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_AMOUNT = re.compile(rf"({_NUMBER}) *([a-z]+)")
+_DURATION = re.compile(rf"{_NUMBER}|{_AMOUNT.pattern}(?: *{_AMOUNT.pattern})*")
+_OPTIONS = {"api_port": "--port", "api_host": "--host"}
+
+
+def duration(value: object) -> timedelta:
+    """A duration from "30s", "10 min", "1h 30min" or a number of seconds."""
+    if isinstance(value, timedelta):
+        return value
+    text = "" if isinstance(value, bool) else str(value).strip().lower()
+    try:
+        if not _DURATION.fullmatch(text):
+            raise ValueError
+        amounts = _AMOUNT.findall(text) or [(text, "s")]
+        return timedelta(seconds=sum(float(number) * _unit(unit) for number, unit in amounts))
+    except (ValueError, KeyError, OverflowError):
+        raise ValueError('a duration is a text like "30s", "10 min" or "24h", or a number of seconds') from None
+
+
+def duration_text(value: timedelta) -> str:
+    """The shortest text that `duration` reads as this value."""
+    units = (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("min", timedelta(minutes=1)))
+    for unit, one in units:
+        # One day reads better as 24h.
+        if value and value % one == timedelta(0) and (unit != "d" or value > one):
+            return f"{value // one}{unit}"
+    return f"{value.total_seconds():g}s"
+
+
+def _unit(name: str) -> float:
+    return _UNITS[name if name in _UNITS else name.removesuffix("s")]
+
+
+def _or_forever(value: object) -> timedelta | None:
+    return None if value is None or value == FOREVER else duration(value)
+
+
+Duration = Annotated[timedelta, BeforeValidator(duration)]
 
 
 class Settings(BaseSettings):
     """A value comes from the command line, else HOLDFAST_<NAME>, else holdfast.toml, else the default here."""
 
-    model_config = SettingsConfigDict(env_prefix="HOLDFAST_", env_ignore_empty=True, extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True)
 
+    # The text below a field is what `holdfast init` writes; an example stands where the default is no value.
     home: Path = Path("~/.holdfast")
     """Folder of everything that is kept in files."""
-    database: str = Field(default="", repr=False)
+    database: str = Field(default="", repr=False, examples=["sqlite:///~/.holdfast/holdfast.db"])
     """sqlite:///path or postgresql://…; by default holdfast.db in the home folder. May hold a password."""
-    database_direct: str = Field(default="", repr=False)
+    database_direct: str = Field(default="", repr=False, examples=["postgresql://user@host/database"])
     """The same database without a pooler between, for the one session per process that must last."""
-    app: str = ""
-    """module:name of the AgentHarness to run; the working directory is importable."""
+    connections: int = Field(default=8, ge=1, le=1000)
+    """Connections of one process to PostgreSQL, beside the direct one."""
+    app: str = Field(default="", examples=["my_module:app"])
+    """module:name of the AgentHarness to run; the working directory is importable. By default the echo agent."""
     workers: int = Field(default=5, ge=1, le=10_000)
     """Turns of the inbox at once in one process."""
     deliveries: int = Field(default=16, ge=1, le=10_000)
     """Responses delivered at once by one process."""
-    lease: timedelta = Field(default=timedelta(minutes=10), ge=timedelta(seconds=1))
+    lease: Duration = Field(default=timedelta(minutes=10), ge=timedelta(seconds=1))
     """How long a turn is held without a renewal."""
     max_attempts: int = Field(default=5, ge=1)
     """Attempts of a message that came by the API or a channel other than Slack."""
-    retry_first: timedelta = timedelta(seconds=2)
+    retry_first: Duration = timedelta(seconds=2)
     """Shortest wait before a failed turn is tried again."""
-    retry_most: timedelta = timedelta(minutes=5)
+    retry_most: Duration = timedelta(minutes=5)
     """Longest wait before a failed turn is tried again."""
-    poll: timedelta = Field(default=timedelta(seconds=60), ge=timedelta(milliseconds=10))
+    poll: Duration = Field(default=timedelta(seconds=60), ge=timedelta(milliseconds=10))
     """How often to look without being woken; the safety net under the signals."""
-    poll_jitter: timedelta = timedelta(seconds=15)
+    poll_jitter: Duration = timedelta(seconds=15)
     """By how much a look may come earlier or later, so that a fleet does not look at once."""
-    start_stagger: timedelta = timedelta(0)
-    """A random time up to this before the first look; for fleets."""
-    grace: timedelta = timedelta(seconds=30)
+    start_stagger: Duration = timedelta(0)
+    """A random time up to this before the first look; 30s suits a fleet."""
+    grace: Duration = timedelta(seconds=30)
     """How long running turns may go on after a stop was asked for."""
-    sweep_every: timedelta = Field(default=timedelta(seconds=60), ge=timedelta(milliseconds=10))
+    sweep_every: Duration = Field(default=timedelta(seconds=60), ge=timedelta(milliseconds=10))
     """How often to look for what is expired or old."""
-    expire_after: timedelta = timedelta(hours=24)
+    expire_after: Duration = timedelta(hours=24)
     """A message that nobody took for this long is a dead letter."""
-    unfetched_after: timedelta = timedelta(days=7)
+    unfetched_after: Duration = timedelta(days=7)
     """A response that nobody fetched for this long is discarded."""
-    dedup_window: timedelta = timedelta(days=7)
+    dedup_window: Duration = timedelta(days=7)
     """How long the id of a finished message is remembered."""
-    keep_history: timedelta | None = None
-    """How long finished events are kept; by default 24 hours on SQLite, for ever on PostgreSQL. Never a dead letter."""
+    keep_history: Annotated[timedelta | None, BeforeValidator(_or_forever)] = Field(default=None, examples=["24h"])
+    """How long finished events are kept; by default 24h on SQLite, "forever" on PostgreSQL. Never a dead letter."""
+    api_host: str = "127.0.0.1"
+    """Address at which the API listens."""
+    api_port: int = Field(default=3777, ge=0, le=65_535)
+    """Port of the API; 0 takes a free one."""
+    metrics_port: int | None = Field(default=None, ge=0, le=65_535, examples=[9464])
+    """Port at which `holdfast work` serves /metrics, for which it has no API; by default none."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """What is worth a line on stderr."""
 
     @field_validator("home")
     @classmethod
@@ -98,20 +160,22 @@ class Settings(BaseSettings):
 
 def load(*, config: Path | None = None, **given: object) -> Settings:
     """The settings of this process; what is given and not None wins over every other place."""
-    # First of all, and into the environment itself: libpq, Slack's libraries and the user's own code read it there.
-    load_dotenv(Path(".env"))
+    path = config or CONFIG_FILE
     if config is not None and not config.is_file():
-        raise HoldfastError(f"there is no configuration file {config}")
+        raise HoldfastError(f"there is no configuration file {config}: `holdfast init --config {config}` writes one")
 
     class Loaded(Settings):
-        model_config = SettingsConfigDict(toml_file=config or CONFIG_FILE)
+        model_config = SettingsConfigDict(toml_file=path)
 
+    wanted = {name: value for name, value in given.items() if value is not None}
     try:
-        return Loaded(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+        # First of all, and into the environment itself: libpq, Slack's libraries and the user's own code read it there.
+        load_dotenv(Path(".env"))
+        return Loaded(**wanted)  # type: ignore[arg-type]
     except ValidationError as error:
-        raise HoldfastError(f"settings: {_first_problem(error)}") from error
-    except ValueError as error:
-        raise HoldfastError(f"{config or CONFIG_FILE} cannot be read: {' '.join(str(error).split())}") from error
+        raise HoldfastError(_explain(error.errors(include_url=False)[0], path, wanted)) from error
+    except (OSError, ValueError) as error:
+        raise HoldfastError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
 
 
 def sqlite_path(url: str) -> Path | None:
@@ -125,6 +189,21 @@ def sqlite_path(url: str) -> Path | None:
     return Path(path).expanduser()
 
 
-def _first_problem(error: ValidationError) -> str:
-    problem = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
+def _explain(problem: ErrorDetails, path: Path, given: dict[str, object]) -> str:
+    """Which place the value came from, which setting it is, and what would be right."""
+    name = str(problem["loc"][0]) if problem["loc"] else ""
+    if problem["type"] == "extra_forbidden":
+        like = get_close_matches(name, Settings.model_fields, n=1)
+        remedy = f"did you mean {like[0]}?" if like else "`holdfast init` writes a file with all there are"
+        return f"{path}: there is no setting {name}; {remedy}"
+    message = problem["msg"].removeprefix("Value error, ")
+    place = f"{path}: {name}"
+    if name in given:
+        place = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+    elif os.environ.get(f"{PREFIX}{name.upper()}"):
+        place = f"{PREFIX}{name.upper()}"
+    # What may hold a password is not repeated.
+    shown = (
+        f" (it is {problem['input']!r})" if name in Settings.model_fields and Settings.model_fields[name].repr else ""
+    )
+    return f"{place}: {message[:1].lower()}{message[1:]}{shown}"
