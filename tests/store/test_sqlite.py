@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -58,13 +59,15 @@ async def test_a_lone_put_has_a_commit_of_its_own(sqlite: SqliteStore) -> None:
 async def test_a_request_that_fails_leaves_the_others_of_its_group(sqlite: SqliteStore, database: Path) -> None:
     with writer_held_up(database):
         good = asyncio.ensure_future(sqlite.put([message()]))
-        bad = asyncio.ensure_future(sqlite.put([message(), message(max_attempts="many")]))
+        bad = asyncio.ensure_future(sqlite.put([message(message_id="m"), message(max_attempts="many")]))
         also_good = asyncio.ensure_future(sqlite.put([message()]))
         await asyncio.sleep(0)
     with pytest.raises(HoldfastError, match="max_attempts"):
         await bad
     assert len(await claim(sqlite, limit=9)) == 2
     assert None not in await good + await also_good
+    # not even its key is left
+    assert await sqlite.put([message(message_id="m")]) != [None]
 
 
 async def test_a_put_cancelled_before_its_turn_is_not_stored(sqlite: SqliteStore, database: Path) -> None:
@@ -158,8 +161,10 @@ def test_the_write_lock_goes_to_who_waited(database: Path) -> None:
         waiting = threading.Thread(target=wait_in_line)
         waiting.start()
         door = HeldFile(database.with_name(database.name + ".lock-next"))
+        until = time.monotonic() + 10
         while door.try_lock():
             door.unlock()
+            assert time.monotonic() < until, "nobody stands in the doorway"
     with first:
         order.append("who held it")
     waiting.join()
