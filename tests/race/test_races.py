@@ -1,0 +1,100 @@
+"""Races of real processes on real connections; what they wrote down is joined with both tables."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from holdfast.event import INBOX, OUTBOX, NewEvent
+from holdfast.store import open_store
+from holdfast.store.base import SweepPolicy
+from holdfast.testing.checker import Report, check, read_journal, read_tables
+from holdfast.testing.databases import POSTGRES_ENGINES, SQLITE
+from tests.race.worker import complaints, workers
+
+# By engine: processes, events, lanes.
+RACES = {
+    "postgres": (16, 20_000, 500),
+    "postgres15": (4, 2_000, 100),
+    "timescale": (4, 2_000, 100),
+    SQLITE: (4, 5_000, 250),
+}
+
+
+async def put(url: str, events: int, lanes: int) -> list[int]:
+    """Events spread over lanes, and some without one; their ids."""
+    new = [
+        NewEvent(event={"number": number}, lane=None if number % 50 == 7 else f"lane {number % lanes}")
+        for number in range(events)
+    ]
+    async with open_store(url) as store:
+        stored = [id for start in range(0, events, 1000) for id in await store.put(new[start : start + 1000])]
+    return [id for id in stored if id is not None]
+
+
+async def lanes_without_head(url: str) -> int:
+    async with open_store(url) as store:
+        return sum([(await store.sweep(SweepPolicy(queue=queue))).mended for queue in (INBOX, OUTBOX)])
+
+
+def judge(url: str, journal: Path, stored: list[int], *, leases_may_end: bool = False) -> Report:
+    """What the checker says of an inbox that was drained, and of the replies that met in the lanes of the outbox."""
+    runs, faults = read_journal(journal)
+    rows = read_tables(url)
+    assert faults == []
+    assert {row.outcome for row in rows} == {"completed"}
+    assert sum(row.parent_id is not None for row in rows) == sum(id % 10 == 0 for id in stored)
+    return check(runs, rows, stored, leases_may_end=leases_may_end)
+
+
+@pytest.mark.parametrize("engine", RACES, indirect=True)
+async def test_processes_that_race_lose_nothing_and_keep_every_lane_in_order(
+    engine: str, database_url: str, tmp_path: Path
+) -> None:
+    count, events, lanes = RACES[engine]
+    stored = await put(database_url, events, lanes)
+    with workers("drain", database_url, tmp_path / "journal", count) as processes:
+        assert complaints(processes) == []
+    report = judge(database_url, tmp_path / "journal", stored)
+    assert report.violations == []
+    assert report.reruns == []
+    assert len(stored) == events < report.runs
+    assert await lanes_without_head(database_url) == 0
+
+
+async def test_killed_processes_lose_nothing(database_url: str, tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    stored = await put(database_url, 2_000, 50)
+    with workers("drain_with_short_leases", database_url, journal, 4) as processes:
+        wait_for_lines(journal, 500)
+        for process in processes[:2]:
+            process.kill()
+        assert complaints(processes[2:]) == []
+    report = judge(database_url, journal, stored, leases_may_end=True)
+    assert report.violations == []
+    assert await lanes_without_head(database_url) == 0
+
+
+def wait_for_lines(journal: Path, lines: int) -> None:
+    until = time.monotonic() + 60
+    while not journal.exists() or journal.read_text().count("\n") < lines:
+        assert time.monotonic() < until, "the workers do not get going"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("engine", POSTGRES_ENGINES, indirect=True)
+async def test_shuffled_puts_and_settles_with_emits_see_no_deadlock(
+    engine: str, database_url: str, tmp_path: Path
+) -> None:
+    with workers("shuffle", database_url, tmp_path / "journal", 4) as processes:
+        assert complaints(processes) == []
+    # A store tries again after a deadlock, so that only the server knows.
+    with psycopg.connect(database_url) as connection:
+        [(deadlocks,)] = connection.execute(
+            "select deadlocks from pg_stat_database where datname = current_database()"
+        ).fetchall()
+    assert deadlocks == 0
+    assert await lanes_without_head(database_url) == 0

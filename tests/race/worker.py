@@ -1,0 +1,135 @@
+"""Processes that race: `python -m tests.race.worker JOB URL JOURNAL NUMBER` does one job of those below."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from holdfast.event import INBOX, OUTBOX, NewEvent, Turn
+from holdfast.outcome import Done, Outcome, Retry, Snooze
+from holdfast.store import open_store
+from holdfast.store.base import Store
+from holdfast.testing.checker import Journal
+
+LONG, SHORT = timedelta(minutes=10), timedelta(seconds=2)
+AT_ONCE = 25
+LOOK_AGAIN = 0.02
+TRIES = 20
+ROUNDS = 25
+LANES = [f"lane {number}" for number in range(40)]
+
+
+@contextmanager
+def workers(job: str, url: str, journal: Path, count: int) -> Iterator[list[subprocess.Popen[str]]]:
+    """So many processes on one job, killed at the end of the block if they still run."""
+    command = [sys.executable, "-m", "tests.race.worker", job, url, str(journal)]
+    processes = [
+        subprocess.Popen([*command, str(number)], stderr=subprocess.PIPE, text=True) for number in range(count)
+    ]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            with process:
+                process.kill()
+
+
+def complaints(processes: Sequence[subprocess.Popen[str]]) -> list[str]:
+    """Waits for all; the errors of those that failed."""
+    said = [process.communicate()[1] for process in processes]
+    return [words for process, words in zip(processes, said, strict=True) if process.returncode or words]
+
+
+async def drain(store: Store, journal: Journal, number: int, lease: timedelta = LONG) -> None:
+    """Work both queues until nothing lives in them."""
+    busy = True
+    while busy:
+        busy = False
+        for queue in (INBOX, OUTBOX):
+            turns = await store.claim(
+                queue, [""], limit=AT_ONCE, lease=lease, holder=f"worker {number}", max_attempts=TRIES
+            )
+            await asyncio.gather(*(handle(store, journal, turn) for turn in turns))
+            if turns or await store.next_due(queue, [""]) is not None:
+                busy = True
+            if not turns:
+                # What is left is in the hands of others, or put back for a moment.
+                await asyncio.sleep(LOOK_AGAIN)
+
+
+async def drain_with_short_leases(store: Store, journal: Journal, number: int) -> None:
+    await drain(store, journal, number, SHORT)
+
+
+async def handle(store: Store, journal: Journal, turn: Turn) -> None:
+    outcome = outcome_of(turn)
+    journal.start(turn)
+    await asyncio.sleep(0)
+    journal.end(turn, emits=len(outcome.emits) if isinstance(outcome, Done) else 0)
+    [result] = await store.settle([(turn, outcome)], max_attempts=TRIES)
+    journal.settle(turn, result)
+
+
+def outcome_of(turn: Turn) -> Outcome:
+    """By the number of the event and how often it was tried, so that every run of the test does the same."""
+    number, first = turn.primary.id, len(turn.primary.claimed) == 1
+    if first and number % 97 == 0:
+        return Retry("again", timedelta(milliseconds=number % 7))
+    if first and number % 89 == 0:
+        return Snooze(timedelta(milliseconds=number % 5))
+    if turn.queue == INBOX and number % 10 == 0:
+        return Done((NewEvent(event={"reply": number}, queue=OUTBOX, lane=LANES[number // 10 % len(LANES)]),))
+    return Done()
+
+
+async def shuffle(store: Store, journal: Journal, number: int) -> None:
+    """Bulk puts, settles with emits and renewals that touch the same lanes and message ids in ever other orders."""
+    chance = random.Random(number)
+    for round_number in range(ROUNDS):
+        await asyncio.gather(
+            store.put(shuffled(chance, f"round {round_number}")),
+            put_in_transaction(store, shuffled(chance, f"transaction {round_number}")),
+            settle_shuffled(store, chance),
+        )
+
+
+def shuffled(chance: random.Random, name: str, queue: str = INBOX) -> list[NewEvent]:
+    """One event for each lane; other processes give the same message ids."""
+    return [
+        NewEvent(event={}, queue=queue, lane=lane, message_id=f"{name}, {lane}")
+        for lane in chance.sample(LANES, len(LANES))
+    ]
+
+
+async def put_in_transaction(store: Store, events: Sequence[NewEvent]) -> None:
+    async with store.transaction() as transaction:
+        await store.put(events, tx=transaction)
+
+
+async def settle_shuffled(store: Store, chance: random.Random) -> None:
+    turns = await store.claim(INBOX, [""], limit=len(LANES) // 2, lease=LONG)
+    chance.shuffle(turns)
+    await store.renew(turns, LONG)
+    emits = [
+        NewEvent(event={}, queue=chance.choice((INBOX, OUTBOX)), lane=lane) for lane in chance.sample(LANES, len(turns))
+    ]
+    await store.settle([(turn, Done((emit,))) for turn, emit in zip(turns, emits, strict=True)])
+
+
+JOBS = {job.__name__: job for job in (drain, drain_with_short_leases, shuffle)}
+
+
+async def main(job: str, url: str, path: str, number: str) -> None:
+    async with open_store(url) as store:
+        with Journal(path) as journal:
+            await JOBS[job](store, journal, int(number))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
