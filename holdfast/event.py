@@ -73,7 +73,7 @@ class FinishedEvent(Event):
     finished_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Turn:
     """One event, or several of one lane, under one lease. The fence tells this holder from all others."""
 

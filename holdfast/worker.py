@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import assert_never
 
@@ -46,13 +46,13 @@ class Worker:
         seat = self._seats.get(name)
         if seat is None:
             return Dead(f"no agent named {name!r} runs here", "no_agent")
-        mine = replace(turn, agent=name)
+        turn.agent = name
         try:
             async with asyncio.timeout(None if seat.timeout is None else seat.timeout.total_seconds()):
-                answer = await seat.agent.answer(mine)
+                answer = await seat.agent.answer(turn)
         except TimeoutError:
             return Retry(f"no answer within {seat.timeout}", error_class="timeout")
-        return self._outcome(mine, answer)
+        return self._outcome(turn, answer)
 
     def _outcome(self, turn: Turn, answer: Answer) -> Outcome:
         match answer:
