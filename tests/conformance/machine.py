@@ -223,12 +223,14 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def live_events_are_the_same(self) -> None:
         seen = {event_id: columns(row) for event_id, row in self.peek.rows("event").items()}
-        assert differences(seen, {row.id: columns(asdict(row)) for row in self.model.live.values()}) == []
+        found = differences(seen, {row.id: columns(asdict(row)) for row in self.model.live.values()})
+        assert not found, found
 
     @invariant()
     def history_is_the_same(self) -> None:
         seen = {event_id: ended(row) for event_id, row in self.peek.rows("event_hist").items()}
-        assert differences(seen, {row.id: ended(asdict(row)) for row in self.model.history.values()}) == []
+        found = differences(seen, {row.id: ended(asdict(row)) for row in self.model.history.values()})
+        assert not found, found
 
     @invariant()
     def counts_are_the_same(self) -> None:

@@ -174,3 +174,13 @@ async def test_an_emit_that_cannot_be_stored_leaves_the_turn_as_it_was(store: St
         await store.settle([(turn, Done((reply(), reply(max_attempts="many"))))])
     assert await live(store, event_id) == turn.primary
     assert await claim_ids(store, queue="outbox") == []
+
+
+async def test_an_emit_that_gets_a_suffix_keeps_its_place(store: Store) -> None:
+    await put(store, queue="outbox", message_id="taken", target="other")
+    event_id = await put(store)
+    await end(
+        store, await claim_one(store), Done((reply("one", message_id="taken", lane="c1"), reply("two", lane="c1")))
+    )
+    first = await claim_one(store, queue="outbox")
+    assert (first.primary.event, first.primary.message_id) == ({"text": "one"}, f"taken~{event_id}")

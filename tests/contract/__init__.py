@@ -1,0 +1,1 @@
+"""What must work to the letter."""
