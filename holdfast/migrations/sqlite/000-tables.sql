@@ -36,8 +36,9 @@ create table event (
 
 -- every index ends in the rowid, which is our id: this one is (queue, target, vt, id)
 create index event_ready on event (queue, target, vt) where head;
-create unique index event_head on event (queue, lane) where head and lane is not null;
-create index event_lane on event (queue, lane) where lane is not null;
+-- A lane in its order, the head at place 0 and so only once. One index and not two: lanes are scattered, and with
+-- many of them every event that comes or goes writes a page of its own in each.
+create unique index event_lane on event (queue, lane, iif(head, 0, id)) where lane is not null;
 create index event_tried on event (queue, target, fence) where attempts > 0;
 
 -- what comes here was checked in event

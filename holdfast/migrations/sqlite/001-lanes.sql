@@ -1,14 +1,14 @@
 -- A lane has one head: the event that may be claimed. These triggers keep it so, also under changes by hand.
--- The indexes are named, because with statistics of another day SQLite walks the whole table instead.
+-- The index is named, because with statistics of another day SQLite walks the whole table instead.
 
 create trigger event_inserted after insert on event
 when new.head = 0
 begin
   update event set head = 1
   where id = new.id
-    and (
-      new.lane is null
-      or not exists (select 1 from event as h indexed by event_head where h.queue = new.queue and h.lane = new.lane and h.head)
+    and not exists (
+      select 1 from event as h indexed by event_lane
+      where h.queue = new.queue and h.lane = new.lane and iif(h.head, 0, h.id) = 0
     );
 end;
 
@@ -23,13 +23,21 @@ begin
       (select finished_at from event_hist where id = old.id),
       cast(strftime('%s', 'now') as integer) * 1000000 + cast(substr(strftime('%f', 'now'), 4) as integer) * 1000
     ))
-  where id = (select n.id from event as n indexed by event_lane where n.queue = old.queue and n.lane = old.lane order by n.id limit 1);
+  where id = (
+    select n.id from event as n indexed by event_lane
+    where n.queue = old.queue and n.lane = old.lane
+    order by iif(n.head, 0, n.id)
+    limit 1
+  );
 end;
 
 -- A head that moves by hand into a lane with a head would be the second one there: it moves as a follower instead.
 create trigger event_moves before update of queue, lane on event
 when new.head = 1 and new.lane is not null and (new.queue <> old.queue or new.lane is not old.lane)
-  and exists (select 1 from event as h indexed by event_head where h.queue = new.queue and h.lane = new.lane and h.head)
+  and exists (
+    select 1 from event as h indexed by event_lane
+    where h.queue = new.queue and h.lane = new.lane and iif(h.head, 0, h.id) = 0
+  )
 begin
   update event
   set queue = new.queue, lane = new.lane, head = 0, target = new.target, event_ts = new.event_ts,
@@ -44,17 +52,27 @@ end;
 create trigger event_moved after update of queue, lane, head on event
 when new.queue <> old.queue or new.lane is not old.lane or new.head <> old.head
 begin
+  -- the lane it left
   update event
   set head = 1,
     vt = max(
       vt, cast(strftime('%s', 'now') as integer) * 1000000 + cast(substr(strftime('%f', 'now'), 4) as integer) * 1000
     )
-  where old.lane is not null
-    and id = (select n.id from event as n indexed by event_lane where n.queue = old.queue and n.lane = old.lane order by n.id limit 1)
-    and not exists (select 1 from event as h indexed by event_head where h.queue = old.queue and h.lane = old.lane and h.head);
+  where head = 0
+    and id = (
+      select n.id from event as n indexed by event_lane
+      where n.queue = old.queue and n.lane = old.lane
+      order by iif(n.head, 0, n.id)
+      limit 1
+    );
+  -- the lane it is in now
   update event set head = 1
-  where new.lane is not null
-    and id = (select n.id from event as n indexed by event_lane where n.queue = new.queue and n.lane = new.lane order by n.id limit 1)
-    and not exists (select 1 from event as h indexed by event_head where h.queue = new.queue and h.lane = new.lane and h.head);
+  where head = 0
+    and id = (
+      select n.id from event as n indexed by event_lane
+      where n.queue = new.queue and n.lane = new.lane
+      order by iif(n.head, 0, n.id)
+      limit 1
+    );
   update event set head = 1 where id = new.id and head = 0 and new.lane is null;
 end;

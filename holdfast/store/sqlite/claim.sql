@@ -19,8 +19,8 @@ where id in (select value from json_each(:ids)) and lane is not null and attempt
 -- name: behind
 select id, target, attempts, vt, length(cast(event as blob)) as size
 from event indexed by event_lane
-where queue = :queue and lane = :lane and id > :head
-order by id
+where queue = :queue and lane = :lane and iif(head, 0, id) > :head
+order by iif(head, 0, id)
 limit :limit;
 
 -- name: limits

@@ -38,12 +38,20 @@ with recursive known (lane) as (
 select known.lane
 from known
 where known.lane is not null
-  and not exists (select 1 from event as h indexed by event_head where h.queue = :queue and h.lane = known.lane and h.head);
+  and not exists (
+    select 1 from event as h indexed by event_lane
+    where h.queue = :queue and h.lane = known.lane and iif(h.head, 0, h.id) = 0
+  );
 
 -- name: mend_lane
 update event set head = 1, vt = max(vt, :now)
-where id = (select n.id from event as n indexed by event_lane where n.queue = :queue and n.lane = :lane order by n.id limit 1)
-  and not exists (select 1 from event as h indexed by event_head where h.queue = :queue and h.lane = :lane and h.head);
+where head = 0
+  and id = (
+    select n.id from event as n indexed by event_lane
+    where n.queue = :queue and n.lane = :lane
+    order by iif(n.head, 0, n.id)
+    limit 1
+  );
 
 -- name: forget_keys
 delete from message_key
