@@ -1,0 +1,119 @@
+"""Pitfalls that only PostgreSQL has: plans that grow with the backlog, notifications, held snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import LiteralString
+
+import pytest
+
+from tests.store.psql import Connection, claim, column, connect, drain, insert, value
+
+CLAIM: LiteralString = "select * from agent.claim('inbox', '{\"\"}', 10, '10 minutes')"
+CLAIM_EVENT: LiteralString = "select * from agent.claim_event()"
+
+
+@pytest.fixture
+def sql(postgres_url: str) -> Iterator[Connection]:
+    with connect(postgres_url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def other(postgres_url: str) -> Iterator[Connection]:
+    """Another session, in a transaction from its first statement on."""
+    with connect(postgres_url, autocommit=False) as connection:
+        yield connection
+
+
+def fill(sql: Connection, count: int) -> None:
+    sql.execute(
+        """insert into agent.event (lane, event)
+           select format('%%s of %%s', n / 3, %(count)s::int4), '{}' from generate_series(1, %(count)s::int4) as n""",
+        {"count": count},
+    )
+
+
+def buffers(sql: Connection, query: LiteralString) -> int:
+    """Pages that a call of the function touches, its own statements included; the second call, with warm caches."""
+    plan = {}
+    for _ in range(2):
+        with sql.transaction(force_rollback=True):
+            [plan] = value(sql, f"explain (analyze, buffers, format json) {query}")
+    return int(plan["Plan"]["Shared Hit Blocks"]) + int(plan["Plan"]["Shared Read Blocks"])
+
+
+def growth(sql: Connection, query: LiteralString) -> float:
+    """How many times the pages a call touches when there is ten times as much to do, in lanes of three."""
+    fill(sql, 1_000)
+    few = buffers(sql, query)
+    fill(sql, 9_000)
+    sql.execute("vacuum analyze agent.event")
+    return buffers(sql, query) / few
+
+
+def test_order_by_random(sql: Connection) -> None:
+    """A claim at random reads a window of the longest-waiting, not the table."""
+    assert growth(sql, CLAIM_EVENT) <= 2
+
+
+def test_limit_as_a_parameter_in_a_function(sql: Connection) -> None:
+    """A claim of ten costs ten, whatever the planner makes of a limit that it does not know."""
+    assert growth(sql, CLAIM) <= 2
+
+
+def test_a_pinned_plan_with_a_disabled_node_looks_so_costly_that_jit_compiles_it(sql: Connection) -> None:
+    """Every function that disables a node switches the compiler off as well."""
+    pinned = list(
+        sql.execute(
+            """select proname, proconfig from pg_proc
+               where pronamespace = 'agent'::regnamespace and proconfig::text like '%%enable_%%=off%%'"""
+        )
+    )
+    assert len(pinned) >= 5
+    assert [found["proname"] for found in pinned if "jit=off" not in found["proconfig"]] == []
+
+
+def test_notify_takes_a_lock_shared_by_the_whole_server(sql: Connection, other: Connection) -> None:
+    """At most one wake-up per commit and queue, and none for what was rolled back."""
+    sql.execute("listen holdfast")
+    for lane in (None, "a", "b"):
+        insert(other, lane)
+        insert(other, lane)
+        insert(other, lane, queue="outbox")
+    other.commit()
+    insert(other)
+    other.rollback()
+    heard = sorted(notify.payload for notify in sql.notifies(timeout=1))
+    assert heard == ["inbox", "outbox"]
+
+
+def test_a_hypertable_is_never_searched_for_dedup(sql: Connection) -> None:
+    """A known message costs no look at history, however many chunks it has."""
+    sql.execute('select agent.insert_event(\'{"channel": "C1", "ts": "1.0"}\')')
+    drain(sql)
+    [before] = sql.execute("select seq_scan, idx_scan from pg_stat_user_tables where relname = 'event_hist'")
+    [plan] = value(
+        sql,
+        """explain (analyze, format json)
+           select agent.insert_event('{"channel": "C1", "ts": "1.0"}')""",
+    )
+    assert plan["Plan"]["Actual Rows"] == 1
+    assert column(sql, "select id from agent.event") == []
+    sql.execute("select pg_stat_clear_snapshot()")
+    [after] = sql.execute("select seq_scan, idx_scan from pg_stat_user_tables where relname = 'event_hist'")
+    assert after == before
+
+
+def test_a_held_snapshot_lets_dead_rows_pile_up_at_the_head_of_the_index(sql: Connection, other: Connection) -> None:
+    """While a backup holds its snapshot, a claim costs a few pages per dead row, not more, and still works."""
+    other.execute("set transaction isolation level repeatable read")
+    other.execute("select count(*) from agent.event")
+    rounds = 300
+    for _ in range(rounds):
+        insert(sql, "a")
+        [event_id] = claim(sql)
+        sql.execute("select agent.delete_event(%s)", [event_id])
+    insert(sql, "a")
+    assert buffers(sql, CLAIM) <= 20 * rounds
+    other.rollback()
