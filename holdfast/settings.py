@@ -6,6 +6,7 @@ import os
 import re
 from datetime import timedelta
 from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -124,7 +125,7 @@ class Settings(BaseSettings):
     metrics_port: int | None = Field(default=None, ge=0, le=65_535, examples=[9464])
     """Port at which `holdfast work` serves /metrics, for which it has no API; by default none."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """What is worth a line on stderr."""
+    """From where on a line on stderr is worth it: debug, info, warning or error."""
 
     @field_validator("home")
     @classmethod
@@ -176,6 +177,42 @@ def load(*, config: Path | None = None, **given: object) -> Settings:
         raise HoldfastError(_explain(error.errors(include_url=False)[0], path, wanted)) from error
     except (OSError, ValueError) as error:
         raise HoldfastError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+
+
+def descriptions() -> dict[str, str]:
+    """The text below each field, read from this file when somebody asks: as a start-up cost it would be too much."""
+    import ast
+    import inspect
+
+    [made] = ast.parse(inspect.getsource(Settings)).body
+    assert isinstance(made, ast.ClassDef)
+    return {
+        field.target.id: text.value.value
+        for field, text in pairwise(made.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+    }
+
+
+def value_text(name: str) -> str:
+    """A setting's default as TOML, or its example where the default is no value."""
+    field = Settings.model_fields[name]
+    value = field.examples[0] if field.examples else field.default
+    if isinstance(value, timedelta):
+        value = duration_text(value)
+    return str(value) if isinstance(value, int) else f'"{value}"'
+
+
+def commented() -> str:
+    """A holdfast.toml in which every setting stands as a comment."""
+    lines = [
+        "# Settings of Holdfast. Remove the # before a line to change it; it shows the default, or an example.",
+        '# A duration is a text like "30s", "10 min" or "24h", or a number of seconds.',
+        f"# {PREFIX}<NAME> in the environment wins over this file, and an option of a command over both.",
+    ]
+    for name, text in descriptions().items():
+        lines += ["", f"# {text}", f"#{name} = {value_text(name)}"]
+    return "\n".join([*lines, ""])
 
 
 def sqlite_path(url: str) -> Path | None:

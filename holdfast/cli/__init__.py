@@ -1,0 +1,86 @@
+"""The commands. Everything heavy is imported by the command that needs it, so that --help is quick."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import typer
+
+from holdfast import __version__
+from holdfast.cli.database import init, migrate
+from holdfast.cli.doctor import doctor
+from holdfast.cli.letters import dead, history, replay
+from holdfast.cli.running import serve, up, work
+from holdfast.cli.sending import send
+from holdfast.cli.status import agents, status
+from holdfast.errors import HoldfastError
+
+app = typer.Typer(
+    name="holdfast",
+    invoke_without_command=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    # Help in plain text: the rich one takes longer to import than everything else together.
+    rich_markup_mode=None,
+)
+commands: list[Callable[..., None]]
+commands = [up, work, serve, migrate, init, send, status, agents, history, replay, doctor]
+for command in commands:
+    app.command()(command)
+app.add_typer(dead, name="dead")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and exit: 0, 1 when it was refused or failed, 2 for wrong usage; an error is one line."""
+    try:
+        sys.exit(app(args=arguments, prog_name="holdfast", standalone_mode=False) or 0)
+    except HoldfastError as error:
+        sys.exit(_complain(str(error), 1))
+    except BaseExceptionGroup as group:
+        sys.exit(_complain(str(_refusal(group)), 1))
+    except typer.TyperException as error:
+        sys.exit(_complain(f"{error.format_message() or 'a command is missing'} (see --help)", error.exit_code))
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(_complain("interrupted", 1))
+    except BrokenPipeError:
+        # Whoever read has enough; nothing is left to be flushed to them at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"holdfast {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """A durable runtime for chat agents."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def _refusal(group: BaseExceptionGroup[BaseException]) -> HoldfastError:
+    """What task groups wrapped; anything but a refusal of ours is a fault and keeps its traceback."""
+    refusals, faults = group.split(HoldfastError)
+    if faults is not None or refusals is None:
+        raise group
+    first: BaseException = refusals
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    assert isinstance(first, HoldfastError)
+    return first
+
+
+def _complain(message: str, code: int) -> int:
+    typer.echo(f"holdfast: {' '.join(message.split())}", err=True)
+    return code

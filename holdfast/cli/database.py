@@ -1,0 +1,63 @@
+"""`holdfast migrate` and `holdfast init`: what comes before the first start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.options import AsJson, Config, Database, Home, make_home, progress, settings_of
+from holdfast.cli.printing import print_json
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.migrations.runner import Report
+
+
+def migrate(
+    database: Database = None,
+    config: Config = None,
+    home: Home = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and change nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring the database to this version of Holdfast."""
+    from holdfast.migrations import runner
+    from holdfast.settings import sqlite_path
+
+    settings = settings_of(config, database=database, home=home)
+    path = sqlite_path(settings.database)
+    if path is not None and settings.home in path.parents and not dry_run:
+        make_home(settings.home)
+    report = runner.migrate(settings.database, dry_run=dry_run, on_step=progress)
+    print_json(report) if as_json else typer.echo(_as_text(report))
+
+
+def init(
+    config: Annotated[Path | None, typer.Option(help="The file to write (default: holdfast.toml)")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+) -> None:
+    """Write a settings file with every setting explained."""
+    from holdfast.settings import CONFIG_FILE, commented
+
+    path = config or CONFIG_FILE
+    try:
+        with path.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(commented())
+    except FileExistsError:
+        raise HoldfastError(f"{path} is there already: --force writes over it, --config names another") from None
+    except OSError as error:
+        raise HoldfastError(f"{path} cannot be written: {error.strerror}") from error
+    typer.echo(f"wrote {path}")
+
+
+def _as_text(report: Report) -> str:
+    if not report.due:
+        return f"the database is at version {report.version}, nothing to do"
+    verb = "would apply" if report.dry_run else "applied"
+    lines = [f"{verb} {label}" for label in (*report.incremental, *report.idempotent)]
+    lines += [f"warning: {warning}" for warning in report.warnings]
+    state = "would be" if report.dry_run else "is"
+    before = f"was {report.found}" if report.found else "was new"
+    return "\n".join([*lines, f"the database {state} at version {report.version} ({before})"])

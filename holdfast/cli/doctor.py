@@ -1,0 +1,160 @@
+"""`holdfast doctor`: what a start would stumble over, each thing a line."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import typer
+
+from holdfast import __version__
+from holdfast.cli.options import App, AsJson, Config, Database, Home, settings_of
+from holdfast.cli.printing import print_json
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.settings import Settings
+    from holdfast.store.facts import Facts
+
+OLDEST_POSTGRES, NEWEST_POSTGRES = 14, 18
+SKEW_WARN, SKEW_FAIL = timedelta(seconds=1), timedelta(seconds=30)
+SESSIONS_BESIDE_POOL = 2
+"""The direct session, and the one that looks whether the schema is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    name: str
+    state: Literal["ok", "warn", "fail"]
+    detail: str
+
+
+def doctor(
+    database: Database = None, config: Config = None, home: Home = None, app: App = None, as_json: AsJson = False
+) -> None:
+    """Check whatever a start could stumble over."""
+    settings = settings_of(config, database=database, home=home, app=app)
+    found = []
+    for finding in _examine(settings):
+        found.append(finding)
+        if not as_json:
+            typer.echo(f"{finding.state:<5} {finding.name}: {finding.detail}")
+    if as_json:
+        print_json([asdict(finding) for finding in found])
+    if any(finding.state == "fail" for finding in found):
+        raise typer.Exit(1)
+
+
+def _examine(settings: Settings) -> Iterator[Finding]:
+    from holdfast.store.facts import facts
+
+    yield Finding("program", "ok", f"holdfast {__version__}")
+    try:
+        server = facts(settings.database)
+    except HoldfastError as error:
+        yield Finding("database", "fail", str(error))
+    else:
+        yield _server(server)
+        yield _schema(settings)
+        if server.major is not None:
+            yield _timescale(server)
+            yield _clock(server)
+            yield _pool(server, settings)
+            yield _direct(settings)
+    yield _app(settings)
+    yield _home(settings)
+
+
+def _server(server: Facts) -> Finding:
+    if server.major is not None and server.major < OLDEST_POSTGRES:
+        return Finding("database", "fail", f"{server.server} is too old, PostgreSQL {OLDEST_POSTGRES} is needed")
+    if server.major is not None and server.major > NEWEST_POSTGRES:
+        return Finding("database", "warn", f"{server.server} is newer than what was tried, {NEWEST_POSTGRES}")
+    return Finding("database", "ok", server.server)
+
+
+def _schema(settings: Settings) -> Finding:
+    from holdfast.migrations.runner import migrate
+
+    try:
+        report = migrate(settings.database, dry_run=True)
+    except HoldfastError as error:
+        return Finding("schema", "fail", str(error))
+    if report.due:
+        found = f"version {report.found}" if report.found else "not there yet"
+        return Finding("schema", "warn", f"{found}; `holdfast migrate` brings it to {report.version}")
+    if report.warnings:
+        return Finding("schema", "warn", "; ".join(report.warnings))
+    return Finding("schema", "ok", f"version {report.found}")
+
+
+def _timescale(server: Facts) -> Finding:
+    if server.timescale is not None:
+        return Finding("TimescaleDB", "ok", f"version {server.timescale}")
+    if server.timescale_available is not None:
+        return Finding("TimescaleDB", "ok", f"not in use; version {server.timescale_available} could be installed")
+    return Finding("TimescaleDB", "ok", "not there; history is a plain table")
+
+
+def _clock(server: Facts) -> Finding:
+    assert server.ahead is not None
+    seconds = server.ahead.total_seconds()
+    state: Literal["ok", "warn", "fail"] = "ok"
+    if abs(server.ahead) > SKEW_WARN:
+        state = "fail" if abs(server.ahead) > SKEW_FAIL else "warn"
+    return Finding("clock", state, f"the database is {abs(seconds):.3f} s {'ahead' if seconds > 0 else 'behind'}")
+
+
+def _pool(server: Facts, settings: Settings) -> Finding:
+    assert server.connections_allowed is not None
+    assert server.connections_used is not None
+    free, need = server.connections_allowed - server.connections_used, settings.connections + SESSIONS_BESIDE_POOL
+    detail = f"a process takes up to {need}, {free} of {server.connections_allowed} are free"
+    if need > server.connections_allowed:
+        return Finding("connections", "fail", f"{detail}; lower `connections` or raise max_connections")
+    return Finding("connections", "ok" if need <= free else "warn", detail)
+
+
+def _direct(settings: Settings) -> Finding:
+    from holdfast.store.facts import is_same_session
+
+    try:
+        if is_same_session(settings.database, settings.database_direct):
+            return Finding("direct session", "ok", "keeps its locks, and they are seen")
+    except HoldfastError as error:
+        return Finding("direct session", "fail", str(error))
+    return Finding("direct session", "fail", "database_direct is another database, or a pooler stands before it")
+
+
+def _app(settings: Settings) -> Finding:
+    from holdfast.cli.loading import load_app
+
+    if not settings.app:
+        return Finding("app", "ok", "none, the echo agent answers")
+    try:
+        agents = load_app(settings.app).agents
+    except HoldfastError as error:
+        return Finding("app", "fail", str(error))
+    names = ", ".join(agents)
+    return Finding("app", "ok", f"agents {names}") if names else Finding("app", "warn", f"{settings.app} has no agents")
+
+
+def _home(settings: Settings) -> Finding:
+    home = settings.home
+    if not home.exists():
+        return Finding("home", "ok", f"{home} is not there yet; the first start makes it")
+    if not home.is_dir() or not os.access(home, os.R_OK | os.W_OK | os.X_OK):
+        return Finding("home", "fail", f"{home} is no folder that can be written")
+    if open_to_others := [path for path in (home, *_secrets(home)) if stat.S_IMODE(path.stat().st_mode) & 0o077]:
+        names = " ".join(str(path) for path in open_to_others)
+        return Finding("home", "warn", f"others may look into {names}: chmod go= {names}")
+    return Finding("home", "ok", f"{home} is its owner's alone")
+
+
+def _secrets(home: Path) -> list[Path]:
+    return sorted(path for path in home.glob("*token*") if path.is_file())

@@ -1,0 +1,245 @@
+"""`holdfast dead`, `history` and `replay`: events that have ended, and what a person may do with them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli.options import (
+    Agent,
+    AsJson,
+    Config,
+    Database,
+    Error,
+    Home,
+    Limit,
+    Queue,
+    opened,
+    settings_of,
+)
+from holdfast.cli.printing import print_json, print_table, short
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.event import FinishedEvent
+    from holdfast.settings import Settings
+    from holdfast.store import Store
+    from holdfast.store.base import Filter
+
+dead = typer.Typer(help="Dead letters: list, show, retry, discard.", rich_markup_mode=None, add_completion=False)
+
+Ids = Annotated[list[int] | None, typer.Argument(help="Ids of dead letters.")]
+All = Annotated[bool, typer.Option("--all", help="All dead letters, or all that the other options leave.")]
+Before = Annotated[int | None, typer.Option(help="Only older ones: ids less than this.")]
+
+
+@dead.command("list")
+def list_dead(
+    queue: Queue = None,
+    agent: Agent = None,
+    error: Error = None,
+    limit: Limit = 20,
+    before: Before = None,
+    database: Database = None,
+    config: Config = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """List dead letters, newest first."""
+    settings = settings_of(config, database=database, home=home)
+    found = asyncio.run(_list(settings, {"queue": queue, "error": error}, agent, limit, before, dead_only=True))
+    _print(found, as_json, empty="there are no dead letters")
+
+
+@dead.command("show")
+def show_dead(
+    id: Annotated[int, typer.Argument(help="Id of a dead letter.")],
+    database: Database = None,
+    config: Config = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show one dead letter in full."""
+    letter = asyncio.run(_show(settings_of(config, database=database, home=home), id))
+    if as_json:
+        print_json(letter)
+        return
+    from dataclasses import asdict
+
+    rows = [(name, value) for name, value in asdict(letter).items() if name not in ("head", "fence") and value]
+    print_table(("field", "value"), rows, empty="")
+
+
+@dead.command("retry")
+def retry_dead(
+    ids: Ids = None,
+    every: All = False,
+    queue: Queue = None,
+    agent: Agent = None,
+    error: Error = None,
+    database: Database = None,
+    config: Config = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make dead letters live again, with their ids and full attempts."""
+    chosen = _chosen(ids, every, queue, agent, error)
+    settings = settings_of(config, database=database, home=home)
+    _report("retried", asyncio.run(_change(settings, "retry", chosen, agent)), ids, as_json)
+
+
+@dead.command("discard")
+def discard_dead(
+    ids: Ids = None,
+    every: All = False,
+    queue: Queue = None,
+    agent: Agent = None,
+    error: Error = None,
+    database: Database = None,
+    config: Config = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Empty dead letters: payload and error go, ids and times stay."""
+    chosen = _chosen(ids, every, queue, agent, error)
+    settings = settings_of(config, database=database, home=home)
+    _report("discarded", asyncio.run(_change(settings, "discard", chosen, agent)), ids, as_json)
+
+
+def history(
+    queue: Queue = None,
+    agent: Agent = None,
+    outcome: Annotated[
+        list[str] | None, typer.Option(help="Only with this outcome: completed, dead, expired, cancelled, discarded.")
+    ] = None,
+    error: Error = None,
+    limit: Limit = 20,
+    before: Before = None,
+    database: Database = None,
+    config: Config = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """List finished events, newest first."""
+    settings = settings_of(config, database=database, home=home)
+    which = {"queue": queue, "error": error, "outcomes": outcome or None}
+    found = asyncio.run(_list(settings, which, agent, limit, before, dead_only=False))
+    _print(found, as_json, empty="nothing has finished yet")
+
+
+def replay(
+    ids: Annotated[list[int], typer.Argument(help="Ids of finished events.")],
+    database: Database = None,
+    config: Config = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put finished events in once more, as new ones."""
+    made = asyncio.run(_replay(settings_of(config, database=database, home=home), list(dict.fromkeys(ids))))
+    if as_json:
+        print_json([{"id": old, "newId": new} for old, new in made.items() if new is not None])
+    else:
+        for old, new in made.items():
+            if new is not None:
+                typer.echo(f"event {old} again as event {new}")
+    _refuse_missing([old for old, new in made.items() if new is None], "finished event (or it was discarded)")
+
+
+def _chosen(
+    ids: list[int] | None, every: bool, queue: str | None, agent: str | None, error: str | None
+) -> dict[str, Any]:
+    """What was named; naming nothing must not mean everything."""
+    if not ids and not every and queue is None and agent is None and error is None:
+        raise typer.BadParameter("name ids, --queue, --agent, --error or --all")
+    if ids and every:
+        raise typer.BadParameter("name either ids or --all")
+    return {"ids": ids or None, "queue": queue, "error": error}
+
+
+async def _change(settings: Settings, verb: str, which: dict[str, Any], agent: str | None) -> list[int]:
+    async with opened(settings) as store:
+        change = store.retry if verb == "retry" else store.discard
+        return sorted([id_ for one in await _filters(store, which, agent) for id_ in await change(one)])
+
+
+async def _list(
+    settings: Settings, which: dict[str, Any], agent: str | None, limit: int, before: int | None, *, dead_only: bool
+) -> list[FinishedEvent]:
+    async with opened(settings) as store:
+        look = store.dead if dead_only else store.finished
+        found = [
+            event
+            for one in await _filters(store, which, agent)
+            for event in await look(one, limit=limit, before_id=before)
+        ]
+    return sorted(found, key=lambda event: event.id, reverse=True)[:limit]
+
+
+async def _filters(store: Store, which: dict[str, Any], agent: str | None) -> list[Filter]:
+    """One filter, or two for the default agent, whose messages may name nobody."""
+    from holdfast.event import INBOX
+    from holdfast.store.base import Filter
+
+    if agent is None:
+        return [Filter(**which)]
+    which = which | {"queue": which["queue"] or INBOX}
+    routing = await store.setting("routing") or {"default": ""}
+    names = [agent, ""] if agent == routing["default"] and which["queue"] == INBOX else [agent]
+    return [Filter(**which, target=name) for name in names]
+
+
+async def _show(settings: Settings, id_: int) -> FinishedEvent:
+    from holdfast.store.base import Filter
+
+    async with opened(settings) as store:
+        found = await store.dead(Filter(ids=[id_]))
+    if not found:
+        raise HoldfastError(f"there is no dead letter {id_}")
+    return found[0]
+
+
+async def _replay(settings: Settings, ids: list[int]) -> dict[int, int | None]:
+    async with opened(settings) as store:
+        # One by one, so that it is known which of them became which.
+        return {id_: next(iter(await store.replay([id_])), None) for id_ in ids}
+
+
+def _print(found: Sequence[FinishedEvent], as_json: bool, *, empty: str) -> None:
+    from holdfast.event import text_of
+
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            event.id,
+            event.finished_at,
+            event.queue,
+            event.target,
+            event.outcome,
+            event.attempts,
+            event.message_id,
+            short(text_of(event.event)),
+            short(event.last_error or ""),
+        )
+        for event in found
+    ]
+    columns = ("id", "finished", "queue", "for", "outcome", "attempts", "message id", "text", "error")
+    print_table(columns, rows, empty=empty)
+
+
+def _report(verb: str, changed: list[int], asked: list[int] | None, as_json: bool) -> None:
+    if as_json:
+        print_json(changed)
+    elif changed or not asked:
+        typer.echo(f"{verb} {len(changed)}{': ' + ' '.join(map(str, changed)) if changed else ''}")
+    _refuse_missing([id_ for id_ in asked or [] if id_ not in changed], "dead letter")
+
+
+def _refuse_missing(missing: list[int], what: str) -> None:
+    if missing:
+        raise HoldfastError(f"there is no {what} {', '.join(map(str, missing))}")

@@ -1,0 +1,86 @@
+"""The user's AgentHarness by module:name; what is wrong with it is said in one line."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import traceback
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.harness import AgentHarness
+
+
+def load_app(spec: str) -> AgentHarness:
+    """The object that `spec` names; the working directory is importable."""
+    from holdfast.harness import AgentHarness
+
+    module_name, colon, name = spec.partition(":")
+    if not (module_name and colon and name):
+        raise HoldfastError(f"the app {spec!r} is not module:name, as in --app my_module:app")
+    module = _import(module_name)
+    app: object = module
+    for part in name.split("."):
+        if not hasattr(app, part):
+            raise HoldfastError(f"the module {module_name} ({_file(module)}) has no {name!r}{_instead(module)}")
+        app = getattr(app, part)
+    if not isinstance(app, AgentHarness):
+        raise HoldfastError(f"{spec} is of type {type(app).__name__}, not an AgentHarness{_instead(module)}")
+    return app
+
+
+def echo_app() -> AgentHarness:
+    """What runs before there is an app."""
+    from holdfast.agents.echo import echo
+    from holdfast.harness import AgentHarness
+
+    app = AgentHarness()
+    app.add("echo", echo)
+    return app
+
+
+def _import(name: str) -> ModuleType:
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        # The same class tells of a missing import inside the module, which is another mistake.
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise HoldfastError(f"there is no module {error.name!r} in {folder} or among the installed ones") from None
+        raise HoldfastError(_blame(name, error)) from error
+    except (Exception, SystemExit) as error:
+        raise HoldfastError(_blame(name, error)) from error
+
+
+def _blame(name: str, error: BaseException) -> str:
+    """The error, and the file and line where it arose."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"the module {name} cannot be imported: {error.filename}:{error.lineno}: {error.msg}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    # The deepest line of the user's own says more than the depths of a library it called.
+    own = [frame for frame in frames if _is_users(frame.filename)] or frames
+    place = f"{own[-1].filename}:{own[-1].lineno}: " if own else ""
+    return f"the module {name} cannot be imported: {place}{type(error).__name__}: {error}"
+
+
+def _is_users(file: str) -> bool:
+    others = (Path(__file__).parents[1], *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")))
+    return not any(folder in Path(file).parents for folder in others)
+
+
+def _file(module: ModuleType) -> str:
+    return getattr(module, "__file__", None) or "built in"
+
+
+def _instead(module: ModuleType) -> str:
+    from holdfast.harness import AgentHarness
+
+    names = [name for name, value in vars(module).items() if isinstance(value, AgentHarness)]
+    return f"; did you mean {module.__name__}:{names[0]}?" if names else ""

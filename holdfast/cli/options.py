@@ -1,0 +1,86 @@
+"""Options that commands share, and what they lead to: settings, and a store that is at our version."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.settings import Settings
+    from holdfast.store import Store
+
+Database = Annotated[str | None, typer.Option(help="sqlite:///path or postgresql://… (env HOLDFAST_DATABASE)")]
+Config = Annotated[Path | None, typer.Option(help="Settings file (default: holdfast.toml, where there is one)")]
+Home = Annotated[Path | None, typer.Option(help="Folder for files (env HOLDFAST_HOME, default: ~/.holdfast)")]
+Host = Annotated[str | None, typer.Option(help="Address of the API (env HOLDFAST_API_HOST, default: 127.0.0.1)")]
+Port = Annotated[int | None, typer.Option(help="Port of the API (env HOLDFAST_API_PORT, default: 3777)")]
+Workers = Annotated[int | None, typer.Option(help="Turns at once (env HOLDFAST_WORKERS, default: 5)")]
+App = Annotated[str | None, typer.Option(help="module:name of your AgentHarness (env HOLDFAST_APP)")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print data as JSON.")]
+Queue = Annotated[str | None, typer.Option(help="Only of this queue: inbox, outbox, memory, …")]
+Agent = Annotated[str | None, typer.Option(help="Only of this agent.")]
+Error = Annotated[str | None, typer.Option(help="Only with this text in the error.")]
+Limit = Annotated[int, typer.Option(help="At most so many.", min=1, max=1000)]
+
+FEW = 2
+"""Connections of a command that asks one thing at a time."""
+
+
+def settings_of(config: Path | None = None, **given: object) -> Settings:
+    from holdfast import settings
+
+    return settings.load(config=config, **given)
+
+
+def duration_of(text: str) -> timedelta:
+    """For typer: a wrong duration is wrong usage."""
+    from holdfast.settings import duration
+
+    try:
+        return duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[Store]:
+    """The store, if its schema is neither newer nor older than this program; nothing is migrated here."""
+    from holdfast.migrations.runner import migrate
+    from holdfast.store import open_store
+
+    report = await asyncio.to_thread(migrate, settings.database, dry_run=True)
+    if report.due:
+        state = f"is at version {report.found}" if report.found else "is new"
+        raise HoldfastError(f"the database {state}: run `holdfast migrate` (or start `holdfast up`) first")
+    async with open_store(settings.database, direct_url=settings.database_direct, pool_size=FEW) as store:
+        yield store
+
+
+def prepare(settings: Settings) -> None:
+    """Bring the database to our version; a home folder made here is its owner's alone."""
+    from holdfast.migrations.runner import migrate
+
+    make_home(settings.home)
+    migrate(settings.database, on_step=progress)
+
+
+def make_home(home: Path) -> None:
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise HoldfastError(f"the home folder {home} cannot be made: {error.strerror}; set --home") from error
+
+
+def progress(step: str) -> None:
+    # Only for someone who waits: the report says the same once it is true.
+    if sys.stderr.isatty():
+        typer.echo(f"… {step}", err=True)

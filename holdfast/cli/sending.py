@@ -1,0 +1,172 @@
+"""`holdfast send`: store a message and, if wanted, wait for the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli.options import AsJson, Config, Database, Home, duration_of, opened, settings_of
+from holdfast.cli.printing import print_json
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.event import Event, FinishedEvent, NewEvent
+    from holdfast.settings import Settings
+    from holdfast.store import Store
+
+CHANNEL = "api"
+LOOK_AGAIN = timedelta(milliseconds=500)
+"""The safety net under the signals; a turn that ends in silence gives none."""
+
+
+def send(
+    text: Annotated[str, typer.Argument(help="The message; - reads it from stdin.")],
+    agent: Annotated[str | None, typer.Option(help="Who shall answer (default: the default agent)")] = None,
+    sender: Annotated[str | None, typer.Option(help="Whose conversation it is (default: your login name)")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer and print it.")] = False,
+    timeout: Annotated[
+        timedelta, typer.Option(parser=duration_of, metavar="DURATION", help="How long --wait waits")
+    ] = "5min",  # type: ignore[assignment]
+    database: Database = None,
+    config: Config = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Store a message for an agent."""
+    message = _checked(sys.stdin.read() if text == "-" else text)
+    settings = settings_of(config, database=database, home=home)
+    sent = asyncio.run(_send(settings, message, agent, sender or _login(), timeout if wait else None))
+    if as_json:
+        print_json(sent)
+    elif not wait:
+        typer.echo(sent["messageId"])
+    elif sent["answer"] is None:
+        typer.echo("no answer: the agent chose silence", err=True)
+    else:
+        typer.echo(sent["answer"]["message"])
+
+
+def _checked(text: str) -> str:
+    if not text.strip():
+        raise typer.BadParameter("the message is empty")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise typer.BadParameter("the message is not UTF-8") from None
+    return text
+
+
+def _login() -> str:
+    import getpass
+
+    # A container may have neither a name for its user nor a variable that holds one.
+    with suppress(OSError, KeyError):
+        return getpass.getuser()
+    return "cli"
+
+
+async def _send(
+    settings: Settings, text: str, agent: str | None, sender: str, patience: timedelta | None
+) -> dict[str, Any]:
+    async with opened(settings) as store, asyncio.TaskGroup() as group:
+        woken = asyncio.Event()
+        # Before the message is stored, so that no signal of its answer is missed.
+        listening = group.create_task(_listen(store, woken)) if patience is not None else None
+        new, id_ = await _put(store, settings, text, (agent or "").lower(), sender)
+        sent: dict[str, Any] = {"messageId": new.message_id, "id": id_}
+        if patience is not None and listening is not None:
+            response = await _await_response(store, id_, patience, woken)
+            sent["answer"] = None if response is None else response.event
+            listening.cancel()
+    return sent
+
+
+async def _put(store: Store, settings: Settings, text: str, agent: str, sender: str) -> tuple[NewEvent, int]:
+    routing = await store.setting("routing") or {"default": "", "lanes": {}}
+    if agent and agent not in routing["lanes"]:
+        known = ", ".join(routing["lanes"]) or "none yet, start `holdfast up`"
+        raise HoldfastError(f"there is no agent named {agent!r}; known are: {known}")
+    while True:
+        new = _message(text, agent, sender, routing, settings.max_attempts)
+        [id_] = await store.put([new])
+        # None: a generated id was taken. Draw another, or the message would be lost.
+        if id_ is not None:
+            return new, id_
+
+
+def _message(text: str, agent: str, sender: str, routing: dict[str, Any], max_attempts: int) -> NewEvent:
+    from holdfast.agent import lane_of
+    from holdfast.event import NewEvent, new_id
+
+    conversation = f"{CHANNEL}:{sender}"
+    worker = agent or routing["default"]
+    payload = {"kind": "message", "channel": CHANNEL, "sender": sender, "sender_id": None}
+    return NewEvent(
+        event=payload | {"message": text, "conversation": conversation},
+        target=agent,
+        lane=lane_of(worker, conversation, routing["lanes"].get(worker, "conversation")),
+        message_id=new_id(CHANNEL),
+        max_attempts=max_attempts,
+    )
+
+
+async def _listen(store: Store, woken: asyncio.Event) -> None:
+    async for _ in store.wakeups():
+        woken.set()
+
+
+async def _await_response(store: Store, id_: int, patience: timedelta, woken: asyncio.Event) -> Event | None:
+    """The response, acked; None for silence. A dead letter or the end of patience is refused."""
+    try:
+        async with asyncio.timeout(patience.total_seconds()):
+            ended = await _await_end(store, id_, woken)
+            if ended.outcome != "completed":
+                raise HoldfastError(f"{_named(ended)} ended {ended.outcome}: {ended.last_error or 'no error'}")
+            response = await _response_to(store, id_)
+            if response is not None:
+                await store.ack(response.id)
+            return response
+    except TimeoutError:
+        working = "" if await store.processes() else "; nobody works on this database, start `holdfast up`"
+        raise HoldfastError(
+            f"no answer within {patience.total_seconds():g} s, event {id_} stays stored{working}"
+        ) from None
+
+
+async def _await_end(store: Store, id_: int, woken: asyncio.Event) -> FinishedEvent:
+    from holdfast.store.base import Filter
+
+    while True:
+        woken.clear()
+        found = await store.finished(Filter(ids=[id_]))
+        if found:
+            return found[0]
+        with suppress(TimeoutError):
+            await asyncio.wait_for(woken.wait(), LOOK_AGAIN.total_seconds())
+
+
+async def _response_to(store: Store, id_: int) -> Event | None:
+    """Stored with the end of its message, so it is there by now, or another client has acked it, or there is none."""
+    from holdfast.event import OUTBOX
+    from holdfast.store.base import Filter
+
+    limit = 100
+    while True:
+        waiting = await store.waiting(OUTBOX, CHANNEL, limit=limit)
+        found = next((event for event in waiting if event.root_id == id_), None)
+        if found is not None:
+            return found
+        if len(waiting) < limit:
+            break
+        limit *= 10
+    acked = await store.finished(Filter(queue=OUTBOX, target=CHANNEL), limit=1000, since_id=id_)
+    return next((event for event in acked if event.root_id == id_), None)
+
+
+def _named(event: Event) -> str:
+    return f"message {event.message_id} (event {event.id})"

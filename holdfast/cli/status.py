@@ -1,0 +1,182 @@
+"""`holdfast status` and `holdfast agents`: what waits, what is worked, and by whom."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli.options import AsJson, Config, Database, Home, duration_of, opened, settings_of
+from holdfast.cli.printing import console, print_json, print_table, table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from holdfast.settings import Settings
+    from holdfast.store import Store
+    from holdfast.store.base import Count, Process
+
+LIVE = ("ready", "delayed", "queued", "leased")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueState:
+    """One queue; the rates are events per second since the look before, None at the first."""
+
+    queue: str
+    ready: int
+    delayed: int
+    queued: int
+    leased: int
+    dead: int
+    finished: int
+    arriving: float | None = None
+    finishing: float | None = None
+
+    @property
+    def stored(self) -> int:
+        return self.ready + self.delayed + self.queued + self.leased + self.finished
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    at: datetime
+    queues: list[QueueState]
+    processes: list[Process]
+
+
+def status(
+    watch: Annotated[bool, typer.Option("--watch", help="Keep looking, and show rates, until interrupted.")] = False,
+    every: Annotated[
+        timedelta, typer.Option(parser=duration_of, metavar="DURATION", help="How often --watch looks")
+    ] = "1s",  # type: ignore[assignment]
+    database: Database = None,
+    config: Config = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show queues and processes."""
+    settings = settings_of(config, database=database, home=home)
+    try:
+        asyncio.run(_status(settings, every if watch else None, as_json))
+    except KeyboardInterrupt:
+        # The only way to end a watch is no failure.
+        if not watch:
+            raise
+
+
+def agents(database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False) -> None:
+    """Show the agents, and what waits for each."""
+    rows = asyncio.run(_agents(settings_of(config, database=database, home=home)))
+    if as_json:
+        print_json(rows)
+        return
+    columns = ("agent", "default", "lane", *LIVE)
+    cells = [
+        ["yes" if row[name] is True else "" if row[name] is False else row[name] for name in columns] for row in rows
+    ]
+    print_table(columns, cells, empty="no agents are known yet: start `holdfast up`")
+
+
+async def _status(settings: Settings, every: timedelta | None, as_json: bool) -> None:
+    async with opened(settings) as store:
+        if every is None:
+            state = await _look(store)
+            print_json(state) if as_json else console().print(_drawn(state))
+        elif as_json or not sys.stdout.isatty():
+            async for state in _looks(store, every):
+                print_json(state, indent=None) if as_json else console().print(_drawn(state))
+                sys.stdout.flush()
+        else:
+            await _draw_live(store, every)
+
+
+async def _draw_live(store: Store, every: timedelta) -> None:
+    from rich.live import Live
+
+    with Live(console=console(), screen=True, auto_refresh=False) as live:
+        async for state in _looks(store, every):
+            live.update(_drawn(state), refresh=True)
+
+
+async def _looks(store: Store, every: timedelta) -> AsyncIterator[State]:
+    before, before_at = await _look(store), time.monotonic()
+    yield before
+    while True:
+        await asyncio.sleep(every.total_seconds())
+        state, at = await _look(store), time.monotonic()
+        yield _with_rates(state, before, at - before_at)
+        before, before_at = state, at
+
+
+async def _look(store: Store) -> State:
+    from holdfast.event import INBOX, MEMORY, OUTBOX
+
+    counts = await store.counts()
+    names = dict.fromkeys([INBOX, OUTBOX, MEMORY, *sorted(count.queue for count in counts)])
+    queues = [await _queue(store, name, counts) for name in names]
+    return State(at=await store.now(), queues=queues, processes=await store.processes())
+
+
+async def _queue(store: Store, name: str, counts: list[Count]) -> QueueState:
+    from holdfast.store.base import DEAD_OUTCOMES
+
+    ended = await store.outcomes(name)
+    live = {kind: sum(getattr(count, kind) for count in counts if count.queue == name) for kind in LIVE}
+    dead = sum(ended.get(outcome, 0) for outcome in DEAD_OUTCOMES)
+    return QueueState(queue=name, dead=dead, finished=sum(ended.values()), **live)
+
+
+def _with_rates(state: State, before: State, seconds: float) -> State:
+    from dataclasses import replace
+
+    last = {queue.queue: queue for queue in before.queues}
+    queues = [
+        # Retention takes finished events away, which is no arrival turned round.
+        replace(
+            queue,
+            arriving=max(0.0, (queue.stored - last[queue.queue].stored) / seconds),
+            finishing=max(0.0, (queue.finished - last[queue.queue].finished) / seconds),
+        )
+        if queue.queue in last
+        else queue
+        for queue in state.queues
+    ]
+    return replace(state, queues=queues)
+
+
+def _drawn(state: State) -> RenderableType:
+    from rich.console import Group
+
+    columns = ["queue", *LIVE, "dead", "finished"]
+    rates = ["arriving", "finishing"] if any(queue.arriving is not None for queue in state.queues) else []
+    rows = [[getattr(queue, name) for name in (*columns, *rates)] for queue in state.queues]
+    heads = [*columns, *(f"{name}/s" for name in rates)]
+    processes = [
+        (one.id, one.host, one.started_at, state.at - one.seen_at, one.last_wake_reason, one.turns)
+        for one in state.processes
+    ]
+    named = ("process", "host", "started", "seen ago", "last wake", "turns")
+    nobody = "no process works on this database: start `holdfast up`"
+    return Group(table(heads, rows), table(named, processes) if processes else nobody)
+
+
+async def _agents(settings: Settings) -> list[dict[str, Any]]:
+    from holdfast.event import INBOX
+
+    async with opened(settings) as store:
+        routing = await store.setting("routing") or {"default": "", "lanes": {}}
+        counts = [count for count in await store.counts() if count.queue == INBOX]
+    rows = []
+    for name, lane in routing["lanes"].items():
+        is_default = name == routing["default"]
+        mine = [count for count in counts if count.target == name or (is_default and count.target == "")]
+        live = {kind: sum(getattr(count, kind) for count in mine) for kind in LIVE}
+        rows.append({"agent": name, "default": is_default, "lane": lane, **live})
+    return rows

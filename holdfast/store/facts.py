@@ -1,0 +1,84 @@
+"""What `holdfast doctor` asks a database server; nothing here needs our schema or changes anything."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from holdfast.settings import sqlite_path
+from holdfast.store.connections import translated
+
+_SERVER = """
+select
+    current_setting('server_version')
+    , current_setting('server_version_num')::int / 10000
+    , current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+    , (select count(*) from pg_catalog.pg_stat_activity where backend_type = 'client backend')
+    , (select extversion from pg_catalog.pg_extension where extname = 'timescaledb')
+    , (select default_version from pg_catalog.pg_available_extensions where name = 'timescaledb')
+    , clock_timestamp()
+"""
+
+_SEES_LOCK = """
+select exists (
+    select from pg_catalog.pg_locks
+    where locktype = 'advisory' and (classid::int8 << 32 | objid::int8) = %s
+        and database = (select oid from pg_catalog.pg_database where datname = current_database())
+)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """A server; what SQLite does not have is None."""
+
+    server: str
+    major: int | None = None
+    connections_allowed: int | None = None
+    connections_used: int | None = None
+    timescale: str | None = None
+    timescale_available: str | None = None
+    ahead: timedelta | None = None
+    """By how much the server's clock is ahead of ours."""
+
+
+def facts(url: str) -> Facts:
+    if sqlite_path(url) is not None:
+        return Facts(server=f"SQLite {sqlite3.sqlite_version}")
+    import psycopg
+
+    with translated(), closing(psycopg.connect(url, autocommit=True, connect_timeout=10)) as connection:
+        sent_at = datetime.now(UTC)
+        row = connection.execute(_SERVER).fetchone()
+        received_at = datetime.now(UTC)
+    assert row is not None
+    version, major, allowed, used, timescale, available, clock = row
+    return Facts(
+        server=f"PostgreSQL {version}",
+        major=major,
+        connections_allowed=allowed,
+        connections_used=used,
+        timescale=timescale,
+        timescale_available=available,
+        # The answer was made somewhere between, so the middle is off by half the way at most.
+        ahead=clock - (sent_at + (received_at - sent_at) / 2),
+    )
+
+
+def is_same_session(url: str, direct_url: str) -> bool:
+    """Whether a lock that a session at `direct_url` takes, and keeps, is seen from `url`."""
+    import psycopg
+
+    key = secrets.randbits(62)
+    with (
+        translated(),
+        closing(psycopg.connect(direct_url, autocommit=True, connect_timeout=10)) as direct,
+        closing(psycopg.connect(url, autocommit=True, connect_timeout=10)) as other,
+    ):
+        direct.execute("select pg_catalog.pg_advisory_lock(%s)", (key,))
+        seen = other.execute(_SEES_LOCK, (key,)).fetchone() == (True,)
+        freed = direct.execute("select pg_catalog.pg_advisory_unlock(%s)", (key,)).fetchone() == (True,)
+    return seen and freed
