@@ -16,16 +16,29 @@ LEASE = timedelta(minutes=10)
 TARGET = "coder"
 ONE_LANE = "coder/C0001:1700000000"
 
+TEXT = "could you look at the build that failed yesterday evening and tell us what to do?"
+# As Slack sends it: the text once flat and once in blocks.
 PAYLOAD: Payload = {
     "type": "app_mention",
-    "team": "T024BE7LD",
-    "channel": "C0001",
     "user": "U0DNTVY1H",
     "ts": "1700000000.000100",
-    "event_ts": "1700000000.000100",
     "client_msg_id": "0f3c2a61-5a2c-4b5e-9d0b-5f6e8a7b9c0d",
-    "text": "<@U0LAN0Z89> could you look at the build that failed yesterday evening and tell us what to do?",
-    "blocks": [],
+    "text": f"<@U0LAN0Z89> {TEXT}",
+    "team": "T024BE7LD",
+    "blocks": [
+        {
+            "type": "rich_text",
+            "block_id": "1rM9P",
+            "elements": [
+                {
+                    "type": "rich_text_section",
+                    "elements": [{"type": "user", "user_id": "U0LAN0Z89"}, {"type": "text", "text": f" {TEXT}"}],
+                }
+            ],
+        }
+    ],
+    "channel": "C0001",
+    "event_ts": "1700000000.000100",
 }
 
 
