@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -17,11 +17,12 @@ from holdfast import settings as configuration
 from holdfast.agent import Agent, AgentPolicy, lane_of
 from holdfast.agents.function import Function, FunctionAgent
 from holdfast.channel import Channel
-from holdfast.consumer import Backoff, Consumer, Policy, Share
+from holdfast.consumer import Consumer
 from holdfast.delivery import Delivery
 from holdfast.errors import HoldfastError
 from holdfast.event import INBOX, MEMORY, OUTBOX, Event, NewEvent, new_id
 from holdfast.migrations.runner import migrate
+from holdfast.policy import Backoff, Policy, Share
 from holdfast.settings import Settings
 from holdfast.store import Store, open_store
 from holdfast.store.base import Acked, Process, SweepPolicy, Transaction
@@ -150,6 +151,10 @@ class AgentHarness:
         """The client has it."""
         return await self.store.ack(id)
 
+    @property
+    def stopping(self) -> bool:
+        return self._stop.is_set()
+
     def stop(self) -> None:
         """Ask for a graceful stop: no new turns, running ones may finish."""
         self._stop.set()
@@ -160,20 +165,23 @@ class AgentHarness:
         task_group: asyncio.TaskGroup | None = None,
         num_workers: int | None = None,
         on_ready: Callable[[], None] | None = None,
+        serve: Callable[[AgentHarness], AbstractAsyncContextManager[object]] = nullcontext,
     ) -> None:
-        """Run until stopped; with a caller's group, in it, and return once everything takes work."""
+        """Run until stopped; with a caller's group, in it, and return once everything takes work.
+
+        `serve` is what answers HTTP: entered before there is work, left after the last turn."""
         self._stop.clear()
         ready = asyncio.Event()
-        serve = self._serve(num_workers or self._loaded().workers, ready)
+        running = self._serve(num_workers or self._loaded().workers, ready, serve)
         if task_group is None:
             async with asyncio.TaskGroup() as group:
-                task = group.create_task(serve)
+                task = group.create_task(running)
                 with _signals(self.stop, task):
                     if await _first(ready, task) and on_ready is not None:
                         on_ready()
                     await asyncio.wait([task])
             return
-        task = task_group.create_task(serve)
+        task = task_group.create_task(running)
         await _first(ready, task)
 
     def _loaded(self) -> Settings:
@@ -181,13 +189,19 @@ class AgentHarness:
             self.settings = configuration.load()
         return self.settings
 
-    async def _serve(self, num_workers: int, ready: asyncio.Event) -> None:
+    async def _serve(
+        self,
+        num_workers: int,
+        ready: asyncio.Event,
+        serve: Callable[[AgentHarness], AbstractAsyncContextManager[object]],
+    ) -> None:
         settings = self._loaded()
         await asyncio.to_thread(migrate, settings.database)
         async with open_store(settings.database, direct_url=settings.database_direct) as store:
             self._store = store
             try:
-                await self._run_all(store, settings, num_workers, ready)
+                async with serve(self):
+                    await self._run_all(store, settings, num_workers, ready)
             finally:
                 self._store = None
 

@@ -1,0 +1,66 @@
+"""uvicorn inside a harness: up before the harness says that it is ready, down after its last turn."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+
+from fastapi import FastAPI
+from uvicorn import Config, Server
+
+from holdfast.api.app import Harness, create_app, create_metrics_app
+from holdfast.errors import HoldfastError
+
+LAST_ANSWERS = 5
+"""Seconds that running requests get when the harness ends."""
+
+
+def serve_http(harness: Harness, host: str, port: int) -> AbstractAsyncContextManager[int]:
+    """The whole API while the block runs; yields the port, a free one for 0."""
+    return _serve(create_app(harness), host, port)
+
+
+def serve_metrics(harness: Harness, host: str, port: int) -> AbstractAsyncContextManager[int]:
+    """Health and metrics alone while the block runs; yields the port, a free one for 0."""
+    return _serve(create_metrics_app(harness), host, port)
+
+
+@asynccontextmanager
+async def _serve(app: FastAPI, host: str, port: int) -> AsyncIterator[int]:
+    with _listening(host, port) as listener:
+        config = Config(
+            app,
+            access_log=False,
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            server_header=False,
+            timeout_graceful_shutdown=LAST_ANSWERS,
+            ws="none",
+        )
+        server = _Server(config)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(server.serve([listener]))
+            try:
+                yield listener.getsockname()[1]
+            finally:
+                server.should_exit = True
+
+
+class _Server(Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the harness's."""
+        yield
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Bound and listening at once, so that who hears that we are ready can connect."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise HoldfastError(f"cannot listen at {host} port {port}: {reason}; choose another with --port") from error
