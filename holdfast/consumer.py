@@ -7,13 +7,15 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.event import Turn
 from holdfast.outcome import Lost, Outcome, Retry, Settled
-from holdfast.store.base import DEFAULT_MAX_ATTEMPTS, Store
+from holdfast.policy import Backoff, Policy, Share
+from holdfast.store.base import Store
 from holdfast.wake import Reason, Wake
 
 log = logging.getLogger(__name__)
@@ -24,43 +26,11 @@ RENEW_AT_LEAST = timedelta(seconds=10)
 """A cancelled turn is noticed at the next renewal, so there is one at least this often."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backoff:
-    """Doubling from `first` to `most`, spread at random so that what failed together does not come back together."""
-
-    first: timedelta = timedelta(seconds=2)
-    most: timedelta = timedelta(minutes=5)
-
-    def delay(self, attempt: int) -> timedelta:
-        longest: timedelta = min(self.first * 2 ** min(attempt, 30), self.most)
-        return self.first + (longest - self.first) * random.random()
-
+LET_GO_WITHIN = timedelta(seconds=5)
+"""After the grace period: for handlers to let go of their turns, and for ends to be stored."""
 
 OUTAGE = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
 """Between tries while the database is away."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """Targets of a queue that are claimed alike."""
-
-    targets: tuple[str, ...]
-    lease: timedelta
-    collect_limit: int = 1
-    max_attempts: int = DEFAULT_MAX_ATTEMPTS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """How one queue is consumed by one process."""
-
-    queue: str
-    shares: tuple[Share, ...]
-    at_once: int
-    backoff: Backoff = Backoff()
-    poll: timedelta = timedelta(seconds=60)
-    jitter: timedelta = timedelta(seconds=15)
-    start_stagger: timedelta = timedelta(0)
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +42,6 @@ class _Held:
     until: float
     task: asyncio.Task[None] | None = None
     outcome: Outcome | None = None
-    lost: bool = False
 
 
 class Consumer:
@@ -90,7 +59,7 @@ class Consumer:
         self._unsettled = 0
         self._has_ended = asyncio.Event()
         self._idle = asyncio.Event()
-        self._stopping = False
+        self._stop = asyncio.Event()
 
     @property
     def running(self) -> int:
@@ -98,13 +67,13 @@ class Consumer:
 
     def stop(self) -> None:
         """No new claims; what runs may finish."""
-        self._stopping = True
+        self._stop.set()
         self.wake.set()
 
     async def run(self, grace: timedelta) -> None:
         async with asyncio.TaskGroup() as group:
             keepers = [group.create_task(self._renew()), group.create_task(self._settle())]
-            await asyncio.sleep(random.random() * self.policy.start_stagger.total_seconds())
+            await self._pause(random.random() * self.policy.start_stagger)
             await self._claim(group)
             await self._drain(grace)
             for keeper in keepers:
@@ -112,21 +81,37 @@ class Consumer:
 
     async def _claim(self, group: asyncio.TaskGroup) -> None:
         failures = 0
-        while not self._stopping:
+        while not self._stop.is_set():
             try:
-                found = await self._claim_once(group)
-                due_in = None if found else await self._due_in()
+                is_idle, due_in = await self._look(group)
             except StoreUnavailable as error:
                 failures += 1
                 if failures == 1:
                     log.warning("%s: cannot claim: %s", self.policy.queue, error)
-                await asyncio.sleep(OUTAGE.delay(failures).total_seconds())
+                await self._pause(OUTAGE.delay(failures))
                 continue
             failures = 0
-            if not found and not self._stopping:
+            if is_idle and not self._stop.is_set():
                 self.last_wake_reason = await self.wake.wait(
                     poll=self.policy.poll, jitter=self.policy.jitter, due_in=due_in
                 )
+
+    async def _look(self, group: asyncio.TaskGroup) -> tuple[bool, timedelta | None]:
+        """Whether there is nothing to do but wait, and for how long at most."""
+        await self._claim_once(group)
+        if self._free() <= 0:
+            return True, None
+        # The due time is read before the last claim: what falls due in between is claimed, not slept over.
+        due_at = await self._next_due()
+        if await self._claim_once(group):
+            return False, None
+        return True, None if due_at is None else due_at - await self._store.now()
+
+    async def _pause(self, duration: timedelta) -> None:
+        """Waits, unless told to stop."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(duration.total_seconds()):
+                await self._stop.wait()
 
     async def _claim_once(self, group: asyncio.TaskGroup) -> bool:
         """Whether anything was claimed, so that a further look is worth it."""
@@ -135,7 +120,7 @@ class Consumer:
             free = self._free()
             if free <= 0:
                 break
-            sent_at = time.monotonic()
+            until = time.monotonic() + share.lease.total_seconds()
             turns = await self._store.claim(
                 self.policy.queue,
                 share.targets,
@@ -145,9 +130,13 @@ class Consumer:
                 collect_limit=share.collect_limit,
                 max_attempts=share.max_attempts,
             )
-            for turn in turns:
-                self._start(group, _Held(turn, share, sent_at + share.lease.total_seconds()))
             found = found or bool(turns)
+            if time.monotonic() > until:
+                # The answer came after the lease it tells of; others may have these turns.
+                await self._store.release(turns)
+                continue
+            for turn in turns:
+                self._start(group, _Held(turn, share, until))
         return found
 
     def _free(self) -> int:
@@ -160,24 +149,20 @@ class Consumer:
         self._held.add(held)
         held.task = group.create_task(self._work(held))
 
-    async def _due_in(self) -> timedelta | None:
-        if self._free() <= 0:
-            return None
+    async def _next_due(self) -> datetime | None:
         targets = [target for share in self.policy.shares for target in share.targets]
-        due_at = await self._store.next_due(self.policy.queue, targets)
-        return None if due_at is None else due_at - await self._store.now()
+        return await self._store.next_due(self.policy.queue, targets)
 
     async def _work(self, held: _Held) -> None:
         try:
-            held.outcome = self._timed(held, await self._handler(held.turn))
-        except asyncio.CancelledError:
-            # Lost, or stopped: whoever cancelled it sees to the turn.
-            return
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome of its turn
+            outcome = await self._handler(held.turn)
+        except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001 - all are ends of its turn
+            if held.task is not None and held.task.cancelling():
+                # Lost, or stopped: whoever cancelled it sees to the turn.
+                return
             log.info("%s: event %s failed: %r", self.policy.queue, held.turn.primary.id, error)
-            held.outcome = self._timed(
-                held, Retry(f"{type(error).__name__}: {error}", error_class=type(error).__name__)
-            )
+            outcome = Retry(f"{type(error).__name__}: {error}", error_class=type(error).__name__)
+        held.outcome = self._timed(held, outcome)
         self._ended.append(held)
         self._unsettled += 1
         self._has_ended.set()
@@ -209,20 +194,28 @@ class Consumer:
         """Settles together; where one end is refused, each alone, so that it fails nobody else."""
         try:
             results = await self._settle_in_time(share, ended)
-        except HoldfastError as error:
-            if len(ended) > 1:
-                for held in ended:
-                    await self._settle_share(share, [held])
-            else:
-                log.exception("%s: the end of event %s was refused", self.policy.queue, ended[0].turn.primary.id)
-                ended[0].outcome = self._timed(ended[0], Retry(f"its end was refused: {error}", error_class="refused"))
-                await self._settle_in_time(share, ended)
-                self._forget(ended[0])
+        except Exception as error:  # noqa: BLE001 - a handler's answer may be anything
+            if len(ended) == 1:
+                await self._settle_refused(share, ended[0], error)
+                return
+            for held in ended:
+                await self._settle_share(share, [held])
             return
-        for held, result in zip(ended, results, strict=True):
-            if isinstance(result, Lost):
-                log.warning("%s: event %s was lost before it settled", self.policy.queue, held.turn.primary.id)
+        lost = [result.turn.primary.id for result in results if isinstance(result, Lost)]
+        if lost:
+            log.warning("%s: lost before they settled: events %s", self.policy.queue, lost)
+        for held in ended:
             self._forget(held)
+
+    async def _settle_refused(self, share: Share, held: _Held, error: Exception) -> None:
+        queue, event = self.policy.queue, held.turn.primary.id
+        log.warning("%s: the end of event %s was refused: %s", queue, event, error)
+        held.outcome = self._timed(held, Retry(f"its end was refused: {error}", error_class="refused"))
+        try:
+            await self._settle_in_time(share, [held])
+        except Exception:
+            log.exception("%s: event %s has to wait for its lease to end", queue, event)
+        self._forget(held)
 
     async def _settle_in_time(self, share: Share, ended: list[_Held]) -> list[Settled | Lost]:
         """Keeps trying through an outage until the leases are over; then the turns are others'."""
@@ -268,20 +261,31 @@ class Consumer:
 
     async def _drain(self, grace: timedelta) -> None:
         """What runs gets the grace period; the rest is given back without using an attempt."""
-        if not self._held:
+        if await self._is_idle_within(grace):
             return
+        await self._give_back([held for held in self._held if held.outcome is None])
+        if not await self._is_idle_within(LET_GO_WITHIN):
+            log.warning("%s: %s turns are left to end with their leases", self.policy.queue, len(self._held))
+
+    async def _is_idle_within(self, patience: timedelta) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience.total_seconds()):
+                while self._held:
+                    await self._idle.wait()
+        return not self._held
+
+    async def _give_back(self, left: list[_Held]) -> None:
+        log.warning("%s: %s turns did not end in time and are given back", self.policy.queue, len(left))
+        tasks = [held.task for held in left if held.task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=LET_GO_WITHIN.total_seconds())
+        # Given back only once its handler has let go, or two would work it at once.
+        free = [held for held in left if held.outcome is None and held.task is not None and held.task.done()]
         try:
-            async with asyncio.timeout(grace.total_seconds()):
-                await self._idle.wait()
-        except TimeoutError:
-            left = [held for held in self._held if held.outcome is None]
-            log.warning("%s: %s turns did not end in time and are given back", self.policy.queue, len(left))
-            tasks = [held.task for held in left if held.task is not None]
-            for task in tasks:
-                task.cancel()
-            # Given back only once its handler has let go, or two would work it at once.
-            await asyncio.wait(tasks)
-            await self._store.release([held.turn for held in left])
-            for held in left:
-                self._forget(held)
-            await self._idle.wait()
+            await self._store.release([held.turn for held in free])
+        except StoreUnavailable as error:
+            log.warning("%s: cannot give turns back: %s", self.policy.queue, error)
+        for held in free:
+            self._forget(held)

@@ -1,0 +1,44 @@
+"""How a queue is consumed: its leases, places, back-off and patience."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from datetime import timedelta
+
+from holdfast.store.base import DEFAULT_MAX_ATTEMPTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """Doubling from `first` to `most`, spread at random so that what failed together does not come back together."""
+
+    first: timedelta = timedelta(seconds=2)
+    most: timedelta = timedelta(minutes=5)
+
+    def delay(self, attempt: int) -> timedelta:
+        longest: timedelta = min(self.first * 2 ** min(attempt, 30), self.most)
+        return self.first + (longest - self.first) * random.random()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Targets of a queue that are claimed alike."""
+
+    targets: tuple[str, ...]
+    lease: timedelta
+    collect_limit: int = 1
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How one queue is consumed by one process."""
+
+    queue: str
+    shares: tuple[Share, ...]
+    at_once: int
+    backoff: Backoff = Backoff()
+    poll: timedelta = timedelta(seconds=60)
+    jitter: timedelta = timedelta(seconds=15)
+    start_stagger: timedelta = timedelta(0)
