@@ -1,0 +1,37 @@
+"""Harness tests run on SQLite unless they ask for more, on the real clock: leases and timers are what they test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from holdfast.settings import Settings
+from holdfast.store import open_store
+from holdfast.store.base import Store
+from holdfast.testing.databases import SQLITE
+from tests.harness.steps import Proxy
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(getattr(request, "param", SQLITE))
+
+
+@pytest_asyncio.fixture
+async def store(database_url: str) -> AsyncIterator[Store]:
+    async with open_store(database_url) as store:
+        yield store
+
+
+@pytest.fixture
+def proxy(store: Store) -> Proxy:
+    """The store, with faults to order."""
+    return Proxy(store)
+
+
+@pytest.fixture
+def settings(database_url: str, tmp_path: Path) -> Settings:
+    return Settings(home=tmp_path, database=database_url)

@@ -1,0 +1,146 @@
+"""The steps that harness tests are told in."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from holdfast.consumer import Consumer, Handler
+from holdfast.errors import StoreUnavailable
+from holdfast.event import INBOX, FinishedEvent, NewEvent
+from holdfast.harness import AgentHarness
+from holdfast.policy import Backoff, Policy, Share
+from holdfast.settings import Settings
+from holdfast.store.base import Filter, Store
+
+both_engines = pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
+
+PATIENCE = 30.0
+AT_ONCE = timedelta(0)
+QUICK = Backoff(first=timedelta(milliseconds=5), most=timedelta(milliseconds=20))
+NEVER = timedelta(hours=1)
+
+
+async def until(holds: Callable[[], object | Awaitable[object]], within: float = PATIENCE) -> Any:
+    """Look until it holds; what it said then."""
+    give_up_at = time.monotonic() + within
+    while True:
+        found = holds()
+        if isinstance(found, Awaitable):
+            found = await found
+        if found:
+            return found
+        assert time.monotonic() < give_up_at, "it never came to hold"
+        await asyncio.sleep(0.005)
+
+
+class Proxy:
+    """A store that is down, slow or spied on when a test says so."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.down = False
+        self.before: dict[str, Callable[[], Awaitable[None]]] = {}
+        self.after: dict[str, Callable[[], Awaitable[None]]] = {}
+        self.calls: Counter[str] = Counter()
+        self.wakeups = store.wakeups
+        self.transaction = store.transaction
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._store, name)
+
+        async def observed(*args: Any, **options: Any) -> Any:
+            self.calls[name] += 1
+            if self.down:
+                raise StoreUnavailable("the database cannot be reached: it is down on purpose")
+            if hook := self.before.get(name):
+                await hook()
+            result = await call(*args, **options)
+            if hook := self.after.get(name):
+                await hook()
+            return result
+
+        return observed
+
+
+def policy(
+    *targets: str,
+    at_once: int = 5,
+    lease: timedelta = timedelta(minutes=10),
+    collect_limit: int = 1,
+    max_attempts: int = 3,
+    **further: Any,
+) -> Policy:
+    share = Share(targets=targets or ("",), lease=lease, collect_limit=collect_limit, max_attempts=max_attempts)
+    fields: dict[str, Any] = {"queue": INBOX, "backoff": QUICK, "poll": NEVER, "jitter": AT_ONCE} | further
+    return Policy(shares=(share,), at_once=at_once, **fields)
+
+
+@asynccontextmanager
+async def consuming(
+    store: Store | Proxy,
+    handler: Handler,
+    how: Policy | None = None,
+    *,
+    holder: str = "worker",
+    grace: timedelta = timedelta(seconds=PATIENCE),
+) -> AsyncIterator[Consumer]:
+    """A consumer at work that hears wake-ups, stopped at the end of the block."""
+    consumer = Consumer(cast(Store, store), how or policy(), handler, holder)
+
+    async def listen() -> None:
+        async for queue in store.wakeups():
+            if queue in ("", consumer.policy.queue):
+                consumer.wake.set()
+
+    async with asyncio.TaskGroup() as group:
+        listening = group.create_task(listen())
+        working = group.create_task(consumer.run(grace))
+        try:
+            yield consumer
+        finally:
+            consumer.stop()
+            await asyncio.wait([working])
+            listening.cancel()
+
+
+@asynccontextmanager
+async def running(
+    app: AgentHarness, settings: Settings, workers: int | None = None, **changed: Any
+) -> AsyncIterator[AgentHarness]:
+    """The harness at work in a group of the caller's, stopped at the end of the block."""
+    app.settings = settings.model_copy(update=changed)
+    async with asyncio.TaskGroup() as group:
+        await app.run(task_group=group, num_workers=workers)
+        try:
+            yield app
+        finally:
+            app.stop()
+
+
+def event(**fields: Any) -> NewEvent:
+    return NewEvent(**{"event": {"kind": "message", "channel": "api", "message": "hello"}} | fields)
+
+
+async def put(store: Store | Proxy, count: int = 1, **fields: Any) -> list[int]:
+    ids = await store.put([event(**fields) for _ in range(count)])
+    return [id for id in ids if id is not None]
+
+
+async def finished(store: Store | Proxy, count: int = 1, **which: Any) -> list[FinishedEvent]:
+    """So many finished events, oldest first, once they are there."""
+
+    async def enough() -> list[FinishedEvent]:
+        found: list[FinishedEvent] = await store.finished(Filter(**which), limit=1000)
+        return found if len(found) >= count else []
+
+    found: list[FinishedEvent] = await until(enough)
+    assert len(found) == count
+    return found[::-1]
