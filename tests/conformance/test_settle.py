@@ -63,6 +63,14 @@ async def test_a_retry_without_error_keeps_the_last_one(store: Store) -> None:
     assert (await live(store, event_id)).last_error == "boom"
 
 
+async def test_a_new_error_without_a_class_does_not_keep_the_old_class(store: Store) -> None:
+    event_id = await put(store)
+    await end(store, await claim_one(store), Retry("boom", error_class="Crash"))
+    await end(store, await claim_one(store), Retry("other"))
+    event = await live(store, event_id)
+    assert (event.last_error, event.error_class) == ("other", None)
+
+
 async def test_a_retry_without_attempts_left_is_a_dead_letter(store: Store) -> None:
     event_id = await put(store)
     for attempt in range(3):

@@ -189,3 +189,20 @@ async def test_keys_are_forgotten_after_the_window_of_the_policy(store: Store, c
     assert (await store.sweep(SweepPolicy(dedup_window=HOUR))).forgotten == 0
     clock.tick(seconds=1)
     assert (await store.sweep(SweepPolicy(dedup_window=HOUR))).forgotten == 1
+
+
+async def test_keys_of_another_queue_are_kept(store: Store, clock: Clock) -> None:
+    for queue in ("inbox", "outbox"):
+        await put(store, queue=queue, message_id="m1")
+        await end(store, await claim_one(store, queue=queue))
+    clock.tick(hours=2)
+    assert (await store.sweep(SweepPolicy(queue="outbox", dedup_window=HOUR))).forgotten == 1
+    assert await store.put([message(message_id="m1")]) == [None]
+
+
+async def test_what_nobody_serves_loses_its_error_too(store: Store, clock: Clock) -> None:
+    event_id = await bury(store, await put(store), "secret")
+    await store.retry(Filter())
+    clock.tick(hours=2)
+    assert (await store.sweep(SweepPolicy(discard_unserved=HOUR))).discarded == 1
+    assert (await finished(store, event_id)).last_error is None
