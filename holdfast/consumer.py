@@ -8,13 +8,13 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.event import Turn
-from holdfast.outcome import Lost, Outcome, Retry, Settled
-from holdfast.policy import Backoff, Policy, Share
+from holdfast.outcome import Outcome, Retry
+from holdfast.policy import Policy, Share
+from holdfast.settler import OUTAGE, Held, Settler
 from holdfast.store.base import Store
 from holdfast.wake import Reason, Wake
 
@@ -29,19 +29,8 @@ RENEW_AT_LEAST = timedelta(seconds=10)
 LET_GO_WITHIN = timedelta(seconds=5)
 """After the grace period: for handlers to let go of their turns, and for ends to be stored."""
 
-OUTAGE = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
-"""Between tries while the database is away."""
-
-
-@dataclass(slots=True, eq=False)
-class _Held:
-    """A turn of ours: its lease as far as we know, the task that works it, and its outcome once there is one."""
-
-    turn: Turn
-    share: Share
-    until: float
-    task: asyncio.Task[None] | None = None
-    outcome: Outcome | None = None
+HAND_ON_AT_MOST = timedelta(seconds=1)
+"""A wake-up of all processes costs each a look, so a full one sends them at most this often."""
 
 
 class Consumer:
@@ -54,12 +43,13 @@ class Consumer:
         self._store = store
         self._handler = handler
         self._holder = holder
-        self._held: set[_Held] = set()
-        self._ended: list[_Held] = []
+        self._held: set[Held] = set()
+        self._settler = Settler(store, policy, self._forget)
         self._unsettled = 0
-        self._has_ended = asyncio.Event()
         self._idle = asyncio.Event()
         self._stop = asyncio.Event()
+        self._has_settled = False
+        self._hand_on_at = 0.0
 
     @property
     def running(self) -> int:
@@ -72,7 +62,7 @@ class Consumer:
 
     async def run(self, grace: timedelta) -> None:
         async with asyncio.TaskGroup() as group:
-            keepers = [group.create_task(self._renew()), group.create_task(self._settle())]
+            keepers = [group.create_task(self._renew()), group.create_task(self._settler.run())]
             await self._pause(random.random() * self.policy.start_stagger)
             await self._claim(group)
             await self._drain(grace)
@@ -100,12 +90,21 @@ class Consumer:
         """Whether there is nothing to do but wait, and for how long at most."""
         await self._claim_once(group)
         if self._free() <= 0:
-            return True, None
+            return True, await self._hand_on()
         # The due time is read before the last claim: what falls due in between is claimed, not slept over.
         due_at = await self._next_due()
         if await self._claim_once(group):
             return False, None
         return True, None if due_at is None else due_at - await self._store.now()
+
+    async def _hand_on(self) -> timedelta | None:
+        """We are full: what our ends made ready, now or later, others must hear of. When to try again if not now."""
+        now = time.monotonic()
+        if not self._has_settled or now < self._hand_on_at:
+            return timedelta(seconds=self._hand_on_at - now) if self._has_settled else None
+        self._has_settled, self._hand_on_at = False, now + HAND_ON_AT_MOST.total_seconds()
+        await self._store.wake(self.policy.queue)
+        return None
 
     async def _pause(self, duration: timedelta) -> None:
         """Waits, unless told to stop."""
@@ -135,8 +134,9 @@ class Consumer:
                 # The answer came after the lease it tells of; others may have these turns.
                 await self._store.release(turns)
                 continue
+            self._lose_what_came_again(turns)
             for turn in turns:
-                self._start(group, _Held(turn, share, until))
+                self._start(group, Held(turn, share, until))
         return found
 
     def _free(self) -> int:
@@ -144,7 +144,7 @@ class Consumer:
         working = len(self._held) - self._unsettled
         return min(self.policy.at_once - working, 2 * self.policy.at_once - len(self._held))
 
-    def _start(self, group: asyncio.TaskGroup, held: _Held) -> None:
+    def _start(self, group: asyncio.TaskGroup, held: Held) -> None:
         self._idle.clear()
         self._held.add(held)
         held.task = group.create_task(self._work(held))
@@ -153,7 +153,7 @@ class Consumer:
         targets = [target for share in self.policy.shares for target in share.targets]
         return await self._store.next_due(self.policy.queue, targets)
 
-    async def _work(self, held: _Held) -> None:
+    async def _work(self, held: Held) -> None:
         try:
             outcome = await self._handler(held.turn)
         except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001 - all are ends of its turn
@@ -162,75 +162,19 @@ class Consumer:
                 return
             log.info("%s: event %s failed: %r", self.policy.queue, held.turn.primary.id, error)
             outcome = Retry(f"{type(error).__name__}: {error}", error_class=type(error).__name__)
-        held.outcome = self._timed(held, outcome)
-        self._ended.append(held)
+        held.outcome = self.policy.timed(held.turn, outcome)
         self._unsettled += 1
-        self._has_ended.set()
+        self._settler.add(held)
         self.wake.set()
 
-    def _timed(self, held: _Held, outcome: Outcome) -> Outcome:
-        if isinstance(outcome, Retry) and outcome.delay is None:
-            delay = self.policy.backoff.delay(held.turn.primary.attempts)
-            return Retry(outcome.error, delay, outcome.error_class)
-        return outcome
-
-    def _forget(self, held: _Held) -> None:
+    def _forget(self, held: Held) -> None:
         self._held.discard(held)
+        self._has_settled = True
         self._unsettled -= held.outcome is not None
         if not self._held:
             self._idle.set()
         # Its place, and perhaps the next event of its lane, can be claimed.
         self.wake.set()
-
-    async def _settle(self) -> None:
-        while True:
-            await self._has_ended.wait()
-            self._has_ended.clear()
-            ended, self._ended = self._ended, []
-            for share in {held.share for held in ended}:
-                await self._settle_share(share, [held for held in ended if held.share is share])
-
-    async def _settle_share(self, share: Share, ended: list[_Held]) -> None:
-        """Settles together; where one end is refused, each alone, so that it fails nobody else."""
-        try:
-            results = await self._settle_in_time(share, ended)
-        except Exception as error:  # noqa: BLE001 - a handler's answer may be anything
-            if len(ended) == 1:
-                await self._settle_refused(share, ended[0], error)
-                return
-            for held in ended:
-                await self._settle_share(share, [held])
-            return
-        lost = [result.turn.primary.id for result in results if isinstance(result, Lost)]
-        if lost:
-            log.warning("%s: lost before they settled: events %s", self.policy.queue, lost)
-        for held in ended:
-            self._forget(held)
-
-    async def _settle_refused(self, share: Share, held: _Held, error: Exception) -> None:
-        queue, event = self.policy.queue, held.turn.primary.id
-        log.warning("%s: the end of event %s was refused: %s", queue, event, error)
-        held.outcome = self._timed(held, Retry(f"its end was refused: {error}", error_class="refused"))
-        try:
-            await self._settle_in_time(share, [held])
-        except Exception:
-            log.exception("%s: event %s has to wait for its lease to end", queue, event)
-        self._forget(held)
-
-    async def _settle_in_time(self, share: Share, ended: list[_Held]) -> list[Settled | Lost]:
-        """Keeps trying through an outage until the leases are over; then the turns are others'."""
-        ends = [(held.turn, held.outcome) for held in ended if held.outcome is not None]
-        failures = 0
-        while True:
-            try:
-                return await self._store.settle(ends, max_attempts=share.max_attempts)
-            except StoreUnavailable as error:
-                failures += 1
-                if failures == 1:
-                    log.warning("%s: cannot settle, trying until the leases are over: %s", self.policy.queue, error)
-                if time.monotonic() > max(held.until for held in ended):
-                    return [Lost(held.turn) for held in ended]
-                await asyncio.sleep(OUTAGE.delay(failures).total_seconds())
 
     async def _renew(self) -> None:
         pause = min(RENEW_AT_LEAST, *(share.lease / 3 for share in self.policy.shares))
@@ -239,7 +183,7 @@ class Consumer:
             for share in self.policy.shares:
                 await self._renew_share(share, [held for held in self._held if held.share is share])
 
-    async def _renew_share(self, share: Share, held: list[_Held]) -> None:
+    async def _renew_share(self, share: Share, held: list[Held]) -> None:
         sent_at = time.monotonic()
         try:
             lost = set(await self._store.renew([one.turn for one in held], share.lease)) if held else set()
@@ -253,7 +197,13 @@ class Consumer:
             if one.turn in lost and one.outcome is None and one in self._held:
                 self._lose(one)
 
-    def _lose(self, held: _Held) -> None:
+    def _lose_what_came_again(self, turns: list[Turn]) -> None:
+        """A lease of ours ran out unseen, and we have claimed its event ourselves."""
+        ids = {turn.primary.id for turn in turns}
+        for held in [held for held in self._held if held.turn.primary.id in ids and held.outcome is None]:
+            self._lose(held)
+
+    def _lose(self, held: Held) -> None:
         log.warning("%s: event %s is another worker's now, dropped", self.policy.queue, held.turn.primary.id)
         if held.task is not None:
             held.task.cancel()
@@ -274,7 +224,7 @@ class Consumer:
                     await self._idle.wait()
         return not self._held
 
-    async def _give_back(self, left: list[_Held]) -> None:
+    async def _give_back(self, left: list[Held]) -> None:
         log.warning("%s: %s turns did not end in time and are given back", self.policy.queue, len(left))
         tasks = [held.task for held in left if held.task is not None]
         for task in tasks:

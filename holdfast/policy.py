@@ -6,6 +6,8 @@ import random
 from dataclasses import dataclass
 from datetime import timedelta
 
+from holdfast.event import Turn
+from holdfast.outcome import Outcome, Retry
 from holdfast.store.base import DEFAULT_MAX_ATTEMPTS
 
 
@@ -42,3 +44,9 @@ class Policy:
     poll: timedelta = timedelta(seconds=60)
     jitter: timedelta = timedelta(seconds=15)
     start_stagger: timedelta = timedelta(0)
+
+    def timed(self, turn: Turn, outcome: Outcome) -> Outcome:
+        """A retry that names no delay gets one by its attempt."""
+        if isinstance(outcome, Retry) and outcome.delay is None:
+            return Retry(outcome.error, self.backoff.delay(turn.attempt), outcome.error_class)
+        return outcome
