@@ -53,13 +53,13 @@ def _end(db: Writing, queue: str, ends: list[list[Any]]) -> None:
 
 
 def _waited(db: Writing, before: int, policy: SweepPolicy, *, max_tried: int) -> list[int]:
-    ids: list[int] = []
     params = {
         "queue": policy.queue,
         "max_attempts": policy.max_attempts,
         "before": before,
         "max_tried": max_tried,
     }
+    ids = [id for (id,) in db.connection.execute(SQL["leased_long_ago"], params | {"batch": BATCH})]
     for (target,) in db.connection.execute(SQL["known_targets"], params).fetchall():
         left = {"target": target, "batch": BATCH - len(ids)}
         ids += [id for (id,) in db.connection.execute(SQL["waited_long"], params | left)]

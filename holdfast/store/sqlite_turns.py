@@ -60,9 +60,12 @@ def claim(db: Writing, wanted: Claim) -> list[Turn]:
 
 
 def events(connection: Connection, ids: Sequence[int]) -> list[Event]:
-    [text] = connection.execute(SQL["events"], {"ids": dump(ids)}).fetchone()
+    texts = connection.execute(SQL["events"], {"ids": dump(ids)}).fetchone()
+    rows, payloads = map(json.loads, texts)
     moments = Moments()
-    return [event_of(row, moments) for row in json.loads(text)]
+    for row, payload in zip(rows, payloads, strict=True):
+        row[9] = payload
+    return [event_of(row, moments) for row in rows]
 
 
 def _turns(queue: str, claimed: Sequence[Event]) -> list[Turn]:

@@ -35,11 +35,13 @@ create table event (
 ) strict;
 
 -- every index ends in the rowid, which is our id: this one is (queue, target, vt, id)
-create index event_ready on event (queue, target, vt) where head;
+create index event_ready on event (queue, target, vt) where head and fence = 0;
+-- a claim moves an event from there to here; one whose lease ran out is ready, too
+create index event_leased on event (queue, target, vt) where fence > 0;
 -- A lane in its order, the head at place 0 and so only once. One index and not two: lanes are scattered, and with
 -- many of them every event that comes or goes writes a page of its own in each.
 create unique index event_lane on event (queue, lane, iif(head, 0, id)) where lane is not null;
-create index event_tried on event (queue, target, fence) where attempts > 0;
+create index event_tried on event (queue) where attempts > 0 and fence = 0;
 
 -- what comes here was checked in event
 create table event_hist (

@@ -1,12 +1,26 @@
 -- Claiming and keeping turns. Indexes are named where statistics of another day could talk SQLite into walking the table.
 
 -- name: claim_ready
--- the ready events of one target, longest waiting first, as a JSON array of [vt, id]
+-- what of one target is ready, longest waiting first, as a JSON array of [vt, id]: never leased, or no longer
 select json_group_array(json_array(vt, id))
 from (
-  select vt, id
-  from event indexed by event_ready
-  where queue = :queue and target = :target and head and vt <= :now and attempts < coalesce(max_attempts, :max_attempts)
+  select vt, id from (
+    select vt, id
+    from event indexed by event_ready
+    where queue = :queue and target = :target and head and fence = 0 and vt <= :now
+      and attempts < coalesce(max_attempts, :max_attempts)
+    order by vt, id
+    limit :limit
+  )
+  union all
+  select vt, id from (
+    select vt, id
+    from event indexed by event_leased
+    where queue = :queue and target = :target and head and fence > 0 and vt <= :now
+      and attempts < coalesce(max_attempts, :max_attempts)
+    order by vt, id
+    limit :limit
+  )
   order by vt, id
   limit :limit
 );
@@ -27,8 +41,8 @@ limit :limit;
 select target, running from target_limit where queue = :queue;
 
 -- name: running
-select count(*) from event indexed by event_tried
-where queue = :queue and target = :target and attempts > 0 and fence > 0 and head and vt > :now;
+select count(*) from event indexed by event_leased
+where queue = :queue and target = :target and fence > 0 and head and vt > :now;
 
 -- name: next_fence
 update fence set value = value + :turns where one = 1 returning value;
@@ -50,11 +64,14 @@ from json_each(:followers) as r
 where event.id = json_extract(r.value, '$[0]');
 
 -- name: events
--- in the order of their ids: the list is sorted for the search by key
-select json_group_array(json_array(
-  id, queue, target, lane, head, event_ts, attempts, vt, json(claimed), json(event), fence, holder, message_id,
-  max_attempts, parent_id, root_id, hops, json(state), last_error, error_class, created_at, updated_at
-))
+-- in the order of their ids: the list is sorted for the search by key. The payloads are put together as they are,
+-- because SQLite would parse what Python parses anyway.
+select
+  json_group_array(json_array(
+    id, queue, target, lane, head, event_ts, attempts, vt, json(claimed), null, fence, holder, message_id, max_attempts,
+    parent_id, root_id, hops, json(state), last_error, error_class, created_at, updated_at
+  )),
+  '[' || coalesce(group_concat(event, ','), '') || ']'
 from event
 where id in (select value from json_each(:ids));
 

@@ -21,8 +21,8 @@ delete from process where id = :id;
 
 -- name: held_by
 select id, queue, attempts >= coalesce(max_attempts, :max_attempts) as used_up
-from event indexed by event_tried
-where attempts > 0 and fence > 0 and holder = :id;
+from event indexed by event_leased
+where fence > 0 and holder = :id;
 
 -- name: touch
 -- leaves out a fence: a commit is what other processes notice, and SQLite skips one that changes nothing

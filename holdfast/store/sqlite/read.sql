@@ -1,13 +1,24 @@
 -- Reading, without a writer's lock.
 
 -- name: next_due
-select min((
-  select e.vt from event as e indexed by event_ready
-  where e.queue = :queue and e.target = t.value and e.head and e.vt > :now
-  order by e.vt
-  limit 1
-))
-from json_each(:targets) as t;
+select min(vt)
+from (
+  select (
+    select e.vt from event as e indexed by event_ready
+    where e.queue = :queue and e.target = t.value and e.head and e.fence = 0 and e.vt > :now
+    order by e.vt
+    limit 1
+  ) as vt
+  from json_each(:targets) as t
+  union all
+  select (
+    select e.vt from event as e indexed by event_leased
+    where e.queue = :queue and e.target = t.value and e.head and e.fence > 0 and e.vt > :now
+    order by e.vt
+    limit 1
+  ) as vt
+  from json_each(:targets) as t
+);
 
 -- name: waiting
 -- what of a queue has a lane, and heads without one: together all of a target, without a look at other queues
@@ -17,14 +28,17 @@ from (
   where queue = :queue and lane is not null and target = :target
   union all
   select id from event indexed by event_ready
-  where queue = :queue and target = :target and head and lane is null
+  where queue = :queue and target = :target and head and fence = 0 and lane is null
+  union all
+  select id from event indexed by event_leased
+  where queue = :queue and target = :target and fence > 0 and lane is null
   order by id
   limit :limit
 );
 
 -- name: leased
-select json_group_array(id) from event indexed by event_tried
-where queue = :queue and attempts > 0 and fence > 0 and vt > :now;
+select json_group_array(id) from event indexed by event_leased
+where queue = :queue and fence > 0 and vt > :now;
 
 -- name: counts
 select

@@ -60,8 +60,8 @@ select queue, fence > 0 and vt > :now from event where id = :id;
 select exists (select 1 from event_hist where id = :id);
 
 -- name: turn_mates
-select id from event indexed by event_tried
-where queue = :queue and target = :target and fence = :fence and attempts > 0 and id <> :id;
+select id from event indexed by event_leased
+where queue = :queue and target = :target and fence > 0 and fence = :fence and id <> :id;
 
 -- name: set_limit
 insert into target_limit (queue, target, running) values (:queue, :target, :running)

@@ -2,18 +2,20 @@
 
 -- name: used_up
 select id from event indexed by event_tried
-where queue = :queue and attempts > 0 and attempts >= coalesce(max_attempts, :max_attempts)
-  and not (fence > 0 and vt > :now)
+where queue = :queue and attempts > 0 and fence = 0 and attempts >= coalesce(max_attempts, :max_attempts)
+union all
+select id from event indexed by event_leased
+where queue = :queue and fence > 0 and vt <= :now and attempts >= coalesce(max_attempts, :max_attempts)
 limit :batch;
 
 -- name: known_targets
 -- one seek in the ready index per target, not one per event
 with recursive known (target) as (
-  select (select min(target) from event indexed by event_ready where queue = :queue and head)
+  select (select min(target) from event indexed by event_ready where queue = :queue and head and fence = 0)
   union all
   select (
     select min(e.target) from event as e indexed by event_ready
-    where e.queue = :queue and e.head and e.target > known.target
+    where e.queue = :queue and e.head and e.fence = 0 and e.target > known.target
   )
   from known
   where known.target is not null
@@ -22,7 +24,13 @@ select target from known where target is not null;
 
 -- name: waited_long
 select id from event indexed by event_ready
-where queue = :queue and target = :target and head and vt < :before
+where queue = :queue and target = :target and head and fence = 0 and vt < :before
+  and attempts < coalesce(max_attempts, :max_attempts) and attempts <= :max_tried
+limit :batch;
+
+-- name: leased_long_ago
+select id from event indexed by event_leased
+where queue = :queue and head and fence > 0 and vt < :before
   and attempts < coalesce(max_attempts, :max_attempts) and attempts <= :max_tried
 limit :batch;
 
