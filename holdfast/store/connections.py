@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
@@ -17,6 +18,9 @@ from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.store.base import Clock
 
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
+
+# A line for every try to connect is a flood; who asks for a connection hears of the outage, and says so once.
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
 TRIES = 5
 WAIT_FOR_CONNECTION = 10.0

@@ -53,14 +53,16 @@ class Session:
         return self._up and time.monotonic() - self._connected_at > RECONNECT_GRACE.total_seconds()
 
     async def run(self) -> None:
-        pause = 0.1
+        pause, is_out = 0.1, False
         while True:
             try:
                 async with await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True) as connection:
-                    pause = 0.1
+                    pause, is_out = 0.1, False
                     await self._serve(connection)
             except psycopg.OperationalError as error:
-                log.warning("the database session is gone, connecting again: %s", str(error).splitlines()[0])
+                if not is_out:
+                    log.warning("the database session is gone, connecting again: %s", str(error).splitlines()[0])
+                is_out = True
             finally:
                 self._up = False
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
