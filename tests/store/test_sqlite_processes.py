@@ -94,6 +94,7 @@ def test_processes_crowd_one_file_without_an_error(database: Path) -> None:
     [(live,)] = rows(database, "select count(*) from event")
     [(finished,)] = rows(database, "select count(*) from event_hist where outcome = 'completed'")
     assert (done, live + finished) == (finished, 400)
+    assert rows(database, "pragma integrity_check") == [("ok",)]
 
 
 def test_a_full_disk_is_one_clear_error_and_passes(database: Path) -> None:

@@ -1,0 +1,24 @@
+"""Named queries are found by their names, each of which is given once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import HoldfastError
+from holdfast.store import queries
+
+
+def test_a_section_is_a_query_and_what_stands_before_is_a_comment() -> None:
+    text = "-- about this file\n\n-- name: one\n-- why\nselect 1;\n\n-- name: two\nselect 2;\n"
+    assert queries.parse(text) == [("one", "-- why\nselect 1;"), ("two", "select 2;")]
+
+
+def test_a_name_given_twice_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "__file__", str(tmp_path / "queries.py"))
+    (tmp_path / "twice").mkdir()
+    (tmp_path / "twice" / "a.sql").write_text("-- name: one\nselect 1;\n")
+    (tmp_path / "twice" / "b.sql").write_text("-- name: one\nselect 2;\n")
+    with pytest.raises(HoldfastError, match=r"one is defined twice, again in b\.sql"):
+        queries.load("twice")
