@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -73,7 +74,7 @@ class Connections:
         raise AssertionError("unreachable")
 
     async def _once(self, statement: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
-        async with self._pool.connection() as connection:
+        async with self._connection() as connection:
             if self._clock is None:
                 return await (await connection.execute(statement, arguments)).fetchall()
             async with connection.transaction():
@@ -81,9 +82,20 @@ class Connections:
                 return await (await connection.execute(statement, arguments)).fetchall()
 
     @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
+        task = asyncio.current_task()
+        cancelled = task.cancelling() if task else 0
+        async with self._pool.connection() as connection:
+            # The pool waits by asyncio.wait_for, which before Python 3.12 may swallow a cancellation: a task that was
+            # told to end once would go on for ever.
+            if task and task.cancelling() > cancelled:
+                raise asyncio.CancelledError
+            yield connection
+
+    @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
         with translated():
-            async with self._pool.connection() as connection, connection.transaction():
+            async with self._connection() as connection, connection.transaction():
                 await self._set_clock(connection)
                 yield connection
 
