@@ -103,7 +103,7 @@ class PostgresReads:
 
 
 def dead_only(which: Filter) -> Filter:
-    outcomes = [outcome for outcome in which.outcomes or DEAD_OUTCOMES if outcome in DEAD_OUTCOMES]
+    outcomes = [outcome for outcome in DEAD_OUTCOMES if which.outcomes is None or outcome in which.outcomes]
     return Filter(ids=which.ids, queue=which.queue, target=which.target, outcomes=outcomes, error=which.error)
 
 

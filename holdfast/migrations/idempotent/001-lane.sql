@@ -61,10 +61,13 @@ begin
         order by waiting.id + 0
         limit 1
       ) as first
-      where not exists
-      ( select from agent.event as head
+      -- Not "not exists", which the planner could turn into a join over all heads.
+      where
+      ( select head.id
+        from agent.event as head
         where head.queue = touched.queue and head.lane = touched.lane and head.head
-      )
+        limit 1
+      ) is null
     )
     , promoted as
     ( update agent.event as event
@@ -88,18 +91,18 @@ begin
 end
 $$;
 
+-- The note is ",17,503,": at most 1,024 numbers, however many lanes there are.
 create or replace function agent.note_lane(_queue text, _lane text) returns void
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _touched text := coalesce(current_setting('holdfast.touched', true), '');
+    _touched text := coalesce(nullif(current_setting('holdfast.touched', true), ''), ',');
+    _bucket text := agent.lane_bucket(_queue, _lane) || ',';
 begin
-    if _touched = '' then
-        _touched := repeat('0', 1024);
+    if strpos(_touched, ',' || _bucket) = 0 then
+        perform set_config('holdfast.touched', _touched || _bucket, true);
     end if;
-    -- A string of 1,024 digits, one per bucket: its size does not grow with the number of lanes.
-    perform set_config('holdfast.touched', overlay(_touched placing '1' from agent.lane_bucket(_queue, _lane) + 1 for 1), true);
 end
 $$;
 
@@ -133,8 +136,7 @@ declare
 begin
     if _touched <> '' then
         perform set_config('holdfast.touched', '', true);
-        perform agent.lock_lanes(array(
-            select bucket from generate_series(0, 1023) as bucket where substr(_touched, bucket + 1, 1) = '1'));
+        perform agent.lock_lanes(string_to_array(trim(both ',' from _touched), ',')::int4[]);
     end if;
 end
 $$;

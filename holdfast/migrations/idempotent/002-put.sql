@@ -64,8 +64,12 @@ begin
         ( id, event_ts, attempts, vt, claimed, event, queue, target, lane, head, fence, holder, message_id, max_attempts
         , parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at )
       select id, event_ts, attempts, vt, claimed, event, queue, target, lane
-           , lane is null or row_number() over (partition by queue, lane order by id) = 1 and not exists
-             ( select from agent.event as head where head.queue = new.queue and head.lane = new.lane and head.head )
+           , lane is null or row_number() over (partition by queue, lane order by id) = 1 and
+             ( select head.id
+               from agent.event as head
+               where head.queue = new.queue and head.lane = new.lane and head.head
+               limit 1
+             ) is null
            , fence, holder, message_id, max_attempts, parent_id, root_id, hops, state, last_error, error_class
            , created_at, updated_at
       from unnest(_new) as new

@@ -91,9 +91,9 @@ begin
         return 2147483647;
     end if;
     return _running -
-    ( select count(*)
+    ( select count(*) filter (where head)
       from agent.event
-      where queue = _queue and target = _target and attempts > 0 and fence > 0 and vt > _now and head
+      where queue = _queue and target = _target and attempts > 0 and fence > 0 and vt > _now
     );
 end
 $$;
@@ -208,12 +208,17 @@ declare
 begin
     return array
     ( with recursive served (target) as
-      ( ( select target from agent.event where queue = _queue and head order by queue, target limit 1 )
+      ( ( select target
+          from agent.event
+          where queue = _queue and head and vt > '-infinity'
+          order by queue, target
+          limit 1
+        )
         union all
         select
         ( select event.target
           from agent.event as event
-          where event.queue = _queue and event.head and event.target > served.target
+          where event.queue = _queue and event.head and event.target > served.target and event.vt > '-infinity'
           order by event.queue, event.target
           limit 1
         )

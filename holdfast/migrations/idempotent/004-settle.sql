@@ -41,9 +41,13 @@ begin
     ( id, event_ts, attempts, vt, claimed, event, queue, target, lane, head, fence, holder, message_id, max_attempts
     , parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at )
     select id, event_ts, attempts, vt, claimed, case when outcome = 'discarded' then '{}' else event end, queue, target, lane
-         , head, 0, holder, message_id, max_attempts, parent_id, root_id, hops, coalesce(final_state, state)
-         , coalesce(error, last_error, case outcome when 'dead' then 'no attempts left' when 'expired' then 'expired' end)
-         , coalesce(class, error_class), created_at, _now, outcome, _now
+         , head, 0, holder, message_id, max_attempts, parent_id, root_id, hops
+         , case when outcome <> 'discarded' then coalesce(final_state, state) end
+         , case when outcome <> 'discarded' then
+             coalesce(error, last_error, case outcome when 'dead' then 'no attempts left' when 'expired' then 'expired' end)
+           end
+         , case when outcome <> 'discarded' then case when error is null then error_class else class end end
+         , created_at, _now, outcome, _now
     from gone;
     get diagnostics _moved = row_count;
     return _moved;
@@ -90,7 +94,8 @@ begin
     update agent.event as event
     set fence = 0, holder = null, vt = _now + verdict.delay, attempts = greatest(event.attempts - verdict.unused, 0)
       , last_error = coalesce(verdict.error, event.last_error)
-      , error_class = coalesce(verdict.error_class, event.error_class), updated_at = _now
+      , error_class = case when verdict.error is null then event.error_class else verdict.error_class end
+      , updated_at = _now
     from unnest(_verdicts) as verdict
     where verdict.ended = 'back' and event.id = verdict.id;
     perform agent.promote(array_agg(verdict.queue), array_agg(verdict.lane))
@@ -218,22 +223,36 @@ language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _ids int8[];
     _renamed jsonb;
+    _ids int8[];
 begin
     if _emits = '[]' and _records is null then
         return;
     end if;
-    _ids := agent.put(_emits, _records, true);
-    if array_position(_ids, null) is null then
-        return;
+    _renamed := agent.rename_emits(_emits, false);
+    _ids := agent.put(_renamed, _records, true);
+    if array_position(_ids, null) is not null then
+        -- Perhaps a client used such an id since we looked.
+        select coalesce(jsonb_agg(event order by nth), '[]') into _renamed
+        from jsonb_array_elements(_renamed) with ordinality as emit (event, nth)
+        where _ids[nth] is null;
+        perform agent.put(agent.rename_emits(_renamed, true), null, true);
     end if;
-    select jsonb_agg(emit.event || jsonb_build_object('message_id', key.message_id || '~' || (emit.event ->> 'parent_id')) order by nth)
-    into _renamed
-    from jsonb_array_elements(_emits) with ordinality as emit (event, nth)
-    join agent.message_key as key on key.queue = coalesce(emit.event ->> 'queue', 'inbox') and key.message_id = emit.event ->> 'message_id'
-    where _ids[nth] is null and key.parent_id is distinct from (emit.event ->> 'parent_id')::int8;
-    perform agent.put(_renamed, null, true) where _renamed is not null;
+end
+$$;
+
+create or replace function agent.rename_emits(_emits jsonb, _taken_only bool) returns jsonb
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return coalesce(
+    ( select jsonb_agg(case when taken then event || jsonb_build_object('message_id', key.message_id || '~' || (event ->> 'parent_id')) else event end order by nth)
+      from jsonb_array_elements(_emits) with ordinality as emit (event, nth)
+      left join agent.message_key as key on key.queue = coalesce(event ->> 'queue', 'inbox') and key.message_id = event ->> 'message_id'
+      cross join lateral (select key.queue is not null and key.parent_id is distinct from (event ->> 'parent_id')::int8) as judged (taken)
+      where taken or not _taken_only
+    ), '[]');
 end
 $$;
 

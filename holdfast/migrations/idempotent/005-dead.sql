@@ -91,7 +91,7 @@ begin
 end
 $$;
 
-create or replace function agent.forget_keys(_before timestamptz) returns int4
+create or replace function agent.forget_keys(_queue text, _before timestamptz) returns int4
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
 as $$
@@ -99,7 +99,7 @@ declare
     _forgotten int4;
 begin
     delete from agent.message_key as key
-    where key.seen_at < _before and not exists (select from agent.event where id = key.event_id);
+    where key.queue = _queue and key.seen_at < _before and not exists (select from agent.event where id = key.event_id);
     get diagnostics _forgotten = row_count;
     return _forgotten;
 end
@@ -191,7 +191,7 @@ begin
     -- What was just buried may have been a head: its lane is given the next one now, or it would count as a fault.
     perform agent.keep_heads_now();
     mended := agent.mend_lanes();
-    forgotten := agent.forget_keys(_now - _dedup_window);
+    forgotten := agent.forget_keys(_queue, _now - _dedup_window);
     pruned := case when _keep_history is null then 0 else agent.prune_history(_queue, _now - _keep_history) end;
 end
 $$;

@@ -28,8 +28,10 @@ create table agent.event
 , updated_at timestamptz not null default agent.now()
 );
 
--- What a claim reads: the heads of one target, longest waiting first.
-create index event_ready on agent.event (queue, target, vt, id) where head;
+-- What a claim reads: the heads of one target, longest waiting first. The second half of its condition is always true;
+-- it keeps the planner from using this index for a query that does not ask for a time, as it would on an empty table,
+-- where all indexes look alike, and go on doing when the table has filled.
+create index event_ready on agent.event (queue, target, vt, id) where head and vt is not null;
 -- One head per lane, and the way to find it.
 create unique index event_head on agent.event (queue, lane) where head and lane is not null;
 -- The next of a lane. "id + 0" keeps the planner from walking the primary key instead.
