@@ -19,7 +19,7 @@ from holdfast.agents.function import Function, FunctionAgent
 from holdfast.channel import Channel
 from holdfast.consumer import Consumer
 from holdfast.delivery import Delivery
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.event import INBOX, MEMORY, OUTBOX, Event, NewEvent, new_id
 from holdfast.migrations.runner import migrate
 from holdfast.policy import Backoff, Policy, Share
@@ -31,6 +31,7 @@ from holdfast.worker import RESPONSE_ATTEMPTS, Seat, Worker
 
 log = logging.getLogger(__name__)
 
+AT_ONCE = timedelta(seconds=1)
 COLLECT_LIMIT = 100
 OUTBOX_LEASE = timedelta(minutes=2)
 OUTBOX_BACKOFF = Backoff(most=timedelta(seconds=60))
@@ -221,12 +222,9 @@ class AgentHarness:
             for consumer in consumers:
                 consumer.stop()
             await asyncio.wait(working)
-            # What this process made ready and will not take is for others.
-            for consumer in consumers:
-                await store.wake(consumer.policy.queue)
             for task in others:
                 task.cancel()
-        await store.unregister(process.id)
+        await _say_goodbye(store, process.id, [consumer.policy.queue for consumer in consumers])
 
     async def _announce(self, store: Store) -> None:
         """What SQL callers and other processes need to know of routing and limits."""
@@ -299,6 +297,16 @@ class AgentHarness:
         return stored
 
 
+async def _say_goodbye(store: Store, process_id: str, queues: Sequence[str]) -> None:
+    """What this process made ready and will not take is for others."""
+    try:
+        for queue in queues:
+            await store.wake(queue)
+        await store.unregister(process_id)
+    except StoreUnavailable as error:
+        log.warning("cannot sign off, others will find this process gone: %s", error)
+
+
 async def _first(ready: asyncio.Event, task: asyncio.Task[None]) -> bool:
     """Whether it became ready before it ended."""
     async with asyncio.TaskGroup() as group:
@@ -314,17 +322,19 @@ def _signals(stop: Callable[[], None], task: asyncio.Task[None]) -> Iterator[Non
     loop = asyncio.get_running_loop()
     asked = 0
 
-    def on_signal() -> None:
+    def on_signal(number: int) -> None:
         nonlocal asked
         asked += 1
         if asked == 1:
             stop()
-        else:
-            task.cancel()
+            return
+        task.cancel()
+        # A thread cannot be cancelled, and an agent may refuse to be: neither is waited for.
+        loop.call_later(AT_ONCE.total_seconds(), os._exit, 128 + number)
 
     numbers = (signal.SIGTERM, signal.SIGINT)
     for number in numbers:
-        loop.add_signal_handler(number, on_signal)
+        loop.add_signal_handler(number, on_signal, number)
     try:
         yield
     finally:
