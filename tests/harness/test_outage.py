@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -121,7 +122,7 @@ async def test_maintenance_waits_for_the_database(proxy: Proxy, caplog: pytest.L
     process = Process(id="one", host="here", started_at=now, seen_at=now)
     await proxy.register(process)
     proxy.down = True
-    sweeper = Sweeper(proxy, [SweepPolicy()], lambda: process, timedelta(milliseconds=10))  # type: ignore[arg-type]
+    sweeper = Sweeper(proxy, [SweepPolicy()], lambda: process, timedelta(milliseconds=10))
     async with asyncio.TaskGroup() as group:
         sweeping = group.create_task(sweeper.run())
         await until(lambda: proxy.calls["sweep"] > 3)
@@ -143,7 +144,7 @@ async def test_postgresql_stops_and_starts_under_a_running_handler(
         return await echo(turn)
 
     app = AgentHarness(answer)
-    url = {"database": server.url, "database_direct": server.url}
+    url: dict[str, Any] = {"database": server.url, "database_direct": server.url}
     async with running(app, settings, **url, poll=timedelta(seconds=2), poll_jitter=AT_ONCE):
         await app.put("first", message_id="first")
         await until(lambda: gate.inside)
@@ -165,3 +166,11 @@ async def test_postgresql_stops_and_starts_under_a_running_handler(
 async def hears_again(other: Store) -> None:
     await other.put([event(message_id="second")])
     await finished(other, 2, queue="inbox")
+
+
+async def test_a_harness_is_stopped_while_postgresql_is_down(server: Server, settings: Settings) -> None:
+    app = AgentHarness(echo)
+    async with running(app, settings, database=server.url, database_direct=server.url):
+        await asyncio.to_thread(server.stop)
+        began = time.monotonic()
+    assert time.monotonic() - began < 25

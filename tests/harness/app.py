@@ -1,0 +1,97 @@
+"""A harness in a process of its own, to be sent signals: `python -m tests.harness.app URL KIND GRACE WORKERS`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from subprocess import PIPE, Popen
+
+from holdfast.event import Turn
+from holdfast.harness import AgentHarness
+from holdfast.settings import Settings
+
+
+class AppProcess:
+    """Hears what it prints, says lines to it, sends it signals."""
+
+    def __init__(self, process: Popen[str]) -> None:
+        self._process = process
+
+    def hear(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def wait(self, seconds: float) -> int:
+        return self._process.wait(seconds)
+
+
+@contextmanager
+def app_process(url: str, kind: str, *, grace: str = "30s", workers: int = 5) -> Iterator[AppProcess]:
+    command = [sys.executable, "-m", "tests.harness.app", url, kind, grace, str(workers)]
+    with Popen(command, stdin=PIPE, stdout=PIPE, text=True) as process:
+        try:
+            yield AppProcess(process)
+        finally:
+            process.kill()
+
+
+def say(line: str) -> None:
+    os.write(1, f"{line}\n".encode())
+
+
+async def wait_for_line(turn: Turn) -> None:
+    say(f"started {turn.primary.id}")
+    await asyncio.to_thread(sys.stdin.readline)
+
+
+async def hang(turn: Turn) -> None:
+    say(f"started {turn.primary.id}")
+    await asyncio.Event().wait()
+
+
+def hang_in_thread(turn: Turn) -> None:
+    say(f"started {turn.primary.id}")
+    time.sleep(3600)
+
+
+async def hang_on(turn: Turn) -> None:
+    """Will not be cancelled."""
+    say(f"started {turn.primary.id}")
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            continue
+
+
+class Announcing(AgentHarness):
+    """Says when it was told to stop, so that a test can send the second signal after the first has arrived."""
+
+    def stop(self) -> None:
+        super().stop()
+        say("stopping")
+
+
+KINDS = {kind.__name__: kind for kind in (wait_for_line, hang, hang_in_thread, hang_on)}
+
+
+def main(url: str, kind: str, grace: str, workers: str) -> None:
+    app = Announcing(KINDS[kind], settings=Settings(database=url, grace=grace))  # type: ignore[arg-type]
+    asyncio.run(app.run(num_workers=int(workers), on_ready=lambda: say("ready")))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,187 @@
+"""Stopping: what runs may finish, the rest is given back unused, and a second signal does not wait."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from datetime import timedelta
+
+import pytest
+
+from holdfast.agent import Answer
+from holdfast.event import Turn
+from holdfast.harness import AgentHarness
+from holdfast.outcome import Done, Outcome, Retry
+from holdfast.settings import Settings
+from holdfast.store import open_store
+from holdfast.store.base import Store
+from tests.harness.app import app_process
+from tests.harness.steps import NEVER, Proxy, both_engines, consuming, finished, policy, put, running, until
+from tests.harness.test_consumer import Gate, done
+
+SOON = timedelta(milliseconds=50)
+
+
+@both_engines
+async def test_what_runs_may_finish_and_nothing_new_is_claimed(store: Store) -> None:
+    await put(store, 3)
+    gate = Gate()
+    async with consuming(store, gate, policy(at_once=1)) as consumer:
+        await until(lambda: gate.inside)
+        consumer.stop()
+        gate.open.set()
+    [ended] = await finished(store)
+    assert (ended.outcome, ended.attempts) == ("completed", 1)
+    assert await store.leased("inbox") == []
+    assert len(await store.waiting("inbox", "")) == 2
+
+
+@both_engines
+async def test_what_does_not_finish_in_time_is_given_back_without_using_an_attempt(store: Store) -> None:
+    [id] = await put(store)
+    gate = Gate()
+    async with consuming(store, gate, grace=SOON):
+        await until(lambda: gate.inside)
+    back = await store.live(id)
+    assert back is not None
+    assert (back.attempts, back.fence, back.holder, len(back.claimed)) == (0, 0, None, 1)
+    assert gate.inside == []
+
+
+async def test_an_answer_given_while_being_cancelled_is_kept(store: Store) -> None:
+    async def hurry(turn: Turn) -> Outcome:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return Done()
+        raise AssertionError
+
+    await put(store)
+    async with consuming(store, hurry, grace=SOON) as consumer:
+        await until(lambda: consumer.running)
+    [ended] = await finished(store)
+    assert (ended.outcome, ended.attempts) == ("completed", 1)
+    assert consumer.running == 0
+
+
+async def test_a_failure_while_being_cancelled_is_no_failure(store: Store) -> None:
+    async def stumble(turn: Turn) -> Outcome:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ValueError("while cleaning up") from None
+        raise AssertionError
+
+    [id] = await put(store)
+    async with consuming(store, stumble, grace=SOON) as consumer:
+        await until(lambda: consumer.running)
+    back = await store.live(id)
+    assert back is not None
+    assert (back.attempts, back.last_error) == (0, None)
+
+
+async def test_a_stop_before_the_first_look_does_not_wait_for_it(store: Store) -> None:
+    await put(store)
+    began = time.monotonic()
+    async with consuming(store, done, policy(start_stagger=NEVER)) as consumer:
+        consumer.stop()
+    assert time.monotonic() - began < 5
+
+
+async def test_leases_are_kept_during_the_grace_period(proxy: Proxy) -> None:
+    [id] = await put(proxy)
+    gate = Gate()
+    async with consuming(proxy, gate, policy(lease=timedelta(seconds=1))) as consumer:
+        await until(lambda: gate.inside)
+        consumer.stop()
+        renewed = proxy.calls["renew"]
+        await until(lambda: proxy.calls["renew"] > renewed + 4)
+        gate.open.set()
+    [ended] = await finished(proxy)
+    assert (ended.id, ended.attempts) == (id, 1)
+
+
+@both_engines
+async def test_what_one_process_gives_back_another_takes_at_once(store: Store, settings: Settings) -> None:
+    gates = [Gate(), Gate()]
+
+    def harness(gate: Gate) -> AgentHarness:
+        async def answer(turn: Turn) -> Answer:
+            await gate(turn)
+            return None
+
+        return AgentHarness(answer)
+
+    async with running(harness(gates[0]), settings, grace=SOON) as first:
+        await first.put("hello")
+        await until(lambda: gates[0].inside)
+        async with running(harness(gates[1]), settings, grace=SOON):
+            first.stop()
+            await until(lambda: gates[1].inside, within=5)
+            assert gates[0].inside == []
+            gates[1].open.set()
+            [ended] = await finished(store)
+    assert (ended.attempts, len(ended.claimed)) == (1, 2)
+    assert await store.processes() == []
+
+
+@both_engines
+async def test_a_process_that_is_told_to_stop_drains_and_leaves_no_trace(store: Store, database_url: str) -> None:
+    [first, second] = await put(store, 2)
+    with app_process(database_url, "wait_for_line", grace="5s", workers=1) as process:
+        assert process.hear() == "ready"
+        assert process.hear() == f"started {first}"
+        process.signal(signal.SIGTERM)
+        assert process.hear() == "stopping"
+        process.say("go on")
+        assert process.wait(10) == 0
+    [ended] = await finished(store)
+    assert (ended.id, ended.outcome) == (first, "completed")
+    assert [one.id for one in await store.waiting("inbox", "")] == [second]
+    assert await store.processes() == []
+
+
+async def test_after_the_grace_period_a_process_gives_back_and_ends(store: Store, database_url: str) -> None:
+    [id] = await put(store)
+    with app_process(database_url, "hang", grace="200ms") as process:
+        assert process.hear() == "ready"
+        assert process.hear() == f"started {id}"
+        process.signal(signal.SIGINT)
+        assert process.wait(10) == 0
+    back = await store.live(id)
+    assert back is not None
+    assert (back.attempts, back.fence) == (0, 0)
+
+
+@pytest.mark.parametrize("kind", ["hang", "hang_in_thread", "hang_on"])
+async def test_a_second_signal_stops_at_once(store: Store, database_url: str, kind: str) -> None:
+    [id] = await put(store)
+    with app_process(database_url, kind, grace="1h") as process:
+        assert process.hear() == "ready"
+        assert process.hear() == f"started {id}"
+        process.signal(signal.SIGTERM)
+        assert process.hear() == "stopping"
+        process.signal(signal.SIGTERM)
+        process.wait(5)
+    left = await store.live(id)
+    assert left is not None
+    assert (left.attempts, left.fence > 0) == (1, True)
+
+
+async def test_the_other_end_of_a_retry_is_not_lost_at_a_stop(store: Store, database_url: str) -> None:
+    """It fails during the drain: its retry is stored, for whoever comes next."""
+    gate = Gate()
+
+    async def fail(turn: Turn) -> Outcome:
+        await gate(turn)
+        return Retry("busy")
+
+    [id] = await put(store)
+    async with consuming(store, fail) as consumer:
+        await until(lambda: gate.inside)
+        consumer.stop()
+        gate.open.set()
+    async with open_store(database_url) as other, consuming(other, done):
+        [ended] = await finished(other)
+    assert (ended.id, ended.attempts, ended.last_error) == (id, 2, "busy")
