@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import assert_never
 
-from holdfast.agent import Agent, Answer, Reply
+from holdfast.agent import Agent, Reply
 from holdfast.event import (
     OUTBOX,
     AgentMessage,
@@ -47,14 +46,19 @@ class Worker:
         if seat is None:
             return Dead(f"no agent named {name!r} runs here", "no_agent")
         turn.agent = name
+        limit = asyncio.timeout(None if seat.timeout is None else seat.timeout.total_seconds())
         try:
-            async with asyncio.timeout(None if seat.timeout is None else seat.timeout.total_seconds()):
+            async with limit:
                 answer = await seat.agent.answer(turn)
         except TimeoutError:
+            if not limit.expired():
+                # The agent's own.
+                raise
             return Retry(f"no answer within {seat.timeout}", error_class="timeout")
         return self._outcome(turn, answer)
 
-    def _outcome(self, turn: Turn, answer: Answer) -> Outcome:
+    def _outcome(self, turn: Turn, answer: object) -> Outcome:
+        """An Answer, if the agent keeps to its type; it is a user's own code."""
         match answer:
             case None:
                 return Done(tuple(turn.emitted), _heard(turn))
@@ -65,7 +69,8 @@ class Worker:
             case Retry() | Snooze() | Dead():
                 return answer
             case _:
-                assert_never(answer)
+                kind = type(answer).__name__
+                return Retry(f"agent {turn.agent!r} answered {kind} instead of a text", error_class="answer")
 
 
 def response(turn: Turn, reply: Reply) -> NewEvent:
