@@ -13,10 +13,10 @@ import psycopg
 from psycopg import errors
 from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
-from pydantic_core import from_json
 
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.store.base import Clock
+from holdfast.store.payload import parse
 
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 
@@ -105,7 +105,7 @@ class Connections:
 
 
 async def _configure(connection: Connection) -> None:
-    set_json_loads(from_json, connection)
+    set_json_loads(parse, connection)
 
 
 @contextmanager

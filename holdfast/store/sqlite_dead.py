@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from sqlite3 import Connection
 from typing import Any
 
 from holdfast.event import FinishedEvent
 from holdfast.store.base import Filter
-from holdfast.store.payload import dump
+from holdfast.store.payload import dump, parse
 from holdfast.store.queries import load
 from holdfast.store.sqlite_put import put
 from holdfast.store.sqlite_rows import filter_params, finished_of
@@ -34,7 +33,7 @@ def dead_ids(connection: Connection, which: Filter) -> list[int]:
     """The dead letters that are meant, to be worked on in batches of their own transactions."""
     name = "dead_ids" if which.ids is None else "dead_ids_of"
     [text] = connection.execute(SQL[name], filter_params(which)).fetchone()
-    return sorted(json.loads(text))
+    return sorted(parse(text))
 
 
 def retry(db: Writing, ids: Sequence[int]) -> list[int]:
@@ -65,4 +64,4 @@ def replay(db: Writing, ids: Sequence[int]) -> list[int]:
 def _replayed(row: Sequence[Any], new_id: int) -> list[Any]:
     queue, target, lane, event_ts, event, message_id, max_attempts = row
     name = None if message_id is None else f"{message_id}~{new_id}"
-    return [queue, target, lane, event_ts, None, json.loads(event), name, max_attempts, None, None, 0]
+    return [queue, target, lane, event_ts, None, parse(event), name, max_attempts, None, None, 0]

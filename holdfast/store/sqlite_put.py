@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from sqlite3 import Connection
 from typing import Any
 
 from holdfast.event import INBOX, ChatMessage, Event, NewEvent, Record
-from holdfast.store.payload import dump
+from holdfast.store.payload import dump, parse
 from holdfast.store.queries import load
 from holdfast.store.sqlite_rows import new_row, record_params
 from holdfast.store.sqlite_writer import Writing
@@ -33,7 +32,7 @@ def put(db: Writing, rows: str, count: int, *, keyed: bool) -> list[int | None]:
     if stored == count:
         return list(ids)
     [text] = connection.execute(SQL["ids_after"], params).fetchone()
-    there = set(json.loads(text))
+    there = set(parse(text))
     return [id if id in there else None for id in ids]
 
 

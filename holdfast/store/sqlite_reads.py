@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,7 +13,7 @@ from holdfast.errors import HoldfastError
 from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent
 from holdfast.store import sqlite_dead, sqlite_turns
 from holdfast.store.base import Clock, Count, Filter, Process
-from holdfast.store.payload import dump
+from holdfast.store.payload import dump, parse
 from holdfast.store.queries import load
 from holdfast.store.sqlite_reader import Reader
 from holdfast.store.sqlite_rows import agent_message_of, chat_message_of, micros, moment, page_params, process_of
@@ -115,13 +114,13 @@ def read_next_due(connection: Connection, now: int, queue: str, targets: Sequenc
 
 def read_leased(connection: Connection, now: int, queue: str) -> list[Event]:
     [ids] = connection.execute(SQL["leased"], {"queue": queue, "now": now}).fetchone()
-    return events(connection, json.loads(ids))
+    return events(connection, parse(ids))
 
 
 def read_waiting(connection: Connection, queue: str, target: str, limit: int) -> list[Event]:
     params = {"queue": queue, "target": target, "limit": max(limit, 0)}
     [ids] = connection.execute(SQL["waiting"], params).fetchone()
-    return events(connection, json.loads(ids))
+    return events(connection, parse(ids))
 
 
 def read_counts(connection: Connection, now: int) -> list[Count]:
@@ -137,7 +136,7 @@ def read_outcomes(connection: Connection, queue: str) -> dict[str, int]:
 
 def read_setting(connection: Connection, key: str) -> Any:
     found = connection.execute(SQL["setting"], {"key": key}).fetchone()
-    return None if found is None else json.loads(found[0])
+    return None if found is None else parse(found[0])
 
 
 def read_processes(connection: Connection) -> list[Process]:

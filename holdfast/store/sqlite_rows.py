@@ -6,14 +6,13 @@ interpreter lock and has to win it back from the event loop.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent, NewEvent, Record
 from holdfast.store.base import Filter, Process
-from holdfast.store.payload import dump
+from holdfast.store.payload import dump, parse
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
@@ -65,8 +64,8 @@ def event_of(row: list[Any], moments: Moments) -> Event:
 
 def finished_of(columns: Row) -> FinishedEvent:
     row, moments = list(columns), Moments()
-    row[8], row[9] = json.loads(row[8]), json.loads(row[9])
-    row[17] = None if row[17] is None else json.loads(row[17])
+    row[8], row[9] = parse(row[8]), parse(row[9])
+    row[17] = None if row[17] is None else parse(row[17])
     row[23] = moments[row[23]]
     return FinishedEvent(*_made(row, moments))
 

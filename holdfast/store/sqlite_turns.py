@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from holdfast.errors import LeaseLost
 from holdfast.event import Event, NewEvent, Record, Turn
 from holdfast.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
 from holdfast.store.base import COLLECT_BYTES, Acked
-from holdfast.store.payload import dump
+from holdfast.store.payload import dump, parse
 from holdfast.store.queries import load
 from holdfast.store.sqlite_put import put_emits, put_records
 from holdfast.store.sqlite_rows import MICROSECOND, Moments, event_of
@@ -61,7 +60,7 @@ def claim(db: Writing, wanted: Claim) -> list[Turn]:
 
 def events(connection: Connection, ids: Sequence[int]) -> list[Event]:
     texts = connection.execute(SQL["events"], {"ids": dump(ids)}).fetchone()
-    rows, payloads = map(json.loads, texts)
+    rows, payloads = map(parse, texts)
     moments = Moments()
     for row, payload in zip(rows, payloads, strict=True):
         row[9] = payload
@@ -93,7 +92,7 @@ def _waiting(connection: Connection, now: int, wanted: Claim, target: str, runni
         limit = min(limit, max(running - leased, 0))
     params |= {"limit": limit, "max_attempts": wanted.max_attempts}
     [text] = connection.execute(SQL["claim_ready"], params).fetchone()
-    waiting: list[list[int]] = json.loads(text)
+    waiting: list[list[int]] = parse(text)
     return waiting
 
 
@@ -122,7 +121,7 @@ def held(connection: Connection, turns: Sequence[Turn]) -> Held:
     """The leases on these turns' events, whoever has them: by id, (fence, attempts, max_attempts)."""
     ids = [event.id for turn in turns for event in turn.events]
     [text] = connection.execute(SQL["held"], {"ids": dump(ids)}).fetchone()
-    return {id: (fence, attempts, most) for id, fence, attempts, most in json.loads(text)}
+    return {id: (fence, attempts, most) for id, fence, attempts, most in parse(text)}
 
 
 def is_held(turn: Turn, there: Held) -> bool:
