@@ -154,28 +154,30 @@ def test_a_locked_head_is_not_slid_past(sql: Connection, other: Connection) -> N
 
 def test_two_transactions_with_lanes_in_opposite_order_do_not_deadlock(postgres_url: str, sql: Connection) -> None:
     failures: list[Exception] = []
-    together = threading.Barrier(2)
+    together = threading.Barrier(4)
 
     def put_all(lanes: list[str]) -> None:
         try:
             with connect(postgres_url, autocommit=False) as connection:
-                for _ in range(15):
-                    for lane in lanes:
-                        insert(connection, lane)
+                for _ in range(12):
+                    connection.execute(
+                        "insert into agent.event (lane, event) select lane, '{}' from unnest(%s::text[]) as lane",
+                        [lanes],
+                    )
                     together.wait(timeout=20)
                     connection.commit()
         except (psycopg.Error, threading.BrokenBarrierError) as error:
             failures.append(error)
 
-    lanes = [f"lane {number}" for number in range(20)]
-    threads = [threading.Thread(target=put_all, args=[order]) for order in (lanes, lanes[::-1])]
+    lanes = [f"lane {number}" for number in range(200)]
+    threads = [threading.Thread(target=put_all, args=[order]) for order in (lanes, lanes[::-1]) * 2]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert failures == []
     assert headless(sql) == []
-    assert value(sql, "select count(*) from agent.event where head") == 20
+    assert value(sql, "select count(*) from agent.event where head") == 200
 
 
 def test_twenty_thousand_lanes_in_one_transaction_do_not_fill_the_lock_table(sql: Connection) -> None:
