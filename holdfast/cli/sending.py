@@ -89,7 +89,7 @@ async def _send(
 async def _put(store: Store, settings: Settings, text: str, agent: str, sender: str) -> tuple[NewEvent, int]:
     routing = await store.setting("routing") or {"default": "", "lanes": {}}
     if agent and agent not in routing["lanes"]:
-        known = ", ".join(routing["lanes"]) or "none yet, start `holdfast up`"
+        known = ", ".join(sorted(routing["lanes"])) or "none yet, start `holdfast up`"
         raise HoldfastError(f"there is no agent named {agent!r}; known are: {known}")
     while True:
         new = _message(text, agent, sender, routing, settings.max_attempts)

@@ -174,7 +174,7 @@ async def _agents(settings: Settings) -> list[dict[str, Any]]:
         routing = await store.setting("routing") or {"default": "", "lanes": {}}
         counts = [count for count in await store.counts() if count.queue == INBOX]
     rows = []
-    for name, lane in routing["lanes"].items():
+    for name, lane in sorted(routing["lanes"].items()):
         is_default = name == routing["default"]
         mine = [count for count in counts if count.target == name or (is_default and count.target == "")]
         live = {kind: sum(getattr(count, kind) for count in mine) for kind in LIVE}

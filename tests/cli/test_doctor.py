@@ -1,0 +1,86 @@
+"""`holdfast doctor`: each thing a line, exit 1 if one of them fails."""
+
+from __future__ import annotations
+
+import json
+
+import psycopg
+import pytest
+
+from holdfast import __version__
+from holdfast.migrations.runner import migrate
+from holdfast.testing.servers import url_of
+from tests.cli.shell import Shell
+
+
+def findings(shell: Shell, *arguments: str, **variables: str) -> dict[str, tuple[str, str]]:
+    done = shell.run("doctor", "--json", *arguments, **variables)
+    found = {finding["name"]: (finding["state"], finding["detail"]) for finding in json.loads(done.stdout)}
+    assert done.returncode == any(state == "fail" for state, _ in found.values()), done
+    return found
+
+
+def test_a_good_database_gets_only_good_lines(shell: Shell) -> None:
+    lines = shell.out("doctor").splitlines()
+    assert f"ok    program: holdfast {__version__}" in lines
+    assert f"ok    schema: version {__version__}" in lines
+    assert [line for line in lines if not line.startswith("ok ")] == []
+
+
+def test_on_postgresql_clock_connections_extension_and_direct_session_are_looked_at(
+    postgres: str, alone: Shell
+) -> None:
+    found = findings(alone, "--database", postgres)
+    assert found["database"][1].startswith("PostgreSQL ")
+    for name in ("TimescaleDB", "clock", "connections", "direct session"):
+        assert found[name][0] == "ok"
+
+
+def test_a_database_out_of_reach_fails_without_its_password(alone: Shell) -> None:
+    state, detail = findings(alone, "--database", "postgresql://u:secret@127.0.0.1:1/d")["database"]
+    assert state == "fail"
+    assert "secret" not in detail
+
+
+def test_a_schema_that_is_not_there_is_a_warning_and_a_newer_one_a_failure(alone: Shell) -> None:
+    assert findings(alone)["schema"][0] == "warn"
+    assert not (alone.folder / ".holdfast").exists()
+    migrate(f"sqlite:///{alone.folder}/newer.db", version="99.0")
+    assert findings(alone, "--database", "sqlite:///newer.db")["schema"][0] == "fail"
+
+
+def test_more_connections_than_the_server_allows_fail(postgres: str, alone: Shell) -> None:
+    state, detail = findings(alone, "--database", postgres, HOLDFAST_CONNECTIONS="1000")["connections"]
+    assert state == "fail"
+    assert "max_connections" in detail
+
+
+def test_a_direct_session_to_another_database_fails(postgres: str, alone: Shell) -> None:
+    other = url_of(postgres, "postgres")
+    found = findings(alone, "--database", postgres, HOLDFAST_DATABASE_DIRECT=other)
+    assert found["direct session"][0] == "fail"
+    unreachable = findings(alone, "--database", postgres, HOLDFAST_DATABASE_DIRECT="postgresql://127.0.0.1:1/nothing")
+    assert "cannot be reached" in unreachable["direct session"][1]
+
+
+def test_a_home_that_others_may_look_into_is_a_warning(alone: Shell) -> None:
+    home = alone.folder / "home"
+    home.mkdir(mode=0o755)
+    state, detail = findings(alone, "--home", str(home))["home"]
+    assert state == "warn"
+    assert "chmod" in detail
+    home.chmod(0o700)
+    assert findings(alone, "--home", str(home))["home"][0] == "ok"
+
+
+def test_an_app_that_cannot_be_loaded_fails(alone: Shell) -> None:
+    assert findings(alone, "--app", "nowhere:app")["app"][0] == "fail"
+    alone.write("bare.py", "from holdfast import AgentHarness\napp = AgentHarness()\n")
+    assert findings(alone, "--app", "bare:app")["app"][0] == "warn"
+
+
+def test_nothing_stays_locked_or_connected(postgres: str, alone: Shell) -> None:
+    findings(alone, "--database", postgres)
+    with psycopg.connect(postgres) as connection:
+        row = connection.execute("select count(*) from pg_locks where locktype = 'advisory'").fetchone()
+    assert row == pytest.approx((0,))
