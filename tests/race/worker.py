@@ -6,6 +6,7 @@ import asyncio
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -21,7 +22,8 @@ LONG, SHORT = timedelta(minutes=10), timedelta(seconds=2)
 AT_ONCE = 25
 LOOK_AGAIN = 0.02
 TRIES = 20
-ROUNDS = 25
+ROUNDS = 30
+MOMENT = 20_000_000
 LANES = [f"lane {number}" for number in range(40)]
 
 
@@ -91,19 +93,19 @@ def outcome_of(turn: Turn) -> Outcome:
 async def shuffle(store: Store, journal: Journal, number: int) -> None:
     """Bulk puts, settles with emits and renewals that touch the same lanes and message ids in ever other orders."""
     chance = random.Random(number)
-    for round_number in range(ROUNDS):
+    for _ in range(ROUNDS):
         await asyncio.gather(
-            store.put(shuffled(chance, f"round {round_number}")),
-            put_in_transaction(store, shuffled(chance, f"transaction {round_number}")),
+            store.put(shuffled(chance)),
+            put_in_transaction(store, shuffled(chance)),
             settle_shuffled(store, chance),
         )
 
 
-def shuffled(chance: random.Random, name: str, queue: str = INBOX) -> list[NewEvent]:
-    """One event for each lane; other processes give the same message ids."""
+def shuffled(chance: random.Random) -> list[NewEvent]:
+    """One event for each lane, under message ids that all processes use at this moment."""
+    moment = time.monotonic_ns() // MOMENT
     return [
-        NewEvent(event={}, queue=queue, lane=lane, message_id=f"{name}, {lane}")
-        for lane in chance.sample(LANES, len(LANES))
+        NewEvent(event={}, lane=lane, message_id=f"{lane} at {moment}") for lane in chance.sample(LANES, len(LANES))
     ]
 
 
