@@ -58,7 +58,7 @@ def duration_text(value: timedelta) -> str:
         # One day reads better as 24h.
         if value and value % one == timedelta(0) and (unit != "d" or value > one):
             return f"{value // one}{unit}"
-    return f"{value.total_seconds():g}s"
+    return f"{value.total_seconds():.6f}".rstrip("0").rstrip(".") + "s"
 
 
 def _unit(name: str) -> float:
@@ -240,7 +240,13 @@ def _explain(problem: ErrorDetails, path: Path, given: dict[str, object]) -> str
     elif os.environ.get(f"{PREFIX}{name.upper()}"):
         place = f"{PREFIX}{name.upper()}"
     # What may hold a password is not repeated.
-    shown = (
-        f" (it is {problem['input']!r})" if name in Settings.model_fields and Settings.model_fields[name].repr else ""
+    if name not in Settings.model_fields or not Settings.model_fields[name].repr:
+        return f"{place}: {_lowered(message)}"
+    value = problem["input"]
+    return (
+        f"{place}: {_lowered(message)} (it is {duration_text(value) if isinstance(value, timedelta) else repr(value)})"
     )
-    return f"{place}: {message[:1].lower()}{message[1:]}{shown}"
+
+
+def _lowered(message: str) -> str:
+    return f"{message[:1].lower()}{message[1:]}"

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.errors import HoldfastError
-from holdfast.settings import load
+from holdfast.settings import Settings, descriptions, duration, duration_text, load, value_text
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +84,100 @@ def test_a_mistake_in_the_file_is_one_line_that_names_it(folder: Path, text: str
     with pytest.raises(HoldfastError, match=problem) as refusal:
         load()
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("wrokers = 3", "holdfast.toml: there is no setting wrokers; did you mean workers?"),
+        ("zzz = 3", "holdfast.toml: there is no setting zzz; `holdfast init` writes a file with all there are"),
+        ("workers = 0", "holdfast.toml: workers: input should be greater than or equal to 1 (it is 0)"),
+        ("[workers]", "holdfast.toml: workers: input should be a valid integer (it is {})"),
+        (
+            "lease = 'soon'",
+            'holdfast.toml: lease: a duration is a text like "30s", "10 min" or "24h", or a number of seconds'
+            " (it is 'soon')",
+        ),
+        ("lease = '10ms'", "holdfast.toml: lease: input should be greater than or equal to 1 second (it is 0.01s)"),
+        ("log_level = 'loud'", "log_level: input should be 'debug', 'info', 'warning' or 'error' (it is 'loud')"),
+    ],
+)
+def test_a_mistake_names_file_key_and_remedy(folder: Path, text: str, problem: str) -> None:
+    (folder / "holdfast.toml").write_text(text)
+    with pytest.raises(HoldfastError) as refusal:
+        load()
+    assert problem in str(refusal.value)
+
+
+def test_a_mistake_elsewhere_names_the_variable_or_the_option() -> None:
+    os.environ["HOLDFAST_API_PORT"] = "many"
+    with pytest.raises(HoldfastError, match=r"^HOLDFAST_API_PORT: input should be a valid integer"):
+        load()
+    with pytest.raises(HoldfastError, match=r"^--port: input should be less than or equal to 65535"):
+        load(api_port=65_536)
+
+
+def test_a_mistake_in_what_may_hold_a_password_is_not_repeated(folder: Path) -> None:
+    (folder / "holdfast.toml").write_text("database = ['postgresql://u:secret@h/d']")
+    with pytest.raises(HoldfastError, match="database") as refusal:
+        load()
+    assert "secret" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("'30s'", timedelta(seconds=30)),
+        ("'10 min'", timedelta(minutes=10)),
+        ("'24h'", timedelta(hours=24)),
+        ("' 1H 30 Minutes '", timedelta(hours=1, minutes=30)),
+        ("'7 days'", timedelta(days=7)),
+        ("'1500ms'", timedelta(seconds=1.5)),
+        ("90", timedelta(seconds=90)),
+        ("1.5", timedelta(seconds=1.5)),
+        ("'90'", timedelta(seconds=90)),
+    ],
+)
+def test_a_duration_is_a_text_with_units_or_a_number_of_seconds(folder: Path, text: str, meant: timedelta) -> None:
+    (folder / "holdfast.toml").write_text(f"lease = {text}")
+    assert load().lease == meant
+    (folder / "holdfast.toml").unlink()
+    os.environ["HOLDFAST_LEASE"] = text.strip("'")
+    assert load().lease == meant
+
+
+@pytest.mark.parametrize("value", ["", "s", "1h30", "-3s", "3 parsecs", "nan", "1e9", True, [], "9" * 30, "PT3S"])
+def test_what_is_no_duration_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="a duration is a text like"):
+        duration(value)
+
+
+@given(st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=10_000)))
+def test_the_text_of_a_duration_means_the_same_duration(value: timedelta) -> None:
+    assert duration(duration_text(value)) == value
+
+
+def test_history_is_kept_for_a_day_on_sqlite_for_ever_on_postgresql_and_as_told(folder: Path) -> None:
+    assert load().keep_history == timedelta(hours=24)
+    assert load(database="postgresql://h/d").keep_history is None
+    (folder / "holdfast.toml").write_text("keep_history = 'forever'")
+    assert load().keep_history is None
+    (folder / "holdfast.toml").write_text("keep_history = '2 days'")
+    assert load(database="postgresql://h/d").keep_history == timedelta(days=2)
+
+
+def test_the_page_of_settings_says_what_the_settings_say() -> None:
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text()
+    for name, text in descriptions().items():
+        example = " (example)" if Settings.model_fields[name].examples else ""
+        assert f"| `{name}` | `{value_text(name)}`{example} | {text} |" in page.splitlines()
+    assert page.count("\n| `") == len(Settings.model_fields)
+
+
+def test_settings_do_not_import_what_a_plugin_would() -> None:
+    loaded = "import sys, holdfast.settings; print([name for name in sys.modules if name.startswith('logfire')])"
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_a_password_is_not_shown() -> None:

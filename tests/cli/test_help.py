@@ -1,0 +1,65 @@
+"""Every command explains itself, quickly, and the page of commands knows them all."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+
+from holdfast.cli import app
+from tests.cli.shell import ROOT, Shell
+
+
+def commands(group: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Each command with the words that lead to it."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, *path, name)
+        else:
+            yield (*path, name), command
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+
+
+def options(command: Any) -> list[str]:
+    return [option for parameter in command.params for option in parameter.opts if option.startswith("--")]
+
+
+def test_the_commands_of_the_contract_are_there() -> None:
+    single = {"up", "work", "serve", "migrate", "init", "send", "status", "agents", "history", "replay", "doctor"}
+    dead = {("dead", verb) for verb in ("list", "show", "retry", "discard")}
+    assert set(COMMANDS) >= {(name,) for name in single} | dead
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_has_help_that_names_its_options(alone: Shell, path: tuple[str, ...]) -> None:
+    text = alone.out(*path, "--help")
+    for option in options(COMMANDS[path]):
+        assert option in text
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_the_page_of_commands_has_every_command_and_option(path: tuple[str, ...]) -> None:
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text()
+    assert f"holdfast {' '.join(path)}" in page
+    for option in options(COMMANDS[path]):
+        assert f"`{option}" in page, option
+
+
+def test_without_a_command_there_is_help(alone: Shell) -> None:
+    assert "Usage: holdfast" in alone.out()
+
+
+def test_help_takes_less_than_300_milliseconds_of_processor_time(alone: Shell) -> None:
+    def once() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        alone.out("--help")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    # The best of three: the first may have to compile.
+    assert min(once() for _ in range(3)) < 0.3
