@@ -231,7 +231,12 @@ class AgentHarness:
         lanes = {id_: policy.lane for id_, policy in self.policies.items()}
         await store.set_setting("routing", {"default": self.default, "lanes": lanes})
         for id_, policy in self.policies.items():
-            await store.limit(INBOX, id_, policy.concurrency)
+            for target in self._targets_of(id_):
+                await store.limit(INBOX, target, policy.concurrency)
+
+    def _targets_of(self, id: str) -> list[str]:
+        """'' belongs to the default agent."""
+        return [id, ""] if id == self.default else [id]
 
     def _consumers(self, store: Store, settings: Settings, holder: str, num_workers: int) -> list[Consumer]:
         common: dict[str, Any] = {
@@ -259,11 +264,11 @@ class AgentHarness:
         return consumers
 
     def _inbox_shares(self, settings: Settings) -> tuple[Share, ...]:
-        """Agents that are claimed alike are claimed together; '' belongs to the default agent."""
+        """Agents that are claimed alike are claimed together."""
         alike: dict[tuple[timedelta, int], list[str]] = {}
         for id_, policy in self.policies.items():
             kind = (policy.lease or settings.lease, COLLECT_LIMIT if policy.turns == "collect" else 1)
-            alike.setdefault(kind, []).extend([id_, ""] if id_ == self.default else [id_])
+            alike.setdefault(kind, []).extend(self._targets_of(id_))
         return tuple(
             Share(targets=tuple(targets), lease=lease, collect_limit=collect)
             for (lease, collect), targets in alike.items()
