@@ -206,3 +206,10 @@ async def test_what_nobody_serves_loses_its_error_too(store: Store, clock: Clock
     clock.tick(hours=2)
     assert (await store.sweep(SweepPolicy(discard_unserved=HOUR))).discarded == 1
     assert (await finished(store, event_id)).last_error is None
+
+
+async def test_a_finished_event_of_the_future_is_pruned_too(store: Store, clock: Clock) -> None:
+    await put(store, event_ts=clock.now + timedelta(days=20_000))
+    await end(store, await claim_one(store), Done())
+    clock.tick(days=2)
+    assert (await store.sweep(SweepPolicy(keep_history=timedelta(days=1)))).pruned == 1
