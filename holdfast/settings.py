@@ -126,6 +126,12 @@ class Settings(BaseSettings):
     """Port at which `holdfast work` serves /metrics, for which it has no API; by default none."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """From where on a line on stderr is worth it: debug, info, warning or error."""
+    log_format: Literal["text", "json"] = "text"
+    """How lines on stderr are written: text for people, json for programs."""
+    trace_service: str = Field(default="", examples=["holdfast"])
+    """Name under which spans are sent to Logfire or an OpenTelemetry collector; by default none are sent."""
+    trace_ratio: float = Field(default=0.01, ge=0, le=1)
+    """Share of the turns that have spans, from 0 to 1, beside one in every second."""
 
     @field_validator("home")
     @classmethod
@@ -200,7 +206,7 @@ def value_text(name: str) -> str:
     value = field.examples[0] if field.examples else field.default
     if isinstance(value, timedelta):
         value = duration_text(value)
-    return str(value) if isinstance(value, int) else f'"{value}"'
+    return str(value) if isinstance(value, int | float) else f'"{value}"'
 
 
 def commented() -> str:

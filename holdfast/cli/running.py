@@ -114,8 +114,11 @@ def _run(harness: AgentHarness, settings: Settings, server: Server, addresses: l
 
 
 def _start(settings: Settings) -> None:
-    form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-    logging.basicConfig(stream=sys.stderr, level=settings.log_level.upper(), format=form)
+    from holdfast.telemetry import logs
+
+    for url in (settings.database, settings.database_direct):
+        logs.hide(url)
+    logs.start(level=settings.log_level, as_json=settings.log_format == "json")
     prepare(settings)
 
 
@@ -148,7 +151,8 @@ async def _answer(settings: Settings, server: Server, on_ready: Callable[[], Non
     for number in (signal.SIGTERM, signal.SIGINT):
         # Nothing is held here that a second signal would have to cut short.
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with open_store(settings.database, direct_url=settings.database_direct) as store:
+    pool_size = settings.connections
+    async with open_store(settings.database, direct_url=settings.database_direct, pool_size=pool_size) as store:
         front = _Front(store)
         async with server(front):
             on_ready()

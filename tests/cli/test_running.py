@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -29,6 +30,10 @@ async def polite(turn):
 async def slow(turn):
     pathlib.Path("started").touch()
     await asyncio.sleep(600)
+
+@app.agent("broken")
+async def broken(turn):
+    raise RuntimeError("the printer is on fire")
 
 @app.agent("stuck")
 def stuck(turn):
@@ -108,10 +113,10 @@ def test_a_restart_keeps_what_was_sent_in_between(shell: Shell) -> None:
 def test_an_app_is_loaded_from_the_working_directory_and_from_the_environment(shell: Shell) -> None:
     shell.write("my_app.py", APP)
     with shell.running("work", "--app", "my_app:app", "--workers", "7") as work:
-        assert "agents polite, slow, stuck" in work.ready
+        assert "agents polite, slow, broken, stuck" in work.ready
         assert shell.out("send", "hi", "--wait", "--sender", "Ada") == "dear Ada, hi\n"
     with shell.running("work", HOLDFAST_APP="my_app:app") as work:
-        assert "agents polite, slow, stuck" in work.ready
+        assert "agents polite, slow, broken, stuck" in work.ready
 
 
 def test_settings_of_the_app_count_and_options_count_more(alone: Shell) -> None:
@@ -207,12 +212,15 @@ def test_bad_settings_name_their_place_and_start_nothing(alone: Shell) -> None:
 
 
 def test_logs_go_to_stderr_and_the_ready_line_alone_to_stdout(alone: Shell) -> None:
-    with alone.running("work", HOLDFAST_LOG_LEVEL="debug") as work:
+    alone.write("my_app.py", APP)
+    with alone.running("work", "--app", "my_app:app", HOLDFAST_LOG_FORMAT="json") as work:
+        alone.out("send", "hello", "--agent", "broken")
+        eventually(lambda: "the printer is on fire" in work.log)
+        assert json.loads(work.log.splitlines()[0])["logger"].startswith("holdfast.")
         work.signal()
         assert work.end() == 0
         assert work.process.stdout is not None
         assert work.process.stdout.read() == ""
-        assert "asyncio" in work.log
 
 
 def test_the_home_folder_is_its_owners_alone(alone: Shell) -> None:
