@@ -12,10 +12,20 @@ from datetime import datetime, timedelta
 
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.event import Turn
+from holdfast.meter import Meter
 from holdfast.outcome import Outcome, Retry
 from holdfast.policy import Policy, Share
 from holdfast.settler import OUTAGE, Held, Settler
 from holdfast.store.base import Store
+from holdfast.telemetry import (
+    CANNOT_CLAIM,
+    CANNOT_GIVE_BACK,
+    TURN_DROPPED,
+    TURN_FAILED,
+    TURNS_GIVEN_BACK,
+    TURNS_LEFT,
+)
+from holdfast.telemetry.logs import Entry
 from holdfast.wake import Reason, Wake
 
 log = logging.getLogger(__name__)
@@ -44,7 +54,8 @@ class Consumer:
         self._handler = handler
         self._holder = holder
         self._held: set[Held] = set()
-        self._settler = Settler(store, policy, self._forget)
+        self._meter = Meter(policy.queue, policy.unnamed)
+        self._settler = Settler(store, policy, self._meter, self._forget)
         self._unsettled = 0
         self._idle = asyncio.Event()
         self._stop = asyncio.Event()
@@ -77,7 +88,7 @@ class Consumer:
             except StoreUnavailable as error:
                 failures += 1
                 if failures == 1:
-                    log.warning("%s: cannot claim: %s", self.policy.queue, error)
+                    log.warning(Entry(CANNOT_CLAIM, queue=self.policy.queue, error=error))
                 await self._pause(OUTAGE.delay(failures))
                 continue
             failures = 0
@@ -85,6 +96,7 @@ class Consumer:
                 self.last_wake_reason = await self.wake.wait(
                     poll=self.policy.poll, jitter=self.policy.jitter, due_in=due_in
                 )
+                self._meter.woken(self.last_wake_reason)
 
     async def _look(self, group: asyncio.TaskGroup) -> tuple[bool, timedelta | None]:
         """Whether there is nothing to do but wait, and for how long at most."""
@@ -119,7 +131,8 @@ class Consumer:
             free = self._free()
             if free <= 0:
                 break
-            until = time.monotonic() + share.lease.total_seconds()
+            since = time.monotonic()
+            until = since + share.lease.total_seconds()
             turns = await self._store.claim(
                 self.policy.queue,
                 share.targets,
@@ -136,7 +149,7 @@ class Consumer:
                 continue
             self._lose_what_came_again(turns)
             for turn in turns:
-                self._start(group, Held(turn, share, until))
+                self._start(group, Held(turn, share, until, since))
         return found
 
     def _free(self) -> int:
@@ -147,6 +160,7 @@ class Consumer:
     def _start(self, group: asyncio.TaskGroup, held: Held) -> None:
         self._idle.clear()
         self._held.add(held)
+        held.span = self._meter.claimed(held.turn, held.since)
         held.task = group.create_task(self._work(held))
 
     async def _next_due(self) -> datetime | None:
@@ -155,12 +169,13 @@ class Consumer:
 
     async def _work(self, held: Held) -> None:
         try:
-            outcome = await self._handler(held.turn)
+            handling = self._handler(held.turn)
+            outcome = await (handling if held.span is None else held.span.follow(handling))
         except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001 - all are ends of its turn
             if held.task is not None and held.task.cancelling():
                 # Lost, or stopped: whoever cancelled it sees to the turn.
                 return
-            log.info("%s: event %s failed: %r", self.policy.queue, held.turn.primary.id, error)
+            log.info(Entry(TURN_FAILED, queue=self.policy.queue, event_id=held.turn.primary.id, error=repr(error)))
             outcome = Retry(f"{type(error).__name__}: {error}", error_class=type(error).__name__)
         held.outcome = self.policy.timed(held.turn, outcome)
         self._unsettled += 1
@@ -204,7 +219,8 @@ class Consumer:
             self._lose(held)
 
     def _lose(self, held: Held) -> None:
-        log.warning("%s: event %s is another worker's now, dropped", self.policy.queue, held.turn.primary.id)
+        log.warning(Entry(TURN_DROPPED, queue=self.policy.queue, event_id=held.turn.primary.id))
+        self._meter.lost(held.turn, held.since, held.span)
         if held.task is not None:
             held.task.cancel()
         self._forget(held)
@@ -215,7 +231,7 @@ class Consumer:
             return
         await self._give_back([held for held in self._held if held.outcome is None])
         if not await self._is_idle_within(LET_GO_WITHIN):
-            log.warning("%s: %s turns are left to end with their leases", self.policy.queue, len(self._held))
+            log.warning(Entry(TURNS_LEFT, queue=self.policy.queue, turns=len(self._held)))
 
     async def _is_idle_within(self, patience: timedelta) -> bool:
         with suppress(TimeoutError):
@@ -225,7 +241,7 @@ class Consumer:
         return not self._held
 
     async def _give_back(self, left: list[Held]) -> None:
-        log.warning("%s: %s turns did not end in time and are given back", self.policy.queue, len(left))
+        log.warning(Entry(TURNS_GIVEN_BACK, queue=self.policy.queue, turns=len(left)))
         tasks = [held.task for held in left if held.task is not None]
         for task in tasks:
             task.cancel()
@@ -236,6 +252,6 @@ class Consumer:
         try:
             await self._store.release([held.turn for held in free])
         except StoreUnavailable as error:
-            log.warning("%s: cannot give turns back: %s", self.policy.queue, error)
+            log.warning(Entry(CANNOT_GIVE_BACK, queue=self.policy.queue, error=error))
         for held in free:
             self._forget(held)

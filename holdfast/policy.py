@@ -40,6 +40,8 @@ class Policy:
     queue: str
     shares: tuple[Share, ...]
     at_once: int
+    unnamed: str = ""
+    """What metrics call the target ''."""
     backoff: Backoff = Backoff()
     poll: timedelta = timedelta(seconds=60)
     jitter: timedelta = timedelta(seconds=15)

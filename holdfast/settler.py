@@ -6,14 +6,18 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from holdfast.errors import StoreUnavailable
 from holdfast.event import Turn
+from holdfast.meter import Meter
 from holdfast.outcome import Lost, Outcome, Retry, Settled
 from holdfast.policy import Backoff, Policy, Share
 from holdfast.store.base import Store
+from holdfast.telemetry import CANNOT_SETTLE, END_REFUSED, END_WAITS, TURNS_LOST
+from holdfast.telemetry.logs import Entry
+from holdfast.telemetry.spans import TurnSpan
 
 log = logging.getLogger(__name__)
 
@@ -28,16 +32,19 @@ class Held:
     turn: Turn
     share: Share
     until: float
+    since: float = field(default_factory=time.monotonic)
     task: asyncio.Task[None] | None = None
     outcome: Outcome | None = None
+    span: TurnSpan | None = None
 
 
 class Settler:
     """Takes turns that have an outcome and says of each when it is over."""
 
-    def __init__(self, store: Store, policy: Policy, forget: Callable[[Held], None]) -> None:
+    def __init__(self, store: Store, policy: Policy, meter: Meter, forget: Callable[[Held], None]) -> None:
         self._store = store
         self._policy = policy
+        self._meter = meter
         self._forget = forget
         self._ended: list[Held] = []
         self._has_ended = asyncio.Event()
@@ -67,18 +74,20 @@ class Settler:
             return
         lost = [result.turn.primary.id for result in results if isinstance(result, Lost)]
         if lost:
-            log.warning("%s: lost before they settled: events %s", self._policy.queue, lost)
-        for held in ended:
+            log.warning(Entry(TURNS_LOST, queue=self._policy.queue, events=lost))
+        for held, result in zip(ended, results, strict=True):
+            self._meter.settled(held.turn, held.outcome, result, held.since, held.span)
             self._forget(held)
 
     async def _settle_refused(self, share: Share, held: Held, error: Exception) -> None:
         queue, event = self._policy.queue, held.turn.primary.id
-        log.warning("%s: the end of event %s was refused: %s", queue, event, error)
+        log.warning(Entry(END_REFUSED, queue=queue, event_id=event, error=error))
         held.outcome = self._policy.timed(held.turn, Retry(f"its end was refused: {error}", error_class="refused"))
         try:
-            await self._settle_in_time(share, [held])
+            [result] = await self._settle_in_time(share, [held])
+            self._meter.settled(held.turn, held.outcome, result, held.since, held.span)
         except Exception:
-            log.exception("%s: event %s has to wait for its lease to end", queue, event)
+            log.exception(Entry(END_WAITS, queue=queue, event_id=event))
         self._forget(held)
 
     async def _settle_in_time(self, share: Share, ended: list[Held]) -> list[Settled | Lost]:
@@ -91,7 +100,7 @@ class Settler:
             except StoreUnavailable as error:
                 failures += 1
                 if failures == 1:
-                    log.warning("%s: cannot settle, trying until the leases are over: %s", self._policy.queue, error)
+                    log.warning(Entry(CANNOT_SETTLE, queue=self._policy.queue, error=error))
                 if time.monotonic() > max(held.until for held in ended):
                     return [Lost(held.turn) for held in ended]
                 await asyncio.sleep(OUTAGE.delay(failures).total_seconds())

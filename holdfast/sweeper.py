@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 
 from holdfast.errors import HoldfastError
 from holdfast.store.base import Process, Store, SweepPolicy
+from holdfast.telemetry import CANNOT_MAINTAIN, EVENTS_SWEPT, LANES_MENDED, PROCESS_GONE, REAPED, SWEPT
+from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
 
 SWEEP_EVERY = timedelta(seconds=60)
-LOOK_EVERY = timedelta(seconds=2)
+LOOK_EVERY = timedelta(seconds=1)
+"""Death takes two looks 2 s apart; looks just as far apart would often take a third."""
 BEAT_EVERY = timedelta(seconds=10)
 
 
@@ -46,21 +50,24 @@ class Sweeper:
                 failing = False
             except HoldfastError as error:
                 if not failing:
-                    log.warning("maintenance has to wait: %s", error)
+                    log.warning(Entry(CANNOT_MAINTAIN, error=error))
                 failing = True
             await asyncio.sleep(every.total_seconds())
 
     async def _sweep(self) -> None:
         for policy in self._policies:
             swept = await self._store.sweep(policy)
+            for what, number in asdict(swept).items():
+                SWEPT.add(policy.queue, what, by=number)
             if swept.mended:
-                log.error("%s lanes had no head and were mended: please report this", swept.mended)
+                log.error(Entry(LANES_MENDED, queue=policy.queue, lanes=swept.mended))
             if swept.dead or swept.expired:
-                log.warning("%s: %s dead, %s expired", policy.queue, swept.dead, swept.expired)
+                log.warning(Entry(EVENTS_SWEPT, queue=policy.queue, dead=swept.dead, expired=swept.expired))
 
     async def _reap(self) -> None:
         for process in await self._store.reap():
-            log.warning("process %s is gone; its turns can be claimed again", process)
+            REAPED.add()
+            log.warning(Entry(PROCESS_GONE, process=process))
 
     async def _beat(self) -> None:
         await self._store.beat(self._process())

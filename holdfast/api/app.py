@@ -9,7 +9,6 @@ from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from holdfast import __version__
 from holdfast.errors import HoldfastError
 from holdfast.store.base import Store
 
@@ -42,7 +41,7 @@ def create_metrics_app(harness: Harness) -> FastAPI:
 
 
 def _application(harness: Harness) -> FastAPI:
-    app = FastAPI(title="Holdfast", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(title="Holdfast", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.harness = harness
     app.add_exception_handler(HTTPException, _refused)
     app.add_api_route("/healthz", healthz, methods=["GET"])
@@ -52,7 +51,7 @@ def _application(harness: Harness) -> FastAPI:
 
 async def healthz() -> dict[str, str]:
     """The process lives and its loop turns; a database that is away does not make it sick."""
-    return {"status": "ok", "version": __version__}
+    return {"status": "ok"}
 
 
 async def readyz(request: Request) -> JSONResponse:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from holdfast.settings import sqlite_path
 from holdfast.store.base import Clock, Store
+from holdfast.store.measured import measured
 
 __all__ = ["Store", "open_store"]
 
@@ -22,9 +23,9 @@ async def open_store(
         from holdfast.store.sqlite import SqliteStore
 
         async with SqliteStore(path, clock=clock) as store:
-            yield store
+            yield measured(store)
     else:
         from holdfast.store.postgres import PostgresStore
 
         async with PostgresStore(url, direct_url=direct_url, clock=clock, pool_size=pool_size) as store:
-            yield store
+            yield measured(store)

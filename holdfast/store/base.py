@@ -186,6 +186,9 @@ class Store(Protocol):
     async def outcomes(self, queue: str) -> dict[str, int]:
         """How many events of a queue ended how."""
 
+    async def oldest_snapshot(self) -> timedelta | None:
+        """Age of the oldest transaction that keeps dead rows from being removed; None where there is none."""
+
     async def setting(self, key: str) -> Any:
         """A value that processes share, None if never written."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent
@@ -63,6 +63,10 @@ class PostgresReads:
                 "select outcome, count(*) from agent.event_hist where queue = %s group by outcome", (queue,)
             )
         )
+
+    async def oldest_snapshot(self) -> timedelta | None:
+        age: timedelta | None = await self._connections.value("select agent.oldest_snapshot()")
+        return age
 
     async def setting(self, key: str) -> Any:
         rows = await self._connections.rows("select value from agent.setting where key = %s", (key,))

@@ -14,6 +14,8 @@ from psycopg.conninfo import make_conninfo
 
 from holdfast.errors import HoldfastError
 from holdfast.store.base import Process
+from holdfast.telemetry import CANNOT_LISTEN
+from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +63,7 @@ class Session:
                     await self._serve(connection)
             except psycopg.OperationalError as error:
                 if not is_out:
-                    log.warning("the database session is gone, connecting again: %s", str(error).splitlines()[0])
+                    log.warning(Entry(CANNOT_LISTEN, error=str(error).splitlines()[0]))
                 is_out = True
             finally:
                 self._up = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from sqlite3 import Connection, Error
 from typing import Any
@@ -69,6 +69,10 @@ class SqliteReads:
 
     async def outcomes(self, queue: str) -> dict[str, int]:
         return await self._reader.run(lambda connection: read_outcomes(connection, queue))
+
+    async def oldest_snapshot(self) -> timedelta | None:
+        # A reader of ours may hold up a checkpoint, never the removal of rows.
+        return None
 
     async def setting(self, key: str) -> Any:
         return await self._reader.run(lambda connection: read_setting(connection, key))

@@ -1,0 +1,96 @@
+"""What a consumer tells of its turns: counts, times and, for a sampled few, spans."""
+
+from __future__ import annotations
+
+import time
+
+from pydantic_core import to_json
+
+from holdfast.event import OUTBOX, Turn
+from holdfast.outcome import Dead, Lost, Outcome, Retry, Settled
+from holdfast.telemetry import (
+    CLAIM_TO_SETTLE,
+    FAILURES,
+    LEASES_LOST,
+    RECEIPT_TO_CLAIM,
+    RESPONSE_TO_DELIVERY,
+    RETRIES,
+    TURNS,
+    WAKES,
+    spans,
+)
+
+UNCLASSED = "unclassed"
+
+
+class Meter:
+    """Called for every turn of a drain: nothing here may take longer than a microsecond or two."""
+
+    def __init__(self, queue: str, unnamed: str = "") -> None:
+        self._queue = queue
+        self._unnamed = unnamed
+        self._waited = RECEIPT_TO_CLAIM.of(queue)
+
+    def woken(self, reason: str) -> None:
+        WAKES.add(self._queue, reason)
+
+    def claimed(self, turn: Turn, since: float) -> spans.TurnSpan | None:
+        """The turn is ours by a call that began at monotonic `since`."""
+        for event in turn.events:
+            # A later claim says how long the back-off was, not how long anybody waited for us.
+            if len(event.claimed) == 1:
+                self._waited.observe((event.claimed[0] - event.created_at).total_seconds())
+        return None if spans.tracing is None else self._span(spans.tracing, turn, since)
+
+    def settled(
+        self, turn: Turn, outcome: Outcome | None, result: Settled | Lost, since: float, span: spans.TurnSpan | None
+    ) -> None:
+        """The turn is over, in whatever way."""
+        seconds = time.monotonic() - since
+        ended = "lost" if isinstance(result, Lost) else result.ended
+        primary = turn.primary
+        agent = primary.target or self._unnamed
+        TURNS.add(self._queue, agent, ended)
+        CLAIM_TO_SETTLE.of(self._queue, agent).observe(seconds)
+        if ended != "completed":
+            self._failed(agent, outcome, ended)
+        elif self._queue == OUTBOX:
+            waited = (primary.claimed[-1] - primary.created_at).total_seconds()
+            RESPONSE_TO_DELIVERY.of(agent).observe(waited + seconds)
+        if span is not None:
+            span.end(ended, _error(outcome))
+
+    def lost(self, turn: Turn, since: float, span: spans.TurnSpan | None) -> None:
+        """The turn became another worker's while its handler ran."""
+        self.settled(turn, None, Lost(turn), since, span)
+
+    def _failed(self, agent: str, outcome: Outcome | None, ended: str) -> None:
+        if ended == "lost":
+            LEASES_LOST.add(self._queue)
+        elif isinstance(outcome, Retry | Dead):
+            counter = RETRIES if ended == "back" else FAILURES
+            counter.add(self._queue, agent, outcome.error_class or UNCLASSED)
+
+    def _span(self, tracing: spans.Tracing, turn: Turn, since: float) -> spans.TurnSpan | None:
+        primary = turn.primary
+        if not tracing.takes(primary.root_id or primary.id):
+            return None
+        attributes: dict[str, str | int] = {
+            "holdfast.queue": self._queue,
+            "holdfast.agent": primary.target or self._unnamed,
+            "holdfast.event_id": primary.id,
+            "holdfast.root_id": primary.root_id or primary.id,
+            "holdfast.message_id": primary.message_id or "",
+            "holdfast.attempt": primary.attempts,
+            "holdfast.events": len(turn.events),
+            "holdfast.event": to_json(primary.event).decode(),
+        }
+        return tracing.begin(primary.root_id or primary.id, since, attributes)
+
+
+def _error(outcome: Outcome | None) -> dict[str, str]:
+    match outcome:
+        case Retry(error=text, error_class=kind) | Dead(reason=text, error_class=kind):
+            return {"holdfast.error": text or "", "holdfast.error_class": kind or UNCLASSED}
+        case _:
+            return {}

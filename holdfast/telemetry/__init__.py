@@ -1,0 +1,86 @@
+"""The names of everything Holdfast tells of itself: metrics, spans and log events."""
+
+from __future__ import annotations
+
+from holdfast.telemetry.instruments import Counter, Gauge, Histogram, Instrument
+
+QUERY_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+RECEIPT_TO_CLAIM = Histogram(
+    "holdfast_receipt_to_claim_seconds", "From an event being stored to its first claim.", ("queue",)
+)
+CLAIM_TO_SETTLE = Histogram(
+    "holdfast_claim_to_settle_seconds", "From a turn being claimed to its end being stored.", ("queue", "agent")
+)
+RESPONSE_TO_DELIVERY = Histogram(
+    "holdfast_response_to_delivery_seconds", "From a response being stored to its channel having it.", ("channel",)
+)
+TURNS = Counter("holdfast_turns_total", "Turns that ended: completed, dead, back, lost.", ("queue", "agent", "ended"))
+RETRIES = Counter("holdfast_retries_total", "Turns that failed and are tried again.", ("queue", "agent", "error_class"))
+FAILURES = Counter(
+    "holdfast_failures_total", "Turns that failed for good: dead letters.", ("queue", "agent", "error_class")
+)
+LEASES_LOST = Counter("holdfast_leases_lost_total", "Turns that became another worker's while we had them.", ("queue",))
+WAKES = Counter("holdfast_wakes_total", "Why a waiting consumer looked: triggered, due, timeout.", ("queue", "reason"))
+SWEPT = Counter("holdfast_swept_total", "Events ended and rows removed by maintenance.", ("queue", "what"))
+REAPED = Counter("holdfast_processes_reaped_total", "Processes found dead, whose turns were taken from them.", ())
+STORE_CALL = Histogram(
+    "holdfast_store_call_seconds", "Calls of the store, with their wait for a connection.", ("call",), QUERY_SECONDS
+)
+STORE_ERRORS = Counter("holdfast_store_errors_total", "Calls of the store that failed.", ("call", "error_class"))
+
+PLACES = Gauge("holdfast_places", "Turns that this process may work at once.", ("queue",))
+PLACES_BUSY = Gauge("holdfast_places_busy", "Turns that this process works now.", ("queue",))
+EVENTS = Gauge("holdfast_events", "Live events: ready, delayed, queued, leased.", ("queue", "agent", "state"))
+OLDEST_READY = Gauge(
+    "holdfast_oldest_ready_seconds", "How long the event that waits longest has been ready.", ("queue",)
+)
+OLDEST_SNAPSHOT = Gauge(
+    "holdfast_oldest_snapshot_seconds", "Age of the oldest transaction that keeps dead rows from being removed.", ()
+)
+STORE_UP = Gauge("holdfast_store_up", "Whether the database answered.", ())
+
+INSTRUMENTS: tuple[Instrument, ...] = (
+    RECEIPT_TO_CLAIM,
+    CLAIM_TO_SETTLE,
+    RESPONSE_TO_DELIVERY,
+    TURNS,
+    RETRIES,
+    FAILURES,
+    LEASES_LOST,
+    WAKES,
+    SWEPT,
+    REAPED,
+    STORE_CALL,
+    STORE_ERRORS,
+    PLACES,
+    PLACES_BUSY,
+    EVENTS,
+    OLDEST_READY,
+    OLDEST_SNAPSHOT,
+    STORE_UP,
+)
+
+SPAN_TURN = "turn"
+SPAN_CLAIM = "claim"
+SPAN_HANDLE = "handle"
+SPAN_SETTLE = "settle"
+SPAN_STORE_CALL = "store"
+"""Followed by the name of the call: store.checkpoint."""
+
+CANNOT_CLAIM = "cannot claim"
+CANNOT_GIVE_BACK = "cannot give turns back"
+CANNOT_LISTEN = "the database session is gone, connecting again"
+CANNOT_MAINTAIN = "maintenance has to wait"
+CANNOT_SETTLE = "cannot settle, trying until the leases are over"
+CANNOT_SIGN_OFF = "cannot sign off, others will find this process gone"
+END_REFUSED = "the end of a turn was refused"
+END_WAITS = "a turn has to wait for its lease to end"
+EVENTS_SWEPT = "events ended without an answer"
+LANES_MENDED = "lanes had no head and were mended: please report this"
+PROCESS_GONE = "a process is gone, its turns can be claimed again"
+TURN_DROPPED = "a turn is another worker's now, dropped"
+TURN_FAILED = "a turn failed"
+TURNS_GIVEN_BACK = "turns did not end in time and are given back"
+TURNS_LEFT = "turns are left to end with their leases"
+TURNS_LOST = "turns were lost before they settled"

@@ -1,0 +1,61 @@
+"""The metrics as OpenTelemetry takes them: observed at each export, under the names that Prometheus knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from holdfast.telemetry import INSTRUMENTS
+from holdfast.telemetry.instruments import Counter, Gauge, Histogram, Instrument, Labels, Reading
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import CallbackOptions, Observation
+
+Series = Callable[[], Iterable[tuple[Labels, float]]]
+
+latest: list[Reading] = []
+"""The last readings of the gauges: an export runs on a thread of its own, which cannot ask the store."""
+
+
+def start() -> None:
+    """Let the configured provider observe every instrument."""
+    from opentelemetry.metrics import get_meter
+
+    meter = get_meter("holdfast")
+    for instrument in INSTRUMENTS:
+        gauge = isinstance(instrument, Gauge)
+        create = meter.create_observable_gauge if gauge else meter.create_observable_counter
+        for name, labels, series in _parts(instrument):
+            create(name, [_callback(labels, series)], description=instrument.help)
+
+
+def _parts(instrument: Instrument) -> Iterator[tuple[str, Labels, Series]]:
+    name, labels = instrument.name, instrument.labels
+    match instrument:
+        case Counter(values=counted):
+            yield name, labels, lambda: list(counted.items())
+        case Gauge():
+            yield name, labels, lambda: [(key, value) for read, key, value in latest if read is instrument]
+        case Histogram(values=observed):
+            # There is no histogram that is only observed: its parts go as counters.
+            yield (
+                f"{name}_bucket",
+                (*labels, "le"),
+                lambda: [
+                    ((*key, bound), count)
+                    for key, buckets in list(observed.items())
+                    for bound, count in buckets.cumulative()
+                ],
+            )
+            yield f"{name}_sum", labels, lambda: [(key, buckets.sum) for key, buckets in list(observed.items())]
+            yield (
+                f"{name}_count",
+                labels,
+                lambda: [(key, sum(buckets.counts)) for key, buckets in list(observed.items())],
+            )
+
+
+def _callback(labels: Labels, series: Series) -> Callable[[CallbackOptions], list[Observation]]:
+    from opentelemetry.metrics import Observation
+
+    return lambda _: [Observation(value, dict(zip(labels, key, strict=True))) for key, value in series()]

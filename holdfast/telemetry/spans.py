@@ -1,0 +1,166 @@
+"""Spans of a sampled few turns, by OpenTelemetry through logfire; nothing of either is imported before it is needed."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, TypeVar
+
+from holdfast.telemetry import SPAN_CLAIM, SPAN_HANDLE, SPAN_SETTLE, SPAN_STORE_CALL, SPAN_TURN, meters
+from holdfast.telemetry.logs import redact
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, Tracer
+
+Result = TypeVar("Result")
+Attributes = Mapping[str, str | int | float]
+
+ALWAYS_PER_SECOND = 1
+"""Turns traced in every second whatever the ratio, so that a quiet system shows what it does."""
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_64 = 1 << 64
+
+_trace_id: ContextVar[int | None] = ContextVar("holdfast_trace_id", default=None)
+_in_turn: ContextVar[bool] = ContextVar("holdfast_in_turn", default=False)
+
+
+class Sampler:
+    """Decides before anything is made: by the root event, so that a message and its answer are taken together."""
+
+    def __init__(self, ratio: float) -> None:
+        self._below = int(ratio * _64)
+        self._second = 0
+        self._given = 0
+
+    def takes(self, root_id: int) -> bool:
+        # Ids in a row are spread over the whole range, in the same way by every process.
+        return root_id * _GOLDEN % _64 < self._below or self._is_first_of_its_second()
+
+    def _is_first_of_its_second(self) -> bool:
+        second = int(time.monotonic())
+        if second != self._second:
+            self._second, self._given = second, 0
+        self._given += 1
+        return self._given <= ALWAYS_PER_SECOND
+
+
+class Tracing:
+    """Where spans go, and which turns have any."""
+
+    def __init__(self, tracer: Tracer, sampler: Sampler, place: str) -> None:
+        self.tracer = tracer
+        self.takes = sampler.takes
+        self._place = place
+
+    def begin(self, root_id: int, since: float, attributes: Attributes) -> TurnSpan:
+        """A span for a turn of this root that was claimed by a call which began at monotonic `since`."""
+        _trace_id.set(int.from_bytes(hashlib.sha256(f"{self._place}/{root_id}".encode()).digest()[:16], "big"))
+        try:
+            return TurnSpan(self.tracer, since, attributes)
+        finally:
+            _trace_id.set(None)
+
+
+class TurnSpan:
+    """One turn from claim to settle, with what it did in between below it."""
+
+    def __init__(self, tracer: Tracer, since: float, attributes: Attributes) -> None:
+        from opentelemetry.context import Context
+        from opentelemetry.trace import set_span_in_context
+
+        claimed_at = time.time_ns()
+        began_at = claimed_at - int((time.monotonic() - since) * 1e9)
+        self._tracer = tracer
+        self._handled_at = claimed_at
+        self._span: Span = tracer.start_span(
+            SPAN_TURN, Context(), attributes=_clean(attributes), start_time=began_at, record_exception=False
+        )
+        self._context = set_span_in_context(self._span)
+        tracer.start_span(SPAN_CLAIM, self._context, start_time=began_at).end(claimed_at)
+
+    async def follow(self, handling: Awaitable[Result]) -> Result:
+        """Await a handler, whose own spans and calls of the store go below the turn's."""
+        with _current(self._tracer, SPAN_HANDLE, self._context):
+            token = _in_turn.set(True)
+            try:
+                return await handling
+            finally:
+                _in_turn.reset(token)
+                self._handled_at = time.time_ns()
+
+    def end(self, ended: str, attributes: Attributes) -> None:
+        """The turn is over: completed, dead, back or lost."""
+        from opentelemetry.trace import StatusCode
+
+        now = time.time_ns()
+        self._tracer.start_span(SPAN_SETTLE, self._context, start_time=self._handled_at).end(now)
+        self._span.set_attributes({"holdfast.ended": ended, **_clean(attributes)})
+        if ended != "completed":
+            self._span.set_status(StatusCode.ERROR, ended)
+        self._span.end(now)
+
+
+tracing: Tracing | None = None
+"""None until `start` has found somebody who takes spans."""
+
+
+@contextmanager
+def store_call(name: str) -> Iterator[None]:
+    """A span for a call of the store that a traced turn makes."""
+    if tracing is None or not _in_turn.get():
+        yield
+        return
+    with _current(tracing.tracer, f"{SPAN_STORE_CALL}.{name}"):
+        yield
+
+
+def _current(tracer: Tracer, name: str, context: Context | None = None) -> AbstractContextManager[Span]:
+    # The text of an exception may hold a secret: what is told of it goes through `redact`, at the end of the turn.
+    return tracer.start_as_current_span(name, context, record_exception=False, set_status_on_exception=False)
+
+
+def start(*, service: str | None, ratio: float, place: str) -> None:
+    """Trace if `service` may send spans, or if the program around us has set up OpenTelemetry by itself."""
+    global tracing
+    if tracing is not None or (service is None and not _has_provider()):
+        return
+    if not _has_provider():
+        _configure(service or "holdfast")
+    from opentelemetry.trace import get_tracer
+
+    meters.start()
+    tracing = Tracing(get_tracer("holdfast"), Sampler(ratio), place)
+
+
+def _has_provider() -> bool:
+    trace = sys.modules.get("opentelemetry.trace")
+    return trace is not None and not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+
+def _configure(service: str) -> None:
+    import logfire
+    from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+
+    class Ids(RandomIdGenerator):
+        def generate_trace_id(self) -> int:
+            # A message, its answer and what it led to are one trace, whichever process works them.
+            return _trace_id.get() or super().generate_trace_id()
+
+    logfire.configure(
+        send_to_logfire="if-token-present",
+        service_name=service,
+        console=False,
+        inspect_arguments=False,
+        distributed_tracing=False,
+        advanced=logfire.AdvancedOptions(id_generator=Ids()),
+    )
+
+
+def _clean(attributes: Attributes) -> dict[str, str | int | float]:
+    return {name: redact(value) if isinstance(value, str) else value for name, value in attributes.items()}
