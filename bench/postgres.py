@@ -11,7 +11,7 @@ import psycopg
 
 from bench.engine import Goals, rate
 from bench.row import Goal
-from bench.workload import ONE_LANE, PAYLOAD, TARGET, Shape
+from bench.workload import CHANNELS, ONE_LANE, PAYLOAD, TARGET, Shape
 from holdfast.testing.databases import Databases
 
 CONNECTIONS = 8
@@ -40,7 +40,7 @@ insert into raw_history (id, event, claimed_at) select id, event, claimed_at fro
 # Heads are given as they would have become, and the triggers stay away; visible since before the first put.
 LOAD = """
 with given as materialized
-( select number, 'C' || lpad((number %% 2000)::text, 4, '0') || ':' || (1700000000 + number) as conversation
+( select number, 'C' || lpad((number %% %(channels)s)::text, 4, '0') || ':' || (1700000000 + number) as conversation
        , agent.now() - interval '1 hour' + number * interval '1 microsecond' as vt
   from generate_series(1, %(count)s) as number
 )
@@ -73,7 +73,7 @@ class PostgresEngine:
         return self._databases.fresh("postgres")
 
     def load(self, url: str, shape: Shape, count: int) -> None:
-        values = {"count": count, "shape": shape.value, "one_lane": ONE_LANE, "target": TARGET}
+        values = {"count": count, "shape": shape.value, "one_lane": ONE_LANE, "target": TARGET, "channels": CHANNELS}
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("set holdfast.lanes = 'held'")
             connection.execute(LOAD, values | {"event": json.dumps(PAYLOAD)})

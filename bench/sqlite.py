@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.engine import Goals, rate
 from bench.row import Goal
-from bench.workload import ONE_LANE, PAYLOAD, TARGET, Shape
+from bench.workload import CHANNELS, ONE_LANE, PAYLOAD, TARGET, Shape
 from holdfast.settings import sqlite_path
 from holdfast.testing.databases import Databases
 
@@ -39,7 +39,7 @@ create temp table named as
 with recursive given (number) as (select 1 union all select number + 1 from given where number < :count)
 select
   number,
-  printf('C%04d:%d', number % 2000, 1700000000 + number) as conversation,
+  printf('C%04d:%d', number % :channels, 1700000000 + number) as conversation,
   (cast(strftime('%s', 'now') as integer) - 3600) * 1000000 + number as vt
 from given
 """
@@ -71,7 +71,7 @@ class SqliteEngine:
         return self._databases.fresh("sqlite")
 
     def load(self, url: str, shape: Shape, count: int) -> None:
-        values = {"count": count, "shape": shape.value, "one_lane": ONE_LANE, "target": TARGET}
+        values = {"count": count, "shape": shape.value, "one_lane": ONE_LANE, "target": TARGET, "channels": CHANNELS}
         values["event"] = json.dumps(PAYLOAD)
         with closing(sqlite3.connect(_path(url), isolation_level=None)) as connection:
             connection.execute("pragma synchronous = off")

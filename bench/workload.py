@@ -14,6 +14,8 @@ BATCH = 500
 COLLECT = 100
 LEASE = timedelta(minutes=10)
 TARGET = "coder"
+# Neighbours in time are strangers in the index, as in a busy workspace: with 1 they would share its pages.
+CHANNELS = 2000
 ONE_LANE = "coder/C0001:1700000000"
 
 TEXT = "could you look at the build that failed yesterday evening and tell us what to do?"
@@ -61,8 +63,8 @@ class Feed:
         return [self._event(number) for number in itertools.islice(self._numbers, count)]
 
     def _event(self, number: int) -> NewEvent:
-        # The twin of what the engines load: 2,000 channels, so that neighbours in time are strangers in the index.
-        conversation = f"C{number % 2000:04}:{1_700_000_000 + number}"
+        # The twin of what the engines load.
+        conversation = f"C{number % CHANNELS:04}:{1_700_000_000 + number}"
         lanes = {Shape.MANY: f"coder/{conversation}", Shape.ONE: ONE_LANE, Shape.NONE: None}
         return NewEvent(event=PAYLOAD, target=TARGET, lane=lanes[self._shape], message_id=f"slack_{conversation}")
 
