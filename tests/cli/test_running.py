@@ -144,10 +144,11 @@ def test_a_second_signal_stops_at_once_and_the_message_stays(alone: Shell, agent
     assert (inbox["ready"] + inbox["leased"], inbox["finished"]) == (1, 0)
 
 
-def test_a_stop_gives_back_what_does_not_end_in_time_without_using_an_attempt(alone: Shell) -> None:
+@pytest.mark.parametrize("agent", ["slow", "stuck"])
+def test_a_stop_gives_back_what_does_not_end_in_time_without_using_an_attempt(alone: Shell, agent: str) -> None:
     alone.write("my_app.py", APP)
     with alone.running("work", "--app", "my_app:app", HOLDFAST_GRACE="100ms") as work:
-        alone.out("send", "work", "--agent", "slow")
+        alone.out("send", "work", "--agent", agent)
         eventually((alone.folder / "started").exists)
         work.signal()
         assert work.end() == 0
@@ -195,6 +196,14 @@ def test_an_unreachable_database_is_one_line_without_its_password(tmp_path: Path
 def test_a_database_that_is_not_there_yet_is_not_made_by_asking(alone: Shell, command: str) -> None:
     assert "holdfast migrate" in alone.refused(*command.split())
     assert not (alone.folder / ".holdfast").exists()
+
+
+def test_an_older_database_is_migrated_by_those_that_run_and_refused_by_those_that_ask(alone: Shell) -> None:
+    migrate(f"sqlite:///{alone.folder}/.holdfast/holdfast.db", version="0.0.1")
+    assert "is at version 0.0.1: run `holdfast migrate`" in alone.refused("send", "hello")
+    with alone.running("work") as work:
+        assert "ready" in work.ready
+        assert alone.out("send", "hello", "--wait") == "you said hello\n"
 
 
 def test_a_port_in_use_is_one_line(alone: Shell) -> None:
