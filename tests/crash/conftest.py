@@ -1,0 +1,49 @@
+"""Crash tests run on both stores, with a nursery of workers for the session."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from subprocess import Popen
+
+import pytest
+import pytest_asyncio
+
+from holdfast.store import open_store
+from holdfast.store.base import Store
+from tests.crash import crew as crews
+from tests.crash.crew import Crew
+
+GRACE = """
+do $$ begin
+    execute format('alter database %I set holdfast.restart_grace = ''0s''', current_database());
+end $$
+"""
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Popen[str]]:
+    with crews.nursery() as process:
+        yield process
+
+
+@pytest.fixture
+def crew(nursery: Popen[str], database_url: str, tmp_path: Path) -> Iterator[Crew]:
+    crew = Crew(nursery, database_url, tmp_path)
+    if crew.is_postgres:
+        # Our server has only just started, which would spare the dead for half a minute.
+        crew.write(GRACE)
+    yield crew
+    for worker in crew.workers:
+        crew.kill(worker, "at the end")
+
+
+@pytest_asyncio.fixture
+async def store(database_url: str) -> AsyncIterator[Store]:
+    async with open_store(database_url) as store:
+        yield store

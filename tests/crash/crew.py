@@ -1,0 +1,191 @@
+"""A crew of workers on one database: born, fed, killed, and at the end judged by the checker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import socket
+import sqlite3
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from subprocess import PIPE, Popen
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+
+from holdfast.event import INBOX, OUTBOX, NewEvent
+from holdfast.store import open_store
+from holdfast.store.base import Store, SweepPolicy
+from holdfast.testing.checker import Report, Run, check, read_journal, read_tables
+from tests.crash.worker import Orders, note
+
+PATIENCE = 90.0
+LANES = 12
+ENOUGH = 10_000
+
+
+def until(holds: Callable[[], Any], within: float = PATIENCE) -> Any:
+    """Look until it holds; what it said then."""
+    give_up_at = time.monotonic() + within
+    while not (found := holds()):
+        assert time.monotonic() < give_up_at, "it never came to hold"
+        time.sleep(0.01)
+    return found
+
+
+class Crew:
+    """Workers by process id."""
+
+    def __init__(self, nursery: Popen[str], url: str, folder: Path) -> None:
+        self._nursery = nursery
+        self.url = url
+        self.folder = folder
+        self.workers: list[int] = []
+        self.stored: list[int] = []
+        self.faults: Counter[str] = Counter()
+
+    def hire(self, **orders: Any) -> int:
+        assert self._nursery.stdin is not None
+        assert self._nursery.stdout is not None
+        print(Orders(url=self.url, folder=str(self.folder), **orders).dump(), file=self._nursery.stdin, flush=True)
+        worker = int(self._nursery.stdout.readline())
+        self.workers.append(worker)
+        return worker
+
+    def lives(self, worker: int) -> bool:
+        try:
+            os.kill(worker, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def wait_registered(self, *workers: int) -> None:
+        wanted = " or ".join(f"id like '{holder(worker)}'" for worker in workers)
+        until(lambda: len(self.query(f"select id from {{process}} where {wanted}")) == len(workers))
+
+    def kill(self, worker: int, name: str = "at random") -> None:
+        """kill -9, after a look at what it holds while it stands still."""
+        with suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGSTOP)
+            leased = bool(self.leased_by(worker))
+            os.kill(worker, signal.SIGKILL)
+            note(str(self.folder), name, leased)
+
+    def leased_by(self, worker: int) -> list[int]:
+        like = holder(worker)
+        return [id for (id,) in self.query(f"select id from {{event}} where fence > 0 and holder like '{like}'")]
+
+    @property
+    def is_postgres(self) -> bool:
+        return not self.url.startswith("sqlite")
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        """Past the store; {event} and {process} stand for the tables."""
+        if not self.is_postgres:
+            with closing(sqlite3.connect(urlsplit(self.url).path, timeout=30)) as file:
+                return file.execute(statement.format(event="event", process="process")).fetchall()
+        with psycopg.connect(self.url) as server:
+            return server.execute(statement.format(event="agent.event", process="agent.process").encode()).fetchall()
+
+    def write(self, statement: str) -> None:
+        with psycopg.connect(self.url, autocommit=True) as server:
+            server.execute(statement.encode())
+
+    async def put(self, store: Store, count: int = 1, *, max_attempts: int = ENOUGH, **payload: Any) -> list[int]:
+        """Messages, spread over the lanes; each may be tried as often as somebody dies of it."""
+        first = len(self.stored)
+        new = [
+            NewEvent(
+                event={"kind": "message", "channel": "api", "message": "hi", **payload},
+                lane=f"lane {number % LANES}",
+                message_id=f"message {number}",
+                max_attempts=max_attempts,
+            )
+            for number in range(first, first + count)
+        ]
+        ids = [id for id in await store.put(new) if id is not None]
+        self.stored += ids
+        return ids
+
+    async def wait_drained(self, store: Store, within: float = PATIENCE) -> None:
+        give_up_at = time.monotonic() + within
+        while (done := (await store.outcomes(INBOX)).get("completed", 0)) < len(self.stored):
+            assert time.monotonic() < give_up_at, f"{done} of {len(self.stored)} messages are completed\n{self.said()}"
+            await asyncio.sleep(0.02)
+
+    def dismiss(self) -> None:
+        """All stop in good order."""
+        for worker in self.workers:
+            with suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGCONT)
+                os.kill(worker, signal.SIGTERM)
+        until(lambda: not any(map(self.lives, self.workers)), 30)
+
+    def runs(self) -> list[Run]:
+        if not (self.folder / "journal").exists():
+            return []
+        return read_journal(self.folder / "journal")[0]
+
+    def kills(self) -> list[dict[str, Any]]:
+        file = self.folder / "kills"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def said(self) -> str:
+        died = [file.read_text() for file in self.folder.glob("died-*")]
+        log = self.folder / "log"
+        return "\n".join([*died, *(log.read_text().splitlines()[-20:] if log.exists() else [])])
+
+
+def holder(worker: int) -> str:
+    return f"{socket.gethostname()}-{worker}_%"
+
+
+@contextmanager
+def nursery() -> Iterator[Popen[str]]:
+    command = [sys.executable, "-m", "tests.crash.nursery"]
+    with Popen(command, stdin=PIPE, stdout=PIPE, text=True, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            # Workers are in its group, also those that stand still.
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+async def judge(crew: Crew) -> Report:
+    """Nothing lost, all settled once, in order, one response each; the report of what ran again."""
+    assert not list(crew.folder.glob("died-*")), crew.said()
+    runs, faults = read_journal(crew.folder / "journal")
+    rows = read_tables(crew.url)
+    report = check(runs, rows, crew.stored, leases_may_end=True)
+    responses = Counter(row.parent_id for row in rows if row.parent_id is not None)
+    ended = {row.id: row.outcome for row in rows}
+    violations = [
+        *faults,
+        *report.violations,
+        *(
+            f"message {id} is {ended[id] or 'live'} and has {responses[id]} responses"
+            for id in crew.stored
+            if ended[id] != "completed" or responses[id] != 1
+        ),
+    ]
+    async with open_store(crew.url) as store:
+        mended = [(await store.sweep(SweepPolicy(queue=queue))).mended for queue in (INBOX, OUTBOX)]
+    assert mended == [0, 0], "lanes had no head"
+    assert violations == [], "\n".join(violations[:20])
+    return report
+
+
+def shuffled(points: tuple[str, ...], times: int) -> list[str]:
+    order = list(points) * times
+    random.shuffle(order)
+    return order

@@ -1,0 +1,109 @@
+"""Processes die at every point of a turn's way, stand still past their leases, or hear nothing: nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+
+from holdfast.event import FinishedEvent
+from holdfast.store.base import Filter, Store
+from tests.crash.crew import Crew, judge, until
+from tests.crash.worker import POINTS
+
+
+async def test_a_process_that_dies_at_any_point_loses_nothing(crew: Crew, store: Store) -> None:
+    await crew.put(store, 150)
+    doomed = [crew.hire(point=point, nth=2, workers=3) for point in POINTS]
+    until(lambda: not any(map(crew.lives, doomed)))
+    crew.hire()
+    await crew.put(store, 50)
+    await crew.wait_drained(store)
+    crew.dismiss()
+    await judge(crew)
+    assert sorted(kill["point"] for kill in crew.kills()) == sorted(POINTS)
+
+
+async def test_the_work_of_a_killed_process_is_claimed_again_within_five_seconds(crew: Crew, store: Store) -> None:
+    victim = crew.hire(lease=600)
+    await crew.put(store, gate=str(crew.folder / "never"))
+    until(crew.runs)
+    crew.wait_registered(crew.hire(lease=600))
+    killed_at = time.monotonic_ns()
+    crew.kill(victim)
+    [_, again] = until(lambda: runs if len(runs := crew.runs()) == 2 else [])
+    assert (again.started_at - killed_at) / 1e9 < 5
+    await crew.wait_drained(store)
+    crew.dismiss()
+    assert len((await judge(crew)).reruns) == 1
+
+
+async def test_a_process_that_stood_still_past_its_lease_is_refused(crew: Crew, store: Store) -> None:
+    gate = crew.folder / "gate"
+    sleeper = crew.hire(lease=1, workers=1)
+    [id] = await crew.put(store, gate=str(gate))
+    until(crew.runs)
+    os.kill(sleeper, signal.SIGSTOP)
+    crew.hire(lease=1)
+    await crew.wait_drained(store)
+    gate.touch()
+    os.kill(sleeper, signal.SIGCONT)
+    await crew.put(store, 30)
+    until(lambda: any(run.process == sleeper and run.id != id for run in crew.runs()))
+    await crew.wait_drained(store)
+    crew.dismiss()
+    await judge(crew)
+    first, second = [run for run in crew.runs() if run.id == id]
+    assert (first.process, first.ended in (None, "lost")) == (sleeper, True)
+    assert second.ended == "completed"
+    assert "another worker's now" in crew.said() or "lost before they settled" in crew.said()
+
+
+async def test_an_event_that_kills_its_process_runs_out_of_attempts(crew: Crew, store: Store) -> None:
+    [poison] = await crew.put(store, max_attempts=1, kills=True)
+    victim = crew.hire(lease=600)
+    until(lambda: not crew.lives(victim))
+    crew.hire(lease=600)
+    [letter] = await wait_for_dead_letter(store)
+    assert (letter.id, letter.outcome, letter.attempts) == (poison, "dead", 1)
+    assert "died" in (letter.last_error or "")
+
+
+async def wait_for_dead_letter(store: Store) -> list[FinishedEvent]:
+    async with asyncio.timeout(20):
+        while not (letters := await store.dead(Filter())):  # noqa: ASYNC110 - nothing tells of it but a look
+            await asyncio.sleep(0.02)
+    return letters
+
+
+async def test_processes_that_hear_no_wake_up_find_their_work_by_looking(crew: Crew, store: Store) -> None:
+    crew.hire(deaf=True, poll=0.1)
+    crew.hire(deaf=True, poll=0.1)
+    for _ in range(5):
+        await crew.put(store, 20)
+        await crew.wait_drained(store, 20)
+    crew.dismiss()
+    report = await judge(crew)
+    assert report.reruns == []
+    assert await store.dead(Filter()) == []
+
+
+async def test_the_clock_is_put_forward_and_back_under_running_turns(crew: Crew, store: Store) -> None:
+    step(crew, 0)
+    workers = [crew.hire(lease=5, slowness=0.2, poll=0.2) for _ in range(2)]
+    crew.wait_registered(*workers)
+    await crew.put(store, 60)
+    for number, seconds in enumerate((3600, 3599, 7200, 7198), 1):
+        step(crew, seconds)
+        until(lambda number=number: len(crew.runs()) >= 8 * number)  # type: ignore[misc]
+    await crew.wait_drained(store)
+    crew.dismiss()
+    await judge(crew)
+
+
+def step(crew: Crew, seconds: float) -> None:
+    """All processes see it at once, as they would if the clock of their machine were set."""
+    new = crew.folder / "clock.new"
+    new.write_text(str(seconds))
+    new.replace(crew.folder / "clock")

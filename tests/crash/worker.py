@@ -1,0 +1,191 @@
+"""A harness that may kill itself at a named point of a turn's way; the nursery runs one per process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import random
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+from holdfast import harness
+from holdfast.agent import Answer
+from holdfast.event import Turn
+from holdfast.harness import AgentHarness
+from holdfast.outcome import Lost, Outcome, Retry, Settled
+from holdfast.settings import Settings
+from holdfast.store import Store, open_store
+from holdfast.testing.checker import Journal
+
+POINTS = (
+    "after the claim",
+    "while handling",
+    "holding several",
+    "before the commit",
+    "during the commit",
+    "after the commit",
+)
+SEVERAL = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Orders:
+    """What a process is told at its start."""
+
+    url: str
+    folder: str
+    lease: float = 10
+    poll: float = 60
+    workers: int = 5
+    slowness: float = 0.02
+    deaf: bool = False
+    point: str | None = None
+    nth: int = 1
+
+    def dump(self) -> str:
+        return json.dumps(asdict(self))
+
+
+class Mine:
+    """Goes off when its point is passed for the nth time, and leaves a note of it."""
+
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
+        self._left = orders.nth
+        self.held = 0
+
+    def passing(self, point: str, *, leased: bool = True) -> bool:
+        """Whether this is the time; the caller has it go off."""
+        self._left -= point == self._orders.point
+        if point != self._orders.point or self._left != 0:
+            return False
+        note(self._orders.folder, point, leased)
+        return True
+
+    def step(self, point: str, *, leased: bool = True) -> None:
+        if self.passing(point, leased=leased):
+            kill_me()
+
+
+def note(folder: str, point: str, leased: bool) -> None:
+    """One write, so that a line is there whole or not at all."""
+    with open(Path(folder, "kills"), "ab", buffering=0) as kills:
+        kills.write(json.dumps({"point": point, "leased": leased}).encode() + b"\n")
+
+
+def kill_me() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Mined:
+    """A store with mines on the way of a turn."""
+
+    def __init__(self, store: Store, journal: Journal, mine: Mine, deaf: bool) -> None:
+        self._store = store
+        self._journal = journal
+        self._mine = mine
+        self._deaf = deaf
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def wakeups(self) -> AsyncIterator[str]:
+        if self._deaf:
+            await asyncio.Event().wait()
+        async for queue in self._store.wakeups():
+            yield queue
+
+    async def claim(self, *args: Any, **options: Any) -> list[Turn]:
+        turns = await self._store.claim(*args, **options)
+        self._mine.held += len(turns)
+        if turns:
+            self._mine.step("after the claim")
+        return turns
+
+    async def settle(self, ends: Sequence[tuple[Turn, Outcome]], **options: Any) -> list[Settled | Lost]:
+        mine = self._mine
+        mine.step("before the commit")
+        if mine.passing("during the commit", leased=mine.held > len(ends)):
+            threading.Timer(random.random() * 0.004, kill_me).start()
+        results = await self._store.settle(ends, **options)
+        mine.held -= len(ends)
+        mine.step("after the commit", leased=mine.held > 0)
+        for (turn, _), result in zip(ends, results, strict=True):
+            self._journal.settle(turn, result)
+        return results
+
+
+def clock_of(folder: str) -> Callable[[], datetime]:
+    """The machine's clock, as far as the file `clock` says it was put forward or back, in seconds."""
+    file = Path(folder, "clock")
+
+    def now() -> datetime:
+        return datetime.now(UTC) + timedelta(seconds=float(file.read_text()))
+
+    return now
+
+
+def answering(orders: Orders, journal: Journal, mine: Mine) -> Callable[[Turn], Any]:
+    running: set[int] = set()
+
+    async def answer(turn: Turn) -> Answer:
+        running.add(turn.fence)
+        try:
+            return await handle(turn)
+        finally:
+            running.discard(turn.fence)
+
+    async def handle(turn: Turn) -> Answer:
+        journal.start(turn)
+        await asyncio.sleep(random.random() * orders.slowness)
+        mine.step("while handling")
+        if len(running) >= SEVERAL:
+            mine.step("holding several")
+        if turn.event.get("kills"):
+            note(orders.folder, "poison", True)
+            kill_me()
+        while is_held_up(turn):  # noqa: ASYNC110 - the signal is a file, made by another process
+            await asyncio.sleep(0.01)
+        if len(turn.primary.claimed) == 1 and turn.primary.id % 13 == 0:
+            journal.end(turn)
+            return Retry("again", timedelta(milliseconds=turn.primary.id % 50))
+        journal.end(turn, emits=1)
+        return f"answer to {turn.primary.id}"
+
+    return answer
+
+
+def is_held_up(turn: Turn) -> bool:
+    """The first run waits until its gate is there; a second one does not."""
+    gate = turn.event.get("gate")
+    return gate is not None and len(turn.primary.claimed) == 1 and not Path(gate).exists()
+
+
+def run(orders: Orders) -> None:
+    logging.basicConfig(filename=Path(orders.folder, "log"), format="%(process)d %(name)s %(message)s")
+    journal, mine = Journal(Path(orders.folder, "journal")), Mine(orders)
+    clock = clock_of(orders.folder) if Path(orders.folder, "clock").exists() else None
+
+    @asynccontextmanager
+    async def open_mined(url: str, **options: Any) -> AsyncIterator[Store]:
+        async with open_store(url, **options, clock=clock) as store:
+            yield cast(Store, Mined(store, journal, mine, orders.deaf))
+
+    harness.open_store = open_mined  # type: ignore[attr-defined]
+    settings = Settings(
+        database=orders.url,
+        lease=timedelta(seconds=orders.lease),
+        poll=timedelta(seconds=orders.poll),
+        poll_jitter=timedelta(0),
+        grace=timedelta(seconds=5),
+    )
+    app = AgentHarness(answering(orders, journal, mine), settings=settings)
+    asyncio.run(app.run(num_workers=orders.workers))
