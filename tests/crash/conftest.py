@@ -11,8 +11,10 @@ import pytest_asyncio
 
 from holdfast.store import open_store
 from holdfast.store.base import Store
+from holdfast.testing.servers import Unavailable
 from tests.crash import crew as crews
 from tests.crash.crew import Crew
+from tests.harness.private_server import Server, private_server
 
 GRACE = """
 do $$ begin
@@ -40,10 +42,27 @@ def crew(nursery: Popen[str], database_url: str, tmp_path: Path) -> Iterator[Cre
         crew.write(GRACE)
     yield crew
     for worker in crew.workers:
-        crew.kill(worker, "at the end")
+        crew.kill_blindly(worker)
 
 
 @pytest_asyncio.fixture
 async def store(database_url: str) -> AsyncIterator[Store]:
     async with open_store(database_url) as store:
         yield store
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    try:
+        with private_server() as server:
+            yield server
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def private_crew(nursery: Popen[str], server: Server, tmp_path: Path) -> Iterator[Crew]:
+    crew = Crew(nursery, server.url, tmp_path)
+    yield crew
+    for worker in crew.workers:
+        crew.kill_blindly(worker)

@@ -79,6 +79,10 @@ class Crew:
             os.kill(worker, signal.SIGKILL)
             note(str(self.folder), name, leased)
 
+    def kill_blindly(self, worker: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
+
     def leased_by(self, worker: int) -> list[int]:
         like = holder(worker)
         return [id for (id,) in self.query(f"select id from {{event}} where fence > 0 and holder like '{like}'")]
