@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from holdfast import gauge
 from holdfast import settings as configuration
 from holdfast.agent import Agent, AgentPolicy, lane_of
 from holdfast.agents.function import Function, FunctionAgent
@@ -27,6 +28,9 @@ from holdfast.settings import Settings
 from holdfast.store import Store, open_store
 from holdfast.store.base import Acked, Process, SweepPolicy, Transaction
 from holdfast.sweeper import Sweeper
+from holdfast.telemetry import CANNOT_SIGN_OFF, spans
+from holdfast.telemetry import starting as telemetry
+from holdfast.telemetry.logs import Entry
 from holdfast.worker import RESPONSE_ATTEMPTS, Seat, Worker
 
 log = logging.getLogger(__name__)
@@ -56,6 +60,7 @@ class AgentHarness:
         self.policies: dict[str, AgentPolicy] = {}
         self.teams: dict[str, Team] = {}
         self.channels: dict[str, Channel] = {}
+        self.consumers: list[Consumer] = []
         self.settings = settings
         self._default = default
         self._store: Store | None = None
@@ -197,6 +202,7 @@ class AgentHarness:
         serve: Callable[[AgentHarness], AbstractAsyncContextManager[object]],
     ) -> None:
         settings = self._loaded()
+        telemetry.start(settings)
         await asyncio.to_thread(migrate, settings.database)
         async with open_store(settings.database, direct_url=settings.database_direct) as store:
             self._store = store
@@ -211,12 +217,14 @@ class AgentHarness:
         process = Process(id=new_id(f"{host}-{os.getpid()}"), host=host, started_at=now, seen_at=now)
         await store.register(process)
         await self._announce(store)
-        consumers = self._consumers(store, settings, process.id, num_workers)
+        self.consumers = consumers = self._consumers(store, settings, process.id, num_workers)
         async with asyncio.TaskGroup() as group:
             working = [group.create_task(consumer.run(settings.grace)) for consumer in consumers]
             others = [group.create_task(self._listen(store, consumers))]
             others.append(group.create_task(self._sweeper(store, settings, process, consumers).run()))
             others += [group.create_task(channel.run(self._receive)) for channel in self.channels.values()]
+            if spans.tracing is not None:
+                others.append(group.create_task(gauge.keep_reading(store, consumers)))
             ready.set()
             await self._stop.wait()
             for consumer in consumers:
@@ -251,6 +259,7 @@ class AgentHarness:
                 queue=INBOX,
                 shares=self._inbox_shares(settings),
                 at_once=num_workers,
+                unnamed=self.default,
                 backoff=Backoff(first=settings.retry_first, most=settings.retry_most),
                 **common,
             )
@@ -309,7 +318,7 @@ async def _say_goodbye(store: Store, process_id: str, queues: Sequence[str]) -> 
             await store.wake(queue)
         await store.unregister(process_id)
     except StoreUnavailable as error:
-        log.warning("cannot sign off, others will find this process gone: %s", error)
+        log.warning(Entry(CANNOT_SIGN_OFF, error=error))
 
 
 async def _first(ready: asyncio.Event, task: asyncio.Task[None]) -> bool:

@@ -28,6 +28,7 @@ from holdfast.errors import HoldfastError
 CONFIG_FILE = Path("holdfast.toml")
 PREFIX = "HOLDFAST_"
 FOREVER = "forever"
+EXPORTERS = ("LOGFIRE_TOKEN", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 _UNITS = {"ms": 0.001, "s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600}
 _UNITS |= {"d": 86_400, "day": 86_400, "w": 604_800, "week": 604_800}
@@ -129,9 +130,15 @@ class Settings(BaseSettings):
     log_format: Literal["text", "json"] = "text"
     """How lines on stderr are written: text for people, json for programs."""
     trace_service: str = Field(default="", examples=["holdfast"])
-    """Name under which spans are sent to Logfire or an OpenTelemetry collector; by default none are sent."""
+    """Name under which spans and metrics go to what LOGFIRE_TOKEN or OTEL_EXPORTER_OTLP_ENDPOINT names."""
     trace_ratio: float = Field(default=0.01, ge=0, le=1)
     """Share of the turns that have spans, from 0 to 1, beside one in every second."""
+
+    @property
+    def exports_as(self) -> str | None:
+        """Name under which spans and metrics are sent, None where nobody takes them."""
+        taken = any(os.environ.get(name) for name in EXPORTERS)
+        return self.trace_service or os.environ.get("OTEL_SERVICE_NAME") or "holdfast" if taken else None
 
     @field_validator("home")
     @classmethod

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
+from holdfast import gauge
+from holdfast.consumer import Consumer
 from holdfast.errors import HoldfastError
 from holdfast.store.base import Store
+from holdfast.telemetry import prometheus
+from holdfast.telemetry.logs import redact
 
 PATIENCE = 2.0
 """Seconds within which the database must answer for this process to be ready."""
@@ -29,6 +34,10 @@ class Harness(Protocol):
     def stopping(self) -> bool:
         """Whether a stop was asked for."""
 
+    @property
+    def consumers(self) -> Sequence[Consumer]:
+        """What it works with, if it works."""
+
 
 def create_app(harness: Harness) -> FastAPI:
     """The whole API."""
@@ -46,6 +55,7 @@ def _application(harness: Harness) -> FastAPI:
     app.add_exception_handler(HTTPException, _refused)
     app.add_api_route("/healthz", healthz, methods=["GET"])
     app.add_api_route("/readyz", readyz, methods=["GET"], response_model=None)
+    app.add_api_route("/metrics", metrics, methods=["GET"], response_model=None)
     return app
 
 
@@ -69,8 +79,16 @@ async def _problem(harness: Harness) -> str | None:
     except TimeoutError:
         return f"the database did not answer within {PATIENCE:g} s"
     except HoldfastError as error:
-        return str(error)
+        return redact(str(error))
     return None
+
+
+async def metrics(request: Request) -> Response:
+    """For Prometheus; also while the database is away."""
+    harness: Harness = request.app.state.harness
+    readings = await gauge.read(harness.store, harness.consumers)
+    body, content_type = prometheus.exposition(readings, request.headers.get("accept", ""))
+    return Response(body, headers={"content-type": content_type})
 
 
 async def _refused(_: Request, error: Any) -> JSONResponse:

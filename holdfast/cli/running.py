@@ -23,6 +23,7 @@ from holdfast.cli.options import App, Config, Database, Home, Host, Port, Worker
 
 if TYPE_CHECKING:
     from holdfast.api.app import Harness
+    from holdfast.consumer import Consumer
     from holdfast.harness import AgentHarness
     from holdfast.settings import Settings
     from holdfast.store import Store
@@ -114,11 +115,9 @@ def _run(harness: AgentHarness, settings: Settings, server: Server, addresses: l
 
 
 def _start(settings: Settings) -> None:
-    from holdfast.telemetry import logs
+    from holdfast.telemetry import starting
 
-    for url in (settings.database, settings.database_direct):
-        logs.hide(url)
-    logs.start(level=settings.log_level, as_json=settings.log_format == "json")
+    starting.start(settings)
     prepare(settings)
 
 
@@ -142,6 +141,7 @@ class _Front:
 
     store: Store
     stopping: bool = False
+    consumers: tuple[Consumer, ...] = ()
 
 
 async def _answer(settings: Settings, server: Server, on_ready: Callable[[], None]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol
 
@@ -51,6 +51,8 @@ class Count:
     delayed: int
     queued: int
     leased: int
+    ready_since: datetime | None = field(default=None, compare=False)
+    """Since when the longest waiting of the ready ones has been visible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,11 +51,9 @@ class PostgresReads:
         return [event_of(row) for row in rows]
 
     async def counts(self) -> list[Count]:
-        rows = await self._connections.rows("select queue, target, ready, delayed, queued, leased from agent.counts()")
-        return [
-            Count(queue=queue, target=target, ready=ready, delayed=delayed, queued=queued, leased=leased)
-            for queue, target, ready, delayed, queued, leased in rows
-        ]
+        names = ("queue", "target", "ready", "delayed", "queued", "leased", "ready_since")
+        rows = await self._connections.rows(f"select {', '.join(names)} from agent.counts()")
+        return [Count(**dict(zip(names, row, strict=True))) for row in rows]
 
     async def outcomes(self, queue: str) -> dict[str, int]:
         return dict(

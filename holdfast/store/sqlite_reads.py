@@ -128,9 +128,10 @@ def read_waiting(connection: Connection, queue: str, target: str, limit: int) ->
 
 
 def read_counts(connection: Connection, now: int) -> list[Count]:
+    names = ("queue", "target", "ready", "delayed", "queued", "leased")
     return [
-        Count(queue=queue, target=target, ready=ready, delayed=delayed, queued=queued, leased=leased)
-        for queue, target, ready, delayed, queued, leased in connection.execute(SQL["counts"], {"now": now})
+        Count(**dict(zip(names, numbers, strict=True)), ready_since=None if since is None else moment(since))
+        for *numbers, since in connection.execute(SQL["counts"], {"now": now})
     ]
 
 

@@ -88,7 +88,18 @@ create or replace view agent.chat_messages as
 select id, team_id, from_agent, message, created_at from agent.chat_message;
 
 -- Live events by queue and target: ready, delayed, queued (behind another of its lane) and leased.
-create or replace function agent.counts() returns table (queue text, target text, ready int8, delayed int8, queued int8, leased int8)
+-- Dropped first, since the columns of a result cannot be replaced.
+drop function if exists agent.counts();
+
+create function agent.counts() returns table
+( queue text
+, target text
+, ready int8
+, delayed int8
+, queued int8
+, leased int8
+, ready_since timestamptz
+)
 language plpgsql stable security invoker
 set search_path = pg_catalog, pg_temp
 as $$
@@ -101,6 +112,7 @@ begin
          , count(*) filter (where event.head and event.vt > _now and event.fence = 0)
          , count(*) filter (where not event.head and not (event.fence > 0 and event.vt > _now))
          , count(*) filter (where event.fence > 0 and event.vt > _now)
+         , min(event.vt) filter (where event.head and event.vt <= _now)
     from agent.event as event
     group by event.queue, event.target
     order by event.queue, event.target;

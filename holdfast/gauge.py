@@ -1,0 +1,77 @@
+"""What metrics read at the moment of asking: places in use, what waits and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from holdfast.consumer import Consumer
+from holdfast.errors import HoldfastError
+from holdfast.store.base import Count, Store
+from holdfast.telemetry import EVENTS, OLDEST_READY, OLDEST_SNAPSHOT, PLACES, PLACES_BUSY, STORE_UP, meters
+from holdfast.telemetry.instruments import Reading
+
+PATIENCE = timedelta(seconds=5)
+"""How long the database may take; without it, metrics say that it is away."""
+EXPORT_EVERY = timedelta(seconds=30)
+
+
+async def read(store: Store, consumers: Sequence[Consumer]) -> list[Reading]:
+    """Never fails: what the database does not tell is left out."""
+    readings = [*_places(consumers)]
+    try:
+        async with asyncio.timeout(PATIENCE.total_seconds()):
+            readings += await _of_store(
+                store, {consumer.policy.queue: consumer.policy.unnamed for consumer in consumers}
+            )
+            readings.append((STORE_UP, (), 1))
+    except (HoldfastError, TimeoutError):
+        readings.append((STORE_UP, (), 0))
+    return readings
+
+
+async def keep_reading(store: Store, consumers: Sequence[Consumer]) -> None:
+    """For whoever exports metrics without asking."""
+    while True:
+        meters.latest[:] = await read(store, consumers)
+        await asyncio.sleep(EXPORT_EVERY.total_seconds())
+
+
+def _places(consumers: Sequence[Consumer]) -> list[Reading]:
+    """Turns that only wait for their end to be stored take no place."""
+    return [
+        reading
+        for consumer in consumers
+        for reading in (
+            (PLACES, (consumer.policy.queue,), consumer.policy.at_once),
+            (PLACES_BUSY, (consumer.policy.queue,), min(consumer.running, consumer.policy.at_once)),
+        )
+    ]
+
+
+async def _of_store(store: Store, unnamed: dict[str, str]) -> list[Reading]:
+    counts = await store.counts()
+    readings = _depths(counts, unnamed)
+    readings += _oldest(counts, await store.now())
+    if (age := await store.oldest_snapshot()) is not None:
+        readings.append((OLDEST_SNAPSHOT, (), age.total_seconds()))
+    return readings
+
+
+def _depths(counts: Sequence[Count], unnamed: dict[str, str]) -> list[Reading]:
+    """The target '' and the name of its agent are the same agent."""
+    depths: dict[tuple[str, str, str], int] = {}
+    for count in counts:
+        agent = count.target or unnamed.get(count.queue, "")
+        for state in ("ready", "delayed", "queued", "leased"):
+            key = (count.queue, agent, state)
+            depths[key] = depths.get(key, 0) + getattr(count, state)
+    return [(EVENTS, key, number) for key, number in depths.items()]
+
+
+def _oldest(counts: Sequence[Count], now: datetime) -> list[Reading]:
+    since: dict[str, datetime] = {}
+    for count in counts:
+        since[count.queue] = min(since.get(count.queue, now), count.ready_since or now)
+    return [(OLDEST_READY, (queue,), (now - moment).total_seconds()) for queue, moment in since.items()]
