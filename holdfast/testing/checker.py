@@ -204,6 +204,10 @@ def _settles(runs: Sequence[Run], leases_may_end: bool) -> Iterator[str]:
     for id, times in sorted(finals.items()):
         if times > 1:
             yield f"event {id} ended {times} times"
+    newest = {run.id: run for run in sorted(runs, key=lambda run: run.fence)}
+    for run in runs:
+        if run.ended == "completed" and newest[run.id] is not run:
+            yield f"{run} completed although the turn was that of {newest[run.id]}"
 
 
 def _tables(runs: Sequence[Run], rows: Sequence[Row], leases_may_end: bool) -> Iterator[str]:

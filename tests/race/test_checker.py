@@ -82,8 +82,9 @@ def test_a_claim_settled_twice_is_found() -> None:
 def test_an_event_that_ended_under_two_claims_is_found() -> None:
     again = [*RUNS[:2], RUNS[2], run(3, 70, 80, process=2), *RUNS[3:]]
     rows = [*ROWS[:2], replace(ROWS[2], claims=2), *ROWS[3:]]
-    assert found(again, rows) == ["event 3 ended 2 times"]
-    assert found(again, rows, leases_may_end=True) == ["event 3 ended 2 times"]
+    faults = ["event 3 ended 2 times", f"{again[2]} completed although the turn was that of {again[3]}"]
+    assert found(again, rows) == faults
+    assert found(again, rows, leases_may_end=True) == faults
 
 
 def test_a_claim_that_was_never_settled_is_found() -> None:
@@ -132,6 +133,14 @@ def test_a_zombie_that_lost_its_turn_may_overlap() -> None:
     report = check([zombie, *RUNS], [replace(ROWS[0], claims=2), *ROWS[1:]], STORED, leases_may_end=True)
     assert report.violations == []
     assert report.reruns == ["event 1 (fence 10, process 1) ran again: event 1 (fence 5, process 2) had lost its turn"]
+
+
+def test_an_end_under_a_fence_that_is_no_longer_the_latest_is_found() -> None:
+    owner = run(1, 15, 25, process=2, settles=["lost"])
+    faults = found([*RUNS, owner], [replace(ROWS[0], claims=2), *ROWS[1:]], leases_may_end=True)
+    assert faults == [
+        "event 1 (fence 10, process 1) completed although the turn was that of event 1 (fence 15, process 2)"
+    ]
 
 
 def test_emits_are_there_as_often_as_the_turn_said() -> None:
