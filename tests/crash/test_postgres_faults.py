@@ -23,7 +23,7 @@ async def test_sessions_that_are_ended_cost_no_turn(crew: Crew, store: Store) ->
     gate = crew.folder / "gate"
     workers = [crew.hire(workers=3) for _ in range(2)]
     crew.wait_registered(*workers)
-    held = await crew.put(store, 3, gate=str(gate))
+    held = await crew.put(store, 3, gates=[str(gate)])
     until(lambda: len(crew.runs()) == 3)
     crew.write(END_ALL_OTHERS)
     gate.touch()

@@ -164,9 +164,9 @@ def answering(orders: Orders, journal: Journal, mine: Mine) -> Callable[[Turn], 
 
 
 def is_held_up(turn: Turn) -> bool:
-    """The first run waits until its gate is there; a second one does not."""
-    gate = turn.event.get("gate")
-    return gate is not None and len(turn.primary.claimed) == 1 and not Path(gate).exists()
+    """Each run waits until the gate of its number is there, if it has one."""
+    gates, number = turn.event.get("gates", []), len(turn.primary.claimed)
+    return number <= len(gates) and not Path(gates[number - 1]).exists()
 
 
 def run(orders: Orders) -> None:
