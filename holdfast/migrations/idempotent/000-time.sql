@@ -31,26 +31,12 @@ begin
 end
 $$;
 
--- The time of a platform, or now where there is none that a hypertable could hold.
+-- The time of a platform, null where it says none.
 create or replace function agent.platform_time(_ts text) returns timestamptz
 language plpgsql stable security invoker parallel safe
 set search_path = pg_catalog, pg_temp
 as $$
-declare
-    _at timestamptz;
 begin
-    if _ts ~ '^\s*\d{1,12}(\.\d{0,20})?\s*$' then
-        _at := agent.to_timestamptz(_ts);
-    end if;
-    return agent.storable_time(_at);
-end
-$$;
-
-create or replace function agent.storable_time(_at timestamptz) returns timestamptz
-language plpgsql stable security invoker parallel safe
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-    return case when _at >= '1970-01-01T00:00:00Z' and _at < '2200-01-01T00:00:00Z' then _at else agent.now() end;
+    return case when _ts ~ '^\s*\d{1,12}(\.\d{0,20})?\s*$' then agent.to_timestamptz(_ts) end;
 end
 $$;

@@ -51,23 +51,18 @@ begin
       from unnest(_queues, _lanes) as given (queue, lane)
       where lane is not null
     )
+    -- The first of a lane is its head; where it is not one, it becomes it.
     , next as materialized
     ( select first.id
       from touched
       cross join lateral
-      ( select waiting.id
+      ( select waiting.id, waiting.head
         from agent.event as waiting
         where waiting.queue = touched.queue and waiting.lane = touched.lane
-        order by waiting.id + 0
+        order by case when waiting.head then 0 else waiting.id end
         limit 1
       ) as first
-      -- Not "not exists", which the planner could turn into a join over all heads.
-      where
-      ( select head.id
-        from agent.event as head
-        where head.queue = touched.queue and head.lane = touched.lane and head.head
-        limit 1
-      ) is null
+      where not first.head
     )
     , promoted as
     ( update agent.event as event
@@ -197,8 +192,8 @@ $$;
 -- Made once: to make a trigger anew would lock the table against running workers.
 do $$
 declare
-    _by_hand text := $when$coalesce(current_setting('holdfast.lanes', true), '') <> 'held'$when$;
-    _moved text := '(old.queue, old.lane) is distinct from (new.queue, new.lane) or (old.head and not new.head)';
+    _by_hand text := $when$current_setting('holdfast.lanes', true) is distinct from 'held'$when$;
+    _moved text := '((old.queue, old.lane) is distinct from (new.queue, new.lane) or (old.head and not new.head))';
 begin
     if exists (select from pg_catalog.pg_trigger where tgrelid = 'agent.event'::regclass and tgname = 'note_lanes_insert') then
         return;
@@ -206,17 +201,17 @@ begin
     execute format('create trigger note_lanes_insert before insert on agent.event for each row
         when (%s) execute function agent.note_lanes()', _by_hand);
     execute format('create trigger note_lanes_update before update of queue, lane, head on agent.event for each row
-        when (%s and (%s)) execute function agent.note_lanes()', _by_hand, _moved);
+        when (%s and %s) execute function agent.note_lanes()', _moved, _by_hand);
     execute format('create trigger note_lanes_delete before delete on agent.event for each row
-        when (%s and old.head and old.lane is not null) execute function agent.note_lanes()', _by_hand);
+        when (old.head and old.lane is not null and %s) execute function agent.note_lanes()', _by_hand);
     execute format('create constraint trigger keep_heads_insert after insert on agent.event
         deferrable initially deferred for each row
-        when (%s and new.lane is not null) execute function agent.keep_heads()', _by_hand);
+        when (new.lane is not null and %s) execute function agent.keep_heads()', _by_hand);
     execute format('create constraint trigger keep_heads_update after update of queue, lane, head on agent.event
         deferrable initially deferred for each row
-        when (%s and (%s)) execute function agent.keep_heads()', _by_hand, _moved);
+        when (%s and %s) execute function agent.keep_heads()', _moved, _by_hand);
     execute format('create constraint trigger keep_heads_delete after delete on agent.event
         deferrable initially deferred for each row
-        when (%s and old.head and old.lane is not null) execute function agent.keep_heads()', _by_hand);
+        when (old.head and old.lane is not null and %s) execute function agent.keep_heads()', _by_hand);
 end
 $$;

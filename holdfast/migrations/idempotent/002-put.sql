@@ -13,24 +13,23 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 set plan_cache_mode = force_generic_plan
+set work_mem = '64MB'
 as $$
 declare
     _now timestamptz := agent.now();
     _by_hand text := coalesce(current_setting('holdfast.lanes', true), '');
-    _new agent.event[];
     _ids int8[];
+    _buckets int4[];
+    _first_of_lane int8[];
     _woken text[];
 begin
     -- Keys before lanes, as in a transaction whose lanes wait for its commit; sorted, so that no two wait for each other.
     with given as materialized
-    ( select nextval('agent.event_id_seq') as id, coalesce(queue, 'inbox') as queue, coalesce(target, '') as target
-           , case when vt > _now then null else lane end as lane
-           , message_id, coalesce(vt, _now) as vt, agent.storable_time(event_ts) as event_ts
-           , max_attempts, parent_id, root_id, coalesce(hops, 0) as hops, event
-      from jsonb_to_recordset(_events) as row
-        ( queue text, target text, lane text, message_id text, vt timestamptz, event_ts timestamptz
-        , max_attempts int4, parent_id int8, root_id int8, hops int4, event jsonb
-        )
+    ( select nth, nextval('agent.event_id_seq') as id, coalesce(queue, 'inbox') as queue
+           , case when vt > _now then null else lane end as lane, message_id, parent_id
+      from rows from
+      ( jsonb_to_recordset(_events) as (queue text, lane text, message_id text, vt timestamptz, parent_id int8) )
+      with ordinality as given (queue, lane, message_id, vt, parent_id, nth)
     )
     , key as
     ( insert into agent.message_key (queue, message_id, event_id, parent_id, seen_at)
@@ -41,38 +40,48 @@ begin
       on conflict do nothing
       returning event_id
     )
-    , fresh as materialized
-    ( select given.*, message_id is null or key.event_id is not null as fresh
+    , known as materialized
+    ( select nth, queue, lane, case when message_id is null or key.event_id is not null then id end as id
       from given
       left join key on key.event_id = given.id
     )
-    select array_agg(case when fresh then id end order by id)
-         , array_agg(
-               row( id, event_ts, 0, vt, '{}', event, queue, target, lane, lane is null, 0, null, message_id, max_attempts
-                  , parent_id, coalesce(root_id, id), hops, null, null, null, _now, _now )::agent.event
-               order by id) filter (where fresh)
-    into _ids, _new
-    from fresh;
-
+    , lane as materialized
+    ( select min(id) as first, agent.lane_bucket(queue, lane) as bucket
+      from known
+      where lane is not null and id is not null
+      group by queue, lane
+    )
+    select (select array_agg(id order by nth) from known)
+         , (select array_agg(bucket) from lane)
+         , (select array_agg(first) from lane)
+    into _ids, _buckets, _first_of_lane;
     if _at_once then
-        perform agent.lock_lanes(array(
-            select agent.lane_bucket(queue, lane) from unnest(_new) where lane is not null));
+        perform agent.lock_lanes(_buckets);
         perform set_config('holdfast.lanes', 'held', true);
     end if;
     with stored as
     ( insert into agent.event
-        ( id, event_ts, attempts, vt, claimed, event, queue, target, lane, head, fence, holder, message_id, max_attempts
-        , parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at )
-      select id, event_ts, attempts, vt, claimed, event, queue, target, lane
-           , lane is null or row_number() over (partition by queue, lane order by id) = 1 and
-             ( select head.id
+        ( id, event_ts, vt, event, queue, target, lane, head, message_id, max_attempts, parent_id, root_id, hops
+        , created_at, updated_at )
+      select _ids[nth], case when event_ts >= '1970-01-01Z' and event_ts < '2200-01-01Z' then event_ts else _now end
+           , coalesce(vt, _now), event, coalesce(queue, 'inbox'), coalesce(target, '')
+           , case when vt > _now then null else lane end
+           , lane is null or coalesce(vt > _now, false) or first.id is not null and
+             ( select 1
                from agent.event as head
-               where head.queue = new.queue and head.lane = new.lane and head.head
-               limit 1
+               where head.queue = coalesce(new.queue, 'inbox') and head.lane = new.lane
+                 and case when head.head then 0 else head.id end = 0
              ) is null
-           , fence, holder, message_id, max_attempts, parent_id, root_id, hops, state, last_error, error_class
-           , created_at, updated_at
-      from unnest(_new) as new
+           , message_id, max_attempts, parent_id, coalesce(root_id, _ids[nth]), coalesce(hops, 0), _now, _now
+      from rows from
+      ( jsonb_to_recordset(_events) as
+        ( queue text, target text, lane text, message_id text, vt timestamptz, event_ts timestamptz
+        , max_attempts int4, parent_id int8, root_id int8, hops int4, event jsonb
+        )
+      ) with ordinality as new
+        (queue, target, lane, message_id, vt, event_ts, max_attempts, parent_id, root_id, hops, event, nth)
+      left join unnest(_first_of_lane) as first (id) on first.id = _ids[nth]
+      where _ids[nth] is not null
       returning queue, head
     )
     select array_agg(distinct queue) into _woken from stored where head;

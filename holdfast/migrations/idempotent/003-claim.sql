@@ -34,9 +34,17 @@ declare
     _limited text[];
     _target text;
     _take int4;
+    _taken int4;
     _turn agent.event;
 begin
     perform agent.keep_heads_now();
+    if _collect_limit > 1 then
+        for _turn in select * from agent.claim(_queue, _targets, _limit, _lease, _holder, 1, _max_attempts) loop
+            return next _turn;
+            return query select * from agent.collect(_turn, _collect_limit);
+        end loop;
+        return;
+    end if;
     _limited := array(select target from agent.target_limit where queue = _queue and target = any (_targets));
     -- In random order, so that a target with a long backlog leaves room for the others.
     for _target in select target from unnest(_targets) as target order by random() loop
@@ -46,29 +54,24 @@ begin
             _take := least(_left, agent.places_left(_queue, _target));
             continue when _take <= 0;
         end if;
-        for _turn in
-            with ready as materialized
-            ( select id
-              from agent.event
-              where queue = _queue and target = _target and head and vt <= _now
-                and attempts < coalesce(max_attempts, _max_attempts)
-              order by vt, id
-              limit _take
-              for update skip locked
-            )
-            update agent.event as event
-            set attempts = event.attempts + 1, vt = _now + _lease, claimed = event.claimed || _now
-              , fence = nextval('agent.fence'), holder = _holder, updated_at = _now
-            from ready
-            where event.id = ready.id
-            returning event.*
-        loop
-            _left := _left - 1;
-            return next _turn;
-            if _collect_limit > 1 then
-                return query select * from agent.collect(_turn, _collect_limit);
-            end if;
-        end loop;
+        return query
+        with ready as materialized
+        ( select id
+          from agent.event
+          where queue = _queue and target = _target and head and vt <= _now
+            and attempts < coalesce(max_attempts, _max_attempts)
+          order by vt, id
+          limit _take
+          for update skip locked
+        )
+        update agent.event as event
+        set attempts = event.attempts + 1, vt = _now + _lease, claimed = event.claimed || _now
+          , fence = nextval('agent.fence'), holder = _holder, updated_at = _now
+        from ready
+        where event.id = ready.id
+        returning event.*;
+        get diagnostics _taken = row_count;
+        _left := _left - _taken;
     end loop;
 end
 $$;
@@ -128,8 +131,8 @@ begin
         from
         ( select id, attempts, vt, target, event
           from agent.event
-          where queue = _turn.queue and lane = _turn.lane and id + 0 > _turn.id
-          order by id + 0
+          where queue = _turn.queue and lane = _turn.lane and case when head then 0 else id end > _turn.id
+          order by case when head then 0 else id end
           limit _collect_limit - 1
         ) as next
         window line as (order by next.id rows unbounded preceding)

@@ -134,19 +134,18 @@ begin
     ( select given.turn, event.id, event.queue, event.lane, cardinality(given.ids) as size
            , given.outcome, given.error, given.error_class, coalesce(given.delay, '0') as delay, given.state
            , event.attempts >= coalesce(event.max_attempts, given.max_attempts, 3) as used_up
-      from rows from
-      ( jsonb_to_recordset(_turns) as
-        ( ids int8[], fence int8, outcome text, error text, error_class text, delay interval, max_attempts int4, state jsonb )
-      ) with ordinality as given (ids, fence, outcome, error, error_class, delay, max_attempts, state, turn)
+      from
+      ( select *, row_number() over (partition by fence order by turn) = 1 as named_first
+        from rows from
+        ( jsonb_to_recordset(_turns) as
+          ( ids int8[], fence int8, outcome text, error text, error_class text, delay interval, max_attempts int4, state jsonb )
+        ) with ordinality as named (ids, fence, outcome, error, error_class, delay, max_attempts, state, turn)
+        where fence > 0
+      ) as given
       join agent.event as event on event.id = any (given.ids) and event.fence = given.fence
-      where given.fence > 0
-      order by event.id, given.turn
+      where given.named_first
+      order by event.id
       for update of event
-    )
-    -- A turn named twice is settled once; a turn of which one event is gone is lost whole.
-    , whole as
-    ( select *, count(*) over (partition by turn) = size and max(nth) over (partition by turn) = 1 as ours
-      from (select *, row_number() over (partition by id order by turn) as nth from held) as numbered
     )
     select array_agg(row
         ( turn, id
@@ -157,10 +156,11 @@ begin
           end
         , error, error_class
         , case when size > 1 and outcome in ('retry', 'dead') then interval '0' else delay end
-        , (outcome in ('snooze', 'release'))::int4, state, queue, lane )::agent.verdict order by id)
+        , (outcome in ('snooze', 'release'))::int4, state, queue, lane )::agent.verdict)
     into _verdicts
-    from whole
-    where ours;
+    from held
+    -- A turn of which one event is gone is lost whole.
+    where size = 1 or turn in (select turn from held where size > 1 group by turn, size having count(*) = size);
     if exists (select from unnest(_verdicts) as verdict where verdict.ended is null) then
         raise invalid_parameter_value using message = 'settle knows the outcomes done, retry, snooze, dead and release';
     end if;

@@ -32,10 +32,8 @@ create table agent.event
 -- it keeps the planner from using this index for a query that does not ask for a time, as it would on an empty table,
 -- where all indexes look alike, and go on doing when the table has filled.
 create index event_ready on agent.event (queue, target, vt, id) where head and vt is not null;
--- One head per lane, and the way to find it.
-create unique index event_head on agent.event (queue, lane) where head and lane is not null;
--- The next of a lane. "id + 0" keeps the planner from walking the primary key instead.
-create index event_lane on agent.event (queue, lane, (id + 0)) where lane is not null;
+-- A lane in its order: its head, if it has one, comes first as 0, and can be there but once.
+create unique index event_lane on agent.event (queue, lane, (case when head then 0 else id end)) where lane is not null;
 -- What was ever claimed: leases to count and to reap, attempts that may be used up.
 create index event_tried on agent.event (queue, target, fence) where attempts > 0;
 
