@@ -15,7 +15,6 @@ from holdfast.telemetry import (
     RECEIPT_TO_CLAIM,
     RESPONSE_TO_DELIVERY,
     RETRIES,
-    TURNS,
     WAKES,
     spans,
 )
@@ -50,8 +49,7 @@ class Meter:
         ended = "lost" if isinstance(result, Lost) else result.ended
         primary = turn.primary
         agent = primary.target or self._unnamed
-        TURNS.add(self._queue, agent, ended)
-        CLAIM_TO_SETTLE.of(self._queue, agent).observe(seconds)
+        CLAIM_TO_SETTLE.of(self._queue, agent, ended).observe(seconds)
         if ended != "completed":
             self._failed(agent, outcome, ended)
         elif self._queue == OUTBOX:

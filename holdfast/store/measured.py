@@ -22,8 +22,6 @@ def measured(store: Store) -> Store:
 
 
 def _timed(name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    times = STORE_CALL.of(name)
-
     @functools.wraps(call)
     async def timed(*arguments: Any, **named: Any) -> Any:
         began_at = time.perf_counter()
@@ -36,6 +34,6 @@ def _timed(name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awai
             STORE_ERRORS.add(name, type(error).__name__)
             raise
         finally:
-            times.observe(time.perf_counter() - began_at)
+            STORE_CALL.of(name).observe(time.perf_counter() - began_at)
 
     return timed

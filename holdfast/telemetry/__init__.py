@@ -10,12 +10,13 @@ RECEIPT_TO_CLAIM = Histogram(
     "holdfast_receipt_to_claim_seconds", "From an event being stored to its first claim.", ("queue",)
 )
 CLAIM_TO_SETTLE = Histogram(
-    "holdfast_claim_to_settle_seconds", "From a turn being claimed to its end being stored.", ("queue", "agent")
+    "holdfast_claim_to_settle_seconds",
+    "From a turn being claimed to its end being stored: completed, dead, back or lost.",
+    ("queue", "agent", "ended"),
 )
 RESPONSE_TO_DELIVERY = Histogram(
     "holdfast_response_to_delivery_seconds", "From a response being stored to its channel having it.", ("channel",)
 )
-TURNS = Counter("holdfast_turns_total", "Turns that ended: completed, dead, back, lost.", ("queue", "agent", "ended"))
 RETRIES = Counter("holdfast_retries_total", "Turns that failed and are tried again.", ("queue", "agent", "error_class"))
 FAILURES = Counter(
     "holdfast_failures_total", "Turns that failed for good: dead letters.", ("queue", "agent", "error_class")
@@ -44,7 +45,6 @@ INSTRUMENTS: tuple[Instrument, ...] = (
     RECEIPT_TO_CLAIM,
     CLAIM_TO_SETTLE,
     RESPONSE_TO_DELIVERY,
-    TURNS,
     RETRIES,
     FAILURES,
     LEASES_LOST,
