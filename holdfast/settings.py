@@ -35,6 +35,9 @@ _UNITS |= {"d": 86_400, "day": 86_400, "w": 604_800, "week": 604_800}
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _AMOUNT = re.compile(rf"({_NUMBER}) *([a-z]+)")
 _DURATION = re.compile(rf"{_NUMBER}|{_AMOUNT.pattern}(?: *{_AMOUNT.pattern})*")
+_USER = r"(?:[^:@/?#\s]*(?::[^@/?#\s]*)?@)?"
+_HOST = r"(?:\[[^\]\s]*\]|[^:@/?#,\[\]\s]*)(?::[0-9]*)?"
+_POSTGRES = re.compile(rf"postgres(?:ql)?://{_USER}{_HOST}(?:,{_HOST})*(?:/[^@?#\s]*)?(?:\?\S*)?")
 _OPTIONS = {"api_port": "--port", "api_host": "--host"}
 
 
@@ -231,6 +234,12 @@ def commented() -> str:
 def sqlite_path(url: str) -> Path | None:
     """The file a database URL names, None for PostgreSQL; anything else is refused."""
     if url.startswith(("postgresql://", "postgres://")):
+        if not _POSTGRES.fullmatch(url):
+            # Else a part of the password would be taken for a host or a port, and named in the error.
+            raise HoldfastError(
+                "the database URL cannot be read: expected postgresql://user:password@host:port/database with special"
+                " characters percent-encoded (@ is %40, / is %2F)"
+            )
         return None
     scheme, path = url[: len("sqlite:///")], url[len("sqlite:///") :]
     if scheme != "sqlite:///" or path in ("", ":memory:"):

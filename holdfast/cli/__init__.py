@@ -82,5 +82,7 @@ def _refusal(group: BaseExceptionGroup[BaseException]) -> HoldfastError:
 
 
 def _complain(message: str, code: int) -> int:
-    typer.echo(f"holdfast: {' '.join(message.split())}", err=True)
+    from holdfast.telemetry.logs import redact
+
+    typer.echo(f"holdfast: {redact(' '.join(message.split()))}", err=True)
     return code

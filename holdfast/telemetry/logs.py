@@ -13,7 +13,7 @@ HIDDEN = "***"
 SHORTEST_SECRET = 4
 """A shorter one would be found in every other word; where it stands in a URL it is hidden all the same."""
 
-_USER_INFO = re.compile(r"(?P<before>[a-z][a-z0-9+.-]*://[^\s:/@]*):(?P<password>\S+)@", re.IGNORECASE)
+_USER_INFO = re.compile(r"(?P<before>[a-z][a-z0-9+.-]*://[^\s:/@]*):(?!password@)(?P<password>\S+)@", re.IGNORECASE)
 _PARAMETER = re.compile(
     r"(?P<before>\b(?:password|passfile|sslpassword|token|secret)\b *[=:] *)(?P<quote>['\"]?)[^\s&'\"]+"
 )

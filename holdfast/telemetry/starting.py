@@ -15,5 +15,5 @@ def start(settings: Settings) -> None:
     logs.start(level=settings.log_level, as_json=settings.log_format == "json")
     database = urlsplit(settings.database)
     # The same for all processes on one database, so that they agree on the trace of a message.
-    place = f"{database.hostname}:{database.port}{database.path}"
+    place = f"{database.netloc.rpartition('@')[2]}{database.path}"
     spans.start(service=settings.exports_as, ratio=settings.trace_ratio, place=place)
