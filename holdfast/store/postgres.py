@@ -97,8 +97,10 @@ class PostgresStore(PostgresReads):
 
     async def _put_together(self, wanted: list[_Put]) -> list[int | None]:
         events = dump([new_event(new) for new, _ in wanted if new is not None])
-        records = dump([record(line) for _, line in wanted if line is not None])
-        ids = iter(await self._connections.value("select agent.put(%s, %s, true)", (events, records)))
+        lines = [record(line) for _, line in wanted if line is not None]
+        ids = iter(
+            await self._connections.value("select agent.put(%s, %s, true)", (events, dump(lines) if lines else None))
+        )
         return [next(ids) if new is not None else None for new, _ in wanted]
 
     async def claim(

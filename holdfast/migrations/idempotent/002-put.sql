@@ -56,7 +56,9 @@ begin
          , (select array_agg(first) from lane)
     into _ids, _buckets, _first_of_lane;
     if _at_once then
-        perform agent.lock_lanes(_buckets);
+        if _buckets is not null then
+            perform agent.lock_lanes(_buckets);
+        end if;
         perform set_config('holdfast.lanes', 'held', true);
     end if;
     with stored as
@@ -89,7 +91,9 @@ begin
         perform set_config('holdfast.lanes', _by_hand, true);
         perform agent.wake(_woken);
     end if;
-    perform agent.record(_records);
+    if _records is not null then
+        perform agent.record(_records);
+    end if;
     return coalesce(_ids, '{}');
 end
 $$;
