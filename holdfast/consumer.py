@@ -35,6 +35,7 @@ Handler = Callable[[Turn], Awaitable[Outcome]]
 RENEW_AT_LEAST = timedelta(seconds=10)
 """A cancelled turn is noticed at the next renewal, so there is one at least this often."""
 
+LOOK_AT_LEASE = timedelta(milliseconds=20)
 
 LET_GO_WITHIN = timedelta(seconds=5)
 """After the grace period: for handlers to let go of their turns, and for ends to be stored."""
@@ -143,10 +144,6 @@ class Consumer:
                 max_attempts=share.max_attempts,
             )
             found = found or bool(turns)
-            if time.monotonic() > until:
-                # The answer came after the lease it tells of; others may have these turns.
-                await self._store.release(turns)
-                continue
             self._lose_what_came_again(turns)
             for turn in turns:
                 self._start(group, Held(turn, share, until, since))
@@ -169,6 +166,7 @@ class Consumer:
 
     async def _work(self, held: Held) -> None:
         try:
+            await self._wait_for_lease(held)
             handling = self._handler(held.turn)
             outcome = await (handling if held.span is None else held.span.follow(handling))
         except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001 - all are ends of its turn
@@ -181,6 +179,11 @@ class Consumer:
         self._unsettled += 1
         self._settler.add(held)
         self.wake.set()
+
+    async def _wait_for_lease(self, held: Held) -> None:
+        """We stood still since the claim, or its answer was late: a renewal says whether the turn is still ours."""
+        while time.monotonic() > held.until:  # noqa: ASYNC110 - it is lost by cancellation, kept by a later `until`
+            await asyncio.sleep(LOOK_AT_LEASE.total_seconds())
 
     def _forget(self, held: Held) -> None:
         self._held.discard(held)
