@@ -27,16 +27,17 @@ def dump(value: Any) -> str:
 
 def _dump_carefully(value: Any) -> str:
     try:
-        return json.dumps(_storable(value), allow_nan=False, separators=(",", ":"))
+        return json.dumps(storable(value), allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
         raise HoldfastError(f"a payload must be plain JSON: {error}") from error
 
 
-def _storable(value: Any) -> Any:
+def storable(value: Any) -> Any:
+    """The value with what no engine could store replaced."""
     if isinstance(value, str):
         return value.replace("\x00", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
-        return {_storable(str(key)): _storable(item) for key, item in value.items()}
+        return {storable(str(key)): storable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_storable(item) for item in value]
+        return [storable(item) for item in value]
     return value

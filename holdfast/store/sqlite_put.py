@@ -8,7 +8,7 @@ from sqlite3 import Connection
 from typing import Any
 
 from holdfast.event import INBOX, ChatMessage, Event, NewEvent, Record
-from holdfast.store.payload import dump, parse
+from holdfast.store.payload import dump, parse, storable
 from holdfast.store.queries import load
 from holdfast.store.sqlite_rows import new_row, record_params
 from holdfast.store.sqlite_writer import Writing
@@ -39,7 +39,11 @@ def put(db: Writing, rows: str, count: int, *, keyed: bool) -> list[int | None]:
 def put_records(db: Writing, records: Iterable[Record]) -> None:
     for record in records:
         name = "put_chat_message" if isinstance(record, ChatMessage) else "put_agent_message"
-        db.connection.execute(SQL[name], record_params(record, db.now))
+        params = record_params(record, db.now)
+        try:
+            db.connection.execute(SQL[name], params)
+        except UnicodeEncodeError:
+            db.connection.execute(SQL[name], storable(params))
 
 
 def put_emits(db: Writing, emits: Sequence[tuple[Event, int, NewEvent]]) -> None:
