@@ -247,13 +247,20 @@ def _emits(runs: Sequence[Run], rows: Sequence[Row]) -> Iterator[str]:
 def _lanes(runs: Sequence[Run], leases_may_end: bool, unordered: Collection[int]) -> Iterator[str]:
     lanes: defaultdict[tuple[str, str], dict[int, list[Run]]] = defaultdict(dict)
     for run in runs:
-        # A run that lost its turn may overlap with its successor: that is what the fence is for.
-        if run.lane is not None and not (leases_may_end and run.ended == "lost"):
+        if run.lane is not None and not (leases_may_end and _is_overtaken(run, runs)):
             lanes[run.queue, run.lane].setdefault(run.fence, []).append(run)
     for (queue, lane), turns in sorted(lanes.items()):
         in_time = sorted(turns.values(), key=lambda turn: min(run.started_at for run in turn))
         for name, fault in (*_overlaps(in_time), *_swaps(in_time, set(unordered))):
             yield f"lane {lane} of {queue}: {name} {fault}"
+
+
+def _is_overtaken(run: Run, runs: Sequence[Run]) -> bool:
+    """One that lost its turn may overlap with its successor, or even start after it: that is what the fence is for."""
+    return run.ended == "lost" or (
+        run.ended is None
+        and any(newer.id == run.id and newer.fence > run.fence and newer.started_at < run.started_at for newer in runs)
+    )
 
 
 def _overlaps(turns: Sequence[list[Run]]) -> Iterator[tuple[Run, str]]:

@@ -135,6 +135,14 @@ def test_a_zombie_that_lost_its_turn_may_overlap() -> None:
     assert report.reruns == ["event 1 (fence 10, process 1) ran again: event 1 (fence 5, process 2) had lost its turn"]
 
 
+def test_a_zombie_that_was_overtaken_before_it_started_is_no_fault() -> None:
+    late = run(1, 15, None, fence=5, process=2, settles=[])
+    rows = [replace(ROWS[0], claims=2), *ROWS[1:]]
+    assert found([*RUNS, late], rows, leases_may_end=True) == []
+    newest = run(1, 15, None, fence=11, process=2, settles=[])
+    assert found([*RUNS, newest], rows, leases_may_end=True) != []
+
+
 def test_an_end_under_a_fence_that_is_no_longer_the_latest_is_found() -> None:
     owner = run(1, 15, 25, process=2, settles=["lost"])
     faults = found([*RUNS, owner], [replace(ROWS[0], claims=2), *ROWS[1:]], leases_may_end=True)
