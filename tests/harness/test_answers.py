@@ -100,7 +100,7 @@ async def test_what_a_turn_emits_is_stored_with_its_end_or_not_at_all(settings: 
 BAD: dict[str, Any] = {
     "a payload that is no JSON": lambda turn: turn.emit(NewEvent(event={"when": object()})),
     "an emit that is no event": lambda turn: turn.emit("hello"),
-    "metadata that is no JSON": lambda turn: Reply("x", metadata={"set": {1}}),
+    "metadata that is no JSON": lambda turn: Reply("x", metadata={"what": object()}),
     "not a number": lambda turn: Reply("x", metadata={"nan": float("nan")}),
     "no answer at all": lambda turn: 42,
 }

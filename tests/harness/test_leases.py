@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import pytest
@@ -125,28 +126,55 @@ async def test_the_end_of_a_turn_that_another_finished_is_refused(
     assert f"lost before they settled queue=inbox events=[{id}]" in caplog.text
 
 
-async def test_a_turn_whose_claim_was_answered_after_its_lease_is_not_started(proxy: Proxy) -> None:
-    """Another may have it by then; a side effect of ours would be a second one."""
-    started: list[int] = []
-    slow = True
-
-    async def answer_late() -> None:
-        nonlocal slow
-        if slow and await proxy.leased("inbox"):
-            slow = False
-            late_at = time.monotonic() + SHORT.total_seconds()
-            await until(lambda: time.monotonic() > late_at)
+async def test_a_turn_whose_claim_was_answered_after_its_lease_waits_for_a_renewal(proxy: Proxy) -> None:
+    """Nobody took it meanwhile, so it is still ours."""
+    renewed_before_start: list[int] = []
 
     async def handle(turn: Turn) -> Outcome:
-        started.append(turn.attempt)
+        renewed_before_start.append(proxy.calls["renew"])
         return Done()
 
-    proxy.after["claim"] = answer_late
+    proxy.after["claim"] = answer_late(proxy)
     await put(proxy)
-    async with consuming(proxy, handle, policy(lease=SHORT)):
+    async with consuming(proxy, handle, policy(at_once=1, lease=SHORT)):
         [ended] = await finished(proxy)
-    assert started == [1]
-    assert len(ended.claimed) == 2
+    assert renewed_before_start[0] >= 1
+    assert len(ended.claimed) == 1
+
+
+async def test_a_turn_that_another_took_before_its_claim_was_answered_is_not_started(
+    proxy: Proxy, database_url: str
+) -> None:
+    """A side effect of ours would be a second one."""
+    started: list[Turn] = []
+
+    async def handle(turn: Turn) -> Outcome:
+        started.append(turn)
+        return Done()
+
+    async def elsewhere(turn: Turn) -> Outcome:
+        return Done()
+
+    proxy.after["claim"] = answer_late(proxy)
+    await put(proxy)
+    async with consuming(proxy, handle, policy(lease=SHORT)) as consumer:
+        await until(lambda: proxy.leased("inbox"))
+        async with open_store(database_url) as other, consuming(other, elsewhere, holder="other"):
+            [ended] = await finished(proxy)
+        await until(lambda: proxy.calls["renew"] and consumer.running == 0)
+    assert (started, ended.holder) == ([], "other")
+
+
+def answer_late(proxy: Proxy) -> Callable[[], Awaitable[None]]:
+    """The first claim that finds something is answered after the lease that it gives."""
+
+    async def wait() -> None:
+        if await proxy.leased("inbox"):
+            proxy.after.clear()
+            late_at = time.monotonic() + 1.5 * SHORT.total_seconds()
+            await until(lambda: time.monotonic() > late_at)
+
+    return wait
 
 
 async def test_a_lease_that_cannot_be_renewed_is_kept_until_it_is_over(proxy: Proxy) -> None:
