@@ -1,0 +1,175 @@
+"""Spans and metrics as a collector of OpenTelemetry receives them."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from holdfast.telemetry.spans import Sampler
+
+ROOT = Path(__file__).parent.parent
+SCRIPT = """
+import asyncio, os
+from holdfast import AgentHarness
+from holdfast.settings import Settings
+from holdfast.store.base import Filter
+from holdfast.telemetry import logs
+
+app = AgentHarness(settings=Settings(database=os.environ["HOLDFAST_DATABASE"], trace_ratio=1))
+delivered = asyncio.Event()
+
+class Outside:
+    name = "api"
+    async def run(self, put):
+        await asyncio.Event().wait()
+    async def send(self, response):
+        delivered.set()
+
+@app.agent("coder")
+async def coder(turn):
+    await app.store.setting("routing")
+    return "done"
+
+@app.agent("broken", max_attempts=1)
+async def broken(turn):
+    raise LookupError("nothing for xoxb-secret here")
+
+async def main():
+    logs.hide("xoxb-secret")
+    app.add_channel(Outside())
+    async with asyncio.TaskGroup() as group:
+        await app.run(task_group=group)
+        await app.put("what is xoxb-secret?", agent="coder")
+        await app.put("hello", agent="broken")
+        await delivered.wait()
+        while not await app.store.dead(Filter()):
+            await asyncio.sleep(0.01)
+        app.stop()
+
+asyncio.run(main())
+"""
+
+
+class Collector:
+    """Takes what is exported over HTTP."""
+
+    def __init__(self) -> None:
+        self.bodies: list[tuple[str, bytes]] = []
+
+    @contextmanager
+    def listening(self) -> Iterator[str]:
+        bodies = self.bodies
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                is_packed = self.headers["content-encoding"] == "gzip"
+                bodies.append((self.path, gzip.decompress(body) if is_packed else body))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            thread = Thread(target=server.serve_forever)
+            thread.start()
+            yield f"http://127.0.0.1:{server.server_port}"
+            server.shutdown()
+            thread.join()
+
+    def spans(self) -> list[Span]:
+        requests = [ExportTraceServiceRequest.FromString(body) for path, body in self.bodies if path == "/v1/traces"]
+        resources = [resource for request in requests for resource in request.resource_spans]
+        return [span for resource in resources for scope in resource.scope_spans for span in scope.spans]
+
+    def metrics(self) -> set[str]:
+        requests = [ExportMetricsServiceRequest.FromString(body) for path, body in self.bodies if path == "/v1/metrics"]
+        resources = [resource for request in requests for resource in request.resource_metrics]
+        return {metric.name for resource in resources for scope in resource.scope_metrics for metric in scope.metrics}
+
+
+@pytest.fixture(scope="module")
+def collector(tmp_path_factory: pytest.TempPathFactory) -> Collector:
+    """After a message that was answered and one that failed."""
+    collector = Collector()
+    with collector.listening() as url:
+        environment = os.environ | {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": url,
+            "HOLDFAST_DATABASE": f"sqlite:///{tmp_path_factory.mktemp('spans')}/holdfast.db",
+        }
+        subprocess.run([sys.executable, "-c", SCRIPT], env=environment, cwd=ROOT, check=True, timeout=60)
+    return collector
+
+
+def attributes(span: Span) -> dict[str, str]:
+    return {attribute.key: attribute.value.string_value for attribute in span.attributes}
+
+
+def turn(collector: Collector, queue: str, agent: str) -> Span:
+    wanted = {"holdfast.queue": queue, "holdfast.agent": agent}
+    [found] = [span for span in collector.spans() if wanted.items() <= attributes(span).items()]
+    return found
+
+
+def below(collector: Collector, parent: Span) -> dict[str, Span]:
+    return {span.name: span for span in collector.spans() if span.parent_span_id == parent.span_id}
+
+
+def test_a_turn_is_a_span_with_its_claim_its_handler_and_its_settle_below(collector: Collector) -> None:
+    coder = turn(collector, "inbox", "coder")
+    parts = below(collector, coder)
+    assert set(parts) == {"claim", "handle", "settle"}
+    assert coder.start_time_unix_nano == parts["claim"].start_time_unix_nano
+    assert parts["claim"].end_time_unix_nano <= parts["handle"].start_time_unix_nano
+    assert parts["handle"].end_time_unix_nano <= parts["settle"].end_time_unix_nano == coder.end_time_unix_nano
+
+
+def test_calls_of_the_store_stand_below_the_handler_that_made_them(collector: Collector) -> None:
+    handle = below(collector, turn(collector, "inbox", "coder"))["handle"]
+    assert set(below(collector, handle)) == {"store.setting"}
+
+
+def test_a_message_and_its_answer_are_one_trace(collector: Collector) -> None:
+    message, answer = turn(collector, "inbox", "coder"), turn(collector, "outbox", "api")
+    assert message.trace_id == answer.trace_id
+    assert turn(collector, "inbox", "broken").trace_id != message.trace_id
+
+
+def test_the_event_is_in_the_span_and_a_secret_is_not(collector: Collector) -> None:
+    assert "what is ***?" in attributes(turn(collector, "inbox", "coder"))["holdfast.event"]
+    broken = attributes(turn(collector, "inbox", "broken"))
+    assert broken["holdfast.ended"] == "dead"
+    assert broken["holdfast.error"] == "LookupError: nothing for *** here"
+    assert not any(b"xoxb-secret" in body for _, body in collector.bodies)
+
+
+def test_metrics_are_exported_under_the_names_that_prometheus_knows(collector: Collector) -> None:
+    expected = {"holdfast_wakes_total", "holdfast_places", "holdfast_claim_to_settle_seconds_count"}
+    assert expected | {"holdfast_claim_to_settle_seconds_bucket", "holdfast_store_up"} <= collector.metrics()
+
+
+def test_a_share_of_the_roots_is_taken_and_the_same_by_every_process() -> None:
+    one, other = Sampler(0.1), Sampler(0.1)
+    one.takes(0), other.takes(0)
+    taken = [root for root in range(1, 10_001) if one.takes(root)]
+    assert 900 < len(taken) < 1100
+    assert all(other.takes(root) for root in taken[:100])
+
+
+def test_the_first_turn_of_a_second_is_taken_whatever_the_ratio() -> None:
+    sampler = Sampler(0)
+    assert sampler.takes(1)
+    assert sum(sampler.takes(root) for root in range(2, 1000)) <= 1
