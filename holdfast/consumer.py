@@ -76,12 +76,12 @@ class Consumer:
         async with asyncio.TaskGroup() as group:
             keepers = [group.create_task(self._renew()), group.create_task(self._settler.run())]
             await self._pause(random.random() * self.policy.start_stagger)
-            await self._claim(group)
+            await self._worker(group)
             await self._drain(grace)
             for keeper in keepers:
                 keeper.cancel()
 
-    async def _claim(self, group: asyncio.TaskGroup) -> None:
+    async def _worker(self, group: asyncio.TaskGroup) -> None:
         failures = 0
         while not self._stop.is_set():
             try:
@@ -158,13 +158,13 @@ class Consumer:
         self._idle.clear()
         self._held.add(held)
         held.span = self._meter.claimed(held.turn, held.since)
-        held.task = group.create_task(self._work(held))
+        held.task = group.create_task(self._process_event(held))
 
     async def _next_due(self) -> datetime | None:
         targets = [target for share in self.policy.shares for target in share.targets]
         return await self._store.next_due(self.policy.queue, targets)
 
-    async def _work(self, held: Held) -> None:
+    async def _process_event(self, held: Held) -> None:
         try:
             await self._wait_for_lease(held)
             handling = self._handler(held.turn)

@@ -5,40 +5,33 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any
 
 from holdfast import gauge
 from holdfast import settings as configuration
-from holdfast.agent import Agent, AgentPolicy, lane_of
+from holdfast.agent import Agent, AgentPolicy
 from holdfast.agents.function import Function, FunctionAgent
 from holdfast.channel import Channel
 from holdfast.consumer import Consumer
-from holdfast.delivery import Delivery
 from holdfast.errors import HoldfastError, StoreUnavailable
-from holdfast.event import INBOX, MEMORY, OUTBOX, Event, NewEvent, new_id
+from holdfast.event import INBOX, OUTBOX, Event, NewEvent, new_id
 from holdfast.migrations.runner import migrate
-from holdfast.policy import Backoff, Policy, Share
+from holdfast.plan import Plan, targets_of
+from holdfast.router import Address, Routing, put_message
 from holdfast.settings import Settings
+from holdfast.stop import signals
 from holdfast.store import Store, open_store
-from holdfast.store.base import Acked, Process, SweepPolicy, Transaction
+from holdfast.store.base import Acked, Process, Transaction
 from holdfast.sweeper import Sweeper
 from holdfast.telemetry import CANNOT_SIGN_OFF, spans
 from holdfast.telemetry import starting as telemetry
 from holdfast.telemetry.logs import Entry
-from holdfast.worker import RESPONSE_ATTEMPTS, Seat, Worker
 
 log = logging.getLogger(__name__)
-
-AT_ONCE = timedelta(seconds=1)
-COLLECT_LIMIT = 100
-OUTBOX_LEASE = timedelta(minutes=2)
-OUTBOX_BACKOFF = Backoff(most=timedelta(seconds=60))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,40 +107,26 @@ class AgentHarness:
         connection: Transaction | None = None,
     ) -> str | None:
         """Store a message; its id, or None where that id is known already. Joins the caller's transaction if given."""
-        target = self._known(agent)
-        conversation = f"{channel}:{sender_id or sender}"
-        worker = target or self.default
-        policy = self.policies.get(worker, AgentPolicy())
-        while True:
-            id_ = message_id or new_id(channel)
-            new = NewEvent(
-                event={
-                    "kind": "message",
-                    "channel": channel,
-                    "sender": sender,
-                    "sender_id": sender_id,
-                    "message": text,
-                    "conversation": conversation,
-                },
-                target=target,
-                lane=lane_of(worker, conversation, policy.lane),
-                message_id=id_,
-                max_attempts=policy.max_attempts or self._loaded().max_attempts,
-            )
-            [stored] = await self.store.put([new], tx=connection)
-            if stored is not None:
-                return id_
-            if message_id is not None:
-                return None
-            # A generated id was taken: draw another, or the message would be lost.
+        address = Address(channel=channel, sender=sender, sender_id=sender_id)
+        id_, stored = await put_message(
+            self.store,
+            self._routing(),
+            text,
+            address,
+            max_attempts=self._loaded().max_attempts,
+            agent=agent,
+            message_id=message_id,
+            tx=connection,
+        )
+        return None if stored is None else id_
 
-    def _known(self, agent: str | None) -> str:
-        name = (agent or "").lower()
-        if name in self.teams:
-            name = self.teams[name].leader
-        if name and name not in self.agents:
-            raise HoldfastError(f"there is no agent named {agent!r}")
-        return name
+    def _routing(self) -> Routing:
+        return Routing(
+            default=self.default,
+            lanes={id_: policy.lane for id_, policy in self.policies.items()},
+            attempts={id_: policy.max_attempts for id_, policy in self.policies.items() if policy.max_attempts},
+            leaders={id_: team.leader for id_, team in self.teams.items()},
+        )
 
     async def responses(self, channel: str, *, limit: int = 100) -> list[Event]:
         """What waits to be fetched by a channel's client, oldest first."""
@@ -182,7 +161,7 @@ class AgentHarness:
         if task_group is None:
             async with asyncio.TaskGroup() as group:
                 task = group.create_task(running)
-                with _signals(self.stop, task):
+                with signals(self.stop, task):
                     if await _first(ready, task) and on_ready is not None:
                         on_ready()
                     await asyncio.wait([task])
@@ -204,7 +183,9 @@ class AgentHarness:
         settings = self._loaded()
         telemetry.start(settings)
         await asyncio.to_thread(migrate, settings.database)
-        async with open_store(settings.database, direct_url=settings.database_direct) as store:
+        async with open_store(
+            settings.database, direct_url=settings.database_direct, pool_size=settings.connections
+        ) as store:
             self._store = store
             try:
                 async with serve(self):
@@ -217,12 +198,14 @@ class AgentHarness:
         process = Process(id=new_id(f"{host}-{os.getpid()}"), host=host, started_at=now, seen_at=now)
         await store.register(process)
         await self._announce(store)
-        self.consumers = consumers = self._consumers(store, settings, process.id, num_workers)
+        plan = Plan(store, settings, process.id)
+        self.consumers = consumers = self._planned(plan, num_workers)
+        sweeper = Sweeper(store, plan.sweeps(), lambda: self._alive(process), settings.sweep_every)
         async with asyncio.TaskGroup() as group:
             working = [group.create_task(consumer.run(settings.grace)) for consumer in consumers]
             others = [group.create_task(self._listen(store, consumers))]
-            others.append(group.create_task(self._sweeper(store, settings, process, consumers).run()))
-            others += [group.create_task(channel.run(self._receive)) for channel in self.channels.values()]
+            others.append(group.create_task(sweeper.run()))
+            others += [group.create_task(channel.run(self._on_event)) for channel in self.channels.values()]
             if spans.tracing is not None:
                 others.append(group.create_task(gauge.keep_reading(store, consumers)))
             ready.set()
@@ -236,69 +219,23 @@ class AgentHarness:
 
     async def _announce(self, store: Store) -> None:
         """What SQL callers and other processes need to know of routing and limits."""
-        lanes = {id_: policy.lane for id_, policy in self.policies.items()}
-        await store.set_setting("routing", {"default": self.default, "lanes": lanes})
+        await self._routing().write(store)
         for id_, policy in self.policies.items():
-            for target in self._targets_of(id_):
+            for target in targets_of(id_, self.default):
                 await store.limit(INBOX, target, policy.concurrency)
 
-    def _targets_of(self, id: str) -> list[str]:
-        """'' belongs to the default agent."""
-        return [id, ""] if id == self.default else [id]
-
-    def _consumers(self, store: Store, settings: Settings, holder: str, num_workers: int) -> list[Consumer]:
-        common: dict[str, Any] = {
-            "poll": settings.poll,
-            "jitter": settings.poll_jitter,
-            "start_stagger": settings.start_stagger,
-        }
+    def _planned(self, plan: Plan, num_workers: int) -> list[Consumer]:
         consumers = []
         if self.agents:
-            seats = {id_: Seat(agent, self.policies[id_].timeout) for id_, agent in self.agents.items()}
-            inbox = Policy(
-                queue=INBOX,
-                shares=self._inbox_shares(settings),
-                at_once=num_workers,
-                unnamed=self.default,
-                backoff=Backoff(first=settings.retry_first, most=settings.retry_most),
-                **common,
-            )
-            consumers.append(Consumer(store, inbox, Worker(seats, self.default).handle, holder))
+            consumers.append(plan.inbox(self.agents, self.policies, self.default, num_workers))
         if self.channels:
-            share = Share(targets=tuple(self.channels), lease=OUTBOX_LEASE, max_attempts=RESPONSE_ATTEMPTS)
-            outbox = Policy(
-                queue=OUTBOX, shares=(share,), at_once=settings.deliveries, backoff=OUTBOX_BACKOFF, **common
-            )
-            consumers.append(Consumer(store, outbox, Delivery(self.channels).handle, holder))
+            consumers.append(plan.outbox(self.channels))
         return consumers
 
-    def _inbox_shares(self, settings: Settings) -> tuple[Share, ...]:
-        """Agents that are claimed alike are claimed together."""
-        alike: dict[tuple[timedelta, int], list[str]] = {}
-        for id_, policy in self.policies.items():
-            kind = (policy.lease or settings.lease, COLLECT_LIMIT if policy.turns == "collect" else 1)
-            alike.setdefault(kind, []).extend(self._targets_of(id_))
-        return tuple(
-            Share(targets=tuple(targets), lease=lease, collect_limit=collect)
-            for (lease, collect), targets in alike.items()
-        )
-
-    def _sweeper(self, store: Store, settings: Settings, process: Process, consumers: list[Consumer]) -> Sweeper:
-        kept: dict[str, Any] = {"dedup_window": settings.dedup_window, "keep_history": settings.keep_history}
-        policies = [
-            SweepPolicy(queue=INBOX, expire_after=settings.expire_after, **kept),
-            SweepPolicy(
-                queue=OUTBOX, max_attempts=RESPONSE_ATTEMPTS, discard_unserved=settings.unfetched_after, **kept
-            ),
-            SweepPolicy(queue=MEMORY, max_attempts=RESPONSE_ATTEMPTS, **kept),
-        ]
-
-        def alive() -> Process:
-            reasons = [consumer.last_wake_reason for consumer in consumers if consumer.last_wake_reason]
-            turns = sum(consumer.running for consumer in consumers)
-            return replace(process, last_wake_reason=reasons[0] if reasons else None, turns=turns)
-
-        return Sweeper(store, policies, alive, settings.sweep_every)
+    def _alive(self, process: Process) -> Process:
+        reasons = [consumer.last_wake_reason for consumer in self.consumers if consumer.last_wake_reason]
+        turns = sum(consumer.running for consumer in self.consumers)
+        return replace(process, last_wake_reason=reasons[0] if reasons else None, turns=turns)
 
     async def _listen(self, store: Store, consumers: list[Consumer]) -> None:
         async for queue in store.wakeups():
@@ -306,7 +243,7 @@ class AgentHarness:
                 if queue in ("", consumer.policy.queue):
                     consumer.wake.set()
 
-    async def _receive(self, new: NewEvent) -> int | None:
+    async def _on_event(self, new: NewEvent) -> int | None:
         [stored] = await self.store.put([new])
         return stored
 
@@ -328,29 +265,3 @@ async def _first(ready: asyncio.Event, task: asyncio.Task[None]) -> bool:
         await asyncio.wait([waiting, task], return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
     return ready.is_set()
-
-
-@contextmanager
-def _signals(stop: Callable[[], None], task: asyncio.Task[None]) -> Iterator[None]:
-    """The first signal asks for a graceful stop, the second stops at once."""
-    loop = asyncio.get_running_loop()
-    asked = 0
-
-    def on_signal(number: int) -> None:
-        nonlocal asked
-        asked += 1
-        if asked == 1:
-            stop()
-            return
-        task.cancel()
-        # A thread cannot be cancelled, and an agent may refuse to be: neither is waited for.
-        loop.call_later(AT_ONCE.total_seconds(), os._exit, 128 + number)
-
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    for number in numbers:
-        loop.add_signal_handler(number, on_signal, number)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)

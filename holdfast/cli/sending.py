@@ -15,7 +15,7 @@ from holdfast.cli.printing import print_json
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.event import Event, FinishedEvent, NewEvent
+    from holdfast.event import Event, FinishedEvent
     from holdfast.settings import Settings
     from holdfast.store import Store
 
@@ -73,46 +73,24 @@ def _login() -> str:
 async def _send(
     settings: Settings, text: str, agent: str | None, sender: str, patience: timedelta | None
 ) -> dict[str, Any]:
+    from holdfast.router import Address, Routing, put_message
+
     async with opened(settings) as store, asyncio.TaskGroup() as group:
         woken = asyncio.Event()
         # Before the message is stored, so that no signal of its answer is missed.
         listening = group.create_task(_listen(store, woken)) if patience is not None else None
-        new, id_ = await _put(store, settings, text, (agent or "").lower(), sender)
-        sent: dict[str, Any] = {"messageId": new.message_id, "id": id_}
+        routing, address = await Routing.read(store), Address(sender=sender)
+        message_id, id_ = await put_message(
+            store, routing, text, address, max_attempts=settings.max_attempts, agent=agent
+        )
+        # A generated id is drawn until it is new.
+        assert id_ is not None
+        sent: dict[str, Any] = {"messageId": message_id, "id": id_}
         if patience is not None and listening is not None:
             response = await _await_response(store, id_, patience, woken)
             sent["answer"] = None if response is None else response.event
             listening.cancel()
     return sent
-
-
-async def _put(store: Store, settings: Settings, text: str, agent: str, sender: str) -> tuple[NewEvent, int]:
-    routing = await store.setting("routing") or {"default": "", "lanes": {}}
-    if agent and agent not in routing["lanes"]:
-        known = ", ".join(sorted(routing["lanes"])) or "none yet, start `holdfast up`"
-        raise HoldfastError(f"there is no agent named {agent!r}; known are: {known}")
-    while True:
-        new = _message(text, agent, sender, routing, settings.max_attempts)
-        [id_] = await store.put([new])
-        # None: a generated id was taken. Draw another, or the message would be lost.
-        if id_ is not None:
-            return new, id_
-
-
-def _message(text: str, agent: str, sender: str, routing: dict[str, Any], max_attempts: int) -> NewEvent:
-    from holdfast.agent import lane_of
-    from holdfast.event import NewEvent, new_id
-
-    conversation = f"{CHANNEL}:{sender}"
-    worker = agent or routing["default"]
-    payload = {"kind": "message", "channel": CHANNEL, "sender": sender, "sender_id": None}
-    return NewEvent(
-        event=payload | {"message": text, "conversation": conversation},
-        target=agent,
-        lane=lane_of(worker, conversation, routing["lanes"].get(worker, "conversation")),
-        message_id=new_id(CHANNEL),
-        max_attempts=max_attempts,
-    )
 
 
 async def _listen(store: Store, woken: asyncio.Event) -> None:

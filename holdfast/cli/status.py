@@ -169,13 +169,14 @@ def _drawn(state: State) -> RenderableType:
 
 async def _agents(settings: Settings) -> list[dict[str, Any]]:
     from holdfast.event import INBOX
+    from holdfast.router import Routing
 
     async with opened(settings) as store:
-        routing = await store.setting("routing") or {"default": "", "lanes": {}}
+        routing = await Routing.read(store)
         counts = [count for count in await store.counts() if count.queue == INBOX]
     rows = []
-    for name, lane in sorted(routing["lanes"].items()):
-        is_default = name == routing["default"]
+    for name, lane in sorted(routing.lanes.items()):
+        is_default = name == routing.default
         mine = [count for count in counts if count.target == name or (is_default and count.target == "")]
         live = {kind: sum(getattr(count, kind) for count in mine) for kind in LIVE}
         rows.append({"agent": name, "default": is_default, "lane": lane, **live})

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import harness
+from holdfast import plan
 from holdfast.agents.echo import echo
 from holdfast.channel import Put, Undeliverable
 from holdfast.event import Event, NewEvent
@@ -61,7 +61,7 @@ async def test_a_response_is_tried_again_until_the_channel_takes_it(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick = Backoff(first=timedelta(milliseconds=1), most=timedelta(milliseconds=2))
-    monkeypatch.setattr(harness, "OUTBOX_BACKOFF", quick)
+    monkeypatch.setattr(plan, "OUTBOX_BACKOFF", quick)
     post, app = Post(), AgentHarness(echo)
     post.failures = [ConnectionError("reset"), ConnectionError("reset")]
     app.add_channel(post)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import harness
+from holdfast import router
 from holdfast.agent import Answer
 from holdfast.agents.echo import echo
 from holdfast.errors import HoldfastError
@@ -25,7 +25,7 @@ async def test_a_generated_id_that_is_taken_is_drawn_again(settings: Settings, m
     app = AgentHarness(lambda turn: None)
     async with running(app, settings):
         drawn = iter(["api_aaaaaaaa", "api_aaaaaaaa", "api_aaaaaaaa", "api_bbbbbbbb"])
-        monkeypatch.setattr(harness, "new_id", lambda prefix: next(drawn))
+        monkeypatch.setattr(router, "new_id", lambda prefix: next(drawn))
         assert await app.put("first") == "api_aaaaaaaa"
         assert await app.put("second") == "api_bbbbbbbb"
         assert len(await finished(app.store, 2)) == 2

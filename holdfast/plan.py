@@ -1,0 +1,87 @@
+"""What one process runs: which consumers, and which sweeps, for its agents, channels and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from holdfast.agent import Agent, AgentPolicy
+from holdfast.channel import Channel
+from holdfast.consumer import Consumer
+from holdfast.delivery import Delivery
+from holdfast.event import INBOX, MEMORY, OUTBOX
+from holdfast.policy import Backoff, Policy, Share
+from holdfast.settings import Settings
+from holdfast.store.base import Store, SweepPolicy
+from holdfast.worker import RESPONSE_ATTEMPTS, Seat, Worker
+
+COLLECT_LIMIT = 100
+OUTBOX_LEASE = timedelta(minutes=2)
+OUTBOX_BACKOFF = Backoff(most=timedelta(seconds=60))
+
+
+class Plan:
+    """The parts of a process, made for one store and one holder."""
+
+    def __init__(self, store: Store, settings: Settings, holder: str) -> None:
+        self._store = store
+        self._settings = settings
+        self._holder = holder
+        self._patience: dict[str, Any] = {
+            "poll": settings.poll,
+            "jitter": settings.poll_jitter,
+            "start_stagger": settings.start_stagger,
+        }
+
+    def inbox(
+        self, agents: Mapping[str, Agent], policies: Mapping[str, AgentPolicy], default: str, at_once: int
+    ) -> Consumer:
+        seats = {id_: Seat(agent, policies[id_].timeout) for id_, agent in agents.items()}
+        policy = Policy(
+            queue=INBOX,
+            shares=self._shares(policies, default),
+            at_once=at_once,
+            unnamed=default,
+            backoff=Backoff(first=self._settings.retry_first, most=self._settings.retry_most),
+            **self._patience,
+        )
+        return Consumer(self._store, policy, Worker(seats, default).handle, self._holder)
+
+    def _shares(self, policies: Mapping[str, AgentPolicy], default: str) -> tuple[Share, ...]:
+        """Agents that are claimed alike are claimed together."""
+        alike: dict[tuple[timedelta, int], list[str]] = {}
+        for id_, policy in policies.items():
+            kind = (policy.lease or self._settings.lease, COLLECT_LIMIT if policy.turns == "collect" else 1)
+            alike.setdefault(kind, []).extend(targets_of(id_, default))
+        return tuple(
+            Share(targets=tuple(targets), lease=lease, collect_limit=collect)
+            for (lease, collect), targets in alike.items()
+        )
+
+    def outbox(self, channels: Mapping[str, Channel]) -> Consumer:
+        share = Share(targets=tuple(channels), lease=OUTBOX_LEASE, max_attempts=RESPONSE_ATTEMPTS)
+        policy = Policy(
+            queue=OUTBOX,
+            shares=(share,),
+            at_once=self._settings.deliveries,
+            backoff=OUTBOX_BACKOFF,
+            **self._patience,
+        )
+        return Consumer(self._store, policy, Delivery(channels).handle, self._holder)
+
+    def sweeps(self) -> Sequence[SweepPolicy]:
+        settings = self._settings
+        kept: dict[str, Any] = {"dedup_window": settings.dedup_window, "keep_history": settings.keep_history}
+        return [
+            SweepPolicy(queue=INBOX, expire_after=settings.expire_after, **kept),
+            SweepPolicy(
+                queue=OUTBOX, max_attempts=RESPONSE_ATTEMPTS, discard_unserved=settings.unfetched_after, **kept
+            ),
+            SweepPolicy(queue=MEMORY, max_attempts=RESPONSE_ATTEMPTS, **kept),
+        ]
+
+
+def targets_of(agent: str, default: str) -> list[str]:
+    """'' belongs to the default agent."""
+    return [agent, ""] if agent == default else [agent]
