@@ -44,6 +44,20 @@ def test_a_claim_of_a_limited_target_waits_for_the_one_that_counts(sql: Connecti
     assert column(sql, CLAIM) == []
 
 
+def test_a_put_waits_for_the_end_of_a_turn_of_its_lane(sql: Connection, other: Connection) -> None:
+    """Or it would queue behind a head that is about to end, and nobody would promote it."""
+    event_id = insert(sql, "a")
+    fence = value(sql, "select fence from agent.claim('inbox', '{\"\"}', 1, '1 minute')")
+    other.execute("select agent.settle(%s)", [Jsonb([{"ids": [event_id], "fence": fence, "outcome": "done"}])])
+    sql.execute("set lock_timeout = '100ms'")
+    put = """select agent.put('[{"event": {}, "lane": "a"}]', null, true)"""
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        sql.execute(put)
+    other.commit()
+    stored = value(sql, put)
+    assert column(sql, CLAIM) == stored
+
+
 @pytest.mark.parametrize("outcome", ["retry", "dead", "snooze", "release"])
 def test_only_a_turn_that_is_done_emits_and_records(sql: Connection, outcome: str) -> None:
     event_id = insert(sql)

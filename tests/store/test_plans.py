@@ -1,0 +1,212 @@
+"""What a call reads does not grow with the backlog, whatever the statistics said when its plan was made."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast.event import NewEvent
+from holdfast.store.queries import load
+from holdfast.store.sqlite_writer import connect
+from holdfast.store.wire import new_event
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+Reads = dict[str, int]
+
+SMALL, LARGE = 1_000, 100_000
+LANES = {"one lane": "'lane'", "many lanes": "'lane ' || number / 4", "no lanes": "null::text"}
+STATISTICS = ["empty", "one lane", "many lanes"]
+# Statistics are the planner's business and not the engine's: one engine is asked with all of them.
+CASES = [("postgres", statistics) for statistics in STATISTICS] + [("postgres15", "empty"), ("timescale", "empty")]
+
+FILL = """
+with number as
+( select number, {lane} as lane, agent.now() - (%(count)s - number) * interval '1 ms' as vt
+  from generate_series(1, %(count)s) as number
+)
+, key as
+( insert into agent.message_key (queue, message_id, event_id, seen_at)
+  select 'inbox', 'message ' || number, number, vt from number
+)
+insert into agent.event (id, vt, event, target, lane, head, message_id, root_id)
+select number, vt, '{{"text": "hello"}}', case number %% 8 when 7 then 'other' else '' end, lane
+     , lane is null or row_number() over (partition by lane order by number) = 1, 'message ' || number, number
+from number
+order by number
+"""
+
+
+def fill(connection: Connection, shape: str, count: int) -> None:
+    """A backlog of that shape and nothing else, with its heads as the store would have set them."""
+    with connection.transaction():
+        connection.execute("set local holdfast.lanes = 'held'")
+        connection.execute(FILL.format(lane=LANES[shape]).encode(), {"count": count})
+        connection.execute("select setval('agent.event_id_seq', %s)", (count,))
+
+
+def clear(connection: Connection) -> None:
+    connection.execute("truncate agent.event, agent.event_hist, agent.message_key")
+
+
+def gather_statistics(connection: Connection, shape: str) -> None:
+    """Statistics from a table of that shape, empty again afterwards; nothing refreshes them."""
+    for table in ("event", "message_key"):
+        connection.execute(f"alter table agent.{table} set (autovacuum_enabled = false)".encode())
+    if shape in LANES:
+        fill(connection, shape, SMALL)
+    connection.execute("analyze agent.event, agent.event_hist, agent.message_key")
+    clear(connection)
+
+
+def reads(connection: Connection, call: str, arguments: Any = ()) -> int:
+    """How many buffers the call touches, those of the statements inside its functions too."""
+    found = connection.execute(f"explain (analyze, buffers, format json) {call}".encode(), arguments).fetchall()
+    plan = found[0][0][0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
+def claim(connection: Connection, collect: int = 1) -> list[dict[str, Any]]:
+    """Turns, as settle and renew take them."""
+    found = connection.execute(
+        "select fence, array_agg(id order by id) from agent.claim('inbox', '{\"\",other}', 10, '1 min', 'me', %s)"
+        " group by fence",
+        (collect,),
+    )
+    return [{"ids": ids, "fence": fence} for fence, ids in found]
+
+
+def new_events(name: str) -> str:
+    lanes = [*(f"new {number}" for number in range(5)), "lane", "lane 1", None]
+    return json.dumps([new_event(NewEvent(event={}, lane=lane, message_id=f"{name} {lane}")) for lane in lanes])
+
+
+def mention() -> str:
+    return json.dumps({"channel": "C1", "ts": "1700000000.000100", "text": "hello"})
+
+
+def claiming(connection: Connection, collect: int) -> int:
+    call = "select id from agent.claim('inbox', '{\"\",other,nobody}', 10, '1 min', 'me', %s)"
+    return reads(connection, call, [collect])
+
+
+def settling(connection: Connection, collect: int = 1, **end: Any) -> int:
+    turns = [turn | end for turn in claim(connection, collect)]
+    return reads(connection, "select ended from agent.settle(%s)", [json.dumps(turns)])
+
+
+# What a caller holds who found the table empty: plans are made for that, too.
+NOTHING: dict[str, Any] = {"ids": [], "fence": 0}
+CALLS: dict[str, Callable[[Connection], int]] = {
+    "claim": lambda connection: claiming(connection, 1),
+    "claim, collecting": lambda connection: claiming(connection, 10),
+    "claim_event": lambda connection: reads(connection, "select id from agent.claim_event()"),
+    "settle, done": lambda connection: settling(
+        connection, outcome="done", emits=[{"event": {}, "queue": "outbox", "lane": "lane"}]
+    ),
+    "settle, collected": lambda connection: settling(connection, 10, outcome="done"),
+    "settle, retry": lambda connection: settling(connection, outcome="retry", error="broken", delay="1 s"),
+    "settle, dead": lambda connection: settling(connection, outcome="dead", error="broken"),
+    "put": lambda connection: reads(connection, "select agent.put(%s, null, true)", [new_events("new")]),
+    "put, known": lambda connection: reads(
+        connection, "select agent.put(%s, null, true)", [json.dumps([{"event": {}, "message_id": "message 7"}])]
+    ),
+    "put in a transaction": lambda connection: reads(
+        connection, "select agent.put(%s), agent.keep_heads_now()", [new_events("later")]
+    ),
+    "insert_event": lambda connection: reads(
+        connection, "select agent.insert_event(%s), agent.keep_heads_now()", [mention()]
+    ),
+    "renew": lambda connection: reads(
+        connection, "select agent.renew(%s, '1 min')", [json.dumps(claim(connection, 10))]
+    ),
+    "checkpoint": lambda connection: reads(
+        connection, "select agent.checkpoint(%(ids)s, %(fence)s, '{}')", next(iter(claim(connection, 10)), NOTHING)
+    ),
+    "delete_event": lambda connection: reads(connection, "select agent.delete_event(1), agent.keep_heads_now()"),
+    "next_due": lambda connection: reads(connection, "select agent.next_due('inbox', '{\"\",other,nobody}')"),
+}
+
+
+def measure(connection: Connection) -> Reads:
+    """What each call reads; nothing of it stays."""
+    found = {}
+    for name, call in CALLS.items():
+        # Twice: the first reads the catalogue too.
+        for _ in range(2):
+            with connection.transaction(force_rollback=True):
+                found[name] = call(connection)
+    return found
+
+
+def measure_at(url: str, shape: str, count: int) -> dict[str, Reads]:
+    """What calls read at a backlog, by plans made for it and by plans made when there was none."""
+    with psycopg.connect(url, autocommit=True) as other, psycopg.connect(url, autocommit=True) as old:
+        clear(other)
+        measure(old)
+        fill(other, shape, count)
+        with psycopg.connect(url, autocommit=True) as fresh:
+            return {"fresh": measure(fresh), "old": measure(old)}
+
+
+@pytest.mark.parametrize("shape", LANES)
+@pytest.mark.parametrize(("postgres_engine", "statistics"), CASES, indirect=["postgres_engine"])
+def test_a_call_reads_at_most_twice_as_much_at_a_hundred_times_the_backlog(
+    postgres_url: str, statistics: str, shape: str
+) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        gather_statistics(connection, statistics)
+    small = measure_at(postgres_url, shape, SMALL)
+    large = measure_at(postgres_url, shape, LARGE)
+    too_much = {
+        f"{name} by {plans} plans": (reads_small, large[plans][name])
+        for plans, found in small.items()
+        for name, reads_small in found.items()
+        if large[plans][name] > 2 * reads_small
+    }
+    assert too_much == {}
+
+
+BY_ID = ["fresh_heads", "claim_heads", "claim_followers", "events", "held", "renew", "checkpoint", "leased_fence"]
+BY_ID += ["complete", "finish", "delete_followers", "delete_ended", "back", "ids_after"]
+# The queries of a claim, a settle, a put and a look ahead on SQLite, and how each finds its events.
+HOT = {
+    "claim_ready": "INDEX event_ready (queue=? AND target=? AND vt<?)",
+    "behind": "INDEX event_lane (queue=? AND lane=? AND <expr>>?)",
+    "running": "INDEX event_leased (queue=? AND target=? AND vt>?)",
+    "next_due": "INDEX event_ready (queue=? AND target=? AND vt>?)",
+    "turn_mates": "INDEX event_leased (queue=? AND target=?)",
+    "mend_lane": "INDEX event_lane (queue=? AND lane=?)",
+    **dict.fromkeys(BY_ID, "INTEGER PRIMARY KEY (rowid"),
+    "put_events": "PRIMARY KEY (queue=? AND message_id=?)",
+    "known_keys": "PRIMARY KEY (queue=? AND message_id=?)",
+}
+Step = tuple[int, str]
+
+
+def plan_of(connection: sqlite3.Connection, query: str) -> list[Step]:
+    """The steps of SQLite's plan, each with the step it belongs to."""
+    parameters = dict.fromkeys(re.findall(r":(\w+)", query), "[]")
+    return [(parent, step) for _, parent, _, step in connection.execute(f"explain query plan {query}", parameters)]
+
+
+def reads_events(step: str) -> bool:
+    return re.match(r"(SEARCH|SCAN) (event|event_hist|message_key|[a-z]) ", step + " ") is not None
+
+
+@pytest.mark.parametrize("name", HOT)
+def test_a_hot_query_of_sqlite_finds_its_events_by_index(database: Path, name: str) -> None:
+    with closing(connect(database)) as connection:
+        plan = plan_of(connection, load("sqlite")[name])
+    assert any(HOT[name] in step for _, step in plan), plan
+    assert [step for _, step in plan if step.startswith("SCAN") and reads_events(step) and "VIRTUAL" not in step] == []
+    # What a limit has cut short may be sorted; the table may not.
+    sorted_here = {parent for parent, step in plan if "TEMP B-TREE" in step}
+    assert [step for parent, step in plan if parent in sorted_here and reads_events(step)] == []
