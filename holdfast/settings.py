@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal
 
 # Where logfire is installed, the first pydantic model would import all of it: a third of a second before any work.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "logfire-plugin")
+# A collector that is away would hold up the end of the process for as long as this, which is ten seconds by itself.
+os.environ.setdefault("OTEL_EXPORTER_OTLP_TIMEOUT", "2")
 
 from dotenv import load_dotenv
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator

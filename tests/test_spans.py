@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import os
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -173,3 +175,22 @@ def test_the_first_turn_of_a_second_is_taken_whatever_the_ratio() -> None:
     sampler = Sampler(0)
     assert sampler.takes(1)
     assert sum(sampler.takes(root) for root in range(2, 1000)) <= 1
+
+
+def test_a_collector_that_is_away_neither_stops_the_work_nor_holds_up_the_end(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    environment = os.environ | {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
+        "HOLDFAST_DATABASE": f"sqlite:///{tmp_path}/holdfast.db",
+    }
+    script = SCRIPT + "import time; print(time.time())"
+    done = subprocess.run([sys.executable, "-c", script], env=environment, cwd=ROOT, check=True, capture_output=True)
+    assert time.time() - float(done.stdout) < 8
+    assert 1 <= done.stderr.count(b"Failed to export") < 10
+
+
+def test_log_lines_go_to_the_collector_too(collector: Collector) -> None:
+    lines = [attributes(span) for span in collector.spans() if "event" in attributes(span)]
+    [failed] = [line for line in lines if line["event"] == "a turn failed"]
+    assert failed["error"] == "LookupError('nothing for *** here')"

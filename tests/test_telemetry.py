@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
+from holdfast import telemetry
 from holdfast.telemetry import instruments, logs
 from holdfast.telemetry.instruments import Counter, Histogram
 from holdfast.telemetry.logs import Entry, JsonLines, TextLines
@@ -151,6 +152,16 @@ print([name for name in heavy if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_the_page_of_telemetry_has_every_name_and_no_other() -> None:
+    page = (ROOT / "docs" / "reference" / "telemetry.md").read_text()
+    rows = {tuple(cell.strip(" `") for cell in line.split("|")[1:3]) for line in page.splitlines() if line[:1] == "|"}
+    told = {(instrument.name, ", ".join(instrument.labels)) for instrument in telemetry.INSTRUMENTS}
+    assert {row for row in rows if row[0].startswith("holdfast_")} == told
+    names = {name: value for name, value in vars(telemetry).items() if name.isupper() and isinstance(value, str)}
+    texts = {f"{value}.<call>" if name == "SPAN_STORE_CALL" else value for name, value in names.items()}
+    assert texts <= {row[0] for row in rows}
 
 
 @pytest.mark.parametrize(

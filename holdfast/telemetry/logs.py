@@ -59,6 +59,8 @@ def start(*, level: str = "info", as_json: bool = False) -> None:
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
     logging.getLogger("holdfast").setLevel(level.upper())
+    # A collector that is away is one line per export, not one per try.
+    logging.getLogger("opentelemetry").setLevel(logging.ERROR)
 
 
 class TextLines(logging.Formatter):
@@ -75,18 +77,18 @@ class JsonLines(logging.Formatter):
     """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        entry = record.msg if isinstance(record.msg, Entry) else Entry(record.getMessage())
-        line: dict[str, object] = {
-            "time": _moment(record),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "event": entry.event,
-            **entry.fields,
-        }
+        line = {"time": _moment(record), "level": record.levelname.lower(), "logger": record.name, **fields(record)}
         if trouble := _trouble(self, record):
-            line["traceback"] = trouble
-        # Before it is dumped: JSON would escape what is in a secret, and it would not be found.
-        return json.dumps({key: _redacted(value) for key, value in line.items()}, ensure_ascii=False)
+            line["traceback"] = redact(trouble)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def fields(record: logging.LogRecord) -> dict[str, object]:
+    """The event and what is said of it, without secrets."""
+    entry = record.msg if isinstance(record.msg, Entry) else Entry(record.getMessage())
+    said = {"event": entry.event, **entry.fields}
+    # Each by itself: JSON around it would escape what is in a secret, and it would not be found.
+    return {name: _redacted(value) for name, value in said.items()}
 
 
 def _redacted(value: object) -> object:

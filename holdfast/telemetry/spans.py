@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import sys
 import time
 from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
-from holdfast.telemetry import SPAN_CLAIM, SPAN_HANDLE, SPAN_SETTLE, SPAN_STORE_CALL, SPAN_TURN, meters
-from holdfast.telemetry.logs import redact
+from holdfast.telemetry import SPAN_CLAIM, SPAN_HANDLE, SPAN_SETTLE, SPAN_STORE_CALL, SPAN_TURN, logs, meters
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -161,6 +161,13 @@ def _configure(service: str) -> None:
         advanced=logfire.AdvancedOptions(id_generator=Ids()),
     )
 
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            level = "error" if record.levelno >= logging.ERROR else record.levelname.lower()
+            logfire.log(cast(logfire.LevelName, level), "{event}", logs.fields(record))
+
+    logging.getLogger("holdfast").addHandler(Lines())
+
 
 def _clean(attributes: Attributes) -> dict[str, str | int | float]:
-    return {name: redact(value) if isinstance(value, str) else value for name, value in attributes.items()}
+    return {name: logs.redact(value) if isinstance(value, str) else value for name, value in attributes.items()}
