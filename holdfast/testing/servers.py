@@ -24,7 +24,13 @@ MEMORY_BYTES = 4 * 1024**3
 TIMESCALE_SCRIPT = Path(__file__).parents[2] / "tools" / "timescaledb"
 
 COMMON = {"max_connections": "200", "max_worker_processes": "32", "log_min_messages": "warning"}
-QUICK = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+# A server that tests just started has lost no process: nobody has to be waited for.
+QUICK = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "holdfast.restart_grace": "0",
+}
 DURABLE = {"fsync": "on", "synchronous_commit": "on", "shared_buffers": "1GB", "max_wal_size": "8GB"}
 
 # The end of standard input ends the server and its files, so that nothing is left when the starter is killed.

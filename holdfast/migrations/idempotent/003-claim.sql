@@ -168,17 +168,18 @@ declare
     _window int4 := 100;
     _waiting int8[];
     _id int8;
+    _found agent.event;
 begin
     perform agent.keep_heads_now();
+    <<look>>
     loop
         _waiting := agent.longest_waiting(_queue, _window, _max_attempts);
-        select id into _id
-        from agent.event
-        where id = any (_waiting) and head and vt <= _now and attempts < coalesce(max_attempts, _max_attempts)
-        order by random()
-        limit 1
-        for update skip locked;
-        exit when found;
+        -- One by one and by id alone: with more conditions the planner may prefer to walk the ready index.
+        for _id in select id from unnest(_waiting) as id order by random() loop
+            select * into _found from agent.event where id = _id for update skip locked;
+            exit look when _found.head and _found.vt <= _now
+                and _found.attempts < coalesce(_found.max_attempts, _max_attempts);
+        end loop;
         if cardinality(_waiting) < _window then
             return;
         end if;
