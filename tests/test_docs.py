@@ -23,7 +23,7 @@ def test_the_examples_of_the_database_page_run(postgres_url: str) -> None:
 
 
 def test_the_database_page_names_every_function_that_the_store_calls() -> None:
-    store = "".join(module.read_text() for module in (ROOT / "holdfast" / "store").glob("*.py"))
+    store = "".join(module.read_text() for module in (ROOT / "holdfast" / "store").glob("**/*.py"))
     page = DATABASE_PAGE.read_text()
     called = set(re.findall(r"agent\.(\w+)\(", store))
     assert len(called) > 20

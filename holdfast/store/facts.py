@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from holdfast.settings import sqlite_path
-from holdfast.store.connections import translated
+from holdfast.store.postgres.connections import translated
 
 _SERVER = """
 select

@@ -17,7 +17,7 @@ import pytest
 from holdfast.errors import MigrationError
 from holdfast.migrations.sqlite import split
 from holdfast.settings import sqlite_path
-from holdfast.store.sqlite_lock import WriteLock
+from holdfast.store.sqlite.lock import WriteLock
 from tests.migrations.conftest import Scripts, ask, tables
 
 AT_ONCE = timedelta(milliseconds=1)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.store.connections import Connections
+import psycopg
+import pytest
+
+from holdfast.store.postgres.connections import Connections, translated
 from holdfast.testing.databases import Databases
 
 
@@ -15,6 +18,22 @@ async def test_a_cancelled_wait_for_a_connection_stays_cancelled(databases: Data
             for turns in range(60):
                 ended = await _cancelled_after(connections, turns)
                 assert ended, f"the cancellation {turns} turns after the connection came free was swallowed"
+
+
+async def test_a_cancellation_that_meets_an_error_of_the_server_stays_one() -> None:
+    async def ask() -> None:
+        with translated():
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                # As the driver does when the server is gone before it could be told of the cancellation.
+                raise psycopg.OperationalError("terminating connection") from None
+
+    task = asyncio.create_task(ask())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 async def _cancelled_after(connections: Connections, turns: int) -> bool:

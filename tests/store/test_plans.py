@@ -14,9 +14,9 @@ import psycopg
 import pytest
 
 from holdfast.event import NewEvent
-from holdfast.store.queries import load
-from holdfast.store.sqlite_writer import connect
-from holdfast.store.wire import new_event
+from holdfast.store.postgres.wire import new_event
+from holdfast.store.sqlite.queries import load
+from holdfast.store.sqlite.writer import connect
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Reads = dict[str, int]
@@ -204,7 +204,7 @@ def reads_events(step: str) -> bool:
 @pytest.mark.parametrize("name", HOT)
 def test_a_hot_query_of_sqlite_finds_its_events_by_index(database: Path, name: str) -> None:
     with closing(connect(database)) as connection:
-        plan = plan_of(connection, load("sqlite")[name])
+        plan = plan_of(connection, load()[name])
     assert any(HOT[name] in step for _, step in plan), plan
     assert [step for _, step in plan if step.startswith("SCAN") and reads_events(step) and "VIRTUAL" not in step] == []
     # What a limit has cut short may be sorted; the table may not.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.store import queries
+from holdfast.store.sqlite import queries
 
 
 def test_a_section_is_a_query_and_what_stands_before_is_a_comment() -> None:
@@ -15,10 +15,8 @@ def test_a_section_is_a_query_and_what_stands_before_is_a_comment() -> None:
     assert queries.parse(text) == [("one", "-- why\nselect 1;"), ("two", "select 2;")]
 
 
-def test_a_name_given_twice_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "__file__", str(tmp_path / "queries.py"))
-    (tmp_path / "twice").mkdir()
-    (tmp_path / "twice" / "a.sql").write_text("-- name: one\nselect 1;\n")
-    (tmp_path / "twice" / "b.sql").write_text("-- name: one\nselect 2;\n")
+def test_a_name_given_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.sql").write_text("-- name: one\nselect 1;\n")
+    (tmp_path / "b.sql").write_text("-- name: one\nselect 2;\n")
     with pytest.raises(HoldfastError, match=r"one is defined twice, again in b\.sql"):
-        queries.load("twice")
+        queries.load(tmp_path)

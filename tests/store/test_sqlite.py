@@ -17,7 +17,7 @@ from holdfast.event import NewEvent
 from holdfast.outcome import Settled
 from holdfast.store.base import Filter, Process, SweepPolicy
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite_lock import HeldFile, WriteLock
+from holdfast.store.sqlite.lock import HeldFile, WriteLock
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import claim, claim_one, message, put
 

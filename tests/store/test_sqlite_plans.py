@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.outcome import Done
-from holdfast.store import sqlite_sweep
 from holdfast.store.base import SweepPolicy
-from holdfast.store.sqlite_reads import read_next_due
-from holdfast.store.sqlite_turns import Claim, claim, settle
-from holdfast.store.sqlite_writer import Writing, connect
+from holdfast.store.sqlite import sweep as sweeping
+from holdfast.store.sqlite.leases import Claim, claim, settle
+from holdfast.store.sqlite.reads import read_next_due
+from holdfast.store.sqlite.writer import Writing, connect
 from tests.conformance.steps import LEASE
 
 NOW = 1_800_000_000_000_000
@@ -85,9 +85,9 @@ def look_ahead(db: Writing) -> None:
 
 def sweep(db: Writing) -> None:
     policy = SweepPolicy(expire_after=LEASE, keep_history=LEASE, discard_unserved=LEASE)
-    for step in (sqlite_sweep.bury, sqlite_sweep.expire, sqlite_sweep.discard_unserved):
+    for step in (sweeping.bury, sweeping.expire, sweeping.discard_unserved):
         assert step(db, policy) == 0
-    assert sqlite_sweep.forget(db, policy) == sqlite_sweep.prune(db, policy) == 0
+    assert sweeping.forget(db, policy) == sweeping.prune(db, policy) == 0
 
 
 @pytest.mark.parametrize("work", [claim_and_settle, look_ahead, sweep])

@@ -19,7 +19,7 @@ import pytest
 from holdfast.event import NewEvent
 from holdfast.store.base import Process
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite_liveness import SignsOfLife
+from holdfast.store.sqlite.liveness import SignsOfLife
 from tests.conformance.steps import LEASE, claim_one
 
 

@@ -1,4 +1,4 @@
-"""Named SQL statements, read from the .sql files of an engine's folder."""
+"""Named SQL statements, read from the .sql files beside this module."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 
 
 @cache
-def load(engine: str) -> dict[str, str]:
-    """All statements of an engine by name; a name is given once."""
+def load(folder: Path = Path(__file__).parent) -> dict[str, str]:
+    """All statements by name; a name is given once."""
     queries: dict[str, str] = {}
-    # not importlib.resources: the folder shares its name with the module beside it
-    for file in sorted((Path(__file__).parent / engine).glob("*.sql")):
+    for file in sorted(folder.glob("*.sql")):
         for name, body in parse(file.read_text(encoding="utf-8")):
             if name in queries:
                 raise HoldfastError(f"the query {name} is defined twice, again in {file.name}")

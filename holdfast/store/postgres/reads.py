@@ -7,8 +7,8 @@ from typing import Any
 
 from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent
 from holdfast.store.base import DEAD_OUTCOMES, Count, Filter, Process
-from holdfast.store.connections import Connections
-from holdfast.store.wire import COLUMNS, FINISHED_COLUMNS, event_of, finished_of
+from holdfast.store.postgres.connections import Connections
+from holdfast.store.postgres.wire import COLUMNS, FINISHED_COLUMNS, event_of, finished_of
 
 
 class PostgresReads:

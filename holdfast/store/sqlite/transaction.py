@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.store.sqlite_lock import WriteLock
-from holdfast.store.sqlite_writer import Writing, connect, translated
+from holdfast.store.sqlite.lock import WriteLock
+from holdfast.store.sqlite.writer import Writing, connect, translated
 
 T = TypeVar("T")
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from holdfast.event import INBOX, ChatMessage, Event, NewEvent, Record
 from holdfast.store.payload import dump, parse, storable
-from holdfast.store.queries import load
-from holdfast.store.sqlite_rows import new_row, record_params
-from holdfast.store.sqlite_writer import Writing
+from holdfast.store.sqlite.queries import load
+from holdfast.store.sqlite.rows import new_row, record_params
+from holdfast.store.sqlite.writer import Writing
 
-SQL = load("sqlite")
+SQL = load()
 
 Key = tuple[str, str]
 

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from holdfast.errors import HoldfastError
 from holdfast.event import NewEvent, Payload, Record, Turn
 from holdfast.outcome import Lost, Outcome, Settled, Snooze
-from holdfast.store import sqlite_dead, sqlite_liveness, sqlite_sweep, sqlite_turns
 from holdfast.store.base import (
     DEFAULT_MAX_ATTEMPTS,
     Acked,
@@ -25,17 +24,18 @@ from holdfast.store.base import (
     Transaction,
 )
 from holdfast.store.payload import dump
-from holdfast.store.queries import load
-from holdfast.store.sqlite_put import put, put_records
-from holdfast.store.sqlite_reads import SqliteReads, require_schema
-from holdfast.store.sqlite_rows import moment, new_row, process_params
-from holdfast.store.sqlite_transaction import SqliteTransaction
-from holdfast.store.sqlite_writer import Tally, Writer, Writing
+from holdfast.store.sqlite import dead, leases, liveness, sweep
+from holdfast.store.sqlite.put import put, put_records
+from holdfast.store.sqlite.queries import load
+from holdfast.store.sqlite.reads import SqliteReads, require_schema
+from holdfast.store.sqlite.rows import moment, new_row, process_params
+from holdfast.store.sqlite.transaction import SqliteTransaction
+from holdfast.store.sqlite.writer import Tally, Writer, Writing
 from holdfast.store.wakeup import Wakeups
 
 T = TypeVar("T")
 
-SQL = load("sqlite")
+SQL = load()
 NOW = timedelta()
 
 
@@ -46,7 +46,7 @@ class SqliteStore(SqliteReads):
         self, path: str | Path, *, clock: Clock | None = None, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__(Path(path), clock)
-        self._signs = sqlite_liveness.SignsOfLife(self.path, monotonic)
+        self._signs = liveness.SignsOfLife(self.path, monotonic)
         self._wakeups = Wakeups()
         self._writer: Writer | None = None
 
@@ -123,7 +123,7 @@ class SqliteStore(SqliteReads):
     ) -> list[Turn]:
         if limit < 1 or not targets:
             return []
-        wanted = sqlite_turns.Claim(
+        wanted = leases.Claim(
             queue=queue,
             targets=targets,
             limit=limit,
@@ -132,7 +132,7 @@ class SqliteStore(SqliteReads):
             collect_limit=collect_limit,
             max_attempts=max_attempts,
         )
-        claimed = self._write(lambda db: sqlite_turns.claim(db, wanted))
+        claimed = self._write(lambda db: leases.claim(db, wanted))
         try:
             return await asyncio.shield(claimed)
         except asyncio.CancelledError:
@@ -143,28 +143,28 @@ class SqliteStore(SqliteReads):
     def _give_back(self, claimed: asyncio.Future[list[Turn]]) -> None:
         if not claimed.cancelled() and claimed.exception() is None and claimed.result():
             ends: list[tuple[Turn, Outcome]] = [(turn, Snooze(NOW)) for turn in claimed.result()]
-            self._write(lambda db: sqlite_turns.settle(db, ends, DEFAULT_MAX_ATTEMPTS))
+            self._write(lambda db: leases.settle(db, ends, DEFAULT_MAX_ATTEMPTS))
 
     async def renew(self, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
-        return await self._write(lambda db: sqlite_turns.renew(db, turns, lease)) if turns else []
+        return await self._write(lambda db: leases.renew(db, turns, lease)) if turns else []
 
     async def checkpoint(self, turn: Turn, state: Payload) -> datetime:
         text = dump(state)
-        return moment(await self._write(lambda db: sqlite_turns.checkpoint(db, turn, text)))
+        return moment(await self._write(lambda db: leases.checkpoint(db, turn, text)))
 
     async def settle(
         self, ends: Sequence[tuple[Turn, Outcome]], *, max_attempts: int = DEFAULT_MAX_ATTEMPTS
     ) -> list[Settled | Lost]:
-        return await self._write(lambda db: sqlite_turns.settle(db, ends, max_attempts)) if ends else []
+        return await self._write(lambda db: leases.settle(db, ends, max_attempts)) if ends else []
 
     async def release(self, turns: Sequence[Turn]) -> list[Settled | Lost]:
         return await self.settle([(turn, Snooze(NOW)) for turn in turns])
 
     async def cancel(self, event_id: int, reason: str) -> bool:
-        return await self._write(lambda db: sqlite_turns.cancel(db, event_id, reason))
+        return await self._write(lambda db: leases.cancel(db, event_id, reason))
 
     async def ack(self, event_id: int) -> Acked:
-        return await self._write(lambda db: sqlite_turns.ack(db, event_id))
+        return await self._write(lambda db: leases.ack(db, event_id))
 
     async def limit(self, queue: str, target: str, running: int | None) -> None:
         name = "lift_limit" if running is None else "set_limit"
@@ -177,13 +177,13 @@ class SqliteStore(SqliteReads):
         await self._write(work)
 
     async def sweep(self, policy: SweepPolicy) -> Swept:
-        dead = await self._in_batches(sqlite_sweep.bury, policy)
-        expired = await self._in_batches(sqlite_sweep.expire, policy)
-        discarded = await self._in_batches(sqlite_sweep.discard_unserved, policy)
-        headless = await self._reader.run(lambda c: sqlite_sweep.headless_lanes(c, policy.queue))
-        mended = await self._write(lambda db: sqlite_sweep.mend(db, policy.queue, headless)) if headless else 0
-        forgotten = await self._in_batches(sqlite_sweep.forget, policy)
-        pruned = await self._in_batches(sqlite_sweep.prune, policy)
+        dead = await self._in_batches(sweep.bury, policy)
+        expired = await self._in_batches(sweep.expire, policy)
+        discarded = await self._in_batches(sweep.discard_unserved, policy)
+        headless = await self._reader.run(lambda c: sweep.headless_lanes(c, policy.queue))
+        mended = await self._write(lambda db: sweep.mend(db, policy.queue, headless)) if headless else 0
+        forgotten = await self._in_batches(sweep.forget, policy)
+        pruned = await self._in_batches(sweep.prune, policy)
         return Swept(dead=dead, expired=expired, discarded=discarded, mended=mended, forgotten=forgotten, pruned=pruned)
 
     async def _in_batches(self, step: Callable[[Writing, SweepPolicy], int], policy: SweepPolicy) -> int:
@@ -191,25 +191,25 @@ class SqliteStore(SqliteReads):
         while True:
             count = await self._write(lambda db: step(db, policy))
             total += count
-            if count < sqlite_sweep.BATCH:
+            if count < sweep.BATCH:
                 return total
 
     async def retry(self, which: Filter) -> list[int]:
-        return await self._with_dead(sqlite_dead.retry, which)
+        return await self._with_dead(dead.retry, which)
 
     async def discard(self, which: Filter) -> list[int]:
-        return await self._with_dead(sqlite_dead.discard, which)
+        return await self._with_dead(dead.discard, which)
 
     async def _with_dead(self, step: Callable[[Writing, Sequence[int]], list[int]], which: Filter) -> list[int]:
-        ids = await self._reader.run(lambda connection: sqlite_dead.dead_ids(connection, which))
+        ids = await self._reader.run(lambda connection: dead.dead_ids(connection, which))
         done: list[int] = []
-        for start in range(0, len(ids), sqlite_sweep.BATCH):
-            batch = ids[start : start + sqlite_sweep.BATCH]
+        for start in range(0, len(ids), sweep.BATCH):
+            batch = ids[start : start + sweep.BATCH]
             done += await self._write(lambda db, batch=batch: step(db, batch))  # type: ignore[misc]
         return done
 
     async def replay(self, ids: Sequence[int]) -> list[int]:
-        return await self._write(lambda db: sqlite_dead.replay(db, ids))
+        return await self._write(lambda db: dead.replay(db, ids))
 
     async def set_setting(self, key: str, value: Any) -> None:
         params = {"key": key, "value": dump(value)}
@@ -229,7 +229,7 @@ class SqliteStore(SqliteReads):
     async def reap(self) -> list[str]:
         ids = [process.id for process in await self.processes()]
         gone = await asyncio.to_thread(self._signs.gone, ids)
-        reaped = [id for id in gone if await self._write(lambda db, id=id: sqlite_liveness.reap(db, self._signs, id))]  # type: ignore[misc]
+        reaped = [id for id in gone if await self._write(lambda db, id=id: liveness.reap(db, self._signs, id))]  # type: ignore[misc]
         for id in reaped:
             self._signs.forget(id)
         return reaped

@@ -11,16 +11,17 @@ from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent
-from holdfast.store import sqlite_dead, sqlite_turns
 from holdfast.store.base import Clock, Count, Filter, Process
 from holdfast.store.payload import dump, parse
-from holdfast.store.queries import load
-from holdfast.store.sqlite_reader import Reader
-from holdfast.store.sqlite_rows import agent_message_of, chat_message_of, micros, moment, page_params, process_of
-from holdfast.store.sqlite_turns import events
-from holdfast.store.sqlite_writer import connect, translated
+from holdfast.store.sqlite import dead as letters
+from holdfast.store.sqlite import leases
+from holdfast.store.sqlite.leases import events
+from holdfast.store.sqlite.queries import load
+from holdfast.store.sqlite.reader import Reader
+from holdfast.store.sqlite.rows import agent_message_of, chat_message_of, micros, moment, page_params, process_of
+from holdfast.store.sqlite.writer import connect, translated
 
-SQL = load("sqlite")
+SQL = load()
 
 TABLES = 4
 
@@ -47,16 +48,16 @@ class SqliteReads:
         self, which: Filter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
     ) -> list[FinishedEvent]:
         page = page_params(limit, before_id, since_id)
-        return await self._reader.run(lambda connection: sqlite_dead.finished(connection, which, page))
+        return await self._reader.run(lambda connection: letters.finished(connection, which, page))
 
     async def dead(
         self, which: Filter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
     ) -> list[FinishedEvent]:
         page = page_params(limit, before_id, since_id)
-        return await self._reader.run(lambda connection: sqlite_dead.dead(connection, which, page))
+        return await self._reader.run(lambda connection: letters.dead(connection, which, page))
 
     async def live(self, event_id: int) -> Event | None:
-        found = await self._reader.run(lambda connection: sqlite_turns.events(connection, [event_id]))
+        found = await self._reader.run(lambda connection: leases.events(connection, [event_id]))
         return found[0] if found else None
 
     async def leased(self, queue: str) -> list[Event]:

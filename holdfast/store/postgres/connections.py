@@ -83,12 +83,11 @@ class Connections:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
-        task = asyncio.current_task()
-        cancelled = task.cancelling() if task else 0
+        cancelled = _cancellations()
         async with self._pool.connection() as connection:
             # The pool waits by asyncio.wait_for, which before Python 3.12 may swallow a cancellation: a task that was
             # told to end once would go on for ever.
-            if task and task.cancelling() > cancelled:
+            if _cancellations() > cancelled:
                 raise asyncio.CancelledError
             yield connection
 
@@ -111,12 +110,31 @@ async def _configure(connection: Connection) -> None:
 @contextmanager
 def translated() -> Any:
     """The server gone or too busy is StoreUnavailable; what it refuses is a HoldfastError in one line."""
+    cancelled = _cancellations()
     try:
         yield
-    except (PoolTimeout, PoolClosed, TooManyRequests, psycopg.OperationalError, psycopg.InterfaceError) as error:
-        raise StoreUnavailable(f"the database cannot be reached: {_first_line(error)}") from error
     except psycopg.Error as error:
-        raise HoldfastError(f"the database refused: {_first_line(error)}") from error
+        if _cancellations() > cancelled:
+            # The driver or its pool let an error take the place of the cancellation.
+            raise asyncio.CancelledError from error
+        raise _translation(error) from error
+
+
+def _translation(error: psycopg.Error) -> HoldfastError:
+    match error:
+        case PoolTimeout() | PoolClosed() | TooManyRequests() | psycopg.OperationalError() | psycopg.InterfaceError():
+            return StoreUnavailable(f"the database cannot be reached: {_first_line(error)}")
+        case _:
+            return HoldfastError(f"the database refused: {_first_line(error)}")
+
+
+def _cancellations() -> int:
+    """How often the task that runs was told to end; 0 where none runs."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return 0
+    return task.cancelling() if task else 0
 
 
 def _first_line(error: Exception) -> str:

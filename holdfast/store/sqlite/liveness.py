@@ -14,13 +14,13 @@ from urllib.parse import quote
 from holdfast.errors import HoldfastError
 from holdfast.store.base import DEFAULT_MAX_ATTEMPTS
 from holdfast.store.payload import dump
-from holdfast.store.queries import load
-from holdfast.store.sqlite_lock import HeldFile
-from holdfast.store.sqlite_turns import finish
-from holdfast.store.sqlite_writer import Writing
+from holdfast.store.sqlite.leases import finish
+from holdfast.store.sqlite.lock import HeldFile
+from holdfast.store.sqlite.queries import load
+from holdfast.store.sqlite.writer import Writing
 from holdfast.store.watch import Watch
 
-SQL = load("sqlite")
+SQL = load()
 
 LOCK_TRIES = 50
 LOCK_PAUSE = timedelta(milliseconds=20)

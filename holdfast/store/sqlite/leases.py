@@ -16,12 +16,12 @@ from holdfast.event import Event, NewEvent, Record, Turn
 from holdfast.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
 from holdfast.store.base import COLLECT_BYTES, Acked
 from holdfast.store.payload import dump, parse
-from holdfast.store.queries import load
-from holdfast.store.sqlite_put import put_emits, put_records
-from holdfast.store.sqlite_rows import MICROSECOND, Moments, event_of
-from holdfast.store.sqlite_writer import Writing
+from holdfast.store.sqlite.put import put_emits, put_records
+from holdfast.store.sqlite.queries import load
+from holdfast.store.sqlite.rows import MICROSECOND, Moments, event_of
+from holdfast.store.sqlite.writer import Writing
 
-SQL = load("sqlite")
+SQL = load()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,14 +22,12 @@ from holdfast.store.base import (
     Swept,
     Transaction,
 )
-from holdfast.store.batch import Batch
-from holdfast.store.connections import Connections
 from holdfast.store.payload import dump
-from holdfast.store.postgres_reads import PostgresReads, dead_only, filter_arguments
-from holdfast.store.session import Session
-from holdfast.store.wakeup import Wakeups
-from holdfast.store.watch import Watch
-from holdfast.store.wire import (
+from holdfast.store.postgres.batch import Batch
+from holdfast.store.postgres.connections import Connections
+from holdfast.store.postgres.reads import PostgresReads, dead_only, filter_arguments
+from holdfast.store.postgres.session import Session
+from holdfast.store.postgres.wire import (
     COLUMNS,
     end_of,
     event_of,
@@ -38,6 +36,8 @@ from holdfast.store.wire import (
     record,
     turns_of,
 )
+from holdfast.store.wakeup import Wakeups
+from holdfast.store.watch import Watch
 
 TOGETHER = 1000
 """Events or turns that may share one call."""

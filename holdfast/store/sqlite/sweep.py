@@ -8,12 +8,12 @@ from typing import Any
 
 from holdfast.store.base import SweepPolicy
 from holdfast.store.payload import dump
-from holdfast.store.queries import load
-from holdfast.store.sqlite_rows import MICROSECOND
-from holdfast.store.sqlite_turns import finish
-from holdfast.store.sqlite_writer import Writing
+from holdfast.store.sqlite.leases import finish
+from holdfast.store.sqlite.queries import load
+from holdfast.store.sqlite.rows import MICROSECOND
+from holdfast.store.sqlite.writer import Writing
 
-SQL = load("sqlite")
+SQL = load()
 
 BATCH = 1000
 ANY_ATTEMPTS = 2**31

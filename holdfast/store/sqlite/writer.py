@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError, StoreUnavailable
-from holdfast.store.sqlite_lock import WriteLock
+from holdfast.store.sqlite.lock import WriteLock
 
 T = TypeVar("T")
 

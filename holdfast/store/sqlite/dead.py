@@ -9,12 +9,12 @@ from typing import Any
 from holdfast.event import FinishedEvent
 from holdfast.store.base import Filter
 from holdfast.store.payload import dump, parse
-from holdfast.store.queries import load
-from holdfast.store.sqlite_put import put
-from holdfast.store.sqlite_rows import filter_params, finished_of
-from holdfast.store.sqlite_writer import Writing
+from holdfast.store.sqlite.put import put
+from holdfast.store.sqlite.queries import load
+from holdfast.store.sqlite.rows import filter_params, finished_of
+from holdfast.store.sqlite.writer import Writing
 
-SQL = load("sqlite")
+SQL = load()
 
 
 def finished(connection: Connection, which: Filter, page: dict[str, int]) -> list[FinishedEvent]:
