@@ -124,7 +124,8 @@ def read_journal(path: Path | str) -> tuple[list[Run], list[str]]:
     """The runs in the order of their starts, and what of the journal makes no sense."""
     runs: dict[tuple[int, int], Run] = {}
     faults: list[str] = []
-    for line in Path(path).read_text().splitlines():
+    # The last line may be under way still.
+    for line in Path(path).read_text().rpartition("\n")[0].splitlines():
         faults += _take_in(runs, json.loads(line))
     return sorted(runs.values(), key=lambda run: (run.started_at, run.id)), faults
 
