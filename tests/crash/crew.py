@@ -67,9 +67,8 @@ class Crew:
             return False
         return True
 
-    def wait_registered(self, *workers: int) -> None:
-        wanted = " or ".join(f"id like '{holder(worker)}'" for worker in workers)
-        until(lambda: len(self.query(f"select id from {{process}} where {wanted}")) == len(workers))
+    def wait_ready(self, *workers: int) -> None:
+        until(lambda: all((self.folder / f"ready-{worker}").exists() for worker in workers))
 
     def kill(self, worker: int, name: str = "at random") -> None:
         """kill -9, after a look at what it holds while it stands still."""
@@ -92,12 +91,12 @@ class Crew:
         return not self.url.startswith("sqlite")
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:
-        """Past the store; {event} and {process} stand for the tables."""
+        """Past the store; {event} stands for the table."""
         if not self.is_postgres:
             with closing(sqlite3.connect(urlsplit(self.url).path, timeout=30)) as file:
-                return file.execute(statement.format(event="event", process="process")).fetchall()
+                return file.execute(statement.format(event="event")).fetchall()
         with psycopg.connect(self.url) as server:
-            return server.execute(statement.format(event="agent.event", process="agent.process").encode()).fetchall()
+            return server.execute(statement.format(event="agent.event").encode()).fetchall()
 
     def write(self, statement: str) -> None:
         with psycopg.connect(self.url, autocommit=True) as server:

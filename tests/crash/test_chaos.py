@@ -108,7 +108,7 @@ def busy(crew: Crew, worker: int) -> int:
 
 async def test_processes_stand_still_past_their_leases(crew: Crew, store: Store, tally: Tally) -> None:
     workers = [crew.hire(lease=1.5, slowness=0.1) for _ in range(3)]
-    crew.wait_registered(*workers)
+    crew.wait_ready(*workers)
     taken_over = 0
     for number in range(NAPS):
         await feed(crew, store)
@@ -134,7 +134,7 @@ def nap(crew: Crew, sleeper: int) -> bool:
 async def test_the_clock_jumps_under_deaf_processes(crew: Crew, store: Store, tally: Tally) -> None:
     step(crew, 0)
     workers = [crew.hire(lease=5, slowness=0.1, poll=0.1, deaf=True) for _ in range(3)]
-    crew.wait_registered(*workers)
+    crew.wait_ready(*workers)
     at = 0.0
     for _ in range(NAPS):
         await feed(crew, store)
@@ -149,8 +149,7 @@ async def test_the_clock_jumps_under_deaf_processes(crew: Crew, store: Store, ta
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 async def test_sessions_are_ended_again_and_again(crew: Crew, store: Store, tally: Tally) -> None:
-    for _ in range(3):
-        crew.hire(slowness=0.1)
+    crew.wait_ready(*[crew.hire(slowness=0.1) for _ in range(3)])
     for _ in range(CUTS):
         async with open_store(crew.url) as fresh:
             await feed(crew, fresh)
@@ -164,8 +163,7 @@ async def test_sessions_are_ended_again_and_again(crew: Crew, store: Store, tall
 
 async def test_the_server_stops_again_and_again(private_crew: Crew, server: Server, tally: Tally) -> None:
     crew = private_crew
-    for _ in range(3):
-        crew.hire(slowness=0.1)
+    crew.wait_ready(*[crew.hire(slowness=0.1) for _ in range(3)])
     for how in ("fast", "immediate") * RESTARTS:
         async with open_store(server.url) as store:
             await feed(crew, store)

@@ -29,7 +29,7 @@ async def test_the_work_of_a_killed_process_is_claimed_again_within_five_seconds
     victim = crew.hire(lease=600)
     await crew.put(store, gates=[str(crew.folder / "never")])
     until(crew.runs)
-    crew.wait_registered(crew.hire(lease=600))
+    crew.wait_ready(crew.hire(lease=600))
     killed_at = time.monotonic_ns()
     crew.kill(victim)
     [_, again] = until(lambda: runs if len(runs := crew.runs()) == 2 else [])
@@ -116,7 +116,7 @@ async def test_processes_that_hear_no_wake_up_find_their_work_by_looking(crew: C
 async def test_the_clock_is_put_forward_and_back_under_running_turns(crew: Crew, store: Store) -> None:
     step(crew, 0)
     workers = [crew.hire(lease=5, slowness=0.2, poll=0.2) for _ in range(2)]
-    crew.wait_registered(*workers)
+    crew.wait_ready(*workers)
     await crew.put(store, 60)
     for number, seconds in enumerate((3600, 3599, 7200, 7198), 1):
         step(crew, seconds)

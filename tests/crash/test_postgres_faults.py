@@ -22,7 +22,7 @@ async def test_sessions_that_are_ended_cost_no_turn(crew: Crew, store: Store) ->
     """A process that only lost its connections for a moment keeps its work."""
     gate = crew.folder / "gate"
     workers = [crew.hire(workers=3) for _ in range(2)]
-    crew.wait_registered(*workers)
+    crew.wait_ready(*workers)
     held = await crew.put(store, 3, gates=[str(gate)])
     until(lambda: len(crew.runs()) == 3)
     crew.write(END_ALL_OTHERS)
@@ -39,8 +39,7 @@ async def test_sessions_that_are_ended_cost_no_turn(crew: Crew, store: Store) ->
 
 async def test_the_server_is_stopped_fast_and_at_once_under_load(private_crew: Crew, server: Server) -> None:
     crew = private_crew
-    for _ in range(2):
-        crew.hire(slowness=0.05)
+    crew.wait_ready(*[crew.hire(slowness=0.05) for _ in range(2)])
     for how in ("fast", "immediate"):
         async with open_store(server.url) as store:
             await crew.put(store, 80)

@@ -188,4 +188,5 @@ def run(orders: Orders) -> None:
         grace=timedelta(seconds=5),
     )
     app = AgentHarness(answering(orders, journal, mine), settings=settings)
-    asyncio.run(app.run(num_workers=orders.workers))
+    ready = Path(orders.folder, f"ready-{os.getpid()}")
+    asyncio.run(app.run(num_workers=orders.workers, on_ready=ready.touch))
