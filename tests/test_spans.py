@@ -164,17 +164,18 @@ def test_metrics_are_exported_under_the_names_that_prometheus_knows(collector: C
 
 
 def test_a_share_of_the_roots_is_taken_and_the_same_by_every_process() -> None:
-    one, other = Sampler(0.1), Sampler(0.1)
-    one.takes(0), other.takes(0)
-    taken = [root for root in range(1, 10_001) if one.takes(root)]
+    taken, by_another = (
+        {root for root in range(10_000) if sampler.takes(root)}
+        for sampler in (Sampler(0.1, clock=lambda: 1.5), Sampler(0.1, clock=lambda: 7.5))
+    )
     assert 900 < len(taken) < 1100
-    assert all(other.takes(root) for root in taken[:100])
+    assert taken == by_another
 
 
 def test_the_first_turn_of_a_second_is_taken_whatever_the_ratio() -> None:
-    sampler = Sampler(0)
-    assert sampler.takes(1)
-    assert sum(sampler.takes(root) for root in range(2, 1000)) <= 1
+    moments = iter([1.1, 1.2, 1.9, 2.0, 2.1])
+    sampler = Sampler(0, clock=lambda: next(moments))
+    assert [sampler.takes(root) for root in range(1, 6)] == [True, False, False, True, False]
 
 
 def test_a_collector_that_is_away_neither_stops_the_work_nor_holds_up_the_end(tmp_path: Path) -> None:

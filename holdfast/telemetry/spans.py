@@ -6,7 +6,7 @@ import hashlib
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -33,8 +33,9 @@ _in_turn: ContextVar[bool] = ContextVar("holdfast_in_turn", default=False)
 class Sampler:
     """Decides before anything is made: by the root event, so that a message and its answer are taken together."""
 
-    def __init__(self, ratio: float) -> None:
+    def __init__(self, ratio: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._below = int(ratio * _64)
+        self._clock = clock
         self._second = 0
         self._given = 0
 
@@ -43,7 +44,7 @@ class Sampler:
         return root_id * _GOLDEN % _64 < self._below or self._is_first_of_its_second()
 
     def _is_first_of_its_second(self) -> bool:
-        second = int(time.monotonic())
+        second = int(self._clock())
         if second != self._second:
             self._second, self._given = second, 0
         self._given += 1
