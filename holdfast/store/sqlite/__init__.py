@@ -25,7 +25,7 @@ from holdfast.store.base import (
 )
 from holdfast.store.payload import dump
 from holdfast.store.sqlite import dead, leases, liveness, sweep
-from holdfast.store.sqlite.put import put, put_records
+from holdfast.store.sqlite.put import put, put_one, put_records
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.reads import SqliteReads, require_schema
 from holdfast.store.sqlite.rows import moment, new_row, process_params
@@ -99,11 +99,13 @@ class SqliteStore(SqliteReads):
     async def put(
         self, events: Sequence[NewEvent], *, records: Sequence[Record] = (), tx: Transaction | None = None
     ) -> list[int | None]:
-        rows = dump([new_row(event) for event in events])
+        # JSON is made here, while the writer may be waiting for the disk.
+        text = dump(events[0].event if len(events) == 1 else [new_row(event) for event in events])
         keyed = any(event.message_id is not None for event in events)
 
         def work(db: Writing) -> list[int | None]:
-            ids = put(db, rows, len(events), keyed=keyed)
+            one = len(events) == 1
+            ids = [put_one(db, events[0], text)] if one else put(db, text, len(events), keyed=keyed)
             put_records(db, records)
             db.ready.update(event.queue for event in events)
             return ids

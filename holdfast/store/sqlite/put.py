@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.event import INBOX, ChatMessage, Event, NewEvent, Record
 from holdfast.store.payload import dump, parse, storable
 from holdfast.store.sqlite.queries import load
-from holdfast.store.sqlite.rows import new_row, record_params
+from holdfast.store.sqlite.rows import ROW, new_row, record_params
 from holdfast.store.sqlite.writer import Writing
 
 SQL = load()
@@ -34,6 +34,21 @@ def put(db: Writing, rows: str, count: int, *, keyed: bool) -> list[int | None]:
     [text] = connection.execute(SQL["ids_after"], params).fetchone()
     there = set(parse(text))
     return [id if id in there else None for id in ids]
+
+
+def put_one(db: Writing, new: NewEvent, event: str) -> int | None:
+    """Store one event, its payload given as text: the commonest put, twice as fast without JSON around it."""
+    connection = db.connection
+    last_id: int
+    [last_id] = connection.execute(SQL["last_id"]).fetchone()
+    params = dict(zip(ROW, new_row(new), strict=True)) | {"event": event, "id": last_id + 1, "now": db.now}
+    if params["vt"] is not None and params["vt"] > db.now:
+        # A delayed event carries no lane: it would hold up what comes after it.
+        params["lane"] = None
+    if new.message_id is not None and connection.execute(SQL["put_key"], params).rowcount == 0:
+        return None
+    connection.execute(SQL["put_event"], params)
+    return last_id + 1
 
 
 def put_records(db: Writing, records: Iterable[Record]) -> None:

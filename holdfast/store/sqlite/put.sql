@@ -5,6 +5,21 @@
 -- name: last_id
 select coalesce(max(seq), 0) from sqlite_sequence where name = 'event';
 
+-- name: put_key
+insert into message_key (queue, message_id, event_id, parent_id, seen_at)
+values (:queue, :message_id, :id, :parent_id, :now)
+on conflict (queue, message_id) do nothing;
+
+-- name: put_event
+insert into event (
+  id, queue, target, lane, head, event_ts, vt, event, message_id, max_attempts, parent_id, root_id, hops,
+  created_at, updated_at
+)
+values (
+  :id, :queue, :target, :lane, :lane is null, coalesce(:event_ts, :now), coalesce(:vt, :now), :event, :message_id,
+  :max_attempts, :parent_id, coalesce(:root_id, :id), :hops, :now, :now
+);
+
 -- name: put_keys
 insert into message_key (queue, message_id, event_id, parent_id, seen_at)
 select
