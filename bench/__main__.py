@@ -12,7 +12,7 @@ from time import perf_counter
 
 from rich.console import Console
 
-from bench import backlog, drain, memory, put, report
+from bench import backlog, drain, idle, latency, memory, put, report, worker
 from bench.engine import Engine
 from bench.postgres import PostgresEngine
 from bench.row import Row
@@ -36,7 +36,15 @@ MEASUREMENTS: dict[str, Measurement] = {
     "backlog-one-lane": backlog.with_one_lane,
     "backlog-no-lanes": backlog.without_lanes,
     "memory": memory.memory,
+    "worker-drain": worker.worker_drain,
+    "pick-up": latency.pick_up,
+    "re-claim": latency.re_claim,
+    "idle": idle.idle,
+    "start-up": idle.start_up,
+    "worker-memory": worker.worker_memory,
 }
+# Minutes per store; they run when they are named.
+LONG = ("worker-memory",)
 ENGINES: dict[str, Callable[[Databases], Engine]] = {"postgres": PostgresEngine, "sqlite": SqliteEngine}
 
 
@@ -46,7 +54,9 @@ def main() -> int:
     scale = SCALES[wanted.scale]
     with closing(Databases(durable=True)) as databases:
         engines = [make(databases) for name, make in ENGINES.items() if wanted.store in (name, "all")]
-        rows = asyncio.run(_measured(engines, scale, wanted.only or list(MEASUREMENTS), console))
+        rows = asyncio.run(
+            _measured(engines, scale, wanted.only or [name for name in MEASUREMENTS if name not in LONG], console)
+        )
         versions = [engine.version() for engine in engines]
     console.print(report.table(rows))
     for path in report.save(FOLDER, rows, wanted.scale, versions):

@@ -12,6 +12,7 @@ WIDTH = 1200
 LABELS = 640
 LINE = 26
 TOP = 60
+LONGEST = 10.0
 PLOT = 300
 COLOURS = ("#2f6f9f", "#d1702f", "#4d8f4d", "#a04d8f", "#8a7a2f", "#555f77")
 STYLE = "text{font:13px system-ui,sans-serif;fill:#222}.small{font-size:11px;fill:#666}.title{font-size:16px}"
@@ -33,10 +34,10 @@ def chart(rows: Sequence[Row]) -> str:
 
 def _bars(rows: Sequence[Row]) -> list[str]:
     most = max((value for row in rows for value in (row.ratio, *_marks(row))), default=1.0)
-    unit = (WIDTH - LABELS - 80) / math.sqrt(most)
+    unit = (WIDTH - LABELS - 80) / math.sqrt(min(most, LONGEST))
     parts = [
         _text(20, 28, "ratio to what stands beside it (square-root scale)", "title"),
-        _text(20, 46, "black: required, grey: aimed for", "small"),
+        _text(20, 46, f"black: required, grey: aimed for; a bar ends at {LONGEST:g}", "small"),
     ]
     for nth, row in enumerate(rows):
         parts += _bar(row, TOP + nth * LINE, unit)
@@ -45,7 +46,7 @@ def _bars(rows: Sequence[Row]) -> list[str]:
 
 def _bar(row: Row, y: float, unit: float) -> list[str]:
     # Ratios lie between 0.3 and 10: the square root lets the small ones be seen.
-    width = unit * math.sqrt(row.ratio)
+    width = unit * math.sqrt(min(row.ratio, LONGEST))
     colour = "#c0392b" if row.passed is False else COLOURS[0] if row.store == "postgres" else COLOURS[2]
     parts = [
         _text(LABELS - 8, y + 15, f"{row.store}: {row.what} / {row.against}", anchor="end"),

@@ -24,6 +24,12 @@ class Goals:
     put_eight_over_one: Goal | None = None
     put_bulk: Goal | None = None
     backlog: Goal = AT_A_MILLION
+    worker_drain: Goal | None = None
+    worker_rate: Goal | None = None
+    """Events per second, whatever the engine does."""
+    pick_up_half: Goal | None = None
+    """Milliseconds, the median."""
+    pick_up_99: Goal
 
 
 class Raw(Protocol):
@@ -59,6 +65,9 @@ class Engine(Protocol):
 
     def raw(self, url: str) -> Raw:
         """The raw baselines, beside our tables in that database."""
+
+    def transactions(self, url: str) -> int | None:
+        """How many that database has seen so far, None where nobody counts."""
 
     def version(self) -> str:
         """Which engine this is."""

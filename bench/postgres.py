@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
+from psycopg import sql
 
 from bench.engine import Goals, rate
 from bench.row import Goal
@@ -37,6 +40,8 @@ with gone as (delete from raw_queue where id = any (%s) returning id, event, cla
 insert into raw_history (id, event, claimed_at) select id, event, claimed_at from gone
 """
 
+TRANSACTIONS = "select xact_commit + xact_rollback from pg_stat_database where datname = %s"
+
 # Heads are given as they would have become, and the triggers stay away; visible since before the first put.
 LOAD = """
 with given as materialized
@@ -63,14 +68,26 @@ class PostgresEngine:
 
     name = "postgres"
     goals = Goals(
-        put_one=Goal(0.4, 0.8), put_eight=Goal(0.5, 0.6), put_bulk=Goal(COPY_GOAL), drain_batch=Goal(0.4, 0.6)
+        put_one=Goal(0.4, 0.8),
+        put_eight=Goal(0.5, 0.6),
+        put_bulk=Goal(COPY_GOAL),
+        drain_batch=Goal(0.4, 0.6),
+        worker_drain=Goal(0.3, 0.5),
+        pick_up_half=Goal(4.0, 2.0, at_most=True),
+        pick_up_99=Goal(50.0, 8.0, at_most=True),
     )
 
     def __init__(self, databases: Databases) -> None:
         self._databases = databases
 
-    def fresh(self) -> AbstractContextManager[str]:
-        return self._databases.fresh("postgres")
+    @contextmanager
+    def fresh(self) -> Iterator[str]:
+        with self._databases.fresh("postgres") as url:
+            with psycopg.connect(url, autocommit=True) as connection:
+                # The server has just started, and for half a minute nobody would count as gone.
+                name = sql.Identifier(connection.info.dbname)
+                connection.execute(sql.SQL("alter database {} set holdfast.restart_grace = '0s'").format(name))
+            yield url
 
     def load(self, url: str, shape: Shape, count: int) -> None:
         values = {"count": count, "shape": shape.value, "one_lane": ONE_LANE, "target": TARGET, "channels": CHANNELS}
@@ -82,6 +99,12 @@ class PostgresEngine:
 
     def raw(self, url: str) -> PostgresRaw:
         return PostgresRaw(url)
+
+    def transactions(self, url: str) -> int:
+        # From another database, so that this look is not counted.
+        with psycopg.connect(self._databases.server("postgres")) as connection:
+            [count] = connection.execute(TRANSACTIONS, [urlsplit(url).path.removeprefix("/")]).fetchone() or (0,)
+        return int(count)
 
     def version(self) -> str:
         with psycopg.connect(self._databases.server("postgres")) as connection:

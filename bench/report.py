@@ -12,8 +12,9 @@ from pathlib import Path
 from rich.table import Table
 
 from bench.chart import chart
-from bench.row import Row
+from bench.row import EVENTS, Row
 
+DECIMALS = {"ms": 1, "ms/s": 1, "s": 2, "1/s": 1}
 VERDICTS = {True: "[green]pass[/green]", False: "[red]FAIL[/red]", None: ""}
 
 
@@ -54,7 +55,8 @@ def _between(row: Row) -> str:
 
 
 def number(value: float, unit: str) -> str:
-    return f"{value:,.0f} {unit}" if unit == "MiB" else f"{value:,.0f}"
+    text = f"{value:,.{DECIMALS.get(unit, 0)}f}"
+    return f"{text} {unit}" if unit not in ("", EVENTS) else text
 
 
 def save(folder: Path, rows: Sequence[Row], scale: str, versions: Sequence[str]) -> list[Path]:

@@ -69,6 +69,20 @@ async def interleaved(rounds: int, *runs: Run) -> list[list[float]]:
     return rates
 
 
+def held_to(goal: Goal, store: str, what: str, measured: float, unit: str = EVENTS) -> Row:
+    """The row of what must be reached by itself, beside no other rate."""
+    aim = None if goal.aim is None else goal.aim / goal.required
+    return Row(
+        store=store,
+        what=what,
+        measured=measured,
+        against="the most allowed" if goal.at_most else "the least wanted",
+        beside=goal.required,
+        goal=Goal(1.0, aim, goal.at_most),
+        unit=unit,
+    )
+
+
 def compared(store: str, what: str, ours: list[float], against: str, theirs: list[float], goal: Goal | None) -> Row:
     """The row of two runs, by their medians."""
     return Row(

@@ -16,12 +16,30 @@ class Scale:
     batches: int
     backlogs: tuple[int, ...]
     drained: int
+    busy: int
+    """Events that keep a worker busy while it is put more."""
+    watched: int
+    """Seconds of putting at a steady rate."""
+    idle: int
+    """Seconds of doing nothing."""
+    kills: int
     binding: bool
 
 
 SCALES = {
     "small": Scale(
-        rounds=3, puts=200, turns=50, bulk=2_000, batches=4, backlogs=(1_000, 10_000), drained=20_000, binding=False
+        rounds=3,
+        puts=200,
+        turns=50,
+        bulk=2_000,
+        batches=4,
+        backlogs=(1_000, 10_000),
+        drained=20_000,
+        busy=20_000,
+        watched=10,
+        idle=10,
+        kills=1,
+        binding=False,
     ),
     "full": Scale(
         rounds=5,
@@ -31,6 +49,11 @@ SCALES = {
         batches=20,
         backlogs=(1_000, 10_000, 100_000, 1_000_000),
         drained=1_000_000,
+        busy=200_000,
+        # A thousand samples, so that one in a thousand means something.
+        watched=50,
+        idle=20,
+        kills=3,
         binding=True,
     ),
 }

@@ -62,7 +62,13 @@ class SqliteEngine:
     """Files on a disk, not in memory."""
 
     name = "sqlite"
-    goals = Goals(put_one=Goal(0.5, 0.8), put_eight_over_one=Goal(3.0), drain_batch=Goal(0.3, 0.6))
+    goals = Goals(
+        put_one=Goal(0.5, 0.8),
+        put_eight_over_one=Goal(3.0),
+        drain_batch=Goal(0.3, 0.6),
+        worker_rate=Goal(12_000, 20_000),
+        pick_up_99=Goal(80.0, at_most=True),
+    )
 
     def __init__(self, databases: Databases) -> None:
         self._databases = databases
@@ -83,6 +89,9 @@ class SqliteEngine:
 
     def raw(self, url: str) -> SqliteRaw:
         return SqliteRaw(_path(url))
+
+    def transactions(self, url: str) -> None:
+        return None
 
     def version(self) -> str:
         return f"SQLite {sqlite3.sqlite_version}"

@@ -14,8 +14,8 @@ BATCH = 500
 COLLECT = 100
 LEASE = timedelta(minutes=10)
 TARGET = "coder"
-# Threads of one channel are neighbours in the index, too. Set it to 2,000 to see what a workspace costs whose threads are
-# scattered over as many channels: the disk then bounds SQLite at 1,000,000 waiting events.
+# Threads of one channel are neighbours in the index, too. Set it to 2,000 to see what a workspace costs whose threads
+# are scattered over as many channels: the disk then bounds SQLite at 1,000,000 waiting events.
 CHANNELS = 1
 ONE_LANE = "coder/C0001:1700000000"
 

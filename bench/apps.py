@@ -1,0 +1,43 @@
+"""The apps that worker processes under measurement run: `holdfast work --app bench.apps:…`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+
+from bench.workload import TARGET
+from holdfast.event import Turn
+from holdfast.harness import AgentHarness
+
+PING = "ping"
+
+
+async def do_nothing(turn: Turn) -> None:
+    """What is left is what we cost."""
+
+
+async def note_start(turn: Turn) -> None:
+    """When the handler started goes to the file that the event names, as one line in one write."""
+    note = {"id": turn.primary.id, "started_at": time.time()}
+    file = os.open(turn.event["journal"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(file, json.dumps(note).encode() + b"\n")
+    os.close(file)
+
+
+async def hang_at_first(turn: Turn) -> None:
+    """The first who takes it never ends."""
+    await note_start(turn)
+    if len(turn.primary.claimed) == 1:
+        await asyncio.Event().wait()
+
+
+noop = AgentHarness(do_nothing, default=TARGET)
+
+pinged = AgentHarness(do_nothing, default=TARGET)
+pinged.add(PING, note_start)
+
+pings = AgentHarness(note_start, default=PING)
+
+stuck = AgentHarness(hang_at_first, default=PING)

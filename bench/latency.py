@@ -1,0 +1,126 @@
+"""How soon another process takes up what is put: at rest, while it drains, and after a kill -9."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.apps import PING
+from bench.engine import Engine
+from bench.process import started
+from bench.row import Goal, Row, held_to
+from bench.scale import Scale
+from bench.workload import BATCH, PAYLOAD, Shape
+from holdfast.event import NewEvent
+from holdfast.store import Store, open_store
+
+PER_SECOND = 20
+PATIENCE = 30.0
+RECLAIM = Goal(5.0, at_most=True)
+# Whoever takes pings starts first.
+BUSY = {"while another drains": ("pings", "noop"), "while it drains for another agent": ("pinged",)}
+STUCK = ("--app", "bench.apps:stuck")
+PERCENTILES = (0.5, 0.99, 0.999)
+
+
+async def pick_up(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
+    calm = await _latencies(engine, scale, 0, "pinged")
+    goals = (engine.goals.pick_up_half, engine.goals.pick_up_99, None)
+    for share, goal in zip(PERCENTILES, goals, strict=True):
+        what, measured = f"pick-up at {PER_SECOND}/s, {_named(share, calm)}", percentile(calm, share)
+        if goal is not None:
+            yield held_to(goal, engine.name, what, measured, "ms")
+        else:
+            yield _beside(engine, what, measured, "the median", percentile(calm, 0.5))
+    for how, apps in BUSY.items():
+        busy = await _latencies(engine, scale, scale.busy, *apps)
+        for share in PERCENTILES:
+            what, measured = f"pick-up {how}, {_named(share, busy)}", percentile(busy, share)
+            yield _beside(engine, what, measured, "while nothing else is to do", percentile(calm, share))
+
+
+def _beside(engine: Engine, what: str, measured: float, against: str, beside: float) -> Row:
+    return Row(store=engine.name, what=what, measured=measured, against=against, beside=beside, unit="ms")
+
+
+def percentile(found: Sequence[float], share: float) -> float:
+    """The least value that so large a share does not exceed."""
+    return sorted(found)[max(math.ceil(share * len(found)), 1) - 1]
+
+
+def _named(share: float, found: Sequence[float]) -> str:
+    return f"p{share * 100:g} of {len(found):,}"
+
+
+async def _latencies(engine: Engine, scale: Scale, backlog: int, *apps: str) -> list[float]:
+    """Milliseconds from the request to commit until the handler started; over a backlog, as long as it lasts."""
+    asked_at: dict[int, float] = {}
+    with engine.fresh() as url, TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        journal = Path(folder, "journal")
+        if backlog:
+            engine.load(url, Shape.MANY, backlog)
+        with ExitStack() as workers:
+            for app in apps:
+                workers.enter_context(started("work", url, "--workers", str(BATCH), "--app", f"bench.apps:{app}"))
+            async with open_store(url) as store:
+                await _ping(store, journal, asked_at, scale.watched * PER_SECOND, backlog)
+                began = await _starts(journal, len(asked_at))
+    return [(started_at - asked_at[id]) * 1000 for id, started_at in began]
+
+
+async def _ping(store: Store, journal: Path, asked_at: dict[int, float], most: int, backlog: int) -> None:
+    begun = time.monotonic()
+    for nth in range(most):
+        await asyncio.sleep(begun + nth / PER_SECOND - time.monotonic())
+        if backlog and await store.live(backlog) is None:
+            return
+        async with store.transaction() as tx:
+            [id] = await store.put([_event(journal)], tx=tx)
+            assert id is not None
+            # The commit comes now. When it is done, the handler may have begun already.
+            asked_at[id] = time.time()
+
+
+def _event(journal: Path) -> NewEvent:
+    return NewEvent(event=PAYLOAD | {"journal": str(journal)}, target=PING)
+
+
+async def _starts(journal: Path, count: int) -> list[tuple[int, float]]:
+    """Which events' handlers started when, once there are so many."""
+    give_up_at = time.monotonic() + PATIENCE
+    while len(notes := _read(journal)) < count:
+        assert time.monotonic() < give_up_at, f"{len(notes)} of {count} events were picked up"
+        await asyncio.sleep(0.02)
+    return notes
+
+
+def _read(journal: Path) -> list[tuple[int, float]]:
+    if not journal.exists():
+        return []
+    return [(note["id"], note["started_at"]) for note in map(json.loads, journal.read_text().splitlines())]
+
+
+async def re_claim(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
+    found = [await _reclaimed(engine) for _ in range(scale.kills)]
+    yield held_to(RECLAIM, engine.name, f"kill -9 to the handler elsewhere, worst of {len(found)}", max(found), "s")
+
+
+async def _reclaimed(engine: Engine) -> float:
+    """Seconds from the death of a worker in the middle of a turn until the turn's handler starts in another."""
+    with engine.fresh() as url, TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        journal = Path(folder, "journal")
+        with started("work", url, *STUCK) as victim:
+            async with open_store(url) as store:
+                await store.put([_event(journal)])
+            await _starts(journal, 1)
+            with started("work", url, *STUCK):
+                killed_at = time.time()
+                victim.kill()
+                [_, (_, started_at)] = await _starts(journal, 2)
+    return started_at - killed_at

@@ -1,0 +1,108 @@
+"""A `holdfast` process under measurement, seen from outside."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+ROOT = Path(__file__).parents[1]
+PATIENCE = 30
+MEGABYTE = 1_000_000
+FOREIGN = ("HOLDFAST_", "LOGFIRE_", "OTEL_")
+
+
+class Running:
+    """A process that said it is ready, and how many seconds after its start it did."""
+
+    def __init__(self, process: subprocess.Popen[str], ready_after: float) -> None:
+        self._process = process
+        self.ready_after = ready_after
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._process.kill()
+        self._process.wait()
+
+    def resident(self) -> int:
+        """Bytes in memory."""
+        statm = Path(f"/proc/{self._process.pid}/statm")
+        if statm.exists():
+            return int(statm.read_text().split()[1]) * resource.getpagesize()
+        return int(self._asked("rss=")) * 1024
+
+    def busy(self) -> float:
+        """Seconds of processor time since the start; `ps` tells them in whole seconds only."""
+        stat = Path(f"/proc/{self._process.pid}/stat")
+        if stat.exists():
+            # The name of the program, in brackets, may hold anything.
+            user, system = stat.read_text().rpartition(")")[2].split()[11:13]
+            return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        parts = re.split("[-:]", self._asked("time=").strip())
+        return sum(float(part) * unit for part, unit in zip(reversed(parts), (1, 60, 3600, 86_400), strict=False))
+
+    def _asked(self, field: str) -> str:
+        command = ["ps", "-o", field, "-p", str(self._process.pid)]
+        return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+@contextmanager
+def started(command: str, url: str, *options: str, collector: str | None = None) -> Iterator[Running]:
+    """`holdfast work` or `up` in a folder of its own; asked to stop after the block."""
+    with TemporaryDirectory(prefix="holdfast-bench-") as home, Path(home, "stderr").open("w+") as said:
+        begun = perf_counter()
+        process = subprocess.Popen(
+            _command(command, url, home, *options),
+            cwd=home,
+            env=_environment(collector),
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+        )
+        try:
+            yield Running(process, _ready(process, Path(said.name)) - begun)
+        finally:
+            _stop(process)
+
+
+def run(command: str, url: str, *options: str) -> str:
+    """What a command that ends by itself prints."""
+    with TemporaryDirectory(prefix="holdfast-bench-") as home:
+        words = _command(command, url, home, *options)
+        return subprocess.run(
+            words, cwd=home, env=_environment(), stdout=subprocess.PIPE, text=True, check=True, timeout=PATIENCE
+        ).stdout
+
+
+def _command(command: str, url: str, home: str, *options: str) -> list[str]:
+    return [sys.executable, "-m", "holdfast", command, "--database", url, "--home", home, *options]
+
+
+def _environment(collector: str | None = None) -> dict[str, str]:
+    """Nobody's settings but the defaults, and where spans go; our apps can be imported."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    own = {"PYTHONPATH": str(ROOT)}
+    return kept | own | ({"OTEL_EXPORTER_OTLP_ENDPOINT": collector} if collector else {})
+
+
+def _ready(process: subprocess.Popen[str], said: Path) -> float:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert " is ready" in line, f"{line}{said.read_text()}"
+    return perf_counter()
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
