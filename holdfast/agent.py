@@ -43,6 +43,7 @@ class AgentPolicy:
     max_attempts: int | None = None
     lease: timedelta | None = None
     timeout: timedelta | None = None
+    idle: timedelta | None = None
     concurrency: int | None = None
 
 

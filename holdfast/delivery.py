@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from datetime import timedelta
 
 from holdfast.channel import Channel, Undeliverable
 from holdfast.event import Turn
-from holdfast.outcome import Dead, Done, Outcome
+from holdfast.outcome import Dead, Done, Outcome, Retry
+
+SEND_WITHIN = timedelta(seconds=90)
+"""A channel that hangs must not hold up its conversation for ever."""
 
 
 class Delivery:
@@ -16,8 +21,15 @@ class Delivery:
         self._channels = channels
 
     async def handle(self, turn: Turn) -> Outcome:
+        limit = asyncio.timeout(SEND_WITHIN.total_seconds())
         try:
-            await self._channels[turn.primary.target].send(turn.primary)
+            async with limit:
+                await self._channels[turn.primary.target].send(turn.primary)
         except Undeliverable as error:
             return Dead(str(error), error.code)
+        except TimeoutError:
+            if not limit.expired():
+                # The channel's own.
+                raise
+            return Retry(f"the channel did not take it within {SEND_WITHIN}", error_class="timeout")
         return Done()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import secrets
 import string
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
+
+from pydantic_core import from_json
 
 INBOX = "inbox"
 OUTBOX = "outbox"
@@ -36,8 +39,21 @@ class NewEvent:
     max_attempts: int | None = None
 
 
+class _Parsed:
+    """A payload, kept as the text it was read as until somebody looks at it: settling a turn does not."""
+
+    def __get__(self, row: Any, owner: type) -> Payload:
+        payload = row.__dict__["event"]
+        if isinstance(payload, str):
+            payload = row.__dict__["event"] = from_json(payload)
+        return cast(Payload, payload)
+
+    def __set__(self, row: Any, payload: Payload | str) -> None:
+        row.__dict__["event"] = payload
+
+
 # Not frozen: a claim of 500 makes 500 of these, and a frozen one takes twenty times as long to make.
-@dataclass(slots=True)
+@dataclass
 class Event:
     """A stored event, as it was when it was read."""
 
@@ -65,7 +81,11 @@ class Event:
     updated_at: datetime
 
 
-@dataclass(slots=True)
+# After the class is made, or it would count as the field's default.
+setattr(Event, "event", _Parsed())  # noqa: B010
+
+
+@dataclass
 class FinishedEvent(Event):
     """An event in history, with how and when it ended."""
 
@@ -82,6 +102,7 @@ class Turn:
     events: tuple[Event, ...] = field(compare=False)
     agent: str = field(default="", compare=False)
     emitted: list[NewEvent] = field(default_factory=list, compare=False)
+    on_progress: Callable[[], None] | None = field(default=None, compare=False)
 
     @property
     def primary(self) -> Event:
@@ -123,6 +144,11 @@ class Turn:
     def emit(self, new: NewEvent) -> None:
         """Another event, stored in the transaction that ends this turn, or not at all."""
         self.emitted.append(new)
+
+    def progress(self) -> None:
+        """The work goes on: an agent's idle time limit begins anew. From any thread."""
+        if self.on_progress is not None:
+            self.on_progress()
 
 
 # Payloads of ours carry a tag, "kind"; one without it is an event as Slack sent it.

@@ -212,7 +212,8 @@ class AgentHarness:
             await self._stop.wait()
             for consumer in consumers:
                 consumer.stop()
-            await asyncio.wait(working)
+            if working:
+                await asyncio.wait(working)
             for task in others:
                 task.cancel()
         await _say_goodbye(store, process.id, [consumer.policy.queue for consumer in consumers])

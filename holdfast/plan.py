@@ -37,7 +37,7 @@ class Plan:
     def inbox(
         self, agents: Mapping[str, Agent], policies: Mapping[str, AgentPolicy], default: str, at_once: int
     ) -> Consumer:
-        seats = {id_: Seat(agent, policies[id_].timeout) for id_, agent in agents.items()}
+        seats = {id_: Seat(agent, policies[id_].timeout, policies[id_].idle) for id_, agent in agents.items()}
         policy = Policy(
             queue=INBOX,
             shares=self._shares(policies, default),

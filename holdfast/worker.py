@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -27,10 +28,40 @@ RESPONSE_ATTEMPTS = 10
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """An agent at work, and how long one turn of it may take."""
+    """An agent at work, how long one turn of it may take, and how long it may do so without a sign of work."""
 
     agent: Agent
     timeout: timedelta | None = None
+    idle: timedelta | None = None
+
+
+class _Limit:
+    """The time limits of one turn: in all, and between signs of work."""
+
+    def __init__(self, seat: Seat) -> None:
+        self._seat = seat
+        self._loop = asyncio.get_running_loop()
+        self._latest = None if seat.timeout is None else self._loop.time() + seat.timeout.total_seconds()
+        self.timeout = asyncio.timeout_at(self._next())
+
+    def _next(self) -> float | None:
+        if self._seat.idle is None:
+            return self._latest
+        idle_until = self._loop.time() + self._seat.idle.total_seconds()
+        return idle_until if self._latest is None else min(idle_until, self._latest)
+
+    def progress(self) -> None:
+        self._loop.call_soon_threadsafe(self._extend)
+
+    def _extend(self) -> None:
+        # It may have come too late, or after the turn.
+        with suppress(RuntimeError):
+            self.timeout.reschedule(self._next())
+
+    def reached(self) -> Retry:
+        if self._latest is not None and self._loop.time() >= self._latest:
+            return Retry(f"no answer within {self._seat.timeout}", error_class="timeout")
+        return Retry(f"no sign of work for {self._seat.idle}", error_class="idle")
 
 
 class Worker:
@@ -46,15 +77,16 @@ class Worker:
         if seat is None:
             return Dead(f"no agent named {name!r} runs here", "no_agent")
         turn.agent = name
-        limit = asyncio.timeout(None if seat.timeout is None else seat.timeout.total_seconds())
+        limit = _Limit(seat)
+        turn.on_progress = limit.progress
         try:
-            async with limit:
+            async with limit.timeout:
                 answer = await seat.agent.answer(turn)
         except TimeoutError:
-            if not limit.expired():
+            if not limit.timeout.expired():
                 # The agent's own.
                 raise
-            return Retry(f"no answer within {seat.timeout}", error_class="timeout")
+            return limit.reached()
         return self._outcome(turn, answer)
 
     def _outcome(self, turn: Turn, answer: object) -> Outcome:

@@ -219,3 +219,31 @@ async def test_an_event_for_an_agent_that_is_gone_waits(settings: Settings) -> N
         [left] = await app.store.waiting("inbox", "gone")
         assert left.attempts == 0
         assert await app.store.dead(Filter()) == []
+
+
+async def test_an_agent_without_a_sign_of_work_is_ended(settings: Settings) -> None:
+    async def hang(turn: Turn) -> Answer:
+        await asyncio.Event().wait()
+
+    app = AgentHarness()
+    app.add("still", hang, idle=timedelta(milliseconds=50), max_attempts=1)
+    async with running(app, settings):
+        await app.put("hi")
+        [ended] = await finished(app.store)
+    assert (ended.outcome, ended.error_class) == ("dead", "idle")
+    assert ended.last_error == "no sign of work for 0:00:00.050000"
+
+
+async def test_signs_of_work_put_off_the_idle_limit_but_not_the_total_one(settings: Settings) -> None:
+    async def busy(turn: Turn) -> Answer:
+        while True:
+            turn.progress()
+            await asyncio.sleep(0.01)
+
+    app = AgentHarness()
+    limits = {"idle": timedelta(milliseconds=200), "timeout": timedelta(milliseconds=500)}
+    app.add("busy", busy, max_attempts=1, **limits)
+    async with running(app, settings):
+        await app.put("hi")
+        [ended] = await finished(app.store)
+    assert (ended.outcome, ended.error_class) == ("dead", "timeout")

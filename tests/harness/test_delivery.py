@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import plan
+from holdfast import delivery, plan
 from holdfast.agents.echo import echo
 from holdfast.channel import Put, Undeliverable
 from holdfast.event import Event, NewEvent
@@ -96,3 +96,35 @@ async def test_a_response_to_a_channel_that_nobody_serves_waits_and_is_acked(set
         assert await app.ack(response.id) == "acked"
         assert await app.ack(response.id + 1000) == "unknown"
         assert await app.responses("api") == []
+
+
+async def test_a_channel_that_hangs_is_given_up_and_tried_again(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "SEND_WITHIN", timedelta(milliseconds=50))
+    monkeypatch.setattr(
+        plan, "OUTBOX_BACKOFF", Backoff(first=timedelta(milliseconds=1), most=timedelta(milliseconds=2))
+    )
+
+    class Stuck(Post):
+        tries = 0
+
+        async def send(self, response: Event) -> None:
+            self.tries += 1
+            if self.tries == 1:
+                await asyncio.Event().wait()
+            await super().send(response)
+
+    post, app = Stuck(), AgentHarness(echo)
+    app.add_channel(post)
+    async with running(app, settings):
+        post.received.put_nowait(mail("one"))
+        [ended] = await finished(app.store, queue="outbox")
+    assert (ended.outcome, ended.attempts, ended.error_class) == ("completed", 2, "timeout")
+    assert post.sent == ["you said one"]
+
+
+async def test_a_harness_without_agents_and_channels_runs_and_stops(settings: Settings) -> None:
+    app = AgentHarness()
+    async with running(app, settings):
+        assert await app.store.processes() != []

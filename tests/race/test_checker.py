@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import replace
 from pathlib import Path
 
@@ -173,7 +174,11 @@ def test_the_answer_to_a_crash_after_the_commit_is_in_the_tables() -> None:
 
 
 def turn_of(*ids: int, fence: int = 7) -> Turn:
-    fields = dict.fromkeys(Event.__slots__) | {"queue": "inbox", "lane": "a", "attempts": 1}
+    fields = dict.fromkeys(field.name for field in dataclasses.fields(Event)) | {
+        "queue": "inbox",
+        "lane": "a",
+        "attempts": 1,
+    }
     return Turn("inbox", fence, tuple(Event(**fields | {"id": id}) for id in ids))  # type: ignore[arg-type]
 
 

@@ -11,12 +11,11 @@ from typing import Any
 
 import psycopg
 from psycopg import errors
-from psycopg.types.json import set_json_loads
+from psycopg.types.string import TextLoader
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.store.base import Clock
-from holdfast.store.payload import parse
 
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 
@@ -104,7 +103,8 @@ class Connections:
 
 
 async def _configure(connection: Connection) -> None:
-    set_json_loads(parse, connection)
+    # Payloads stay text until somebody looks at them.
+    connection.adapters.register_loader("jsonb", TextLoader)
 
 
 @contextmanager

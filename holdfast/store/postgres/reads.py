@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent
 from holdfast.store.base import DEAD_OUTCOMES, Count, Filter, Process
+from holdfast.store.payload import parse
 from holdfast.store.postgres.connections import Connections
 from holdfast.store.postgres.wire import COLUMNS, FINISHED_COLUMNS, event_of, finished_of
 
@@ -68,7 +69,7 @@ class PostgresReads:
 
     async def setting(self, key: str) -> Any:
         rows = await self._connections.rows("select value from agent.setting where key = %s", (key,))
-        return rows[0][0] if rows else None
+        return parse(rows[0][0]) if rows else None
 
     async def processes(self) -> list[Process]:
         rows = await self._connections.rows(

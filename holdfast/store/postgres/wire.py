@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 from operator import attrgetter
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never, cast
 
 from holdfast.event import ChatMessage, Event, FinishedEvent, NewEvent, Payload, Record, Turn
 from holdfast.outcome import Dead, Done, Outcome, Retry, Snooze
+from holdfast.store.payload import parse
 
 # In the order of the fields of Event.
 COLUMNS = (
@@ -17,15 +18,21 @@ COLUMNS = (
 FINISHED_COLUMNS = COLUMNS + ", outcome, finished_at"
 
 
+AnyEvent = TypeVar("AnyEvent", Event, FinishedEvent)
+
+
 def event_of(row: tuple[Any, ...]) -> Event:
-    event = Event(*row)
-    event.claimed = tuple(event.claimed)
-    return event
+    return _completed(Event(*row))
 
 
 def finished_of(row: tuple[Any, ...]) -> FinishedEvent:
-    event = FinishedEvent(*row)
+    return _completed(FinishedEvent(*row))
+
+
+def _completed(event: AnyEvent) -> AnyEvent:
     event.claimed = tuple(event.claimed)
+    if event.state is not None:
+        event.state = parse(cast(str, event.state))
     return event
 
 

@@ -64,14 +64,14 @@ from json_each(:followers) as r
 where event.id = json_extract(r.value, '$[0]');
 
 -- name: events
--- in the order of their ids: the list is sorted for the search by key. The payloads are put together as they are,
--- because SQLite would parse what Python parses anyway.
+-- in the order of their ids: the list is sorted for the search by key. The payloads come as they are, apart by a
+-- character that JSON text cannot hold.
 select
   json_group_array(json_array(
     id, queue, target, lane, head, event_ts, attempts, vt, json(claimed), null, fence, holder, message_id, max_attempts,
     parent_id, root_id, hops, json(state), last_error, error_class, created_at, updated_at
   )),
-  '[' || coalesce(group_concat(event, ','), '') || ']'
+  group_concat(event, char(30))
 from event
 where id in (select value from json_each(:ids));
 

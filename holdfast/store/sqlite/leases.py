@@ -59,10 +59,11 @@ def claim(db: Writing, wanted: Claim) -> list[Turn]:
 
 
 def events(connection: Connection, ids: Sequence[int]) -> list[Event]:
-    texts = connection.execute(SQL["events"], {"ids": dump(ids)}).fetchone()
-    rows, payloads = map(parse, texts)
-    moments = Moments()
-    for row, payload in zip(rows, payloads, strict=True):
+    text, payloads = connection.execute(SQL["events"], {"ids": dump(ids)}).fetchone()
+    rows, moments = parse(text), Moments()
+    if not rows:
+        return []
+    for row, payload in zip(rows, payloads.split("\x1e"), strict=True):
         row[9] = payload
     return [event_of(row, moments) for row in rows]
 

@@ -80,7 +80,7 @@ def event_of(row: list[Any], moments: Moments) -> Event:
 
 def finished_of(columns: Row) -> FinishedEvent:
     row, moments = list(columns), Moments()
-    row[8], row[9] = parse(row[8]), parse(row[9])
+    row[8] = parse(row[8])
     row[17] = None if row[17] is None else parse(row[17])
     row[23] = moments[row[23]]
     return FinishedEvent(*_made(row, moments))
