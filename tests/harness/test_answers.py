@@ -224,6 +224,7 @@ async def test_an_event_for_an_agent_that_is_gone_waits(settings: Settings) -> N
 async def test_an_agent_without_a_sign_of_work_is_ended(settings: Settings) -> None:
     async def hang(turn: Turn) -> Answer:
         await asyncio.Event().wait()
+        return None
 
     app = AgentHarness()
     app.add("still", hang, idle=timedelta(milliseconds=50), max_attempts=1)

@@ -1,8 +1,8 @@
 -- Claiming and keeping turns. Indexes are named where statistics of another day could talk SQLite into walking the table.
 
 -- name: claim_ready
--- what of one target is ready, longest waiting first, as a JSON array of [vt, id]: never leased, or no longer
-select json_group_array(json_array(vt, id))
+-- what of one target is ready, longest waiting first, as a JSON array of ids: never leased, or no longer
+select json_group_array(id)
 from (
   select vt, id from (
     select vt, id

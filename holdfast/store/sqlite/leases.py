@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
+import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import islice
 from sqlite3 import Connection
 from typing import Any, assert_never
 
@@ -76,16 +75,18 @@ def _turns(queue: str, claimed: Sequence[Event]) -> list[Turn]:
 
 
 def _ready(connection: Connection, now: int, wanted: Claim) -> list[int]:
-    """The heads to claim: the longest waiting over all targets, each target within its limit."""
+    """The heads to claim, each target within its limit; in random order, so that a long backlog leaves others room."""
     limits = dict(connection.execute(SQL["limits"], {"queue": wanted.queue}).fetchall())
-    waiting = [
-        _waiting(connection, now, wanted, target, limits.get(target)) for target in dict.fromkeys(wanted.targets)
-    ]
-    return [id for _, id in islice(heapq.merge(*waiting), wanted.limit)]
+    targets = list(dict.fromkeys(wanted.targets))
+    heads: list[int] = []
+    for target in random.sample(targets, len(targets)):
+        if len(heads) < wanted.limit:
+            heads += _waiting(connection, now, wanted, target, limits.get(target))[: wanted.limit - len(heads)]
+    return heads
 
 
-def _waiting(connection: Connection, now: int, wanted: Claim, target: str, running: int | None) -> list[list[int]]:
-    """What of one target may be claimed, as [vt, id]."""
+def _waiting(connection: Connection, now: int, wanted: Claim, target: str, running: int | None) -> list[int]:
+    """What of one target may be claimed, longest waiting first."""
     params = {"queue": wanted.queue, "target": target, "now": now}
     limit = wanted.limit
     if running is not None:
@@ -93,7 +94,7 @@ def _waiting(connection: Connection, now: int, wanted: Claim, target: str, runni
         limit = min(limit, max(running - leased, 0))
     params |= {"limit": limit, "max_attempts": wanted.max_attempts}
     [text] = connection.execute(SQL["claim_ready"], params).fetchone()
-    waiting: list[list[int]] = parse(text)
+    waiting: list[int] = parse(text)
     return waiting
 
 
