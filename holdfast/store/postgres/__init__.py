@@ -51,7 +51,9 @@ class PostgresStore(PostgresReads):
     def __init__(
         self, url: str, *, direct_url: str | None = None, clock: Clock | None = None, pool_size: int = 8
     ) -> None:
-        super().__init__(Connections(url, clock=clock, size=pool_size))
+        # Whoever has a pooler between names a direct way, too: without it there are no wake-ups.
+        pooled = direct_url not in (None, url)
+        super().__init__(Connections(url, clock=clock, size=pool_size, pooled=pooled))
         self._wakeups = Wakeups()
         self._session = Session(direct_url or url, self._wakeups.ring)
         self._session_task: asyncio.Task[None] | None = None

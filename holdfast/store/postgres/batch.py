@@ -22,7 +22,7 @@ class _Request(Generic[Item, Result]):
 class Batch(Generic[Item, Result]):
     """Sends what has gathered while the previous call was under way. `run` belongs in the owner's TaskGroup.
 
-    A request that finds nothing under way is sent by its own task, which saves two turns of the event loop.
+    A request that comes alone is sent by its own task, which saves two turns of the event loop.
     """
 
     def __init__(self, send: Callable[[list[Item]], Awaitable[list[Result]]], limit: int) -> None:
@@ -31,10 +31,12 @@ class Batch(Generic[Item, Result]):
         self._waiting: list[_Request[Item, Result]] = []
         self._arrived = asyncio.Event()
         self._sending = asyncio.Lock()
+        self._crowded = False
 
     async def add(self, items: Sequence[Item]) -> list[Result]:
         """The results of these items, in order. Cancelling the wait may come too late to take them back."""
-        if not self._sending.locked() and not self._waiting:
+        # In a crowd it waits a moment for the others, or every second call would carry but one request.
+        if not self._crowded and not self._sending.locked() and not self._waiting:
             async with self._sending:
                 return await self._send(list(items))
         request: _Request[Item, Result] = _Request(list(items))
@@ -48,6 +50,7 @@ class Batch(Generic[Item, Result]):
             async with self._sending:
                 requests = self._take()
                 if requests:
+                    self._crowded = len(requests) > 1
                     await self._answer(requests)
                 else:
                     self._arrived.clear()

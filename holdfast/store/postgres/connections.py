@@ -29,7 +29,7 @@ WAIT_FOR_CONNECTION = 10.0
 class Connections:
     """No call leaves state in a session, so that a transaction pooler may stand between."""
 
-    def __init__(self, url: str, *, clock: Clock | None, size: int) -> None:
+    def __init__(self, url: str, *, clock: Clock | None, size: int, pooled: bool = False) -> None:
         self._url = url
         self._clock = clock
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
@@ -39,7 +39,8 @@ class Connections:
             open=False,
             timeout=WAIT_FOR_CONNECTION,
             configure=_configure,
-            kwargs={"autocommit": True, "prepare_threshold": None},
+            # Behind a pooler the next call may meet another session, which knows nothing of prepared statements.
+            kwargs={"autocommit": True, "prepare_threshold": None if pooled else 2},
         )
 
     async def __aenter__(self) -> Connections:
