@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.event import Turn
 from holdfast.meter import Meter
-from holdfast.outcome import Outcome, Retry
-from holdfast.policy import Policy, Share
+from holdfast.outcome import Outcome
+from holdfast.policy import Policy, Share, failed
 from holdfast.settler import OUTAGE, Held, Settler
 from holdfast.store.base import Store
 from holdfast.telemetry import (
@@ -174,7 +174,7 @@ class Consumer:
                 # Lost, or stopped: whoever cancelled it sees to the turn.
                 return
             log.info(Entry(TURN_FAILED, queue=self.policy.queue, event_id=held.turn.primary.id, error=repr(error)))
-            outcome = Retry(f"{type(error).__name__}: {error}", error_class=type(error).__name__)
+            outcome = failed(error)
         held.outcome = self.policy.timed(held.turn, outcome)
         self._unsettled += 1
         self._settler.add(held)

@@ -110,7 +110,7 @@ class AgentHarness:
         address = Address(channel=channel, sender=sender, sender_id=sender_id)
         id_, stored = await put_message(
             self.store,
-            self._routing(),
+            self.routing,
             text,
             address,
             max_attempts=self._loaded().max_attempts,
@@ -120,7 +120,9 @@ class AgentHarness:
         )
         return None if stored is None else id_
 
-    def _routing(self) -> Routing:
+    @property
+    def routing(self) -> Routing:
+        """What must be known to store a message for one of these agents."""
         return Routing(
             default=self.default,
             lanes={id_: policy.lane for id_, policy in self.policies.items()},
@@ -220,7 +222,7 @@ class AgentHarness:
 
     async def _announce(self, store: Store) -> None:
         """What SQL callers and other processes need to know of routing and limits."""
-        await self._routing().write(store)
+        await self.routing.write(store)
         for id_, policy in self.policies.items():
             for target in targets_of(id_, self.default):
                 await store.limit(INBOX, target, policy.concurrency)

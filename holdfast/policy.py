@@ -52,3 +52,8 @@ class Policy:
         if isinstance(outcome, Retry) and outcome.delay is None:
             return Retry(outcome.error, self.backoff.delay(turn.attempt), outcome.error_class)
         return outcome
+
+
+def failed(error: BaseException) -> Retry:
+    """What an exception of a handler means for its turn."""
+    return Retry(f"{type(error).__name__}: {error}", error_class=type(error).__name__)

@@ -1,0 +1,81 @@
+"""Try an agent without running anything: a temporary store, a clock that the test moves, and turns on demand."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from holdfast.event import INBOX, OUTBOX, Event, Turn
+from holdfast.harness import AgentHarness
+from holdfast.migrations.runner import migrate
+from holdfast.outcome import Outcome
+from holdfast.plan import targets_of
+from holdfast.policy import Policy, Share, failed
+from holdfast.router import Address, put_message
+from holdfast.store import open_store
+from holdfast.store.base import Filter, Store
+from holdfast.testing.clock import Clock
+from holdfast.worker import Seat, Worker
+
+LEASE = timedelta(minutes=10)
+MAX_ATTEMPTS = 5
+
+
+@dataclass(slots=True)
+class Trial:
+    """An app at work, one step at a time."""
+
+    app: AgentHarness
+    store: Store
+    clock: Clock
+    worked: list[tuple[Turn, Outcome]] = field(default_factory=list)
+
+    async def say(self, text: str, *, agent: str | None = None, address: Address | None = None) -> str:
+        """Store a message; its id."""
+        id_, _ = await put_message(
+            self.store, self.app.routing, text, address or Address(), max_attempts=MAX_ATTEMPTS, agent=agent
+        )
+        return id_
+
+    async def work(self) -> list[tuple[Turn, Outcome]]:
+        """Hand out and settle what is ready now, and what becomes ready by that; each turn with its outcome."""
+        seats = {id_: Seat(agent) for id_, agent in self.app.agents.items()}
+        handle = Worker(seats, self.app.default).handle
+        done: list[tuple[Turn, Outcome]] = []
+        while turns := await self.store.claim(INBOX, self._targets(), limit=1, lease=LEASE, max_attempts=MAX_ATTEMPTS):
+            turn = turns[0]
+            try:
+                outcome = await handle(turn)
+            except Exception as error:  # noqa: BLE001 - as in the real loop, it is an outcome of its turn
+                outcome = failed(error)
+            outcome = Policy(queue=INBOX, shares=(Share(targets=(), lease=LEASE),), at_once=1).timed(turn, outcome)
+            await self.store.settle([(turn, outcome)], max_attempts=MAX_ATTEMPTS)
+            done.append((turn, outcome))
+        self.worked += done
+        return done
+
+    def _targets(self) -> list[str]:
+        return [target for id_ in self.app.agents for target in targets_of(id_, self.app.default)]
+
+    async def responses(self, channel: str = "api") -> list[Event]:
+        """What waits for a channel, oldest first."""
+        return await self.store.waiting(OUTBOX, channel)
+
+    async def dead_letters(self) -> list[str | None]:
+        """The errors of what could not be answered, newest first."""
+        return [letter.last_error for letter in await self.store.dead(Filter(queue=INBOX))]
+
+
+@asynccontextmanager
+async def trial(app: AgentHarness, clock: Clock | None = None) -> AsyncIterator[Trial]:
+    """A trial of an app on a store that is gone afterwards."""
+    clock = clock or Clock()
+    with tempfile.TemporaryDirectory(prefix="holdfast-trial-") as folder:
+        url = f"sqlite:///{Path(folder) / 'trial.db'}"
+        migrate(url)
+        async with open_store(url, clock=clock) as store:
+            yield Trial(app, store, clock)
