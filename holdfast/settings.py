@@ -27,6 +27,8 @@ from pydantic_settings import (
 
 from holdfast.errors import HoldfastError
 
+SLACK_TOKENS = {"SLACK_BOT_TOKEN": "xoxb-", "SLACK_APP_TOKEN": "xapp-", "SLACK_SIGNING_SECRET": ""}
+"""Variables that Slack's own documents name, and how their values begin."""
 CONFIG_FILE = Path("holdfast.toml")
 PREFIX = "HOLDFAST_"
 FOREVER = "forever"
@@ -231,6 +233,11 @@ def commented() -> str:
     for name, text in descriptions().items():
         lines += ["", f"# {text}", f"#{name} = {value_text(name)}"]
     return "\n".join([*lines, ""])
+
+
+def slack_tokens() -> dict[str, str]:
+    """The tokens of Slack that are set, by the names of their variables."""
+    return {name: os.environ[name] for name in SLACK_TOKENS if os.environ.get(name)}
 
 
 def sqlite_path(url: str) -> Path | None:

@@ -67,6 +67,7 @@ def _examine(settings: Settings) -> Iterator[Finding]:
             yield _pool(server, settings)
             yield _direct(settings)
     yield _app(settings)
+    yield _tokens()
     yield _home(settings)
 
 
@@ -129,6 +130,23 @@ def _direct(settings: Settings) -> Finding:
     except HoldfastError as error:
         return Finding("direct session", "fail", str(error))
     return Finding("direct session", "fail", "database_direct is another database, or a pooler stands before it")
+
+
+def _tokens() -> Finding:
+    """The values are never shown."""
+    from holdfast.settings import SLACK_TOKENS, slack_tokens
+
+    tokens = slack_tokens()
+    wrong = [f"{name} should begin with {SLACK_TOKENS[name]}" for name in tokens if not _fits(tokens[name], name)]
+    if wrong:
+        return Finding("tokens", "warn", "; ".join(wrong))
+    return Finding("tokens", "ok", f"set are {', '.join(tokens)}" if tokens else "none of Slack's is set")
+
+
+def _fits(token: str, name: str) -> bool:
+    from holdfast.settings import SLACK_TOKENS
+
+    return token.startswith(SLACK_TOKENS[name])
 
 
 def _app(settings: Settings) -> Finding:

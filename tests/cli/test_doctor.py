@@ -84,3 +84,11 @@ def test_nothing_stays_locked_or_connected(postgres: str, alone: Shell) -> None:
     with psycopg.connect(postgres) as connection:
         row = connection.execute("select count(*) from pg_locks where locktype = 'advisory'").fetchone()
     assert row == pytest.approx((0,))
+
+
+def test_tokens_are_looked_at_and_never_shown(alone: Shell) -> None:
+    assert findings(alone)["tokens"] == ("ok", "none of Slack's is set")
+    good = {"SLACK_BOT_TOKEN": "xoxb-hunter2", "SLACK_SIGNING_SECRET": "hunter3"}
+    assert findings(alone, **good)["tokens"] == ("ok", "set are SLACK_BOT_TOKEN, SLACK_SIGNING_SECRET")
+    swapped = findings(alone, SLACK_APP_TOKEN="xoxb-hunter2")["tokens"]
+    assert swapped == ("warn", "SLACK_APP_TOKEN should begin with xapp-")
