@@ -12,9 +12,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from holdfast.errors import HoldfastError
-from holdfast.settings import Settings, descriptions, duration, duration_text, load, value_text
+from holdfast.settings import Settings, descriptions, duration, duration_text, load, place_of, value_text
+from holdfast.settings.sample import sections
+from holdfast.settings.table import tables_in
 
 ROOT = Path(__file__).parents[1]
 
@@ -89,24 +92,70 @@ def test_a_mistake_in_the_file_is_one_line_that_names_it(folder: Path, text: str
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("wrokers = 3", "holdfast.toml: there is no setting wrokers; did you mean workers?"),
-        ("zzz = 3", "holdfast.toml: there is no setting zzz; `holdfast init` writes a file with all there are"),
-        ("workers = 0", "holdfast.toml: workers: input should be greater than or equal to 1 (it is 0)"),
-        ("[workers]", "holdfast.toml: workers: input should be a valid integer (it is {})"),
+        ("wrokers = 3", "holdfast.toml:1: there is no setting wrokers; did you mean workers?"),
+        ("zzz = 3", "holdfast.toml:1: there is no setting zzz; `holdfast init` writes a file with all there are"),
+        ("workers = 0", "holdfast.toml:1: workers: input should be greater than or equal to 1 (it is 0)"),
+        ("[workers]", "holdfast.toml:1: workers: input should be a valid integer (it is {})"),
         (
             "lease = 'soon'",
-            'holdfast.toml: lease: a duration is a text like "30s", "10 min" or "24h", or a number of seconds'
+            'holdfast.toml:1: lease: a duration is a text like "30s", "10 min" or "24h", or a number of seconds'
             " (it is 'soon')",
         ),
-        ("lease = '10ms'", "holdfast.toml: lease: input should be greater than or equal to 1 second (it is 0.01s)"),
+        ("lease = '10ms'", "holdfast.toml:1: lease: input should be greater than or equal to 1 second (it is 0.01s)"),
         ("log_level = 'loud'", "log_level: input should be 'debug', 'info', 'warning' or 'error' (it is 'loud')"),
     ],
 )
-def test_a_mistake_names_file_key_and_remedy(folder: Path, text: str, problem: str) -> None:
+def test_a_mistake_names_file_line_key_and_remedy(folder: Path, text: str, problem: str) -> None:
     (folder / "holdfast.toml").write_text(text)
     with pytest.raises(HoldfastError) as refusal:
         load()
     assert problem in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "# a comment\n\n[providers.local]\nkind = 'openai'\nbase_ulr = 'x'\n",
+            "holdfast.toml:5: there is no setting providers.local.base_ulr; did you mean base_url?",
+        ),
+        (
+            "workers = 3\nproviders.local.base_url = 3\n",
+            "holdfast.toml:2: providers.local.base_url: input should be a valid string (it is 3)",
+        ),
+        (
+            "[providers]\nlocal = [\n  'a',\n  'b',\n]\n",
+            "holdfast.toml:2: providers.local: input should be a valid dictionary or instance of Provider",
+        ),
+        (
+            '[providers.a]\nkind = """\n[providers.b]\nkind = 1\n"""\n\n[providers.b]\nkind = 2 # two\n',
+            "holdfast.toml:8: providers.b.kind: input should be a valid string (it is 2)",
+        ),
+    ],
+)
+def test_a_mistake_in_a_table_names_its_line(folder: Path, text: str, problem: str) -> None:
+    (folder / "holdfast.toml").write_text(text)
+    with pytest.raises(HoldfastError) as refusal:
+        load()
+    assert str(refusal.value) == problem
+
+
+def test_a_table_in_the_environment_is_json() -> None:
+    os.environ["HOLDFAST_PROVIDERS"] = '{"local": {"kind": "openai"}}'
+    assert load().providers["local"].kind == "openai"
+    os.environ["HOLDFAST_PROVIDERS"] = '{"local": {"kind": 3}}'
+    with pytest.raises(HoldfastError, match=r"^HOLDFAST_PROVIDERS: input should be a valid string"):
+        load()
+    os.environ["HOLDFAST_PROVIDERS"] = "local"
+    with pytest.raises(HoldfastError, match=r"providers.*as JSON"):
+        load()
+
+
+def test_who_finds_a_mistake_later_can_name_its_line(folder: Path) -> None:
+    (folder / "holdfast.toml").write_text("\n[providers.local]\nkind = 'unheard'\n")
+    assert place_of(load(), "providers", "local", "kind") == "holdfast.toml:3: providers.local.kind"
+    assert place_of(load(), "providers", "local", "base_url") == "holdfast.toml:2: providers.local.base_url"
+    assert place_of(Settings(), "providers", "local") == "providers.local"
 
 
 def test_a_mistake_elsewhere_names_the_variable_or_the_option() -> None:
@@ -167,11 +216,22 @@ def test_history_is_kept_for_a_day_on_sqlite_for_ever_on_postgresql_and_as_told(
 
 
 def test_the_page_of_settings_says_what_the_settings_say() -> None:
-    page = (ROOT / "docs" / "reference" / "settings.md").read_text()
-    for name, text in descriptions().items():
-        example = " (example)" if Settings.model_fields[name].examples else ""
-        assert f"| `{name}` | `{value_text(name)}`{example} | {text} |" in page.splitlines()
-    assert page.count("\n| `") == len(Settings.model_fields)
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text().splitlines()
+    for header, text, _ in sections():
+        assert f"### `{header}`" in page
+        assert text in page
+    models: list[type[BaseModel]] = [Settings, *(table for _, _, table in sections())]
+    rows = [row for model in models for row in _rows(model)]
+    assert [row for row in rows if row not in page] == []
+    assert sum(line.startswith("| `") for line in page) == len(rows)
+
+
+def _rows(model: type[BaseModel]) -> list[str]:
+    return [
+        f"| `{name}` | `{value_text(name, model)}`{' (example)' if field.examples else ''} | {text} |"
+        for name, text in descriptions(model).items()
+        if not tables_in(field := model.model_fields[name])
+    ]
 
 
 def test_settings_do_not_import_what_a_plugin_would() -> None:

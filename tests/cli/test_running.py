@@ -216,7 +216,7 @@ def test_bad_settings_name_their_place_and_start_nothing(alone: Shell) -> None:
     assert "--workers: " in alone.refused("up", "--workers", "0")
     assert "HOLDFAST_LEASE: " in alone.refused("up", HOLDFAST_LEASE="soon")
     alone.write("holdfast.toml", "wrokers = 3\n")
-    assert "holdfast.toml: there is no setting wrokers; did you mean workers?" in alone.refused("up")
+    assert "holdfast.toml:1: there is no setting wrokers; did you mean workers?" in alone.refused("up")
     assert not (alone.folder / ".holdfast").exists()
 
 

@@ -1,0 +1,108 @@
+"""What is wrong with a setting, in one line: the place, the key, and what would be right."""
+
+from __future__ import annotations
+
+import tomllib
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from difflib import get_close_matches
+from pathlib import Path
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from holdfast.settings.duration import duration_text
+from holdfast.settings.environment import is_set, variable_of
+from holdfast.settings.table import Keys, Misfit, models_at
+
+_OPTIONS = {"api_port": "--port", "api_host": "--host"}
+_SPEAK_FOR_THEMSELVES = ("missing", "union_tag_not_found", "union_tag_invalid")
+
+
+def explain(problem: ErrorDetails, model: type[BaseModel], path: Path, given: Mapping[str, object]) -> str:
+    """Which place the value came from, which setting it is, and what would be right."""
+    error = problem.get("ctx", {}).get("error")
+    keys = error.keys if isinstance(error, Misfit) else _without_kinds(problem["loc"], path)
+    if problem["type"] == "extra_forbidden":
+        return f"{place(path, keys)}: there is no setting {dotted(keys)}; {_instead(model, keys)}"
+    message = problem["msg"].removeprefix("Value error, ")
+    shown = "" if isinstance(error, Misfit) else _shown(problem, model, keys)
+    return f"{_source(path, keys, given)}: {message[:1].lower()}{message[1:]}{shown}"
+
+
+def place(path: Path, keys: Keys) -> str:
+    """File and line of a key, or of the table that lacks it; the file alone where neither is there."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return str(path)
+    while keys and not _holds(_beginning(lines, len(lines)), keys):
+        keys = keys[:-1]
+    if not keys:
+        return str(path)
+    # The first line from which on the file holds the key; inside a value of several lines nothing can be read.
+    before = bisect_left(range(1, len(lines)), True, key=lambda count: _holds(_beginning(lines, count), keys))
+    return f"{path}:{before + 1}"
+
+
+def dotted(keys: Keys) -> str:
+    return ".".join(str(key + 1) if isinstance(key, int) else key for key in keys)
+
+
+def _source(path: Path, keys: Keys, given: Mapping[str, object]) -> str:
+    name = str(keys[0]) if keys else ""
+    if name in given:
+        return _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+    if is_set(variable_of(name)):
+        return variable_of(name)
+    return f"{place(path, keys)}: {dotted(keys)}"
+
+
+def _beginning(lines: Sequence[str], count: int) -> object:
+    """What the shortest beginning of the file says that has so many lines at least and can be read."""
+    for end in range(count, len(lines) + 1):
+        try:
+            return tomllib.loads("\n".join(lines[:end]))
+        except tomllib.TOMLDecodeError:
+            continue
+    return {}
+
+
+def _holds(data: object, keys: Keys) -> bool:
+    for key in keys:
+        # The tables of a list are known by their numbers.
+        known = dict(enumerate(data)) if isinstance(data, list) else data
+        if not isinstance(known, dict) or key not in known:
+            return False
+        data = known[key]
+    return True
+
+
+def _without_kinds(location: Keys, path: Path) -> Keys:
+    """A choice of tables adds the chosen kind to a location, and no key of the file has that name."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return location
+    keys: Keys = ()
+    for key in location[:-1]:
+        if not keys or _holds(data, (*keys, key)):
+            keys = (*keys, key)
+    return (*keys, *location[-1:])
+
+
+def _instead(model: type[BaseModel], keys: Keys) -> str:
+    names = [name for one in models_at(model, keys[:-1]) for name in one.model_fields]
+    like = get_close_matches(str(keys[-1]), names, n=1)
+    return f"did you mean {like[0]}?" if like else "`holdfast init` writes a file with all there are"
+
+
+def _shown(problem: ErrorDetails, model: type[BaseModel], keys: Keys) -> str:
+    """The value, unless there is none or it may hold a password."""
+    fields = [one.model_fields.get(str(keys[-1])) for one in models_at(model, keys[:-1])] if keys else []
+    is_open = any(field is not None and field.repr for field in fields)
+    if problem["type"] in _SPEAK_FOR_THEMSELVES or not is_open:
+        return ""
+    value = problem["input"]
+    return f" (it is {duration_text(value) if isinstance(value, timedelta) else repr(value)})"

@@ -1,0 +1,120 @@
+"""The settings, each with its default and its text."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from holdfast.settings.duration import Duration, OrForever
+from holdfast.settings.environment import PREFIX, service_name
+from holdfast.settings.providers import Provider
+
+
+class Settings(BaseSettings):
+    """A value comes from the command line, else HOLDFAST_<NAME>, else holdfast.toml, else the default here."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True)
+
+    # The text below a field is what `holdfast init` writes; an example stands where the default is no value.
+    home: Path = Path("~/.holdfast")
+    """Folder of everything that is kept in files."""
+    database: str = Field(default="", repr=False, examples=["sqlite:///~/.holdfast/holdfast.db"])
+    """sqlite:///path or postgresql://…; by default holdfast.db in the home folder. May hold a password."""
+    database_direct: str = Field(default="", repr=False, examples=["postgresql://user@host/database"])
+    """The same database without a pooler between, for the one session per process that must last."""
+    connections: int = Field(default=8, ge=1, le=1000)
+    """Connections of one process to PostgreSQL, beside the direct one."""
+    app: str = Field(default="", examples=["my_module:app"])
+    """module:name of the AgentHarness to run; the working directory is importable. By default the echo agent."""
+    workers: int = Field(default=5, ge=1, le=10_000)
+    """Turns of the inbox at once in one process."""
+    deliveries: int = Field(default=16, ge=1, le=10_000)
+    """Responses delivered at once by one process."""
+    lease: Duration = Field(default=timedelta(minutes=10), ge=timedelta(seconds=1))
+    """How long a turn is held without a renewal."""
+    max_attempts: int = Field(default=5, ge=1)
+    """Attempts of a message that came by the API or a channel other than Slack."""
+    retry_first: Duration = timedelta(seconds=2)
+    """Shortest wait before a failed turn is tried again."""
+    retry_most: Duration = timedelta(minutes=5)
+    """Longest wait before a failed turn is tried again."""
+    poll: Duration = Field(default=timedelta(seconds=60), ge=timedelta(milliseconds=10))
+    """How often to look without being woken; the safety net under the signals."""
+    poll_jitter: Duration = timedelta(seconds=15)
+    """By how much a look may come earlier or later, so that a fleet does not look at once."""
+    start_stagger: Duration = timedelta(0)
+    """A random time up to this before the first look; 30s suits a fleet."""
+    grace: Duration = timedelta(seconds=30)
+    """How long running turns may go on after a stop was asked for."""
+    sweep_every: Duration = Field(default=timedelta(seconds=60), ge=timedelta(milliseconds=10))
+    """How often to look for what is expired or old."""
+    expire_after: Duration = timedelta(hours=24)
+    """A message that nobody took for this long is a dead letter."""
+    unfetched_after: Duration = timedelta(days=7)
+    """A response that nobody fetched for this long is discarded."""
+    dedup_window: Duration = timedelta(days=7)
+    """How long the id of a finished message is remembered."""
+    keep_history: OrForever = Field(default=None, examples=["24h"])
+    """How long finished events are kept; by default 24h on SQLite, "forever" on PostgreSQL. Never a dead letter."""
+    api_host: str = "127.0.0.1"
+    """Address at which the API listens."""
+    api_port: int = Field(default=3777, ge=0, le=65_535)
+    """Port of the API; 0 takes a free one."""
+    metrics_port: int | None = Field(default=None, ge=0, le=65_535, examples=[9464])
+    """Port at which `holdfast work` serves /metrics, for which it has no API; by default none."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """From where on a line on stderr is worth it: debug, info, warning or error."""
+    log_format: Literal["text", "json"] = "text"
+    """How lines on stderr are written: text for people, json for programs."""
+    trace_service: str = Field(default="", examples=["holdfast"])
+    """Name under which spans and metrics go to what LOGFIRE_TOKEN or OTEL_EXPORTER_OTLP_ENDPOINT names."""
+    trace_ratio: float = Field(default=0.01, ge=0, le=1)
+    """Share of the turns that have spans, from 0 to 1, beside one in every second."""
+    providers: dict[str, Provider] = Field(default_factory=dict, examples=["local"])
+    """A provider of language models; agents name it before the colon, as in model = "local:llama"."""
+
+    @property
+    def exports_as(self) -> str | None:
+        """Name under which spans and metrics are sent, None where nobody takes them."""
+        name = service_name()
+        return self.trace_service or name if name else None
+
+    @field_validator("home")
+    @classmethod
+    def _absolute(cls, home: Path) -> Path:
+        return home.expanduser().absolute()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_unset(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if value is not None}
+
+    @model_validator(mode="after")
+    def _complete(self) -> Settings:
+        database = self.database or f"sqlite:///{self.home / 'holdfast.db'}"
+        # Written past `frozen`, once, while the object is still being made.
+        object.__setattr__(self, "database", database)
+        object.__setattr__(self, "database_direct", self.database_direct or database)
+        if "keep_history" not in self.model_fields_set and database.startswith("sqlite:"):
+            object.__setattr__(self, "keep_history", timedelta(hours=24))
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)

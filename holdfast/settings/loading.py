@@ -1,0 +1,43 @@
+"""Reads the settings: options, environment, .env and holdfast.toml, in this order of weight."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dotenv import load_dotenv
+from pydantic import ValidationError
+from pydantic_settings import SettingsConfigDict, SettingsError
+
+from holdfast.errors import HoldfastError
+from holdfast.settings.explain import dotted, explain, place
+from holdfast.settings.fields import Settings
+
+CONFIG_FILE = Path("holdfast.toml")
+
+
+def load(*, config: Path | None = None, **given: object) -> Settings:
+    """The settings of this process; what is given and not None wins over every other place."""
+    path = config or CONFIG_FILE
+    if config is not None and not config.is_file():
+        raise HoldfastError(f"there is no configuration file {config}: `holdfast init --config {config}` writes one")
+
+    class Loaded(Settings):
+        model_config = SettingsConfigDict(toml_file=path)
+
+    wanted = {name: value for name, value in given.items() if value is not None}
+    try:
+        # First of all, and into the environment itself: libpq, Slack's libraries and the user's own code read it there.
+        load_dotenv(Path(".env"))
+        return Loaded(**wanted)  # type: ignore[arg-type]
+    except ValidationError as error:
+        raise HoldfastError(explain(error.errors(include_url=False)[0], Settings, path, wanted)) from error
+    except SettingsError as error:
+        raise HoldfastError(f"{error}; a table in the environment is written as JSON") from error
+    except (OSError, ValueError) as error:
+        raise HoldfastError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+
+
+def place_of(settings: Settings, *keys: str | int) -> str:
+    """File, line and name of a setting, for who finds later that it cannot work."""
+    path = settings.model_config.get("toml_file")
+    return f"{place(path, keys)}: {dotted(keys)}" if isinstance(path, Path) else dotted(keys)
