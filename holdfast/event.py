@@ -102,6 +102,8 @@ class Turn:
     events: tuple[Event, ...] = field(compare=False)
     agent: str = field(default="", compare=False)
     emitted: list[NewEvent] = field(default_factory=list, compare=False)
+    metadata: Payload = field(default_factory=dict, compare=False)
+    """What hooks and the agent add; it goes with the reply."""
     on_progress: Callable[[], None] | None = field(default=None, compare=False)
 
     @property
@@ -156,6 +158,11 @@ class Turn:
 
 def text_of(payload: Payload) -> str:
     return str(payload.get("message") if "kind" in payload else payload.get("text") or "")
+
+
+def with_text(payload: Payload, text: str) -> Payload:
+    """The same payload with another text."""
+    return payload | {"message" if "kind" in payload else "text": text}
 
 
 def channel_of(payload: Payload) -> str:

@@ -8,20 +8,19 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from holdfast import gauge
 from holdfast import settings as configuration
-from holdfast.agent import Agent, AgentPolicy
-from holdfast.agents.function import Function, FunctionAgent
-from holdfast.channel import Channel
+from holdfast.agent import Agent
+from holdfast.agents.function import Function
 from holdfast.consumer import Consumer
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.event import INBOX, OUTBOX, Event, NewEvent, new_id
 from holdfast.migrations.runner import migrate
-from holdfast.plan import Plan, targets_of
-from holdfast.router import Address, Routing, put_message
+from holdfast.plan import Plan
+from holdfast.roster import Roster
+from holdfast.router import Address, put_message
 from holdfast.settings import Settings
 from holdfast.stop import signals
 from holdfast.store import Store, open_store
@@ -34,66 +33,25 @@ from holdfast.telemetry.logs import Entry
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Team:
-    """Agents that know each other; messages to the team go to its leader."""
-
-    name: str
-    agents: tuple[str, ...]
-    leader: str
-
-
-class AgentHarness:
+class AgentHarness(Roster):
     """Holds agents and channels, and runs them on a durable store."""
 
     def __init__(
         self, agent: Agent | Function | None = None, *, default: str | None = None, settings: Settings | None = None
     ) -> None:
-        self.agents: dict[str, Agent] = {}
-        self.policies: dict[str, AgentPolicy] = {}
-        self.teams: dict[str, Team] = {}
-        self.channels: dict[str, Channel] = {}
+        super().__init__(default=default)
         self.consumers: list[Consumer] = []
         self.settings = settings
-        self._default = default
         self._store: Store | None = None
         self._stop = asyncio.Event()
         if agent is not None:
             self.add(default or "agent", agent)
 
     @property
-    def default(self) -> str:
-        """The agent of messages that name none."""
-        return self._default or next(iter(self.agents), "")
-
-    @property
     def store(self) -> Store:
         if self._store is None:
             raise HoldfastError("the harness is not running: start it with `await app.run()` or `holdfast up --app …`")
         return self._store
-
-    def agent(self, id: str, **policy: Any) -> Callable[[Function], Function]:
-        """Decorates a function that answers turns; the rest are fields of AgentPolicy."""
-
-        def register(function: Function) -> Function:
-            self.add(id, function, **policy)
-            return function
-
-        return register
-
-    def add(self, id: str, agent: Agent | Function, **policy: Any) -> None:
-        if id in self.agents:
-            raise HoldfastError(f"there are two agents named {id!r}")
-        self.agents[id] = FunctionAgent(agent) if callable(agent) else agent
-        self.policies[id] = AgentPolicy(**policy)
-
-    def team(self, id: str, *, name: str | None = None, agents: Sequence[str], leader: str) -> None:
-        if leader not in agents:
-            raise HoldfastError(f"the leader {leader!r} of team {id!r} is not one of its agents")
-        self.teams[id] = Team(name=name or id, agents=tuple(agents), leader=leader)
-
-    def add_channel(self, channel: Channel) -> None:
-        self.channels[channel.name] = channel
 
     async def put(
         self,
@@ -119,16 +77,6 @@ class AgentHarness:
             tx=connection,
         )
         return None if stored is None else id_
-
-    @property
-    def routing(self) -> Routing:
-        """What must be known to store a message for one of these agents."""
-        return Routing(
-            default=self.default,
-            lanes={id_: policy.lane for id_, policy in self.policies.items()},
-            attempts={id_: policy.max_attempts for id_, policy in self.policies.items() if policy.max_attempts},
-            leaders={id_: team.leader for id_, team in self.teams.items()},
-        )
 
     async def responses(self, channel: str, *, limit: int = 100) -> list[Event]:
         """What waits to be fetched by a channel's client, oldest first."""
@@ -224,13 +172,13 @@ class AgentHarness:
         """What SQL callers and other processes need to know of routing and limits."""
         await self.routing.write(store)
         for id_, policy in self.policies.items():
-            for target in targets_of(id_, self.default):
+            for target in self.targets_of(id_):
                 await store.limit(INBOX, target, policy.concurrency)
 
     def _planned(self, plan: Plan, num_workers: int) -> list[Consumer]:
         consumers = []
         if self.agents:
-            consumers.append(plan.inbox(self.agents, self.policies, self.default, num_workers))
+            consumers.append(plan.inbox(self, num_workers))
         if self.channels:
             consumers.append(plan.outbox(self.channels))
         return consumers

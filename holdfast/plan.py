@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from holdfast.agent import Agent, AgentPolicy
 from holdfast.channel import Channel
 from holdfast.consumer import Consumer
 from holdfast.delivery import Delivery
 from holdfast.event import INBOX, MEMORY, OUTBOX
 from holdfast.policy import Backoff, Policy, Share
+from holdfast.roster import Roster
 from holdfast.settings import Settings
 from holdfast.store.base import Store, SweepPolicy
-from holdfast.worker import RESPONSE_ATTEMPTS, Seat, Worker
+from holdfast.worker import RESPONSE_ATTEMPTS
 
 COLLECT_LIMIT = 100
 OUTBOX_LEASE = timedelta(minutes=2)
@@ -34,26 +34,23 @@ class Plan:
             "start_stagger": settings.start_stagger,
         }
 
-    def inbox(
-        self, agents: Mapping[str, Agent], policies: Mapping[str, AgentPolicy], default: str, at_once: int
-    ) -> Consumer:
-        seats = {id_: Seat(agent, policies[id_].timeout, policies[id_].idle) for id_, agent in agents.items()}
+    def inbox(self, roster: Roster, at_once: int) -> Consumer:
         policy = Policy(
             queue=INBOX,
-            shares=self._shares(policies, default),
+            shares=self._shares(roster),
             at_once=at_once,
-            unnamed=default,
+            unnamed=roster.default,
             backoff=Backoff(first=self._settings.retry_first, most=self._settings.retry_most),
             **self._patience,
         )
-        return Consumer(self._store, policy, Worker(seats, default).handle, self._holder)
+        return Consumer(self._store, policy, roster.worker().handle, self._holder)
 
-    def _shares(self, policies: Mapping[str, AgentPolicy], default: str) -> tuple[Share, ...]:
+    def _shares(self, roster: Roster) -> tuple[Share, ...]:
         """Agents that are claimed alike are claimed together."""
         alike: dict[tuple[timedelta, int], list[str]] = {}
-        for id_, policy in policies.items():
+        for id_, policy in roster.policies.items():
             kind = (policy.lease or self._settings.lease, COLLECT_LIMIT if policy.turns == "collect" else 1)
-            alike.setdefault(kind, []).extend(targets_of(id_, default))
+            alike.setdefault(kind, []).extend(roster.targets_of(id_))
         return tuple(
             Share(targets=tuple(targets), lease=lease, collect_limit=collect)
             for (lease, collect), targets in alike.items()
@@ -80,8 +77,3 @@ class Plan:
             ),
             SweepPolicy(queue=MEMORY, max_attempts=RESPONSE_ATTEMPTS, **kept),
         ]
-
-
-def targets_of(agent: str, default: str) -> list[str]:
-    """'' belongs to the default agent."""
-    return [agent, ""] if agent == default else [agent]

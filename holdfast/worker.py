@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from holdfast.agent import Agent, Reply
@@ -21,6 +21,7 @@ from holdfast.event import (
     sender_of,
     text_of,
 )
+from holdfast.hook import Hooks
 from holdfast.outcome import Dead, Done, Outcome, Retry, Snooze
 
 RESPONSE_ATTEMPTS = 10
@@ -67,9 +68,10 @@ class _Limit:
 class Worker:
     """Handles turns of the inbox; '' among the targets stands for the default agent."""
 
-    def __init__(self, seats: Mapping[str, Seat], default: str) -> None:
+    def __init__(self, seats: Mapping[str, Seat], default: str, hooks: Hooks) -> None:
         self._seats = seats
         self._default = default
+        self._hooks = hooks
 
     async def handle(self, turn: Turn) -> Outcome:
         name = turn.primary.target or self._default
@@ -81,13 +83,22 @@ class Worker:
         turn.on_progress = limit.progress
         try:
             async with limit.timeout:
-                answer = await seat.agent.answer(turn)
+                return await self._ask(seat.agent, turn)
         except TimeoutError:
             if not limit.timeout.expired():
                 # The agent's own.
                 raise
             return limit.reached()
-        return self._outcome(turn, answer)
+
+    async def _ask(self, agent: Agent, turn: Turn) -> Outcome:
+        heard = await self._hooks.hear(turn)
+        if not isinstance(heard, Turn):
+            return Done(tuple(turn.emitted)) if isinstance(heard, Done) else heard
+        answer = await self._hooks.say(heard, await agent.answer(heard))
+        # What is kept of the messages is what was written, not what hooks made of it.
+        ids = set(heard.ids)
+        as_written = tuple(event for event in turn.events if event.id in ids)
+        return self._outcome(replace(heard, events=as_written), answer)
 
     def _outcome(self, turn: Turn, answer: object) -> Outcome:
         """An Answer, if the agent keeps to its type; it is a user's own code."""
@@ -120,8 +131,8 @@ def response(turn: Turn, reply: Reply) -> NewEvent:
     }
     if reply.files:
         payload["files"] = list(reply.files)
-    if reply.metadata:
-        payload["metadata"] = reply.metadata
+    if metadata := turn.metadata | reply.metadata:
+        payload["metadata"] = metadata
     lane = f"{turn.channel}/{turn.conversation}" if turn.conversation else None
     return NewEvent(event=payload, queue=OUTBOX, target=turn.channel, lane=lane, max_attempts=RESPONSE_ATTEMPTS)
 

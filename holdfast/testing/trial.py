@@ -13,13 +13,11 @@ from holdfast.event import INBOX, OUTBOX, Event, Turn
 from holdfast.harness import AgentHarness
 from holdfast.migrations.runner import migrate
 from holdfast.outcome import Outcome
-from holdfast.plan import targets_of
 from holdfast.policy import Policy, Share, failed
 from holdfast.router import Address, put_message
 from holdfast.store import open_store
 from holdfast.store.base import Filter, Store
 from holdfast.testing.clock import Clock
-from holdfast.worker import Seat, Worker
 
 LEASE = timedelta(minutes=10)
 MAX_ATTEMPTS = 5
@@ -43,8 +41,7 @@ class Trial:
 
     async def work(self) -> list[tuple[Turn, Outcome]]:
         """Hand out and settle what is ready now, and what becomes ready by that; each turn with its outcome."""
-        seats = {id_: Seat(agent) for id_, agent in self.app.agents.items()}
-        handle = Worker(seats, self.app.default).handle
+        handle = self.app.worker().handle
         done: list[tuple[Turn, Outcome]] = []
         while turns := await self.store.claim(INBOX, self._targets(), limit=1, lease=LEASE, max_attempts=MAX_ATTEMPTS):
             turn = turns[0]
@@ -59,7 +56,7 @@ class Trial:
         return done
 
     def _targets(self) -> list[str]:
-        return [target for id_ in self.app.agents for target in targets_of(id_, self.app.default)]
+        return [target for id_ in self.app.agents for target in self.app.targets_of(id_)]
 
     async def responses(self, channel: str = "api") -> list[Event]:
         """What waits for a channel, oldest first."""

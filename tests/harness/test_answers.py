@@ -17,7 +17,7 @@ from holdfast.settings import Settings
 from holdfast.store.base import Filter
 from tests.harness.steps import AT_ONCE, both_engines, finished, running, until
 
-QUICKLY = {"retry_first": timedelta(milliseconds=5), "retry_most": timedelta(milliseconds=10)}
+QUICKLY: dict[str, Any] = {"retry_first": timedelta(milliseconds=5), "retry_most": timedelta(milliseconds=10)}
 
 
 @both_engines

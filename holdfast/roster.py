@@ -1,0 +1,94 @@
+"""What an app is made of: its agents and how each is run, its teams, channels and hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.agent import Agent, AgentPolicy
+from holdfast.agents.function import Function, FunctionAgent
+from holdfast.channel import Channel
+from holdfast.errors import HoldfastError
+from holdfast.hook import Hooks, IncomingHook, OutgoingHook
+from holdfast.router import Routing
+from holdfast.worker import Seat, Worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Team:
+    """Agents that know each other; messages to the team go to its leader."""
+
+    name: str
+    agents: tuple[str, ...]
+    leader: str
+
+
+class Roster:
+    """Filled before anything runs, and not changed after."""
+
+    def __init__(self, *, default: str | None = None) -> None:
+        self.agents: dict[str, Agent] = {}
+        self.policies: dict[str, AgentPolicy] = {}
+        self.teams: dict[str, Team] = {}
+        self.channels: dict[str, Channel] = {}
+        self.hooks = Hooks()
+        self._default = default
+
+    @property
+    def default(self) -> str:
+        """The agent of messages that name none."""
+        return self._default or next(iter(self.agents), "")
+
+    def agent(self, id: str, **policy: Any) -> Callable[[Function], Function]:
+        """Decorates a function that answers turns; the rest are fields of AgentPolicy."""
+
+        def register(function: Function) -> Function:
+            self.add(id, function, **policy)
+            return function
+
+        return register
+
+    def add(self, id: str, agent: Agent | Function, **policy: Any) -> None:
+        if id in self.agents:
+            raise HoldfastError(f"there are two agents named {id!r}")
+        self.agents[id] = FunctionAgent(agent) if callable(agent) else agent
+        self.policies[id] = AgentPolicy(**policy)
+
+    def team(self, id: str, *, name: str | None = None, agents: Sequence[str], leader: str) -> None:
+        if leader not in agents:
+            raise HoldfastError(f"the leader {leader!r} of team {id!r} is not one of its agents")
+        self.teams[id] = Team(name=name or id, agents=tuple(agents), leader=leader)
+
+    def add_channel(self, channel: Channel) -> None:
+        self.channels[channel.name] = channel
+
+    def incoming(self, hook: IncomingHook) -> IncomingHook:
+        """Decorates a function that may change a message before its agent sees it. See holdfast.hook.Heard."""
+        self.hooks.incoming.append(hook)
+        return hook
+
+    def outgoing(self, hook: OutgoingHook) -> OutgoingHook:
+        """Decorates a function that may change a reply before it is stored. See holdfast.hook.Said."""
+        self.hooks.outgoing.append(hook)
+        return hook
+
+    @property
+    def routing(self) -> Routing:
+        """What must be known to store a message for one of these agents."""
+        return Routing(
+            default=self.default,
+            lanes={id_: policy.lane for id_, policy in self.policies.items()},
+            attempts={id_: policy.max_attempts for id_, policy in self.policies.items() if policy.max_attempts},
+            leaders={id_: team.leader for id_, team in self.teams.items()},
+        )
+
+    def worker(self) -> Worker:
+        """What handles turns for these agents."""
+        policies = self.policies
+        seats = {id_: Seat(agent, policies[id_].timeout, policies[id_].idle) for id_, agent in self.agents.items()}
+        return Worker(seats, self.default, self.hooks)
+
+    def targets_of(self, agent: str) -> list[str]:
+        """Under which targets an agent's messages are stored: '' belongs to the default agent."""
+        return [agent, ""] if agent == self.default else [agent]
