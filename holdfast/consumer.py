@@ -40,6 +40,9 @@ LOOK_AT_LEASE = timedelta(milliseconds=20)
 LET_GO_WITHIN = timedelta(seconds=5)
 """After the grace period: for handlers to let go of their turns, and for ends to be stored."""
 
+ENDS_WITHIN = 3 * LET_GO_WITHIN
+"""After the grace period, a consumer is through, unless a handler does not let go at all."""
+
 HAND_ON_AT_MOST = timedelta(seconds=1)
 """A wake-up of all processes costs each a look, so a full one sends them at most this often."""
 
@@ -253,8 +256,10 @@ class Consumer:
         # Given back only once its handler has let go, or two would work it at once.
         free = [held for held in left if held.outcome is None and held.task is not None and held.task.done()]
         try:
-            await self._store.release([held.turn for held in free])
-        except StoreUnavailable as error:
+            async with asyncio.timeout(LET_GO_WITHIN.total_seconds()):
+                await self._store.release([held.turn for held in free])
+        except (StoreUnavailable, TimeoutError) as error:
             log.warning(Entry(CANNOT_GIVE_BACK, queue=self.policy.queue, error=error))
+            return
         for held in free:
             self._forget(held)

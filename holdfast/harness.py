@@ -9,12 +9,13 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
+from datetime import timedelta
 
 from holdfast import gauge
 from holdfast import settings as configuration
 from holdfast.agent import Agent
 from holdfast.agents.function import Function
-from holdfast.consumer import Consumer
+from holdfast.consumer import ENDS_WITHIN, Consumer
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.event import INBOX, OUTBOX, Event, NewEvent, new_id
 from holdfast.migrations.runner import migrate
@@ -31,6 +32,8 @@ from holdfast.telemetry import starting as telemetry
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
+
+SIGN_OFF_WITHIN = timedelta(seconds=2)
 
 
 class AgentHarness(Roster):
@@ -111,7 +114,7 @@ class AgentHarness(Roster):
         if task_group is None:
             async with asyncio.TaskGroup() as group:
                 task = group.create_task(running)
-                with signals(self.stop, task):
+                with signals(self.stop, task, self._loaded().grace + ENDS_WITHIN + SIGN_OFF_WITHIN):
                     if await _first(ready, task) and on_ready is not None:
                         on_ready()
                     await asyncio.wait([task])
@@ -166,7 +169,7 @@ class AgentHarness(Roster):
                 await asyncio.wait(working)
             for task in others:
                 task.cancel()
-        await _say_goodbye(store, process.id, [consumer.policy.queue for consumer in consumers])
+        await _say_goodbye(store, process.id, consumers)
 
     async def _announce(self, store: Store) -> None:
         """What SQL callers and other processes need to know of routing and limits."""
@@ -199,13 +202,16 @@ class AgentHarness(Roster):
         return stored
 
 
-async def _say_goodbye(store: Store, process_id: str, queues: Sequence[str]) -> None:
+async def _say_goodbye(store: Store, process_id: str, consumers: Sequence[Consumer]) -> None:
     """What this process made ready and will not take is for others."""
     try:
-        for queue in queues:
-            await store.wake(queue)
-        await store.unregister(process_id)
-    except StoreUnavailable as error:
+        async with asyncio.timeout(SIGN_OFF_WITHIN.total_seconds()):
+            for consumer in consumers:
+                await store.wake(consumer.policy.queue)
+            if not any(consumer.running for consumer in consumers):
+                # Else others have to find it gone: that frees what it holds.
+                await store.unregister(process_id)
+    except (StoreUnavailable, TimeoutError) as error:
         log.warning(Entry(CANNOT_SIGN_OFF, error=error))
 
 

@@ -144,16 +144,26 @@ def test_a_second_signal_stops_at_once_and_the_message_stays(alone: Shell, agent
     assert (inbox["ready"] + inbox["leased"], inbox["finished"]) == (1, 0)
 
 
-@pytest.mark.parametrize("agent", ["slow", "stuck"])
-def test_a_stop_gives_back_what_does_not_end_in_time_without_using_an_attempt(alone: Shell, agent: str) -> None:
+def test_a_stop_gives_back_what_does_not_end_in_time_without_using_an_attempt(alone: Shell) -> None:
     alone.write("my_app.py", APP)
     with alone.running("work", "--app", "my_app:app", HOLDFAST_GRACE="100ms") as work:
-        alone.out("send", "work", "--agent", agent)
+        alone.out("send", "work", "--agent", "slow")
         eventually((alone.folder / "started").exists)
         work.signal()
         assert work.end() == 0
     [inbox, *_] = alone.json("status")["queues"]
     assert (inbox["ready"], inbox["leased"]) == (1, 0)
+
+
+def test_a_stop_ends_in_time_though_a_plain_function_does_not_and_keeps_its_turn(alone: Shell) -> None:
+    alone.write("my_app.py", APP)
+    with alone.running("work", "--app", "my_app:app", HOLDFAST_GRACE="100ms") as work:
+        alone.out("send", "work", "--agent", "stuck")
+        eventually((alone.folder / "started").exists)
+        work.signal()
+        assert work.end() == 128 + signal.SIGTERM
+    [inbox, *_] = alone.json("status")["queues"]
+    assert (inbox["ready"], inbox["leased"]) == (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from subprocess import PIPE, Popen
 
+from holdfast import consumer, harness
 from holdfast.event import Turn
 from holdfast.harness import AgentHarness
 from holdfast.settings import Settings
@@ -67,6 +70,16 @@ def hang_in_thread(turn: Turn) -> None:
     time.sleep(3600)
 
 
+def tick_in_thread(turn: Turn) -> None:
+    """Leaves a mark every few milliseconds: for ever at the first attempt, for a while at the next."""
+    say(f"started {turn.primary.id}")
+    marks = itertools.count() if turn.attempt == 1 else range(10)
+    with open(turn.event["marks"], "ab", buffering=0) as file:
+        for _ in marks:
+            file.write(f"{os.getpid()}\n".encode())
+            time.sleep(0.005)
+
+
 async def hang_on(turn: Turn) -> None:
     """Will not be cancelled."""
     say(f"started {turn.primary.id}")
@@ -85,10 +98,13 @@ class Announcing(AgentHarness):
         say("stopping")
 
 
-KINDS = {kind.__name__: kind for kind in (wait_for_line, hang, hang_in_thread, hang_on)}
+KINDS = {kind.__name__: kind for kind in (wait_for_line, hang, hang_in_thread, tick_in_thread, hang_on)}
 
 
 def main(url: str, kind: str, grace: str, workers: str) -> None:
+    # A test of what does not let go is not to wait for it as long as people would.
+    consumer.LET_GO_WITHIN = timedelta(seconds=1)
+    harness.ENDS_WITHIN = timedelta(seconds=3)  # type: ignore[attr-defined]
     app = Announcing(KINDS[kind], settings=Settings(database=url, grace=grace))  # type: ignore[arg-type]
     asyncio.run(app.run(num_workers=int(workers), on_ready=lambda: say("ready")))
 

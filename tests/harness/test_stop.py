@@ -6,6 +6,8 @@ import asyncio
 import signal
 import time
 from datetime import timedelta
+from itertools import groupby
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +23,11 @@ from tests.harness.steps import NEVER, Proxy, both_engines, consuming, finished,
 from tests.harness.test_consumer import Gate, done
 
 SOON = timedelta(milliseconds=50)
+NO_RESTART_GRACE = """
+do $$ begin
+    execute format('alter database %I set holdfast.restart_grace = ''0s''', current_database());
+end $$
+"""
 
 
 @both_engines
@@ -167,6 +174,49 @@ async def test_a_second_signal_stops_at_once(store: Store, database_url: str, ki
     left = await store.live(id)
     assert left is not None
     assert (left.attempts, left.fence > 0) == (1, True)
+
+
+@both_engines
+async def test_a_thread_that_does_not_end_keeps_its_turn_until_its_process_is_gone(
+    store: Store, engine: str, database_url: str, tmp_path: Path
+) -> None:
+    """It can be neither cancelled nor waited for: nobody else may work on its event while it still does."""
+    if engine == "postgres":
+        await spare_nobody(store)
+    marks = tmp_path / "marks"
+    message = {"kind": "message", "channel": "api", "message": "hi", "marks": str(marks)}
+    [id] = await put(store, event=message, max_attempts=2)
+    with app_process(database_url, "tick_in_thread", grace="200ms") as first:
+        assert first.hear() == "ready"
+        assert first.hear() == f"started {id}"
+        with app_process(database_url, "tick_in_thread") as second:
+            assert second.hear() == "ready"
+            first.signal(signal.SIGTERM)
+            assert first.wait(15) == 128 + signal.SIGTERM
+            assert second.hear() == f"started {id}"
+            [ended] = await finished(store)
+    workers = [worker for worker, _ in groupby(marks.read_text().splitlines())]
+    assert len(workers) == len(set(workers)) == 2
+    assert (ended.outcome, ended.attempts) == ("completed", 2)
+
+
+async def spare_nobody(store: Store) -> None:
+    """A server that has only just started would spare the dead for half a minute."""
+    async with store.transaction() as transaction:
+        await transaction.execute(NO_RESTART_GRACE)
+
+
+async def test_a_handler_that_refuses_to_be_cancelled_does_not_hold_up_the_end(store: Store, database_url: str) -> None:
+    [id] = await put(store)
+    with app_process(database_url, "hang_on", grace="200ms") as process:
+        assert process.hear() == "ready"
+        assert process.hear() == f"started {id}"
+        process.signal(signal.SIGTERM)
+        assert process.wait(15) == 128 + signal.SIGTERM
+    left = await store.live(id)
+    assert left is not None
+    assert (left.attempts, left.fence > 0) == (1, True)
+    assert len(await store.processes()) == 1
 
 
 async def test_the_other_end_of_a_retry_is_not_lost_at_a_stop(store: Store, database_url: str) -> None:
