@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, Protocol
 
-from holdfast.event import Turn
+from holdfast.event import Turn, sender_of, text_of
 from holdfast.outcome import Dead, Retry, Snooze
+
+NO_ANSWER = "(no answer)"
+"""What the user hears where an agent has nothing to say and did not choose silence."""
 
 LanePolicy = Literal["conversation", "agent", "none"]
 TurnPolicy = Literal["each", "collect"]
@@ -56,3 +59,10 @@ def lane_of(agent: str, conversation: str, policy: LanePolicy) -> str | None:
             return agent
         case "conversation":
             return f"{agent}/{conversation}"
+
+
+def prompt_of(turn: Turn) -> str:
+    """What an agent is told in one text; of several messages each with who says it, who may be different people."""
+    if len(turn.events) == 1:
+        return turn.text
+    return "\n\n".join(f"{sender_of(event.event)}: {text_of(event.event)}" for event in turn.events)

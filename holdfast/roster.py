@@ -40,6 +40,10 @@ class Roster:
         """The agent of messages that name none."""
         return self._default or next(iter(self.agents), "")
 
+    @default.setter
+    def default(self, agent: str) -> None:
+        self._default = agent
+
     def agent(self, id: str, **policy: Any) -> Callable[[Function], Function]:
         """Decorates a function that answers turns; the rest are fields of AgentPolicy."""
 
@@ -53,7 +57,8 @@ class Roster:
         if id in self.agents:
             raise HoldfastError(f"there are two agents named {id!r}")
         self.agents[id] = FunctionAgent(agent) if callable(agent) else agent
-        self.policies[id] = AgentPolicy(**policy)
+        # Some kinds of agents are run in their own way, unless told otherwise.
+        self.policies[id] = AgentPolicy(**{**getattr(agent, "default_policy", {}), **policy})
 
     def team(self, id: str, *, name: str | None = None, agents: Sequence[str], leader: str) -> None:
         if leader not in agents:

@@ -217,19 +217,19 @@ def test_history_is_kept_for_a_day_on_sqlite_for_ever_on_postgresql_and_as_told(
 
 def test_the_page_of_settings_says_what_the_settings_say() -> None:
     page = (ROOT / "docs" / "reference" / "settings.md").read_text().splitlines()
-    for header, text, _ in sections():
-        assert f"### `{header}`" in page
-        assert text in page
-    models: list[type[BaseModel]] = [Settings, *(table for _, _, table in sections())]
-    rows = [row for model in models for row in _rows(model)]
+    rows = _rows(Settings, descriptions())
+    for section in sections():
+        assert f"### `{section.header}`" in page
+        assert section.text in page
+        rows += _rows(section.table, section.fields)
     assert [row for row in rows if row not in page] == []
     assert sum(line.startswith("| `") for line in page) == len(rows)
 
 
-def _rows(model: type[BaseModel]) -> list[str]:
+def _rows(model: type[BaseModel], texts: dict[str, str]) -> list[str]:
     return [
         f"| `{name}` | `{value_text(name, model)}`{' (example)' if field.examples else ''} | {text} |"
-        for name, text in descriptions(model).items()
+        for name, text in texts.items()
         if not tables_in(field := model.model_fields[name])
     ]
 

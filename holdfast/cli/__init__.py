@@ -10,12 +10,13 @@ from typing import Annotated
 import typer
 
 from holdfast import __version__
+from holdfast.cli.agents import agents
 from holdfast.cli.database import init, migrate
 from holdfast.cli.doctor import doctor
 from holdfast.cli.letters import dead, history, replay
 from holdfast.cli.running import serve, up, work
 from holdfast.cli.sending import send
-from holdfast.cli.status import agents, status
+from holdfast.cli.status import status
 from holdfast.errors import HoldfastError
 
 app = typer.Typer(

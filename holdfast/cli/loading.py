@@ -1,4 +1,4 @@
-"""The user's AgentHarness by module:name; what is wrong with it is said in one line."""
+"""The user's AgentHarness by module:name, or one of the agents in holdfast.toml; what is wrong is said in one line."""
 
 from __future__ import annotations
 
@@ -23,25 +23,21 @@ def load_app(spec: str) -> AgentHarness:
     module_name, colon, name = spec.partition(":")
     if not (module_name and colon and name):
         raise HoldfastError(f"the app {spec!r} is not module:name, as in --app my_module:app")
-    module = _import(module_name)
-    app: object = module
-    for part in name.split("."):
-        if not hasattr(app, part):
-            raise HoldfastError(f"the module {module_name} ({_file(module)}) has no {name!r}{_instead(module)}")
-        app = getattr(app, part)
+    module, app = named(module_name, name)
     if not isinstance(app, AgentHarness):
         raise HoldfastError(f"{spec} is of type {type(app).__name__}, not an AgentHarness{_instead(module)}")
     return app
 
 
-def echo_app() -> AgentHarness:
-    """What runs before there is an app."""
-    from holdfast.agents.echo import echo
-    from holdfast.harness import AgentHarness
-
-    app = AgentHarness()
-    app.add("echo", echo)
-    return app
+def named(module_name: str, name: str) -> tuple[ModuleType, object]:
+    """A module and what it calls by this name."""
+    module = _import(module_name)
+    found: object = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise HoldfastError(f"the module {module_name} ({_file(module)}) has no {name!r}{_instead(module)}")
+        found = getattr(found, part)
+    return module, found
 
 
 def _import(name: str) -> ModuleType:

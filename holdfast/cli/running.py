@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
@@ -45,7 +46,7 @@ def up(
 ) -> None:
     """Run everything in one process: API, channels and agents."""
     given = {"database": database, "home": home, "api_host": host, "api_port": port, "workers": workers, "app": app}
-    harness, settings = _load(settings_of(config, **given), given)
+    harness, settings = _load(config, given)
     from holdfast.api.server import serve_http
 
     addresses: list[str] = []
@@ -66,7 +67,7 @@ def work(
     """Run channels and agents without the API."""
     given: dict[str, object] = {"database": database, "home": home, "workers": workers, "app": app}
     given |= {"metrics_port": metrics_port, "api_host": host}
-    harness, settings = _load(settings_of(config, **given), given)
+    harness, settings = _load(config, given)
     addresses: list[str] = []
     if settings.metrics_port is None:
         return _run(harness, settings, lambda _: nullcontext(), addresses)
@@ -86,7 +87,7 @@ def serve(
 ) -> None:
     """Run the API alone; agents work in other processes."""
     given = {"database": database, "home": home, "api_host": host, "api_port": port, "app": app}
-    _, settings = _load(settings_of(config, **given), given)
+    _, settings = _load(config, given)
     from holdfast.api.server import serve_http
 
     addresses: list[str] = []
@@ -95,16 +96,20 @@ def serve(
     _run_to_the_end(_answer(settings, server, lambda: _say_ready(settings, addresses)), OTHER_THREADS)
 
 
-def _load(settings: Settings, given: Mapping[str, object]) -> tuple[AgentHarness, Settings]:
+def _load(config: Path | None, given: Mapping[str, object]) -> tuple[AgentHarness, Settings]:
     """The app and its settings: what it was made with counts, and options of the command count more."""
-    from holdfast.cli.loading import echo_app, load_app
+    from holdfast.cli.configured import add_configured
+    from holdfast.cli.loading import load_app
+    from holdfast.harness import AgentHarness
 
-    harness = load_app(settings.app) if settings.app else echo_app()
+    settings = settings_of(config, **given)
+    harness = load_app(settings.app) if settings.app else AgentHarness()
     if harness.settings is not None:
         made_with = harness.settings.model_dump(exclude_unset=True)
         options = {name: value for name, value in given.items() if value is not None}
-        settings = settings_of(**(made_with | options))
+        settings = settings_of(config, **(made_with | options))
     harness.settings = settings
+    add_configured(harness, settings)
     return harness, settings
 
 

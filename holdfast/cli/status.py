@@ -1,4 +1,4 @@
-"""`holdfast status` and `holdfast agents`: what waits, what is worked, and by whom."""
+"""`holdfast status`: what waits, what is worked, and by whom."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli.options import AsJson, Config, Database, Home, duration_of, opened, settings_of
-from holdfast.cli.printing import console, print_json, print_table, table
+from holdfast.cli.printing import console, print_json, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -69,19 +69,6 @@ def status(
         # The only way to end a watch is no failure.
         if not watch:
             raise
-
-
-def agents(database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False) -> None:
-    """Show the agents, and what waits for each."""
-    rows = asyncio.run(_agents(settings_of(config, database=database, home=home)))
-    if as_json:
-        print_json(rows)
-        return
-    columns = ("agent", "default", "lane", *LIVE)
-    cells = [
-        ["yes" if row[name] is True else "" if row[name] is False else row[name] for name in columns] for row in rows
-    ]
-    print_table(columns, cells, empty="no agents are known yet: start `holdfast up`")
 
 
 async def _status(settings: Settings, every: timedelta | None, as_json: bool) -> None:
@@ -165,19 +152,3 @@ def _drawn(state: State) -> RenderableType:
     named = ("process", "host", "started", "seen ago", "last wake", "turns")
     nobody = "no process works on this database: start `holdfast up`"
     return Group(table(heads, rows), table(named, processes) if processes else nobody)
-
-
-async def _agents(settings: Settings) -> list[dict[str, Any]]:
-    from holdfast.event import INBOX
-    from holdfast.router import Routing
-
-    async with opened(settings) as store:
-        routing = await Routing.read(store)
-        counts = [count for count in await store.counts() if count.queue == INBOX]
-    rows = []
-    for name, lane in sorted(routing.lanes.items()):
-        is_default = name == routing.default
-        mine = [count for count in counts if count.target == name or (is_default and count.target == "")]
-        live = {kind: sum(getattr(count, kind) for count in mine) for kind in LIVE}
-        rows.append({"agent": name, "default": is_default, "lane": lane, **live})
-    return rows

@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 PREFIX = "HOLDFAST_"
 SLACK_TOKENS = {"SLACK_BOT_TOKEN": "xoxb-", "SLACK_APP_TOKEN": "xapp-", "SLACK_SIGNING_SECRET": ""}
 """Variables that Slack's own documents name, and how their values begin."""
 EXPORTERS = ("LOGFIRE_TOKEN", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+
+ORDINARY: tuple[str, ...] = (
+    "HOME",
+    "LANG",
+    "LANGUAGE",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+    "TERM",
+    "TMPDIR",
+)
+ORDINARY = (*ORDINARY, "TZ", "USER", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
+"""Variables that a program needs to find its way, and that hold no secrets."""
 
 
 def slack_tokens() -> dict[str, str]:
@@ -28,3 +44,9 @@ def variable_of(setting: str) -> str:
 
 def is_set(variable: str) -> bool:
     return bool(os.environ.get(variable))
+
+
+def passed_on(names: Sequence[str]) -> dict[str, str]:
+    """The environment of a program of others: what is ordinary, and the names it is trusted with."""
+    allowed = {*ORDINARY, *names}
+    return {name: value for name, value in os.environ.items() if name in allowed or name.startswith("LC_")}

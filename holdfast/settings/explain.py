@@ -85,6 +85,8 @@ def _without_kinds(location: Keys, path: Path) -> Keys:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return location
+    # A name that is itself wrong is told of by this mark behind it.
+    location = location[:-1] if location[-1:] == ("[key]",) else location
     keys: Keys = ()
     for key in location[:-1]:
         if not keys or _holds(data, (*keys, key)):

@@ -14,6 +14,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from holdfast.settings.agents import AgentTable, Id, TeamTable
 from holdfast.settings.duration import Duration, OrForever
 from holdfast.settings.environment import PREFIX, service_name
 from holdfast.settings.providers import Provider
@@ -79,6 +80,12 @@ class Settings(BaseSettings):
     """Name under which spans and metrics go to what LOGFIRE_TOKEN or OTEL_EXPORTER_OTLP_ENDPOINT names."""
     trace_ratio: float = Field(default=0.01, ge=0, le=1)
     """Share of the turns that have spans, from 0 to 1, beside one in every second."""
+    default: str = Field(default="", examples=["coder"])
+    """The agent of messages that name none; by default the first."""
+    agents: dict[Id, AgentTable] = Field(default_factory=dict, examples=["coder", "helper", "parrot"])
+    """An agent."""
+    teams: dict[Id, TeamTable] = Field(default_factory=dict, examples=["dev"])
+    """Agents that work together; a message to the team goes to its leader."""
     providers: dict[str, Provider] = Field(default_factory=dict, examples=["local"])
     """A provider of language models; agents name it before the colon, as in model = "local:llama"."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
 
@@ -12,24 +13,22 @@ from pydantic import BaseModel
 from holdfast.settings.duration import duration_text
 from holdfast.settings.environment import PREFIX
 from holdfast.settings.fields import Settings
-from holdfast.settings.table import Table, header_of, tables_in
+from holdfast.settings.table import Table, headers_of, tables_in
 
 
 def descriptions(model: type[BaseModel] = Settings) -> dict[str, str]:
-    """The text below each field, read from its file when somebody asks: as a start-up cost it would be too much."""
+    """The text below each field, read from the file when somebody asks: at each start it would cost too much."""
     import ast
     import inspect
 
     [made] = ast.parse(inspect.getsource(model)).body
     assert isinstance(made, ast.ClassDef)
-    own = {
+    return {
         field.target.id: text.value.value
         for field, text in pairwise(made.body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
         if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
     }
-    bases = [base for base in model.__bases__ if issubclass(base, Table) and base is not Table]
-    return own | {name: text for base in bases for name, text in descriptions(base).items()}
 
 
 def value_text(name: str, model: type[BaseModel] = Settings) -> str:
@@ -49,21 +48,45 @@ def commented() -> str:
         '# A duration is a text like "30s", "10 min" or "24h", or a number of seconds.',
         f"# {PREFIX}<NAME> in the environment wins over this file, and an option of a command over both.",
     ]
-    lines += _values(Settings)
-    for header, text, table in sections():
-        lines += ["", "", f"# {text}", f"#{header}", *_values(table)]
+    lines += _values(Settings, descriptions())
+    for section in sections():
+        lines += ["", "", f"# {section.text}", f"#{section.header}", *_values(section.table, section.fields)]
     return "\n".join([*lines, ""])
 
 
-def sections(model: type[BaseModel] = Settings, above: str = "") -> Iterator[tuple[str, str, type[Table]]]:
-    """Every kind of table: its header, the text of its field, and what it holds."""
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A kind of table: its header, what it is for, and the text of each of its fields."""
+
+    header: str
+    text: str
+    table: type[Table]
+    fields: dict[str, str]
+
+
+def sections(model: type[BaseModel] = Settings, above: str = "") -> Iterator[Section]:
+    """Every kind of table; what several kinds have in common stands in the first."""
     for name, field in model.model_fields.items():
-        for table in tables_in(field):
-            yield header_of(f"{above}{name}", field), descriptions(model)[name], table
+        told: set[str] = set()
+        kinds = tables_in(field)
+        for header, table in zip(headers_of(f"{above}{name}", field), kinds, strict=False):
+            texts = {known: text for known, text in _inherited(table).items() if known not in told}
+            told |= {known for base in table.__bases__ for known in getattr(base, "model_fields", ())}
+            text = descriptions(model)[name] if len(kinds) == 1 else _purpose(table)
+            yield Section(header, text, table, texts)
             yield from sections(table, f"{above}{name}.")
 
 
-def _values(model: type[BaseModel]) -> Iterator[str]:
-    for name, text in descriptions(model).items():
+def _purpose(table: type[Table]) -> str:
+    return str(table.__doc__).splitlines()[0]
+
+
+def _inherited(model: type[BaseModel]) -> dict[str, str]:
+    bases = [base for base in model.__bases__ if issubclass(base, Table) and base is not Table]
+    return descriptions(model) | {name: text for base in bases for name, text in _inherited(base).items()}
+
+
+def _values(model: type[BaseModel], texts: dict[str, str]) -> Iterator[str]:
+    for name, text in texts.items():
         if not tables_in(model.model_fields[name]):
             yield from ("", f"# {text}", f"#{name} = {value_text(name, model)}")

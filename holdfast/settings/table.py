@@ -16,7 +16,7 @@ class Table(BaseModel):
 
     In another table or in Settings, `name: T` is [name], `name: dict[str, T]` is [name.any] with the name of an example
     as in `Field(default_factory=dict, examples=["local"])`, and `name: tuple[T, ...] = ()` is [[name]], once or more.
-    A union `T = Annotated[One | Other, Field(discriminator="kind")]` lets `kind = "one"` choose."""
+    A union `T = Annotated[One | Other, Field(discriminator="kind")]` lets `kind = "one"` choose; one example each."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -44,11 +44,11 @@ def models_at(model: type[BaseModel], keys: Keys) -> list[type[BaseModel]]:
     return models
 
 
-def header_of(name: str, field: FieldInfo) -> str:
-    """How a table of this field begins."""
+def headers_of(name: str, field: FieldInfo) -> list[str]:
+    """How the tables of this field begin, one for each kind."""
     if get_origin(field.annotation) is tuple:
-        return f"[[{name}]]"
-    return f"[{name}.{field.examples[0]}]" if field.examples else f"[{name}]"
+        return [f"[[{name}]]"]
+    return [f"[{name}.{example}]" for example in field.examples or ()] or [f"[{name}]"]
 
 
 def _tables(annotation: Any) -> list[type[Table]]:

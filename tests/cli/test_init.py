@@ -18,7 +18,7 @@ def test_every_setting_is_there_once_with_a_text(alone: Shell) -> None:
     assert alone.out("init") == "wrote holdfast.toml\n"
     text = (alone.folder / "holdfast.toml").read_text()
     assert SETTING.findall(text)[: len(PLAIN)] == PLAIN
-    assert HEADER.findall(text) == [header for header, _, _ in sections()]
+    assert HEADER.findall(text) == [section.header for section in sections()]
     assert len(re.findall(r"^# .+\n#\w+ = ", text, re.MULTILINE)) == len(SETTING.findall(text))
 
 

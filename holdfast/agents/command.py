@@ -1,0 +1,174 @@
+"""An agent that is a command-line program: the message on its standard input, the answer on its standard output."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from holdfast.agent import NO_ANSWER, Answer, Reply, prompt_of
+from holdfast.agents import supervisor
+from holdfast.agents.transcript import transcript_of
+from holdfast.event import Turn
+from holdfast.outcome import Dead, Retry
+from holdfast.settings.agents import COMMAND_POLICY, MAX_OUTPUT
+from holdfast.settings.environment import passed_on
+
+KILL_AFTER = 2.0
+"""Seconds between asking a command to end and killing it; less than a stopping process waits for its turns."""
+GIVE_UP_AFTER = KILL_AFTER + supervisor.KILL_FOR + 1
+ERROR_TAIL = 4096
+CHUNK = 65_536
+
+
+class CommandAgent:
+    """Works each turn with one run of a command, in a folder of its own and with an environment of its own."""
+
+    default_policy: ClassVar[Mapping[str, Any]] = COMMAND_POLICY
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        workspace: Path,
+        *,
+        variables: Sequence[str] = (),
+        max_output: int = MAX_OUTPUT,
+    ) -> None:
+        self._command = list(command)
+        self._workspace = workspace
+        self._variables = tuple(variables)
+        self._max_output = max_output
+
+    async def answer(self, turn: Turn) -> Answer:
+        self._workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+        async with self._started(turn) as process:
+            ended = await _converse(process, prompt_of(turn).encode(), self._max_output, turn.progress)
+        return self._judged(turn, ended)
+
+    def _judged(self, turn: Turn, ended: Ended) -> Answer:
+        name, complaint = self._command[0], ended.complaint
+        if ended.code is None:
+            return Retry(f"{name} wrote more than {self._max_output} bytes and was stopped", error_class="flood")
+        if ended.code == supervisor.CANNOT_START:
+            return Dead(complaint or f"{name} cannot be started", "no_command")
+        said = transcript_of(ended.output)
+        if ended.code != 0:
+            reason = complaint or said.error or said.text[-ERROR_TAIL:]
+            return Retry(f"{name} {_how(ended.code)}{': ' if reason else ''}{reason}", error_class="exit")
+        if said.error is not None and not said.is_final:
+            return Retry(f"{name} reports: {said.error}", error_class="reported")
+        if said.usage:
+            turn.metadata["usage"] = said.usage
+        return Reply(said.text or NO_ANSWER)
+
+    @asynccontextmanager
+    async def _started(self, turn: Turn) -> AsyncIterator[asyncio.subprocess.Process]:
+        """The command under its supervisor, which ends it once our end of a pipe is closed, be it by our death."""
+        heard, held = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", supervisor.__file__, str(heard), str(KILL_AFTER), *self._command),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                cwd=self._workspace,
+                env=passed_on(self._variables) | _told(turn),
+                pass_fds=(heard,),
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(held)
+            raise
+        finally:
+            os.close(heard)
+        try:
+            yield process
+        finally:
+            os.close(held)
+            await _gone(process)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a run ended: its exit code, None where it wrote too much, and what it wrote."""
+
+    code: int | None
+    output: str
+    complaint: str
+
+
+async def _converse(
+    process: asyncio.subprocess.Process, message: bytes, max_output: int, progress: Callable[[], None]
+) -> Ended:
+    assert process.stdin and process.stdout and process.stderr  # noqa: PT018 - they are pipes
+    async with asyncio.TaskGroup() as group:
+        saying = group.create_task(_say(process.stdin, message))
+        complaining = group.create_task(_tail(process.stderr, progress))
+        output = await _read(process.stdout, max_output, progress)
+        if output is None:
+            saying.cancel()
+            complaining.cancel()
+            return Ended(None, "", "")
+    return Ended(await process.wait(), output.decode(errors="replace"), complaining.result())
+
+
+async def _say(stdin: asyncio.StreamWriter, message: bytes) -> None:
+    # A command need not read what it is told.
+    with suppress(BrokenPipeError, ConnectionResetError):
+        stdin.write(message)
+        await stdin.drain()
+    stdin.close()
+
+
+async def _read(stdout: asyncio.StreamReader, most: int, progress: Callable[[], None]) -> bytes | None:
+    """All of the output, None where it is more than is good."""
+    output = bytearray()
+    while chunk := await stdout.read(CHUNK):
+        progress()
+        output += chunk
+        if len(output) > most:
+            return None
+    return bytes(output)
+
+
+async def _tail(stderr: asyncio.StreamReader, progress: Callable[[], None]) -> str:
+    tail = b""
+    while chunk := await stderr.read(CHUNK):
+        progress()
+        tail = (tail + chunk)[-ERROR_TAIL:]
+    return tail.decode(errors="replace").strip()
+
+
+async def _gone(process: asyncio.subprocess.Process) -> None:
+    """Waits for the supervisor, which waits for all that it ran."""
+    try:
+        async with asyncio.timeout(GIVE_UP_AFTER):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+
+
+def _told(turn: Turn) -> dict[str, str]:
+    """What a command may want to know of its message."""
+    known = {
+        "AGENT": turn.agent,
+        "ATTEMPT": str(turn.attempt),
+        "CHANNEL": turn.channel,
+        "CONVERSATION": turn.conversation,
+        "MESSAGE_ID": turn.message_id or "",
+        "SENDER": turn.sender,
+    }
+    return {f"HOLDFAST_{name}": value.replace("\0", "") for name, value in known.items()}
+
+
+def _how(code: int) -> str:
+    if code > 128:
+        with suppress(ValueError):
+            return f"was ended by {signal.Signals(code - 128).name}"
+    return f"ended with exit code {code}"

@@ -1,0 +1,138 @@
+"""Runs one command so that nothing of it is left: neither after its end, nor when the worker that asked for it is gone.
+
+It is started as a file of its own, without the package, so that it costs a few milliseconds and inherits no secrets."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+CANNOT_START = 127
+LOOK_EVERY = 0.02
+KILL_FOR = 5.0
+"""For so long what is left is killed again and again; only the kernel can hold a process for longer."""
+
+_SET_DEATH_SIGNAL = 1
+_SET_CHILD_SUBREAPER = 36
+_PROCESSES = Path("/proc")
+
+
+def main(pipe: int, kill_after: float, command: list[str]) -> int:
+    """Exit code of the command, as a shell would give it."""
+    woken, wakes = os.pipe()
+    os.set_blocking(wakes, False)
+    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+    ends = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    asked: list[int] = []
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    for number in ends:
+        signal.signal(number, lambda number, frame: asked.append(number))
+    _prctl(_SET_CHILD_SUBREAPER, 1)
+    try:
+        child = subprocess.Popen(command, process_group=0, preexec_fn=_die_with_parent)
+    except OSError as error:
+        print(f"{command[0]} cannot be started: {error.strerror}", file=sys.stderr)
+        return CANNOT_START
+    _let_go_of_streams()
+    family = Family(child.pid)
+    while family.status is None and not asked:
+        readable, _, _ = select.select([pipe, woken], [], [])
+        if pipe in readable:
+            # Nothing is ever written: it can only have ended.
+            break
+        os.read(woken, 4096)
+        family.bury()
+    family.end(kill_after)
+    return family.exit_code
+
+
+class Family:
+    """A command and all that descends from it, also what left its process group or lost its parent."""
+
+    def __init__(self, leader: int) -> None:
+        self._leader = leader
+        self.status: int | None = None
+
+    @property
+    def exit_code(self) -> int:
+        if self.status is None:
+            return 128 + signal.SIGKILL
+        code = os.waitstatus_to_exitcode(self.status)
+        return code if code >= 0 else 128 - code
+
+    def bury(self) -> bool:
+        """Take note of what has ended; whether all has."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if pid == 0:
+                return False
+            if pid == self._leader:
+                self.status = status
+
+    def end(self, kill_after: float) -> None:
+        """Ask, then kill, until nobody is left."""
+        self._signal(signal.SIGTERM)
+        self._wait(kill_after)
+        give_up_at = time.monotonic() + KILL_FOR
+        while not self.bury() and time.monotonic() < give_up_at:
+            # Again and again: what was found a moment ago may have forked since.
+            self._signal(signal.SIGKILL)
+            self._wait(LOOK_EVERY)
+
+    def _wait(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not self.bury() and time.monotonic() < until:
+            time.sleep(LOOK_EVERY)
+
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._leader, number)
+        for pid in _descendants(os.getpid()):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+
+def _descendants(ancestor: int) -> list[int]:
+    """All below a process, where the system shows them; elsewhere the process group has to do."""
+    parents: dict[int, int] = {}
+    for folder in _PROCESSES.glob("[0-9]*"):
+        with suppress(OSError, ValueError, IndexError):
+            # pid (name) state parent …, and a name may hold anything.
+            parents[int(folder.name)] = int((folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+    found: list[int] = []
+    generation = {ancestor}
+    while generation:
+        generation = {pid for pid, parent in parents.items() if parent in generation}
+        found += generation
+    return found
+
+
+def _let_go_of_streams() -> None:
+    """The command alone holds its streams: who reads them sees their end with its own."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nowhere, stream)
+
+
+def _die_with_parent() -> None:
+    _prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+
+
+def _prctl(option: int, value: int) -> None:
+    """Linux alone has it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]))

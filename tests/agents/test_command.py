@@ -1,0 +1,188 @@
+"""Command agents as real processes: whatever they do, the turn ends as told and nothing is left running."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import AgentHarness, Dead, Done, Retry
+from holdfast.agents.command import CommandAgent
+from holdfast.outcome import Outcome
+from holdfast.testing.trial import Trial, trial
+from tests.agents.commands import Scripts
+
+pytestmark = pytest.mark.skipif(not Path("/proc").exists(), reason="looks at processes as Linux shows them")
+
+SHORT = timedelta(milliseconds=300)
+HANG = "while :; do sleep 0.05; done"
+
+
+def app_of(
+    scripts: Scripts, script: str, *arguments: str, policy: dict[str, Any] | None = None, **more: Any
+) -> AgentHarness:
+    app = AgentHarness()
+    command = [scripts.write(script), *arguments]
+    agent = CommandAgent(command, scripts.folder.parent / "workspace", variables=["MARK"], **more)
+    app.add("coder", agent, **(policy or {}))
+    return app
+
+
+async def told(app: AgentHarness, text: str = "hello") -> tuple[Outcome, Trial]:
+    async with trial(app) as at_work:
+        await at_work.say(text)
+        [(_, outcome)] = await at_work.work()
+        return outcome, at_work
+
+
+async def answer(app: AgentHarness, text: str = "hello") -> str:
+    outcome, _ = await told(app, text)
+    assert isinstance(outcome, Done), outcome
+    return str(outcome.emits[0].event["message"])
+
+
+async def failure(app: AgentHarness) -> Retry:
+    outcome, _ = await told(app)
+    assert isinstance(outcome, Retry), outcome
+    return outcome
+
+
+async def test_the_message_is_on_standard_input_and_nowhere_else(scripts: Scripts) -> None:
+    app = app_of(scripts, 'echo "$# arguments"; tr "\\0" " " < /proc/$$/cmdline; echo; cat')
+    message = "--version; $(id) `id` 'quoted' " + "x" * 300_000 + " end"
+    arguments, line, *rest = (await answer(app, message)).splitlines()
+    assert arguments == "0 arguments"
+    assert "version" not in line
+    assert "\n".join(rest) == message
+
+
+async def test_it_works_in_its_own_folder_with_an_environment_of_its_own(
+    scripts: Scripts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOLDFAST_DATABASE", "SLACK_BOT_TOKEN", "OPENAI_API_KEY", "PGPASSWORD"):
+        monkeypatch.setenv(name, "secret")
+    said = await answer(app_of(scripts, "pwd; env"))
+    assert said.splitlines()[0] == str(scripts.folder.parent / "workspace")
+    assert "secret" not in said
+    assert f"MARK={scripts.mark}" in said
+    assert "HOLDFAST_AGENT=coder" in said
+    assert "HOLDFAST_CHANNEL=api" in said
+
+
+async def test_one_run_takes_all_that_waits_for_the_agent(scripts: Scripts) -> None:
+    policy = app_of(scripts, "cat").policies["coder"]
+    assert (policy.lane, policy.turns) == ("agent", "collect")
+    assert app_of(scripts, "cat", policy={"turns": "each"}).policies["coder"].turns == "each"
+
+
+async def test_one_that_hangs_is_ended_at_its_time_limit(scripts: Scripts) -> None:
+    failed = await failure(app_of(scripts, HANG, policy={"timeout": SHORT}))
+    assert failed.error_class == "timeout"
+    assert scripts.left() == {}
+
+
+async def test_one_that_shows_no_sign_of_work_is_ended(scripts: Scripts) -> None:
+    failed = await failure(app_of(scripts, HANG, policy={"idle": SHORT}))
+    assert failed.error_class == "idle"
+
+
+async def test_output_and_complaints_are_signs_of_work(scripts: Scripts) -> None:
+    busy = "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.3; echo $i >&2; sleep 0.3; done"
+    assert (await answer(app_of(scripts, busy, policy={"idle": timedelta(seconds=2)}))).endswith("8")
+
+
+async def test_one_that_floods_its_output_is_stopped(scripts: Scripts) -> None:
+    failed = await failure(app_of(scripts, "yes", max_output=100_000))
+    assert failed.error_class == "flood"
+    assert "more than 100000 bytes" in str(failed.error)
+    assert scripts.left() == {}
+
+
+async def test_a_flood_of_complaints_keeps_only_its_end(scripts: Scripts) -> None:
+    failed = await failure(app_of(scripts, "yes noise | head -c 5000000 >&2; echo the end >&2; exit 3"))
+    assert str(failed.error).endswith("the end")
+    assert len(str(failed.error)) < 5000
+
+
+async def test_one_that_dies_is_tried_again_with_what_it_complained_of(scripts: Scripts) -> None:
+    failed = await failure(app_of(scripts, "echo half an answer; echo disk full >&2; exit 3"))
+    assert failed.error_class == "exit"
+    assert "ended with exit code 3: disk full" in str(failed.error)
+    assert "was ended by SIGKILL" in str((await failure(app_of(scripts, "kill -9 $$"))).error)
+
+
+async def test_one_that_ignores_sigterm_is_killed(scripts: Scripts) -> None:
+    since = time.monotonic()
+    failed = await failure(app_of(scripts, f"trap '' TERM INT HUP; {HANG}", policy={"timeout": SHORT}))
+    assert failed.error_class == "timeout"
+    assert scripts.left() == {}
+    assert time.monotonic() - since < 10
+
+
+async def test_one_that_obeys_sigterm_may_tidy_up(scripts: Scripts) -> None:
+    tidy = scripts.folder / "tidy"
+    await failure(app_of(scripts, f"trap 'echo done > {tidy}; exit' TERM; {HANG}", policy={"timeout": SHORT}))
+    assert tidy.exists()
+
+
+async def test_children_do_not_outlive_it(scripts: Scripts) -> None:
+    children = (
+        "sleep 1000 & (sleep 1001 &) ; setsid sleep 1002 & setsid sh -c 'trap \"\" TERM; sleep 1003 & sleep 1004' &"
+    )
+    assert await answer(app_of(scripts, f"{children} echo done")) == "done"
+    assert scripts.left() == {}
+
+
+async def test_children_do_not_outlive_a_time_limit(scripts: Scripts) -> None:
+    children = "(setsid sh -c 'trap \"\" TERM; sleep 1000 & sleep 1001' &) ; sleep 1002 &"
+    await failure(app_of(scripts, f"{children} {HANG}", policy={"timeout": timedelta(seconds=1)}))
+    assert scripts.left() == {}
+
+
+async def test_one_that_does_not_read_may_answer(scripts: Scripts) -> None:
+    assert await answer(app_of(scripts, "exec <&-; echo fine"), "x" * 1_000_000) == "fine"
+
+
+async def test_no_output_is_said_so(scripts: Scripts) -> None:
+    assert await answer(app_of(scripts, "echo; echo '  '")) == "(no answer)"
+
+
+async def test_what_is_no_text_is_made_one(scripts: Scripts) -> None:
+    assert await answer(app_of(scripts, r"printf 'a\377b\000c'")) == "a\ufffdb\x00c"
+
+
+async def test_a_program_that_is_not_there_is_a_dead_letter_that_says_so(tmp_path: Path) -> None:
+    app = AgentHarness()
+    app.add("coder", CommandAgent(["/no/such/program"], tmp_path))
+    outcome, _ = await told(app)
+    assert isinstance(outcome, Dead)
+    assert "/no/such/program cannot be started: No such file" in outcome.reason
+
+
+async def test_a_cancelled_turn_leaves_nothing(scripts: Scripts) -> None:
+    app = app_of(scripts, f"trap '' TERM; sleep 1000 & {HANG}")
+    async with trial(app) as at_work, asyncio.TaskGroup() as group:
+        await at_work.say("hello")
+        working = group.create_task(at_work.work())
+        assert await asyncio.to_thread(scripts.until, lambda left: len(left) >= 3)
+        working.cancel()
+        await asyncio.wait([working])
+        assert scripts.left() == {}
+
+
+async def test_a_killed_supervisor_takes_its_command_along(scripts: Scripts) -> None:
+    app = app_of(scripts, "exec sleep 1000")
+    async with trial(app) as at_work, asyncio.TaskGroup() as group:
+        await at_work.say("hello")
+        working = group.create_task(at_work.work())
+        assert await asyncio.to_thread(scripts.until, lambda left: "sleep 1000 " in left.values())
+        [supervisor] = [pid for pid, line in scripts.left().items() if "supervisor" in line]
+        os.kill(supervisor, signal.SIGKILL)
+        [(_, outcome)] = await working
+        assert isinstance(outcome, Retry)

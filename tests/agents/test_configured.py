@@ -1,0 +1,121 @@
+"""Agents and teams of holdfast.toml, run by `holdfast up`, shown by `holdfast agents`."""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.agents.commands import Scripts
+from tests.cli.shell import Shell
+
+APP = """
+from holdfast import AgentHarness, Turn
+
+app = AgentHarness()
+
+@app.agent("writer")
+async def writer(turn: Turn) -> str:
+    return f"written: {turn.text}"
+"""
+CODER = """
+[agents.coder]
+kind = "command"
+name = "Coder"
+command = ["./scripts/agent.sh"]
+variables = ["MARK"]
+"""
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+def test_up_runs_the_agents_of_the_file(shell: Shell, scripts: Scripts) -> None:
+    scripts.write("echo coded:; cat")
+    shell.environment["MARK"] = scripts.mark
+    shell.write(
+        "holdfast.toml",
+        f"{CODER}\n[agents.parrot]\nkind = 'echo'\n[teams.dev]\nagents = ['coder', 'parrot']\nleader = 'parrot'\n",
+    )
+    with shell.running("up", "--port", "0") as up:
+        assert "agents coder, parrot" in up.ready
+        assert shell.out("send", "hello", "--wait") == "coded:\nhello\n"
+        assert shell.out("send", "hello", "--wait", "--agent", "dev") == "you said hello\n"
+        coder, parrot = shell.json("agents")
+    assert (coder["name"], coder["kind"], coder["runs"]) == ("Coder", "command", "./scripts/agent.sh")
+    assert (coder["default"], coder["lane"], coder["teams"]) == (True, "agent", ["dev"])
+    assert (parrot["kind"], parrot["lane"]) == ("echo", "conversation")
+
+
+def test_they_join_those_of_an_app(shell: Shell) -> None:
+    shell.write("my_app.py", APP)
+    shell.write(
+        "other.toml",
+        "default = 'parrot'\n[agents.parrot]\nkind = 'echo'\n"
+        "[agents.copy]\nkind = 'function'\nfunction = 'my_app:writer'\n",
+    )
+    with shell.running("work", "--app", "my_app:app", "--config", "other.toml") as work:
+        assert "agents writer, parrot, copy" in work.ready
+        assert shell.out("send", "hello", "--wait") == "you said hello\n"
+        assert shell.out("send", "hello", "--wait", "--agent", "copy") == "written: hello\n"
+        assert [row["kind"] for row in shell.json("agents")] == ["app", "app", "app"]
+        assert "function" in shell.out("agents", "--config", "other.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[agents.x]\nmodel = 'y'", r"holdfast.toml:1: agents.x: .*'kind'"),
+        ("[agents.x]\nkind = 'robot'", r"holdfast.toml:1: agents.x: .*'robot' .*'command', 'function', 'echo'"),
+        ("[agents.x]\nkind = 'command'", r"holdfast.toml:1: agents.x.command: field required"),
+        (
+            "[agents.x]\nkind = 'echo'\nlan = 'agent'",
+            r"holdfast.toml:3: there is no setting agents.x.lan; did you mean lane\?",
+        ),
+        ("[agents.x]\nkind = 'echo'\ntimeout = 'soon'", r"holdfast.toml:3: agents.x.timeout: a duration is .*'soon'"),
+        ("[agents.X]\nkind = 'echo'", r"holdfast.toml:1: agents.X: an id is made of"),
+        (
+            "[agents.x]\nkind = 'command'\ncommand = ['nosuch']",
+            r"holdfast.toml:3: agents.x.command: there is no program 'nosuch'",
+        ),
+        (
+            "[agents.x]\nkind = 'function'\nfunction = 'nosuch:f'",
+            r"holdfast.toml:3: agents.x.function: there is no module 'nosuch'",
+        ),
+        (
+            "default = 'y'\n[agents.x]\nkind = 'echo'",
+            r"holdfast.toml:1: default: there is no agent named 'y'; known are: x",
+        ),
+        (
+            "[agents.x]\nkind = 'echo'\n[teams.t]\nagents = ['y']\nleader = 'y'",
+            r"holdfast.toml:4: teams.t.agents: there is no agent named 'y'",
+        ),
+        (
+            "[agents.x]\nkind = 'echo'\n[teams.t]\nagents = ['x']\nleader = 'y'",
+            r"holdfast.toml:5: teams.t.leader: 'y' is not one of its agents: x",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_its_place(shell: Shell, text: str, problem: str) -> None:
+    shell.write("holdfast.toml", text)
+    line = shell.refused("up")
+    assert re.search(problem, line), line
+    assert not (shell.folder / ".holdfast").exists()
+
+
+def test_a_killed_worker_leaves_no_child(shell: Shell, scripts: Scripts) -> None:
+    scripts.write(
+        "trap '' TERM; sleep 1000 & (setsid sh -c 'trap \"\" TERM; sleep 1001' &) ; while :; do sleep 0.1; done"
+    )
+    shell.environment["MARK"] = scripts.mark
+    shell.write("holdfast.toml", CODER)
+    with shell.running("work") as work:
+        shell.out("send", "hello")
+        assert scripts.until(lambda left: {"sleep 1000 ", "sleep 1001 "} <= set(left.values()))
+        work.signal(signal.SIGKILL)
+        work.end()
+        assert scripts.until(lambda left: not left), scripts.left()
