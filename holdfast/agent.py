@@ -50,6 +50,15 @@ class AgentPolicy:
     concurrency: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Team:
+    """Agents that know each other; messages to the team go to its leader."""
+
+    name: str
+    agents: tuple[str, ...]
+    leader: str
+
+
 def lane_of(agent: str, conversation: str, policy: LanePolicy) -> str | None:
     """The lane of an agent's conversation; agent.lane_of in SQL says the same."""
     match policy:

@@ -9,6 +9,10 @@ class LeaseLost(HoldfastError):
     """Another worker owns this turn now; drop the work."""
 
 
+class Unknown(HoldfastError):
+    """There is no agent or team of that name."""
+
+
 class StoreUnavailable(HoldfastError):
     """The database cannot be reached right now; what was asked may be tried again."""
 

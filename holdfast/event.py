@@ -123,6 +123,16 @@ class Turn:
         return text_of(self.event)
 
     @property
+    def team(self) -> str | None:
+        """The team by which the message was routed."""
+        return team_of(self.event)
+
+    @property
+    def from_agent(self) -> str | None:
+        """The agent that handed the message on, None where a person wrote it."""
+        return self.event.get("from_agent")
+
+    @property
     def message_id(self) -> str | None:
         return self.primary.message_id
 
@@ -153,16 +163,31 @@ class Turn:
             self.on_progress()
 
 
-# Payloads of ours carry a tag, "kind"; one without it is an event as Slack sent it.
+# Payloads of ours carry a tag, "kind"; one without it is an event as Slack sent it. What routing found when the
+# message was stored stands beside, in keys that no platform uses.
+ROUTED_TEXT = "routed_text"
+ROUTED_TEAM = "routed_team"
 
 
 def text_of(payload: Payload) -> str:
-    return str(payload.get("message") if "kind" in payload else payload.get("text") or "")
+    """What is meant for the agent."""
+    text = payload.get(ROUTED_TEXT)
+    return written_of(payload) if text is None else str(text)
+
+
+def written_of(payload: Payload) -> str:
+    """What was written, with the prefix that named an agent."""
+    return str(payload.get("message" if "kind" in payload else "text") or "")
+
+
+def team_of(payload: Payload) -> str | None:
+    """The team by which a message was routed."""
+    return payload.get(ROUTED_TEAM)
 
 
 def with_text(payload: Payload, text: str) -> Payload:
-    """The same payload with another text."""
-    return payload | {"message" if "kind" in payload else "text": text}
+    """The same payload with another text for the agent; what was written stays."""
+    return payload | {ROUTED_TEXT: text}
 
 
 def channel_of(payload: Payload) -> str:

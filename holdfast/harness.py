@@ -20,6 +20,7 @@ from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.event import INBOX, OUTBOX, Event, NewEvent, new_id
 from holdfast.migrations.runner import migrate
 from holdfast.plan import Plan
+from holdfast.room import post
 from holdfast.roster import Roster
 from holdfast.router import Address, put_message
 from holdfast.settings import Settings
@@ -80,6 +81,10 @@ class AgentHarness(Roster):
             tx=connection,
         )
         return None if stored is None else id_
+
+    async def post(self, team: str, text: str) -> int:
+        """Say something in a team's room, to all its agents; the id of the line."""
+        return await post(self.store, self.routing, team, text, max_attempts=self._loaded().max_attempts)
 
     async def responses(self, channel: str, *, limit: int = 100) -> list[Event]:
         """What waits to be fetched by a channel's client, oldest first."""

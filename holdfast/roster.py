@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from holdfast.agent import Agent, AgentPolicy
+from holdfast.agent import Agent, AgentPolicy, Team
 from holdfast.agents.function import Function, FunctionAgent
 from holdfast.channel import Channel
 from holdfast.errors import HoldfastError
 from holdfast.hook import Hooks, IncomingHook, OutgoingHook
-from holdfast.router import Routing
+from holdfast.router import Routing, checked_id
 from holdfast.worker import Seat, Worker
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Team:
-    """Agents that know each other; messages to the team go to its leader."""
-
-    name: str
-    agents: tuple[str, ...]
-    leader: str
 
 
 class Roster:
@@ -34,6 +24,7 @@ class Roster:
         self.channels: dict[str, Channel] = {}
         self.hooks = Hooks()
         self._default = default
+        self._routing: Routing | None = None
 
     @property
     def default(self) -> str:
@@ -54,15 +45,23 @@ class Roster:
         return register
 
     def add(self, id: str, agent: Agent | Function, **policy: Any) -> None:
-        if id in self.agents:
+        checked_id(id)
+        if id.lower() in map(str.lower, self.agents):
             raise HoldfastError(f"there are two agents named {id!r}")
+        self._routing = None
         self.agents[id] = FunctionAgent(agent) if callable(agent) else agent
         # Some kinds of agents are run in their own way, unless told otherwise.
         self.policies[id] = AgentPolicy(**{**getattr(agent, "default_policy", {}), **policy})
 
     def team(self, id: str, *, name: str | None = None, agents: Sequence[str], leader: str) -> None:
+        checked_id(id)
+        if id.lower() in map(str.lower, self.teams):
+            raise HoldfastError(f"there are two teams named {id!r}")
+        if len(set(agents)) < len(agents):
+            raise HoldfastError(f"team {id!r} names an agent twice")
         if leader not in agents:
             raise HoldfastError(f"the leader {leader!r} of team {id!r} is not one of its agents")
+        self._routing = None
         self.teams[id] = Team(name=name or id, agents=tuple(agents), leader=leader)
 
     def add_channel(self, channel: Channel) -> None:
@@ -81,11 +80,21 @@ class Roster:
     @property
     def routing(self) -> Routing:
         """What must be known to store a message for one of these agents."""
+        if self._routing is None:
+            self._routing = self._made_routing()
+        return self._routing
+
+    def _made_routing(self) -> Routing:
+        for id_, team in self.teams.items():
+            for agent in team.agents:
+                if agent not in self.agents:
+                    raise HoldfastError(f"{agent!r} of team {id_!r} is no agent of this app")
         return Routing(
             default=self.default,
             lanes={id_: policy.lane for id_, policy in self.policies.items()},
             attempts={id_: policy.max_attempts for id_, policy in self.policies.items() if policy.max_attempts},
-            leaders={id_: team.leader for id_, team in self.teams.items()},
+            names={id_: policy.name for id_, policy in self.policies.items() if policy.name},
+            teams=dict(self.teams),
         )
 
     def worker(self) -> Worker:

@@ -1,18 +1,22 @@
-"""Where a message goes: its agent, its conversation and its lane."""
+"""Where a message goes: its agent, its team, its conversation and its lane, all decided when it is stored."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 
-from holdfast.agent import LanePolicy, lane_of
-from holdfast.errors import HoldfastError
-from holdfast.event import NewEvent, new_id
+from holdfast.agent import LanePolicy, Team, lane_of
+from holdfast.errors import HoldfastError, Unknown
+from holdfast.event import ROUTED_TEAM, ROUTED_TEXT, NewEvent, Payload, new_id
 from holdfast.store.base import Store, Transaction
 
 SETTING = "routing"
 """Under this key processes and SQL callers find the routing of the harness."""
+
+ID = re.compile(r"[^\s@#,:/\[\]]+")
+PREFIX = re.compile(r"@(\S+)\s+(?=\S)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,48 +32,125 @@ class Address:
         return f"{self.channel}:{self.sender_id or self.sender}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a text goes: '' is the default agent; `text` is set where it is not all that was written."""
+
+    agent: str = ""
+    team: str | None = None
+    text: str | None = None
+
+    def stamp(self, payload: Payload) -> Payload:
+        """The payload with what the agent and its team need to know of the route."""
+        if self.text is not None:
+            payload = payload | {ROUTED_TEXT: self.text}
+        return payload if self.team is None else payload | {ROUTED_TEAM: self.team}
+
+
+DEFAULT = Route()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Routing:
-    """What must be known of agents to store a message for one of them."""
+    """What must be known of agents and teams to store a message for one of them, in any process."""
 
     default: str = ""
     lanes: Mapping[str, LanePolicy] = field(default_factory=dict)
     attempts: Mapping[str, int] = field(default_factory=dict)
-    leaders: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    teams: Mapping[str, Team] = field(default_factory=dict)
 
     @classmethod
     async def read(cls, store: Store) -> Routing:
-        return cls(**(await store.setting(SETTING) or {}))
+        written = await store.setting(SETTING) or {}
+        # Another release may have written more, or less.
+        known = {one.name: written[one.name] for one in fields(cls) if one.name in written}
+        known["teams"] = {
+            id_: Team(name=team["name"], agents=tuple(team["agents"]), leader=team["leader"])
+            for id_, team in known.get("teams", {}).items()
+        }
+        return cls(**known)
 
     async def write(self, store: Store) -> None:
         await store.set_setting(SETTING, asdict(self))
 
-    def target(self, agent: str | None) -> str:
-        """The agent meant by an id or a team's, in any case; '' is the default agent."""
-        name = (agent or "").lower()
-        name = self.leaders.get(name, name)
-        if name and name not in self.lanes:
-            known = ", ".join(sorted(self.lanes)) or "none yet, start `holdfast up`"
-            raise HoldfastError(f"there is no agent named {agent!r}; known are: {known}")
-        return name
+    @cached_property
+    def _ids(self) -> dict[str, Route]:
+        """Routes by id in lower case; an agent's wins over a team's."""
+        teams = {id_.lower(): Route(team.leader, id_) for id_, team in self.teams.items()}
+        return teams | {id_.lower(): Route(id_) for id_ in self.lanes}
 
-    def message(self, text: str, address: Address, target: str, message_id: str, max_attempts: int) -> NewEvent:
-        worker = target or self.default
-        payload: dict[str, Any] = {
-            "kind": "message",
-            "channel": address.channel,
-            "sender": address.sender,
-            "sender_id": address.sender_id,
-            "message": text,
-            "conversation": address.conversation,
-        }
+    @cached_property
+    def _routes(self) -> dict[str, Route]:
+        """Routes by id or name in lower case; an id wins over a name."""
+        teams = {team.name.lower(): Route(team.leader, id_) for id_, team in self.teams.items()}
+        return teams | {name.lower(): Route(id_) for id_, name in self.names.items()} | self._ids
+
+    def given(self, agent: str) -> Route:
+        """The agent meant by an id or a team's, in any case, that stands beside a text."""
+        route = self._ids.get(agent.lower())
+        if route is None:
+            known = ", ".join(sorted(self.lanes)) or "none yet, start `holdfast up`"
+            raise Unknown(f"there is no agent named {agent!r}; known are: {known}")
+        return route
+
+    def named(self, name: str) -> Route | None:
+        """The route of an id or a name."""
+        return self._routes.get(name.lower())
+
+    def route(self, text: str) -> Route:
+        """Where a text goes by itself: `@id body`, else the default agent with the text as it is."""
+        prefix = PREFIX.match(text) if text.startswith("@") else None
+        route = None if prefix is None else self.named(prefix[1])
+        if prefix is None or route is None:
+            return DEFAULT
+        return Route(route.agent, route.team, text[prefix.end() :])
+
+    def team(self, id: str) -> tuple[str, Team]:
+        """A team and its id, in any case."""
+        for known, team in self.teams.items():
+            if known.lower() == id.lower():
+                return known, team
+        known = ", ".join(sorted(self.teams)) or "none"
+        raise Unknown(f"there is no team named {id!r}; known are: {known}")
+
+    def event(
+        self,
+        payload: Payload,
+        route: Route,
+        conversation: str,
+        *,
+        message_id: str | None,
+        max_attempts: int | None,
+        policy: LanePolicy | None = None,
+    ) -> NewEvent:
+        """A message as it is stored: whose it is, and in which lane."""
+        worker = route.agent or self.default
         return NewEvent(
-            event=payload,
-            target=target,
-            lane=lane_of(worker, address.conversation, self.lanes.get(worker, "conversation")),
+            event=route.stamp(payload),
+            target=route.agent,
+            lane=lane_of(worker, conversation, policy or self.lanes.get(worker, "conversation")),
             message_id=message_id,
             max_attempts=self.attempts.get(worker, max_attempts),
         )
+
+
+def checked_id(id: str) -> str:
+    """The id of an agent or a team, if texts and tags can name it."""
+    if not ID.fullmatch(id):
+        raise HoldfastError(f"{id!r} cannot be an id: it is empty, or has a space or one of @ # , : / [ ]")
+    return id
+
+
+def message(text: str, address: Address) -> Payload:
+    return {
+        "kind": "message",
+        "channel": address.channel,
+        "sender": address.sender,
+        "sender_id": address.sender_id,
+        "message": text,
+        "conversation": address.conversation,
+    }
 
 
 async def put_message(
@@ -84,10 +165,13 @@ async def put_message(
     tx: Transaction | None = None,
 ) -> tuple[str, int | None]:
     """The id of the message and of its event; None where that message is known already."""
-    target = routing.target(agent)
+    # An agent that is given wins, and the text stays as it is.
+    route = routing.given(agent) if agent else routing.route(text)
+    payload = message(text, address)
     while True:
         id_ = message_id or new_id(address.channel)
-        [stored] = await store.put([routing.message(text, address, target, id_, max_attempts)], tx=tx)
+        new = routing.event(payload, route, address.conversation, message_id=id_, max_attempts=max_attempts)
+        [stored] = await store.put([new], tx=tx)
         # A generated id that was taken is drawn again, or the message would be lost.
         if stored is not None or message_id is not None:
             return id_, stored

@@ -19,7 +19,7 @@ from holdfast.event import (
     Turn,
     channel_of,
     sender_of,
-    text_of,
+    written_of,
 )
 from holdfast.hook import Hooks
 from holdfast.outcome import Dead, Done, Outcome, Retry, Snooze
@@ -125,7 +125,7 @@ def response(turn: Turn, reply: Reply) -> NewEvent:
         "sender": turn.sender,
         "sender_id": turn.event.get("sender_id" if "kind" in turn.event else "user"),
         "message": reply.text,
-        "original_message": turn.text,
+        "original_message": written_of(turn.event),
         "message_id": turn.message_id,
         "agent": turn.agent,
     }
@@ -138,7 +138,7 @@ def response(turn: Turn, reply: Reply) -> NewEvent:
 
 
 def _heard(turn: Turn) -> tuple[Record, ...]:
-    return tuple(_line(turn, event, "user", text_of(event.event)) for event in turn.events)
+    return tuple(_line(turn, event, "user", written_of(event.event)) for event in turn.events)
 
 
 def _said(turn: Turn, reply: Reply) -> Record:

@@ -109,6 +109,9 @@ class Store(Protocol):
     ) -> list[int | None]:
         """Store all events or none; the id of each, or None where its message_id is already known."""
 
+    async def say(self, line: ChatMessage, *, tx: Transaction | None = None) -> int:
+        """Append a line to a team's room; its id."""
+
     async def claim(
         self,
         queue: str,
@@ -121,6 +124,9 @@ class Store(Protocol):
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
     ) -> list[Turn]:
         """Lease up to `limit` turns of these targets; with collect_limit > 1 a turn takes what waits in its lane."""
+
+    async def gather(self, turn: Turn, limit: int) -> bool:
+        """What waits right behind a fresh turn of one and is of its kind joins it, up to so many; whether any did."""
 
     async def renew(self, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
         """Extend the leases; the turns that are lost are returned."""
@@ -182,6 +188,9 @@ class Store(Protocol):
     async def leased(self, queue: str) -> list[Event]:
         """The events being worked now."""
 
+    async def handed_on(self, root_id: int, before_id: int) -> int:
+        """How many messages were handed on, at whatever remove, from one root message; those with lesser ids."""
+
     async def counts(self) -> list[Count]:
         """Live events by queue and target."""
 
@@ -194,8 +203,8 @@ class Store(Protocol):
     async def setting(self, key: str) -> Any:
         """A value that processes share, None if never written."""
 
-    async def set_setting(self, key: str, value: Any) -> None:
-        """Write a value that processes share."""
+    async def set_setting(self, key: str, value: Any, *, tx: Transaction | None = None) -> None:
+        """Write a value that processes share; None removes it."""
 
     async def register(self, process: Process) -> None:
         """Make this process known and hold its sign of life until the store is closed."""

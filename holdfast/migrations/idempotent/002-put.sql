@@ -1,6 +1,7 @@
 -- Storing events.
 --
 --   put           many events and history records, all or none
+--   say           one line of a team's room
 --   insert_event  one Slack event, from any transaction
 
 -- _events: array of objects with event and, as wanted, queue, target, lane, message_id, event_ts, vt, max_attempts,
@@ -116,6 +117,21 @@ begin
     select team_id, from_agent, message, agent.now()
     from jsonb_to_recordset(_records) as row (team_id text, from_agent text, message text)
     where team_id is not null;
+end
+$$;
+
+-- One line of a team's room; its id.
+create or replace function agent.say(_team_id text, _from_agent text, _message text) returns int8
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _id int8;
+begin
+    insert into agent.chat_message (team_id, from_agent, message, created_at)
+    values (_team_id, _from_agent, _message, agent.now())
+    returning id into _id;
+    return _id;
 end
 $$;
 

@@ -2,6 +2,8 @@
 --
 --   claim        several turns of named targets, each under a fence
 --   claim_event  one event of a queue, chosen at random among those that wait longest
+--   gather       what waits behind a turn and is of its kind joins it
+--   handed_on    how many messages came of one
 --   next_due     when to look again
 --   renew        keeps leases; says which are lost
 --   checkpoint   keeps progress with a turn
@@ -145,6 +147,57 @@ begin
     from follower
     where event.id = follower.id
     returning event.*;
+end
+$$;
+
+-- The same for one turn that is held already, and only for what is of its kind: pending copies of what was said in a
+-- room are worked together. Nothing joins a turn that is lost.
+create or replace function agent.gather(_id int8, _fence int8, _limit int4) returns setof agent.event
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+    _turn agent.event;
+    _alike int4;
+begin
+    select * into _turn from agent.event where id = _id and fence = _fence and _fence > 0 for update;
+    if not found or _turn.lane is null then
+        return;
+    end if;
+    select count(*) into _alike
+    from
+    ( select bool_and(next.kind is not distinct from _turn.event ->> 'kind') over (order by next.id) as fit
+      from
+      ( select id, event ->> 'kind' as kind
+        from agent.event
+        where queue = _turn.queue and lane = _turn.lane and case when head then 0 else id end > _turn.id
+        order by case when head then 0 else id end
+        limit _limit - 1
+      ) as next
+    ) as run
+    where run.fit;
+    return query select * from agent.collect(_turn, _alike + 1);
+end
+$$;
+
+create or replace function agent.handed_on(_root_id int8, _before_id int8) returns int8
+language plpgsql stable security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
+as $$
+begin
+    return
+    ( select count(*) from agent.event
+      where root_id = _root_id and id < _before_id and queue = 'inbox' and hops > 0 ) +
+    ( select count(*) from agent.event_hist
+      where root_id = _root_id and id < _before_id and queue = 'inbox' and hops > 0 );
 end
 $$;
 

@@ -91,6 +91,10 @@ language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 begin
+    if _value is null then
+        delete from agent.setting where key = _key;
+        return;
+    end if;
     insert into agent.setting (key, value) values (_key, _value)
     on conflict (key) do update set value = excluded.value;
 end

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from holdfast.errors import LeaseLost
-from holdfast.event import NewEvent, Payload, Record, Turn
+from holdfast.event import ChatMessage, NewEvent, Payload, Record, Turn
 from holdfast.outcome import Lost, Outcome, Settled
 from holdfast.store.base import (
     DEFAULT_MAX_ATTEMPTS,
@@ -22,7 +22,7 @@ from holdfast.store.base import (
     Swept,
     Transaction,
 )
-from holdfast.store.payload import dump
+from holdfast.store.payload import dump, storable
 from holdfast.store.postgres.batch import Batch
 from holdfast.store.postgres.connections import Connections
 from holdfast.store.postgres.reads import PostgresReads, dead_only, filter_arguments
@@ -104,6 +104,20 @@ class PostgresStore(PostgresReads):
             await self._connections.value("select agent.put(%s, %s, true)", (events, dump(lines) if lines else None))
         )
         return [next(ids) if new is not None else None for new, _ in wanted]
+
+    async def say(self, line: ChatMessage, *, tx: Transaction | None = None) -> int:
+        statement, arguments = "select agent.say(%s, %s, %s)", storable((line.team_id, line.from_agent, line.message))
+        if tx is None:
+            return int(await self._connections.value(statement, arguments))
+        cursor = await tx.execute(statement, arguments)
+        return int((await cursor.fetchone())[0])
+
+    async def gather(self, turn: Turn, limit: int) -> bool:
+        rows = await self._connections.rows(
+            f"select {COLUMNS} from agent.gather(%s, %s, %s)", (turn.primary.id, turn.fence, limit)
+        )
+        turn.events += tuple(event_of(row) for row in rows)
+        return bool(rows)
 
     async def claim(
         self,
@@ -205,8 +219,9 @@ class PostgresStore(PostgresReads):
         rows = await self._connections.rows("select agent.replay_event(id) from unnest(%s::int8[]) as id", (list(ids),))
         return [row[0] for row in rows if row[0] is not None]
 
-    async def set_setting(self, key: str, value: Any) -> None:
-        await self._connections.value("select agent.set_setting(%s, %s)", (key, dump(value)))
+    async def set_setting(self, key: str, value: Any, *, tx: Transaction | None = None) -> None:
+        statement, arguments = "select agent.set_setting(%s, %s)", (key, None if value is None else dump(value))
+        await (self._connections.value(statement, arguments) if tx is None else tx.execute(statement, arguments))
 
     async def register(self, process: Process) -> None:
         self._start_session()

@@ -51,6 +51,9 @@ class PostgresReads:
         rows = await self._connections.rows(f"select {COLUMNS} from agent.leased(%s)", (queue,))
         return [event_of(row) for row in rows]
 
+    async def handed_on(self, root_id: int, before_id: int) -> int:
+        return int(await self._connections.value("select agent.handed_on(%s, %s)", (root_id, before_id)))
+
     async def counts(self) -> list[Count]:
         names = ("queue", "target", "ready", "delayed", "queued", "leased", "ready_since")
         rows = await self._connections.rows(f"select {', '.join(names)} from agent.counts()")

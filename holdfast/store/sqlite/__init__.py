@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError
-from holdfast.event import NewEvent, Payload, Record, Turn
+from holdfast.event import ChatMessage, NewEvent, Payload, Record, Turn
 from holdfast.outcome import Lost, Outcome, Settled, Snooze
 from holdfast.store.base import (
     DEFAULT_MAX_ATTEMPTS,
@@ -25,7 +25,8 @@ from holdfast.store.base import (
 )
 from holdfast.store.payload import dump
 from holdfast.store.sqlite import dead, leases, liveness, sweep
-from holdfast.store.sqlite.put import put, put_one, put_records
+from holdfast.store.sqlite.gathering import gather
+from holdfast.store.sqlite.put import put, put_line, put_one, put_records
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.reads import SqliteReads, require_schema
 from holdfast.store.sqlite.rows import moment, new_row, process_params
@@ -111,6 +112,17 @@ class SqliteStore(SqliteReads):
             return ids
 
         return await (self._write(work) if tx is None else tx.run(work))
+
+    async def say(self, line: ChatMessage, *, tx: Transaction | None = None) -> int:
+        def work(db: Writing) -> int:
+            return put_line(db, line)
+
+        return await (self._write(work) if tx is None else tx.run(work))
+
+    async def gather(self, turn: Turn, limit: int) -> bool:
+        joined = await self._write(lambda db: gather(db, turn, limit))
+        turn.events += tuple(joined)
+        return bool(joined)
 
     async def claim(
         self,
@@ -213,9 +225,15 @@ class SqliteStore(SqliteReads):
     async def replay(self, ids: Sequence[int]) -> list[int]:
         return await self._write(lambda db: dead.replay(db, ids))
 
-    async def set_setting(self, key: str, value: Any) -> None:
-        params = {"key": key, "value": dump(value)}
-        await self._write(lambda db: _execute(db, "set_setting", params))
+    async def set_setting(self, key: str, value: Any, *, tx: Transaction | None = None) -> None:
+        name, params = "set_setting", {"key": key, "value": dump(value)}
+        if value is None:
+            name, params = "remove_setting", {"key": key}
+
+        def work(db: Writing) -> None:
+            _execute(db, name, params)
+
+        await (self._write(work) if tx is None else tx.run(work))
 
     async def register(self, process: Process) -> None:
         await asyncio.to_thread(self._signs.hold, process.id)

@@ -37,6 +37,26 @@ where queue = :queue and lane = :lane and iif(head, 0, id) > :head
 order by iif(head, 0, id)
 limit :limit;
 
+-- name: alike_behind
+select
+  b.id,
+  b.target = e.target and b.attempts = 0 and b.vt <= :now
+    and json_extract(b.event, '$.kind') is json_extract(e.event, '$.kind') as fits,
+  length(cast(b.event as blob)) as size,
+  length(cast(e.event as blob)) as head_size
+from event as e
+join event as b indexed by event_lane on b.queue = e.queue and b.lane = e.lane and iif(b.head, 0, b.id) > e.id
+where e.id = :id
+order by iif(b.head, 0, b.id)
+limit :limit;
+
+-- name: join_turn
+update event
+set attempts = event.attempts + 1, vt = e.vt, claimed = json_insert(event.claimed, '$[#]', :now), holder = e.holder,
+  fence = e.fence, updated_at = :now
+from event as e
+where e.id = :id and event.id in (select value from json_each(:ids));
+
 -- name: limits
 select target, running from target_limit where queue = :queue;
 

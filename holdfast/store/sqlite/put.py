@@ -53,12 +53,18 @@ def put_one(db: Writing, new: NewEvent, event: str) -> int | None:
 
 def put_records(db: Writing, records: Iterable[Record]) -> None:
     for record in records:
-        name = "put_chat_message" if isinstance(record, ChatMessage) else "put_agent_message"
-        params = record_params(record, db.now)
-        try:
-            db.connection.execute(SQL[name], params)
-        except UnicodeEncodeError:
-            db.connection.execute(SQL[name], storable(params))
+        put_line(db, record)
+
+
+def put_line(db: Writing, record: Record) -> int:
+    """One line of history; its id."""
+    name = "put_chat_message" if isinstance(record, ChatMessage) else "put_agent_message"
+    params = record_params(record, db.now)
+    try:
+        cursor = db.connection.execute(SQL[name], params)
+    except UnicodeEncodeError:
+        cursor = db.connection.execute(SQL[name], storable(params))
+    return cursor.lastrowid or 0
 
 
 def put_emits(db: Writing, emits: Sequence[tuple[Event, int, NewEvent]]) -> None:

@@ -63,6 +63,14 @@ select value from setting where key = :key;
 insert into setting (key, value) values (:key, :value)
 on conflict (key) do update set value = excluded.value;
 
+-- name: remove_setting
+delete from setting where key = :key;
+
+-- name: handed_on
+select
+  (select count(*) from event where root_id = :root_id and id < :before_id and queue = 'inbox' and hops > 0)
+  + (select count(*) from event_hist where root_id = :root_id and id < :before_id and queue = 'inbox' and hops > 0);
+
 -- name: agent_messages
 select id, agent_id, role, channel, sender, message_id, content, created_at
 from agent_message

@@ -93,6 +93,12 @@ class SqliteReads:
         page = page_params(limit, before_id, since_id)
         return await self._reader.run(lambda connection: read_chat_messages(connection, team_id, page))
 
+    async def handed_on(self, root_id: int, before_id: int) -> int:
+        params = {"root_id": root_id, "before_id": before_id}
+        return await self._reader.run(
+            lambda connection: int(connection.execute(SQL["handed_on"], params).fetchone()[0])
+        )
+
     async def waiting(self, queue: str, target: str, *, limit: int = 100) -> list[Event]:
         return await self._reader.run(lambda connection: read_waiting(connection, queue, target, limit))
 

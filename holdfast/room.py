@@ -1,0 +1,65 @@
+"""A team's room: what is said there is one line of its history and a message to every other member."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.errors import HoldfastError
+from holdfast.event import ChatMessage, NewEvent, Payload, new_id
+from holdfast.router import Route, Routing
+from holdfast.store.base import Store
+
+CHANNEL = "chatroom"
+"""Where a message comes from that a person posted to a room; answers to it are lines of that room."""
+PERSON = "user"
+ROOM = "room"
+"""The kind of a payload that is a copy of what was said in a room."""
+
+
+class _IdTaken(Exception):
+    """Rolls the post back, to be stored under another id."""
+
+
+async def post(store: Store, routing: Routing, team: str, text: str, *, max_attempts: int) -> int:
+    """A person says something in a team's room: stored as a line, whose id is returned, and for every member."""
+    if not text.strip():
+        raise HoldfastError("a message to a room needs a text")
+    team_id, _ = routing.team(team)
+    origin = {"channel": CHANNEL, "sender": PERSON, "sender_id": None, "conversation": f"{CHANNEL}:{team_id}"}
+    while True:
+        id_ = new_id(CHANNEL)
+        new = copies(routing, team_id, PERSON, text, origin | {"origin_id": id_, "origin_message": text}, max_attempts)
+        try:
+            async with store.transaction() as tx:
+                line = await store.say(ChatMessage(team_id=team_id, from_agent=PERSON, message=text), tx=tx)
+                named = [replace(one, message_id=f"chat_{id_}/{nth}") for nth, one in enumerate(new, 1)]
+                if None in await store.put(named, tx=tx):
+                    raise _IdTaken
+                return line
+        except _IdTaken:
+            continue
+
+
+def copies(
+    routing: Routing, team_id: str, from_agent: str, text: str, origin: Payload, max_attempts: int | None
+) -> list[NewEvent]:
+    """What was said in a room, for every member but the one who said it."""
+    message = f"[In room #{team_id}, from @{from_agent}]\n{text}"
+    payload: Payload = {"kind": ROOM, **origin, "message": message, "from_agent": from_agent}
+    return [
+        _copy(routing, payload, team_id, agent, max_attempts)
+        for agent in routing.teams[team_id].agents
+        if agent != from_agent
+    ]
+
+
+def _copy(routing: Routing, payload: Payload, team_id: str, agent: str, max_attempts: int | None) -> NewEvent:
+    """In a lane of their own, so that those that wait are worked together; '#' begins no conversation."""
+    return routing.event(
+        payload,
+        Route(agent, team_id),
+        f"#{team_id}/{payload['conversation']}",
+        message_id=None,
+        max_attempts=max_attempts,
+        policy="agent" if routing.lanes.get(agent) == "agent" else "conversation",
+    )

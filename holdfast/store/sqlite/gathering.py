@@ -1,0 +1,36 @@
+"""What waits behind a turn in SQLite and is of its kind joins it, within a transaction of the writer's."""
+
+from __future__ import annotations
+
+from holdfast.event import Event, Turn
+from holdfast.store.base import COLLECT_BYTES
+from holdfast.store.payload import dump
+from holdfast.store.sqlite.leases import events, held, is_held
+from holdfast.store.sqlite.queries import load
+from holdfast.store.sqlite.writer import Writing
+
+SQL = load()
+
+
+def gather(db: Writing, turn: Turn, limit: int) -> list[Event]:
+    """The events that joined, leased as the turn is; none joins a turn that is lost or was tried before."""
+    head = turn.primary
+    if head.lane is None or head.attempts != 1 or not is_held(turn, held(db.connection, [turn])):
+        return []
+    joining = _alike_behind(db, head, limit)
+    if joining:
+        params = {"id": head.id, "now": db.now, "ids": dump(joining)}
+        db.connection.execute(SQL["join_turn"], params)
+    return events(db.connection, joining)
+
+
+def _alike_behind(db: Writing, head: Event, limit: int) -> list[int]:
+    joining: list[int] = []
+    left = COLLECT_BYTES
+    params = {"id": head.id, "limit": limit - 1, "now": db.now}
+    for id, fits, size, head_size in db.connection.execute(SQL["alike_behind"], params):
+        left -= size
+        if not fits or left < head_size:
+            break
+        joining.append(id)
+    return joining

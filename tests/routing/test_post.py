@@ -1,0 +1,84 @@
+"""What a person says in a team's room is one line there and one message for every member, all or nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast import room
+from holdfast.agent import Team
+from holdfast.errors import HoldfastError, Unknown
+from holdfast.event import INBOX, NewEvent
+from holdfast.room import post
+from holdfast.router import Routing
+from holdfast.store.base import Store
+
+ROUTING = Routing(
+    default="coder",
+    lanes={"coder": "conversation", "writer": "agent", "tester": "none"},
+    teams={"Dev": Team(name="Devs", agents=("coder", "writer", "tester"), leader="coder")},
+)
+
+
+async def test_a_post_is_a_line_and_a_copy_for_every_member(store: Store) -> None:
+    line = await post(store, ROUTING, "dev", "hello all", max_attempts=5)
+    [row] = await store.chat_messages("Dev")
+    assert (row.id, row.from_agent, row.message) == (line, "user", "hello all")
+    copies = [await store.waiting(INBOX, agent) for agent in ("coder", "writer", "tester")]
+    [[coder], [writer], [tester]] = copies
+    assert [one.lane for one in (coder, writer, tester)] == [
+        "coder/#Dev/chatroom:Dev",
+        "writer",
+        "tester/#Dev/chatroom:Dev",
+    ]
+    source = coder.event["origin_id"]
+    assert source.startswith("chatroom_")
+    assert [one.message_id for one in (coder, writer, tester)] == [f"chat_{source}/{n}" for n in (1, 2, 3)]
+    assert coder.event == {
+        "kind": "room",
+        "channel": "chatroom",
+        "sender": "user",
+        "sender_id": None,
+        "conversation": "chatroom:Dev",
+        "origin_id": source,
+        "origin_message": "hello all",
+        "message": "[In room #Dev, from @user]\nhello all",
+        "from_agent": "user",
+        "routed_team": "Dev",
+    }
+
+
+async def test_each_post_has_a_line_of_its_own(store: Store) -> None:
+    first = await post(store, ROUTING, "Dev", "one", max_attempts=5)
+    second = await post(store, ROUTING, "Dev", "two \x00 \ud800", max_attempts=5)
+    assert second > first
+    assert [row.message for row in await store.chat_messages("Dev")] == ["two \ufffd \ufffd", "one"]
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+async def test_an_empty_post_is_refused(store: Store, text: str) -> None:
+    with pytest.raises(HoldfastError, match="needs a text"):
+        await post(store, ROUTING, "dev", text, max_attempts=5)
+
+
+async def test_an_unknown_team_is_refused(store: Store) -> None:
+    with pytest.raises(Unknown, match="no team named 'ops'; known are: Dev"):
+        await post(store, ROUTING, "ops", "hello", max_attempts=5)
+    assert await store.counts() == []
+
+
+async def test_an_id_that_is_taken_is_drawn_again_and_nothing_is_posted_twice(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = iter(["chatroom_taken", "chatroom_free"])
+
+    def draw(prefix: str) -> Any:
+        return next(ids)
+
+    monkeypatch.setattr(room, "new_id", draw)
+    await store.put([NewEvent(event={}, message_id="chat_chatroom_taken/2", target="other")])
+    await post(store, ROUTING, "dev", "hello", max_attempts=5)
+    assert len(await store.chat_messages("Dev")) == 1
+    [copy] = await store.waiting(INBOX, "coder")
+    assert copy.message_id == "chat_chatroom_free/1"
