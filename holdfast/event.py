@@ -80,6 +80,11 @@ class Event:
     created_at: datetime
     updated_at: datetime
 
+    @property
+    def text(self) -> str:
+        """What a message says to its agent."""
+        return text_of(self.event)
+
 
 # After the class is made, or it would count as the field's default.
 setattr(Event, "event", _Parsed())  # noqa: B010
@@ -120,7 +125,7 @@ class Turn:
 
     @property
     def text(self) -> str:
-        return text_of(self.event)
+        return self.primary.text
 
     @property
     def team(self) -> str | None:

@@ -174,7 +174,7 @@ async def test_each_message_of_a_collected_turn_is_heard_alone(settings: Setting
     gate, texts = Gate(), list[list[str]]()
 
     async def answer(turn: Turn) -> Answer:
-        texts.append([event.event["message"] for event in turn.events])
+        texts.append([event.text for event in turn.events])
         await gate(turn)
         return f"to {turn.sender}"
 
