@@ -180,8 +180,7 @@ class AgentHarness(Roster):
         """What SQL callers and other processes need to know of routing and limits."""
         await self.routing.write(store)
         for id_, policy in self.policies.items():
-            for target in self.targets_of(id_):
-                await store.limit(INBOX, target, policy.concurrency)
+            await store.limit(INBOX, id_, policy.concurrency)
 
     def _planned(self, plan: Plan, num_workers: int) -> list[Consumer]:
         consumers = []

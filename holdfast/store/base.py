@@ -146,7 +146,9 @@ class Store(Protocol):
         """End a leased event as a dead letter with outcome cancelled; its worker finds its lease lost."""
 
     async def limit(self, queue: str, target: str, running: int | None) -> None:
-        """At most so many leased turns of a target over all processes; None lifts the limit."""
+        """At most so many leased turns of a target over all processes; None lifts the limit.
+
+        Messages that name no agent count for the default one."""
 
     async def next_due(self, queue: str, targets: Sequence[str]) -> datetime | None:
         """When the next turn of these targets becomes visible, leases included; None if nothing is to come."""

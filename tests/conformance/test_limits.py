@@ -102,3 +102,41 @@ async def test_a_limit_holds_over_stores_that_claim_at_once(store: Store, anothe
     stores = [store, await another_store(), await another_store(), await another_store()]
     found = await asyncio.gather(*(claim(s, "coder", limit=2) for s in stores for _ in range(5)))
     assert sum(len(turns) for turns in found) == 3
+
+
+async def test_messages_that_name_nobody_count_for_the_default_agent(store: Store) -> None:
+    await store.set_setting("routing", {"default": "coder"})
+    await fill(store, "coder")
+    await fill(store, "")
+    await store.limit("inbox", "coder", 3)
+    assert len(await claim(store, "", limit=2)) == 2
+    [one] = await claim(store, "coder", "", limit=10)
+    assert await claim(store, "coder", "", limit=10) == []
+    await end(store, one)
+    assert len(await claim(store, "coder", limit=10)) == 1
+    assert await claim(store, "", limit=10) == []
+
+
+async def test_both_names_of_the_default_agent_in_one_claim_stay_within_its_limit(store: Store) -> None:
+    await store.set_setting("routing", {"default": "coder"})
+    for target in ("coder", "", "writer"):
+        await fill(store, target)
+    await store.limit("inbox", "coder", 3)
+    turns = await claim(store, "coder", "", "writer", limit=20)
+    assert sorted(turn.primary.target == "writer" for turn in turns) == [False] * 3 + [True] * 5
+
+
+async def test_the_limit_of_an_agent_that_is_not_the_default_is_its_own(store: Store) -> None:
+    await store.set_setting("routing", {"default": "coder"})
+    for target in ("coder", "", "writer"):
+        await fill(store, target, 3)
+    await store.limit("inbox", "writer", 1)
+    assert len(await claim(store, "coder", "", "writer", limit=20)) == 7
+    assert len(await claim(store, "writer", limit=20)) == 0
+
+
+async def test_other_queues_have_no_default_agent(store: Store) -> None:
+    await store.set_setting("routing", {"default": "coder"})
+    await store.put([message(queue="outbox", target=target) for target in ("", "coder") for _ in range(3)])
+    await store.limit("outbox", "coder", 1)
+    assert len(await claim(store, "coder", "", queue="outbox", limit=20)) == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import accumulate
 from pathlib import Path
 
 import psycopg
@@ -11,9 +12,9 @@ import pytest
 from holdfast.event import INBOX, OUTBOX, NewEvent
 from holdfast.store import open_store
 from holdfast.store.base import SweepPolicy
-from holdfast.testing.checker import Report, check, read_journal, read_tables
+from holdfast.testing.checker import Report, Run, check, read_journal, read_tables
 from holdfast.testing.databases import POSTGRES_ENGINES, SQLITE
-from tests.race.worker import complaints, workers
+from tests.race.worker import HELD, complaints, workers
 
 # By engine: processes, events, lanes.
 RACES = {
@@ -98,3 +99,25 @@ async def test_shuffled_puts_and_settles_with_emits_see_no_deadlock(
         ).fetchall()
     assert deadlocks == 0
     assert await lanes_without_head(database_url) == 0
+
+
+@pytest.mark.parametrize("engine", ["postgres", SQLITE], indirect=True)
+async def test_a_limit_is_exact_over_processes_and_both_names_of_the_default_agent(
+    engine: str, database_url: str, tmp_path: Path
+) -> None:
+    async with open_store(database_url) as store:
+        await store.set_setting("routing", {"default": "coder"})
+        await store.limit(INBOX, "coder", 3)
+        new = [NewEvent(event={}, target=target) for target in ("coder", "") for _ in range(HELD // 2)]
+        stored = [id for id in await store.put(new) if id is not None]
+    with workers("hold_limited", database_url, tmp_path / "journal", 4) as processes:
+        assert complaints(processes) == []
+    runs, _ = read_journal(tmp_path / "journal")
+    assert check(runs, read_tables(database_url), stored).violations == []
+    assert len({run.process for run in runs}) > 1
+    assert most_at_once(runs) == 3
+
+
+def most_at_once(runs: list[Run]) -> int:
+    steps = sorted((at, step) for run in runs for at, step in ((run.started_at, 1), (run.ended_at or 0, -1)))
+    return max(accumulate(step for _, step in steps))

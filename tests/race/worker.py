@@ -23,6 +23,7 @@ AT_ONCE = 25
 LOOK_AGAIN = 0.02
 TRIES = 20
 ROUNDS = 30
+HELD = 200
 MOMENT = 20_000_000
 LANES = [f"lane {number}" for number in range(40)]
 
@@ -78,6 +79,22 @@ async def handle(store: Store, journal: Journal, turn: Turn) -> None:
     journal.settle(turn, result)
 
 
+async def hold_limited(store: Store, journal: Journal, number: int) -> None:
+    """Take as much as one may of an agent under both its names, and hold it for a moment."""
+    while (await store.outcomes(INBOX)).get("completed", 0) < HELD:
+        turns = await store.claim(INBOX, ["coder", ""], limit=AT_ONCE, lease=LONG, holder=f"worker {number}")
+        await asyncio.gather(*(hold(store, journal, turn) for turn in turns))
+        await asyncio.sleep(LOOK_AGAIN / 4)
+
+
+async def hold(store: Store, journal: Journal, turn: Turn) -> None:
+    journal.start(turn)
+    await asyncio.sleep(random.random() * LOOK_AGAIN)
+    journal.end(turn)
+    [result] = await store.settle([(turn, Done())])
+    journal.settle(turn, result)
+
+
 def outcome_of(turn: Turn) -> Outcome:
     """By the number of the event and how often it was tried, so that every run of the test does the same."""
     number, first = turn.primary.id, len(turn.primary.claimed) == 1
@@ -124,7 +141,7 @@ async def settle_shuffled(store: Store, chance: random.Random) -> None:
     await store.settle([(turn, Done((emit,))) for turn, emit in zip(turns, emits, strict=True)])
 
 
-JOBS = {job.__name__: job for job in (drain, drain_with_short_leases, shuffle)}
+JOBS = {job.__name__: job for job in (drain, drain_with_short_leases, hold_limited, shuffle)}
 
 
 async def main(job: str, url: str, path: str, number: str) -> None:

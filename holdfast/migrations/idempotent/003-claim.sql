@@ -1,6 +1,7 @@
 -- Taking turns.
 --
 --   claim        several turns of named targets, each under a fence
+--   lock_limits  which targets are limited; places_left says by how much
 --   claim_event  one event of a queue, chosen at random among those that wait longest
 --   gather       what waits behind a turn and is of its kind joins it
 --   handed_on    how many messages came of one
@@ -47,7 +48,7 @@ begin
         end loop;
         return;
     end if;
-    _limited := array(select target from agent.target_limit where queue = _queue and target = any (_targets));
+    _limited := agent.lock_limits(_queue, _targets);
     -- In random order, so that a target with a long backlog leaves room for the others.
     for _target in select target from unnest(_targets) as target order by random() loop
         exit when _left <= 0;
@@ -78,7 +79,49 @@ begin
 end
 $$;
 
--- Places left of a limited target. The row lock lets one claim at a time count and take.
+-- Whose limit a target counts for: messages that name no agent are the default agent's.
+create or replace function agent.limit_of(_queue text, _target text) returns text
+language plpgsql stable security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if _target = '' and _queue = 'inbox' then
+        return coalesce((select value ->> 'default' from agent.setting where key = 'routing'), '');
+    end if;
+    return _target;
+end
+$$;
+
+-- Which of the targets are limited. Their locks let one claim at a time count and take; all are taken here, in one order,
+-- so that no two claims wait for each other.
+create or replace function agent.lock_limits(_queue text, _targets text[]) returns text[]
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+    _locked text[];
+begin
+    perform from agent.target_limit where queue = _queue limit 1;
+    if not found then
+        return '{}';
+    end if;
+    with locked as materialized
+    ( select target
+      from agent.target_limit
+      where queue = _queue and target in (select agent.limit_of(_queue, target) from unnest(_targets) as target)
+      order by target
+      for update
+    )
+    select array_agg(target) into _locked from locked;
+    return array(select target from unnest(_targets) as target where agent.limit_of(_queue, target) = any (_locked));
+end
+$$;
+
+-- Places left of a limited target, to be asked under its lock.
 create or replace function agent.places_left(_queue text, _target text) returns int4
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
@@ -89,16 +132,17 @@ set plan_cache_mode = force_generic_plan
 as $$
 declare
     _now timestamptz := agent.now();
-    _running int4;
+    _limit text := agent.limit_of(_queue, _target);
+    _together text[] := array[_limit];
 begin
-    select running into _running from agent.target_limit where queue = _queue and target = _target for update;
-    if not found then
-        return 2147483647;
+    if _limit = agent.limit_of(_queue, '') then
+        _together := array['', _limit];
     end if;
-    return _running -
+    return
+    ( select running from agent.target_limit where queue = _queue and target = _limit ) -
     ( select count(*) filter (where head)
       from agent.event
-      where queue = _queue and target = _target and attempts > 0 and fence > 0 and vt > _now
+      where queue = _queue and target = any (_together) and attempts > 0 and fence > 0 and vt > _now
     );
 end
 $$;

@@ -60,6 +60,10 @@ where e.id = :id and event.id in (select value from json_each(:ids));
 -- name: limits
 select target, running from target_limit where queue = :queue;
 
+-- name: default_target
+-- whose messages are those that name nobody
+select json_extract(value, '$.default') from setting where key = 'routing';
+
 -- name: running
 select count(*) from event indexed by event_leased
 where queue = :queue and target = :target and fence > 0 and head and vt > :now;

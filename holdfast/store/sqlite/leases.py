@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from sqlite3 import Connection
 from typing import Any, assert_never
 
 from holdfast.errors import LeaseLost
-from holdfast.event import Event, NewEvent, Record, Turn
+from holdfast.event import INBOX, Event, NewEvent, Record, Turn
 from holdfast.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
 from holdfast.store.base import COLLECT_BYTES, Acked
 from holdfast.store.payload import dump, parse
@@ -76,23 +76,39 @@ def _turns(queue: str, claimed: Sequence[Event]) -> list[Turn]:
 
 def _ready(connection: Connection, now: int, wanted: Claim) -> list[int]:
     """The heads to claim, each target within its limit; in random order, so that a long backlog leaves others room."""
-    limits = dict(connection.execute(SQL["limits"], {"queue": wanted.queue}).fetchall())
+    limits: dict[str, int] = dict(connection.execute(SQL["limits"], {"queue": wanted.queue}).fetchall())
+    unnamed = _limit_of_unnamed(connection, wanted.queue) if limits else ""
+    places = {
+        limit: running - _running(connection, now, wanted.queue, {limit, ""} if limit == unnamed else {limit})
+        for limit, running in limits.items()
+        if limit in {target or unnamed for target in wanted.targets}
+    }
     targets = list(dict.fromkeys(wanted.targets))
     heads: list[int] = []
     for target in random.sample(targets, len(targets)):
-        if len(heads) < wanted.limit:
-            heads += _waiting(connection, now, wanted, target, limits.get(target))[: wanted.limit - len(heads)]
+        limit = target or unnamed
+        room = min(wanted.limit - len(heads), places.get(limit, wanted.limit))
+        found = _waiting(connection, now, wanted, target, room) if room > 0 else []
+        if limit in places:
+            places[limit] -= len(found)
+        heads += found
     return heads
 
 
-def _waiting(connection: Connection, now: int, wanted: Claim, target: str, running: int | None) -> list[int]:
+def _limit_of_unnamed(connection: Connection, queue: str) -> str:
+    """Messages that name no agent count for the default agent."""
+    row = connection.execute(SQL["default_target"]).fetchone() if queue == INBOX else None
+    return str(row[0] or "") if row else ""
+
+
+def _running(connection: Connection, now: int, queue: str, targets: Collection[str]) -> int:
+    params = [{"queue": queue, "target": target, "now": now} for target in targets]
+    return sum(connection.execute(SQL["running"], one).fetchone()[0] for one in params)
+
+
+def _waiting(connection: Connection, now: int, wanted: Claim, target: str, limit: int) -> list[int]:
     """What of one target may be claimed, longest waiting first."""
-    params = {"queue": wanted.queue, "target": target, "now": now}
-    limit = wanted.limit
-    if running is not None:
-        [leased] = connection.execute(SQL["running"], params).fetchone()
-        limit = min(limit, max(running - leased, 0))
-    params |= {"limit": limit, "max_attempts": wanted.max_attempts}
+    params = {"queue": wanted.queue, "target": target, "now": now, "limit": limit, "max_attempts": wanted.max_attempts}
     [text] = connection.execute(SQL["claim_ready"], params).fetchone()
     waiting: list[int] = parse(text)
     return waiting
