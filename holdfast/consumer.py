@@ -15,7 +15,7 @@ from holdfast.event import Turn
 from holdfast.meter import Meter
 from holdfast.outcome import Outcome
 from holdfast.policy import Policy, Share, failed
-from holdfast.settler import OUTAGE, Held, Settler
+from holdfast.settler import OUTAGE, Ended, Held, Settler
 from holdfast.store.base import Store
 from holdfast.telemetry import (
     CANNOT_CLAIM,
@@ -50,7 +50,7 @@ HAND_ON_AT_MOST = timedelta(seconds=1)
 class Consumer:
     """Works one queue until told to stop. A failing handler or a database outage never ends it."""
 
-    def __init__(self, store: Store, policy: Policy, handler: Handler, holder: str) -> None:
+    def __init__(self, store: Store, policy: Policy, handler: Handler, holder: str, ended: Ended | None = None) -> None:
         self.policy = policy
         self.wake = Wake()
         self.last_wake_reason: Reason | None = None
@@ -59,7 +59,7 @@ class Consumer:
         self._holder = holder
         self._held: set[Held] = set()
         self._meter = Meter(policy.queue, policy.unnamed)
-        self._settler = Settler(store, policy, self._meter, self._forget)
+        self._settler = Settler(store, policy, self._meter, self._forget, ended)
         self._unsettled = 0
         self._idle = asyncio.Event()
         self._stop = asyncio.Event()

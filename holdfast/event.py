@@ -235,4 +235,11 @@ class ChatMessage:
     created_at: datetime | None = None
 
 
-Record = AgentMessage | ChatMessage
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What happened, for whoever watches: frames, each with its `type`; one that has no `timestamp` gets its row's."""
+
+    frames: tuple[Payload, ...]
+
+
+Record = AgentMessage | ChatMessage | Activity

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 
-from holdfast import gauge
+from holdfast import activity, gauge
 from holdfast import settings as configuration
 from holdfast.agent import Agent
 from holdfast.agents.function import Function
@@ -156,13 +156,18 @@ class AgentHarness(Roster):
         process = Process(id=new_id(f"{host}-{os.getpid()}"), host=host, started_at=now, seen_at=now)
         await store.register(process)
         await self._announce(store)
+        await activity.announce(store, process, self.listeners, self.default, is_on=settings.activity)
         plan = Plan(store, settings, process.id)
         self.consumers = consumers = self._planned(plan, num_workers)
-        sweeper = Sweeper(store, plan.sweeps(), lambda: self._alive(process), settings.sweep_every)
+        sweeper = Sweeper(
+            store, plan.sweeps(), lambda: self._alive(process), settings.sweep_every, settings.keep_activity
+        )
         async with asyncio.TaskGroup() as group:
             working = [group.create_task(consumer.run(settings.grace)) for consumer in consumers]
             others = [group.create_task(self._listen(store, consumers))]
-            others.append(group.create_task(sweeper.run()))
+            others += [group.create_task(sweeper.run()), group.create_task(self.listeners.run())]
+            if plan.reporter is not None:
+                others.append(group.create_task(plan.reporter.run()))
             others += [group.create_task(channel.run(self._on_event)) for channel in self.channels.values()]
             if spans.tracing is not None:
                 others.append(group.create_task(gauge.keep_reading(store, consumers)))
@@ -172,6 +177,7 @@ class AgentHarness(Roster):
                 consumer.stop()
             if working:
                 await asyncio.wait(working)
+            await self.listeners.heard()
             for task in others:
                 task.cancel()
         await _say_goodbye(store, process.id, consumers)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from holdfast.activity import Reporter
 from holdfast.channel import Channel
 from holdfast.consumer import Consumer
 from holdfast.delivery import Delivery
@@ -28,6 +29,7 @@ class Plan:
         self._store = store
         self._settings = settings
         self._holder = holder
+        self.reporter: Reporter | None = None
         self._patience: dict[str, Any] = {
             "poll": settings.poll,
             "jitter": settings.poll_jitter,
@@ -43,7 +45,11 @@ class Plan:
             backoff=Backoff(first=self._settings.retry_first, most=self._settings.retry_most),
             **self._patience,
         )
-        return Consumer(self._store, policy, roster.worker().handle, self._holder)
+        handle = roster.worker().handle
+        if not self._settings.activity and not roster.listeners:
+            return Consumer(self._store, policy, handle, self._holder)
+        self.reporter = reporter = Reporter(self._store, handle, roster.default, roster.listeners)
+        return Consumer(self._store, policy, reporter.handle, self._holder, reporter.ended)
 
     def _shares(self, roster: Roster) -> tuple[Share, ...]:
         """Agents that are claimed alike are claimed together."""

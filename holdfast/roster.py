@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from holdfast.activity import Listener, Listeners
 from holdfast.agent import Agent, AgentPolicy, Team
 from holdfast.agents.function import Function, FunctionAgent
 from holdfast.channel import Channel
@@ -23,6 +24,7 @@ class Roster:
         self.teams: dict[str, Team] = {}
         self.channels: dict[str, Channel] = {}
         self.hooks = Hooks()
+        self.listeners = Listeners()
         self._default = default
         self._routing: Routing | None = None
 
@@ -76,6 +78,15 @@ class Roster:
         """Decorates a function that may change a reply before it is stored. See holdfast.hook.Said."""
         self.hooks.outgoing.append(hook)
         return hook
+
+    def on(self, kind: str) -> Callable[[Listener], Listener]:
+        """Decorates a function that hears what happens in this process, such as "chain_step_done", after it did."""
+
+        def register(listener: Listener) -> Listener:
+            self.listeners.add(kind, listener)
+            return listener
+
+        return register
 
     @property
     def routing(self) -> Routing:

@@ -21,6 +21,9 @@ from holdfast.telemetry.spans import TurnSpan
 
 log = logging.getLogger(__name__)
 
+Ended = Callable[[Turn, Outcome, Settled | Lost], None]
+"""Told of every turn whose end was stored, or refused; must not fail."""
+
 OUTAGE = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
 """Between tries while the database is away."""
 
@@ -41,11 +44,14 @@ class Held:
 class Settler:
     """Takes turns that have an outcome and says of each when it is over."""
 
-    def __init__(self, store: Store, policy: Policy, meter: Meter, forget: Callable[[Held], None]) -> None:
+    def __init__(
+        self, store: Store, policy: Policy, meter: Meter, forget: Callable[[Held], None], ended: Ended | None = None
+    ) -> None:
         self._store = store
         self._policy = policy
         self._meter = meter
         self._forget = forget
+        self._told = ended
         self._ended: list[Held] = []
         self._has_ended = asyncio.Event()
 
@@ -76,7 +82,7 @@ class Settler:
         if lost:
             log.warning(Entry(TURNS_LOST, queue=self._policy.queue, events=lost))
         for held, result in zip(ended, results, strict=True):
-            self._meter.settled(held.turn, held.outcome, result, held.since, held.span)
+            self._tell(held, result)
             self._forget(held)
 
     async def _settle_refused(self, share: Share, held: Held, error: Exception) -> None:
@@ -85,10 +91,15 @@ class Settler:
         held.outcome = self._policy.timed(held.turn, Retry(f"its end was refused: {error}", error_class="refused"))
         try:
             [result] = await self._settle_in_time(share, [held])
-            self._meter.settled(held.turn, held.outcome, result, held.since, held.span)
+            self._tell(held, result)
         except Exception:
             log.exception(Entry(END_WAITS, queue=queue, event_id=event))
         self._forget(held)
+
+    def _tell(self, held: Held, result: Settled | Lost) -> None:
+        self._meter.settled(held.turn, held.outcome, result, held.since, held.span)
+        if self._told is not None and held.outcome is not None:
+            self._told(held.turn, held.outcome, result)
 
     async def _settle_in_time(self, share: Share, ended: list[Held]) -> list[Settled | Lost]:
         """Keeps trying through an outage until the leases are over; then the turns are others'."""

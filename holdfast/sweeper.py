@@ -16,6 +16,7 @@ from holdfast.telemetry.logs import Entry
 log = logging.getLogger(__name__)
 
 SWEEP_EVERY = timedelta(seconds=60)
+KEEP_ACTIVITY = timedelta(hours=24)
 LOOK_EVERY = timedelta(seconds=1)
 """Death takes two looks 2 s apart; looks just as far apart would often take a third."""
 BEAT_EVERY = timedelta(seconds=10)
@@ -30,11 +31,13 @@ class Sweeper:
         policies: Sequence[SweepPolicy],
         process: Callable[[], Process],
         every: timedelta = SWEEP_EVERY,
+        keep_activity: timedelta = KEEP_ACTIVITY,
     ) -> None:
         self._store = store
         self._policies = policies
         self._process = process
         self._every = every
+        self._keep_activity = keep_activity
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -63,6 +66,8 @@ class Sweeper:
                 log.error(Entry(LANES_MENDED, queue=policy.queue, lanes=swept.mended))
             if swept.dead or swept.expired:
                 log.warning(Entry(EVENTS_SWEPT, queue=policy.queue, dead=swept.dead, expired=swept.expired))
+
+        await self._store.forget_activity(self._keep_activity)
 
     async def _reap(self) -> None:
         for process in await self._store.reap():

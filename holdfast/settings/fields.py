@@ -66,6 +66,10 @@ class Settings(BaseSettings):
     """How long the id of a finished message is remembered."""
     keep_history: OrForever = Field(default=None, examples=["24h"])
     """How long finished events are kept; by default 24h on SQLite, "forever" on PostgreSQL. Never a dead letter."""
+    activity: bool = True
+    """Whether what happens to messages is written down for /api/events/stream."""
+    keep_activity: Duration = timedelta(hours=24)
+    """How long it is kept; a client that comes back later is told of the gap."""
     api_host: str = "127.0.0.1"
     """Address at which the API listens."""
     api_port: int = Field(default=3777, ge=0, le=65_535)

@@ -91,6 +91,14 @@ class Process:
     turns: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """What one call told: its place in the order of all, and its frames."""
+
+    position: int
+    frames: list[Payload]
+
+
 Acked = Literal["acked", "busy", "unknown"]
 """Whether an event is completed (also earlier), being worked on, or not there."""
 
@@ -235,6 +243,15 @@ class Store(Protocol):
         self, team_id: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
     ) -> list[ChatMessage]:
         """A room's history, newest first."""
+
+    async def activity(self, position: int, *, limit: int = 500) -> list[Happened]:
+        """What happened from a position on, oldest first; nothing will ever come to stand before what was read."""
+
+    async def activity_span(self) -> tuple[int, int]:
+        """The oldest position kept, and the one that comes next; equal where nothing is kept."""
+
+    async def forget_activity(self, keep: timedelta) -> int:
+        """Drop what happened longer ago; how many rows."""
 
     async def close(self) -> None:
         """Let go of connections, threads and the sign of life."""

@@ -245,3 +245,19 @@ async def test_histories_have_their_views(store: SqliteStore, shell: sqlite3.Con
     assert abs(agent.pop("created_at") - chat.pop("created_at")) == 0
     assert tuple(agent.values()) == (1, "a", "user", "api", "Ann", "m", "hi")
     assert tuple(chat.values()) == (1, "t", "a", "hello")
+
+
+async def test_a_plain_insert_is_a_message_received(store: SqliteStore, shell: sqlite3.Connection) -> None:
+    await store.set_setting("routing", {"default": "coder"})
+    shell.execute(
+        """insert into event (event) values ('{"kind":"message","channel":"api","sender":"ann","message":"hi"}')"""
+    )
+    [row] = await store.activity(0)
+    received, routed = row.frames
+    assert abs(received.pop("timestamp") - time.time() * 1000) < 60_000
+    about = {"messageId": "1", "agent": "coder", "channel": "api", "sender": "ann"}
+    assert received == {"type": "message_received", **about, "message": "hi"}
+    assert routed["type"] == "agent_routed"
+    await store.set_setting("activity", False)
+    shell.execute("insert into event (event) values ('{}')")
+    assert len(await store.activity(0)) == 1

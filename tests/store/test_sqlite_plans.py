@@ -64,7 +64,7 @@ def steps(connection: sqlite3.Connection, work: Callable[[Writing], object]) -> 
 
     connection.execute("begin")
     connection.set_progress_handler(step, 1)
-    work(Writing(connection, NOW, set()))
+    work(Writing(connection, NOW, set(), []))
     connection.set_progress_handler(None, 1)
     connection.execute("rollback")
     return count

@@ -23,6 +23,8 @@ declare
     _buckets int4[];
     _first_of_lane int8[];
     _woken text[];
+    _default text := agent.activity_agent();
+    _received json;
 begin
     -- Keys before lanes, as in a transaction whose lanes wait for its commit; sorted, so that no two wait for each other.
     with given as materialized
@@ -85,9 +87,18 @@ begin
         (queue, target, lane, message_id, vt, event_ts, max_attempts, parent_id, root_id, hops, event, nth)
       left join unnest(_first_of_lane) as first (id) on first.id = _ids[nth]
       where _ids[nth] is not null
-      returning queue, head
+      returning id, queue, head, target, message_id, event
     )
-    select array_agg(distinct queue) into _woken from stored where head;
+    select array_agg(distinct queue) filter (where head)
+         , json_agg(json_build_object
+             ( 'type', 'message_received', 'messageId', coalesce(message_id, id::text)
+             , 'agent', coalesce(nullif(target, ''), _default)
+             , 'channel', case when event ? 'kind' then coalesce(event ->> 'channel', '') else 'slack' end
+             , 'sender', coalesce(event ->> case when event ? 'kind' then 'sender' else 'user' end, '')
+             , 'message', left(event ->> case when event ? 'kind' then 'message' else 'text' end, 2000) ))
+           filter (where queue = 'inbox' and _default is not null)
+    into _woken, _received
+    from stored;
     if _at_once then
         perform set_config('holdfast.lanes', _by_hand, true);
         perform agent.wake(_woken);
@@ -95,11 +106,15 @@ begin
     if _records is not null then
         perform agent.record(_records);
     end if;
+    if _received is not null then
+        insert into agent.activity (frames) values (_received);
+    end if;
     return coalesce(_ids, '{}');
 end
 $$;
 
--- Append-only history: {"agent_id": …} is a line of an agent's conversation, {"team_id": …} one of a team's room.
+-- Append-only history: {"agent_id": …} is a line of an agent's conversation, {"team_id": …} one of a team's room,
+-- {"frames": …} what is told to whoever watches, as JSON text; all of it in one row.
 create or replace function agent.record(_records jsonb) returns void
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
@@ -117,6 +132,11 @@ begin
     select team_id, from_agent, message, agent.now()
     from jsonb_to_recordset(_records) as row (team_id text, from_agent text, message text)
     where team_id is not null;
+    insert into agent.activity (frames)
+    select ('[' || string_agg(frames, ',' order by nth) || ']')::json
+    from rows from (jsonb_to_recordset(_records) as (frames text)) with ordinality as row (frames, nth)
+    where frames is not null
+    having count(*) > 0;
 end
 $$;
 

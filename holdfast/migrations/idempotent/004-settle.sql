@@ -27,6 +27,9 @@ declare
     _now timestamptz := agent.now();
     _moved int4;
 begin
+    if _outcomes && array['dead', 'expired', 'cancelled'] then
+        perform agent.note_dead(_ids, _outcomes, _errors, _classes);
+    end if;
     with ended as materialized
     ( select id, outcome, error, error_class, state
       from unnest(_ids, _outcomes, _errors, _classes, _states) as row (id, outcome, error, error_class, state)
@@ -98,6 +101,11 @@ begin
       , updated_at = _now
     from unnest(_verdicts) as verdict
     where verdict.ended = 'back' and event.id = verdict.id;
+    if exists (select from unnest(_verdicts) as verdict where verdict.ended = 'back' and verdict.unused = 0) then
+        perform agent.note_failed(array_agg(verdict.id))
+        from unnest(_verdicts) as verdict
+        where verdict.ended = 'back' and verdict.unused = 0;
+    end if;
     perform agent.promote(array_agg(verdict.queue), array_agg(verdict.lane))
     from unnest(_verdicts) as verdict
     where verdict.lane is not null and verdict.ended <> 'back'

@@ -226,6 +226,7 @@ begin
     from gone
     order by gone.id
     returning agent.event.id;
+    perform agent.note_received(_ids);
 end
 $$;
 
@@ -277,6 +278,7 @@ begin
     end if;
     insert into agent.message_key (queue, message_id, event_id, seen_at)
     select queue, message_id, id, created_at from agent.event where id = _new and message_id is not null;
+    perform agent.note_received(array[_new]);
     return _new;
 end
 $$;

@@ -42,6 +42,9 @@ from holdfast.store.watch import Watch
 TOGETHER = 1000
 """Events or turns that may share one call."""
 
+FORGET_TOGETHER = 1000
+"""Rows of activity that one call of agent.forget_activity drops."""
+
 _Put = tuple[NewEvent | None, Record | None]
 
 
@@ -200,6 +203,13 @@ class PostgresStore(PostgresReads):
         )
         dead, expired, discarded, mended, forgotten, pruned = rows[0]
         return Swept(dead=dead, expired=expired, discarded=discarded, mended=mended, forgotten=forgotten, pruned=pruned)
+
+    async def forget_activity(self, keep: timedelta) -> int:
+        forgotten, batch = 0, FORGET_TOGETHER
+        while batch == FORGET_TOGETHER:
+            batch = await self._connections.value("select agent.forget_activity(%s)", (keep,))
+            forgotten += batch
+        return forgotten
 
     async def retry(self, which: Filter) -> list[int]:
         rows = await self._connections.rows(

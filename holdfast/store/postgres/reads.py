@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent
-from holdfast.store.base import DEAD_OUTCOMES, Count, Filter, Process
+from holdfast.store.activity import happened
+from holdfast.store.base import DEAD_OUTCOMES, Count, Filter, Happened, Process
 from holdfast.store.payload import parse
 from holdfast.store.postgres.connections import Connections
 from holdfast.store.postgres.wire import COLUMNS, FINISHED_COLUMNS, event_of, finished_of
@@ -106,6 +107,16 @@ class PostgresReads:
         )
         names = ("id", "team_id", "from_agent", "message", "created_at")
         return [ChatMessage(**dict(zip(names, row, strict=True))) for row in rows]
+
+    async def activity(self, position: int, *, limit: int = 500) -> list[Happened]:
+        rows = await self._connections.rows(
+            "select place, frames, created_at from agent.read_activity(%s, %s)", (position, limit)
+        )
+        return [happened(place, frames, int(at.timestamp() * 1000)) for place, frames, at in rows]
+
+    async def activity_span(self) -> tuple[int, int]:
+        [(first, following)] = await self._connections.rows("select first, next from agent.activity_span()")
+        return first, following
 
 
 def dead_only(which: Filter) -> Filter:

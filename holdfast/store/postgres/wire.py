@@ -6,9 +6,9 @@ from datetime import timedelta
 from operator import attrgetter
 from typing import Any, TypeVar, assert_never, cast
 
-from holdfast.event import ChatMessage, Event, FinishedEvent, NewEvent, Payload, Record, Turn
+from holdfast.event import Activity, ChatMessage, Event, FinishedEvent, NewEvent, Payload, Record, Turn
 from holdfast.outcome import Dead, Done, Outcome, Retry, Snooze
-from holdfast.store.payload import parse
+from holdfast.store.payload import dump, parse
 
 # In the order of the fields of Event.
 COLUMNS = (
@@ -59,6 +59,9 @@ def new_event(new: NewEvent) -> Payload:
 
 def record(line: Record) -> Payload:
     # By hand: dataclasses.asdict copies deeply and takes twenty times as long.
+    if isinstance(line, Activity):
+        # As text, which the server need not take apart; without brackets, so that it can be joined to others.
+        return {"frames": dump(line.frames)[1:-1]}
     if isinstance(line, ChatMessage):
         return {"team_id": line.team_id, "from_agent": line.from_agent, "message": line.message}
     return {

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from holdfast.errors import HoldfastError
 from holdfast.event import ChatMessage, NewEvent, Payload, Record, Turn
 from holdfast.outcome import Lost, Outcome, Settled, Snooze
+from holdfast.store.activity import received
 from holdfast.store.base import (
     DEFAULT_MAX_ATTEMPTS,
     Acked,
@@ -108,6 +109,7 @@ class SqliteStore(SqliteReads):
             one = len(events) == 1
             ids = [put_one(db, events[0], text)] if one else put(db, text, len(events), keyed=keyed)
             put_records(db, records)
+            db.frames += received(events, ids)
             db.ready.update(event.queue for event in events)
             return ids
 
@@ -200,10 +202,13 @@ class SqliteStore(SqliteReads):
         pruned = await self._in_batches(sweep.prune, policy)
         return Swept(dead=dead, expired=expired, discarded=discarded, mended=mended, forgotten=forgotten, pruned=pruned)
 
-    async def _in_batches(self, step: Callable[[Writing, SweepPolicy], int], policy: SweepPolicy) -> int:
+    async def forget_activity(self, keep: timedelta) -> int:
+        return await self._in_batches(sweep.forget_activity, keep)
+
+    async def _in_batches(self, step: Callable[[Writing, T], int], wanted: T) -> int:
         total = 0
         while True:
-            count = await self._write(lambda db: step(db, policy))
+            count = await self._write(lambda db: step(db, wanted))
             total += count
             if count < sweep.BATCH:
                 return total

@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.event import FinishedEvent
 from holdfast.store.base import Filter
 from holdfast.store.payload import dump, parse
+from holdfast.store.sqlite.activity import revived
 from holdfast.store.sqlite.put import put
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.rows import filter_params, finished_of
@@ -43,6 +44,7 @@ def retry(db: Writing, ids: Sequence[int]) -> list[int]:
     for name in ("revive", "revive_keys", "leave_history"):
         db.connection.execute(SQL[name], params)
     db.ready.update(queue for _, queue in found)
+    db.frames += revived(db.connection, [id for id, _ in found])
     return [id for id, _ in found]
 
 
@@ -58,7 +60,9 @@ def replay(db: Writing, ids: Sequence[int]) -> list[int]:
     rows = [_replayed(row, new_id) for new_id, row in enumerate(found, last_id + 1)]
     stored = put(db, dump(rows), len(rows), keyed=True)
     db.ready.update(row[0] for row in found)
-    return [id for id in stored if id is not None]
+    ids = [id for id in stored if id is not None]
+    db.frames += revived(db.connection, ids)
+    return ids
 
 
 def _replayed(row: Sequence[Any], new_id: int) -> list[Any]:

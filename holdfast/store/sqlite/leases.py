@@ -15,6 +15,7 @@ from holdfast.event import INBOX, Event, NewEvent, Record, Turn
 from holdfast.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
 from holdfast.store.base import COLLECT_BYTES, Acked
 from holdfast.store.payload import dump, parse
+from holdfast.store.sqlite.activity import failed
 from holdfast.store.sqlite.put import put_emits, put_records
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.rows import MICROSECOND, Moments, event_of
@@ -231,9 +232,10 @@ class Settlement:
         finish(db, self.ends)
         if self.backs:
             connection.execute(SQL["back"], {"backs": dump(self.backs), "now": self.now})
+            db.frames += failed(connection, [id for id, _, given, *_ in self.backs if not given], dead=False)
+        put_records(db, self.records)
         if self.emits:
             put_emits(db, self.emits)
-        put_records(db, self.records)
 
 
 def _error(outcome: Dead | Retry) -> tuple[str | None, str | None]:
@@ -249,6 +251,8 @@ def finish(db: Writing, ends: Sequence[list[Any]]) -> None:
     params = {"ends": dump(ends), "ids": dump([id for id, *_ in ends]), "now": db.now}
     for name in ("finish", "delete_followers", "delete_ended"):
         db.connection.execute(SQL[name], params)
+    if any(outcome != "completed" for _, outcome, *_ in ends):
+        db.frames += failed(db.connection, [id for id, *_ in ends], dead=True)
 
 
 def settle(db: Writing, ends: Sequence[tuple[Turn, Outcome]], max_attempts: int) -> list[Settled | Lost]:

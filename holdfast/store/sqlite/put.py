@@ -7,7 +7,8 @@ from dataclasses import replace
 from sqlite3 import Connection
 from typing import Any
 
-from holdfast.event import INBOX, ChatMessage, Event, NewEvent, Record
+from holdfast.event import INBOX, Activity, AgentMessage, ChatMessage, Event, NewEvent, Record
+from holdfast.store.activity import received_frame
 from holdfast.store.payload import dump, parse, storable
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.rows import ROW, new_row, record_params
@@ -53,10 +54,13 @@ def put_one(db: Writing, new: NewEvent, event: str) -> int | None:
 
 def put_records(db: Writing, records: Iterable[Record]) -> None:
     for record in records:
-        put_line(db, record)
+        if isinstance(record, Activity):
+            db.frames += record.frames
+        else:
+            put_line(db, record)
 
 
-def put_line(db: Writing, record: Record) -> int:
+def put_line(db: Writing, record: AgentMessage | ChatMessage) -> int:
     """One line of history; its id."""
     name = "put_chat_message" if isinstance(record, ChatMessage) else "put_agent_message"
     params = record_params(record, db.now)
@@ -72,7 +76,12 @@ def put_emits(db: Writing, emits: Sequence[tuple[Event, int, NewEvent]]) -> None
     named = [(parent, _named(parent, position, emit)) for parent, position, emit in emits]
     known = _known_keys(db.connection, named)
     rows = [row for parent, emit in named if (row := _emit_row(parent, emit, known)) is not None]
-    put(db, dump(rows), len(rows), keyed=True)
+    ids = put(db, dump(rows), len(rows), keyed=True)
+    db.frames += [
+        received_frame(id, row[6], row[1], row[5])
+        for id, row in zip(ids, rows, strict=True)
+        if id is not None and row[0] == INBOX
+    ]
 
 
 def _named(parent: Event, position: int, emit: NewEvent) -> NewEvent:

@@ -11,10 +11,11 @@ from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent
-from holdfast.store.base import Clock, Count, Filter, Process
+from holdfast.store.base import Clock, Count, Filter, Happened, Process
 from holdfast.store.payload import dump, parse
 from holdfast.store.sqlite import dead as letters
 from holdfast.store.sqlite import leases
+from holdfast.store.sqlite.activity import read_activity, read_activity_span
 from holdfast.store.sqlite.leases import events
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.reader import Reader
@@ -101,6 +102,12 @@ class SqliteReads:
 
     async def waiting(self, queue: str, target: str, *, limit: int = 100) -> list[Event]:
         return await self._reader.run(lambda connection: read_waiting(connection, queue, target, limit))
+
+    async def activity(self, position: int, *, limit: int = 500) -> list[Happened]:
+        return await self._reader.run(lambda connection: read_activity(connection, position, limit))
+
+    async def activity_span(self) -> tuple[int, int]:
+        return await self._reader.run(read_activity_span)
 
 
 def require_schema(path: Path) -> None:

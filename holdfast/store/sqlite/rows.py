@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent, NewEvent, Record
+from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent, NewEvent
 from holdfast.store.base import Filter, Process
 from holdfast.store.payload import dump, parse
 
@@ -114,7 +114,7 @@ def page_params(limit: int, before_id: int | None, since_id: int | None) -> dict
     }
 
 
-def record_params(record: Record, now: int) -> dict[str, Any]:
+def record_params(record: AgentMessage | ChatMessage, now: int) -> dict[str, Any]:
     created_at = now if record.created_at is None else micros(record.created_at)
     if isinstance(record, ChatMessage):
         return {

@@ -91,3 +91,8 @@ def prune(db: Writing, policy: SweepPolicy) -> int:
 def _delete(db: Writing, name: str, queue: str, age: timedelta) -> int:
     params = {"queue": queue, "before": db.now - age // MICROSECOND, "batch": BATCH}
     return db.connection.execute(SQL[name], params).rowcount
+
+
+def forget_activity(db: Writing, keep: timedelta) -> int:
+    params = {"before": db.now - keep // MICROSECOND, "batch": BATCH}
+    return db.connection.execute(SQL["forget_activity"], params).rowcount

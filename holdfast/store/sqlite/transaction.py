@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
+from holdfast.event import Payload
+from holdfast.store.sqlite.activity import note
 from holdfast.store.sqlite.lock import WriteLock
 from holdfast.store.sqlite.writer import Writing, connect, translated
 
@@ -21,6 +23,7 @@ class SqliteTransaction:
 
     def __init__(self, path: Path, now: Callable[[], int]) -> None:
         self.ready: set[str] = set()
+        self._frames: list[Payload] = []
         self._path = path
         self._now = now
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-transaction")
@@ -64,10 +67,12 @@ class SqliteTransaction:
 
     def _work(self, work: Callable[[Writing], T]) -> T:
         assert self._connection is not None
+        told = len(self._frames)
         self._connection.execute("savepoint request")
         try:
-            result = work(Writing(self._connection, self._now(), self.ready))
+            result = work(Writing(self._connection, self._now(), self.ready, self._frames))
         except BaseException:
+            del self._frames[told:]
             if self._connection.in_transaction:
                 self._connection.execute("rollback to request")
                 self._connection.execute("release request")
@@ -78,6 +83,8 @@ class SqliteTransaction:
     def _end(self, how: str) -> None:
         try:
             if self._connection is not None and self._connection.in_transaction:
+                if how == "commit" and self._frames:
+                    note(self._connection, self._frames, self._now())
                 self._connection.execute(how)
         finally:
             if self._connection is not None:

@@ -14,6 +14,8 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.event import Payload
+from holdfast.store.sqlite.activity import note
 from holdfast.store.sqlite.lock import WriteLock
 
 T = TypeVar("T")
@@ -73,11 +75,14 @@ def translated(error: BaseException, path: Path) -> BaseException:
 
 @dataclass(slots=True, eq=False)
 class Writing:
-    """What a piece of work writes with: the open transaction, its moment, and where it notes what became ready."""
+    """What a piece of work writes with: the open transaction, its moment, and where it notes what became ready.
+
+    `frames` tell of it to whoever watches; those of all that commits together become one row."""
 
     connection: sqlite3.Connection
     now: int
     ready: set[str]
+    frames: list[Payload]
 
 
 @dataclass(slots=True, eq=False)
@@ -172,9 +177,12 @@ class Writer:
         self._call(self._complete, group, ready)
 
     def _commit(self, connection: sqlite3.Connection, group: list[Request], ready: set[str]) -> None:
+        frames: list[Payload] = []
         connection.execute("begin immediate")
         for request in self._waiting(group):
-            self._attempt(Writing(connection, self.now(), ready), request)
+            self._attempt(Writing(connection, self.now(), ready, frames), request)
+        if frames:
+            note(connection, frames, self.now())
         connection.execute("commit")
         self.tally.requests += len(group)
         self.tally.commits += 1
@@ -195,7 +203,7 @@ class Writer:
         """Do one request in a savepoint, so that its failure is its own."""
         if request.future.cancelled():
             return
-        connection = db.connection
+        connection, told = db.connection, len(db.frames)
         connection.execute("savepoint request")
         try:
             request.result = request.work(db)
@@ -204,6 +212,7 @@ class Writer:
             if not connection.in_transaction:
                 raise
             request.error = error
+            del db.frames[told:]
             connection.execute("rollback to request")
         connection.execute("release request")
 

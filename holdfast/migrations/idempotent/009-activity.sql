@@ -1,0 +1,204 @@
+-- What happened, for whoever watches.
+--
+--   activity_agent     the default agent's name, for frames; null where activity is switched off
+--   about              the part that all frames about a message share
+--   note_received      messages that came into the inbox, by the ids of their events
+--   note_insert        (trigger) the same for a plain insert
+--   note_failed        events whose turn failed and that come back
+--   note_dead          events that become dead letters
+--   place_activity     gives places to what is committed
+--   read_activity      rows from a place on
+--   activity_span      the oldest place kept, and the one that comes next
+--   forget_activity    drops what is older
+
+create or replace function agent.activity_agent() returns text
+language plpgsql stable security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if (select value from agent.setting where key = 'activity') = 'false' then
+        return null;
+    end if;
+    return coalesce((select value ->> 'default' from agent.setting where key = 'routing'), '');
+end
+$$;
+
+create or replace function agent.about(_type text, _id int8, _message_id text, _agent text, _event jsonb) returns jsonb
+language plpgsql stable security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return jsonb_build_object
+    ( 'type', _type, 'messageId', coalesce(_message_id, _id::text), 'agent', _agent
+    , 'channel', case when _event ? 'kind' then coalesce(_event ->> 'channel', '') else 'slack' end
+    , 'sender', coalesce(_event ->> case when _event ? 'kind' then 'sender' else 'user' end, '') );
+end
+$$;
+
+create or replace function agent.note_received(_ids int8[]) returns void
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _default text := agent.activity_agent();
+begin
+    insert into agent.activity (frames)
+    select json_agg(agent.about('message_received', id, message_id, coalesce(nullif(target, ''), _default), event)
+        || jsonb_build_object('message', left(event ->> case when event ? 'kind' then 'message' else 'text' end, 2000)) order by id)
+    from agent.event
+    where id = any (_ids) and queue = 'inbox' and _default is not null
+    having count(*) > 0;
+end
+$$;
+
+create or replace function agent.note_insert() returns trigger
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform agent.note_received(array[new.id]);
+    return null;
+end
+$$;
+
+create or replace function agent.note_failed(_ids int8[]) returns void
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _default text := agent.activity_agent();
+begin
+    insert into agent.activity (frames)
+    select json_agg(agent.about('message_failed', id, message_id, coalesce(nullif(target, ''), _default), event)
+        || jsonb_build_object('eventId', id, 'error', last_error, 'errorClass', error_class, 'attempts', attempts, 'dead', false) order by id)
+    from agent.event
+    where id = any (_ids) and queue = 'inbox' and _default is not null
+    having count(*) > 0;
+end
+$$;
+
+-- Called while they are still there.
+create or replace function agent.note_dead(_ids int8[], _outcomes text[], _errors text[], _classes text[]) returns void
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _default text := agent.activity_agent();
+begin
+    insert into agent.activity (frames)
+    select json_agg(agent.about('message_failed', event.id, message_id, coalesce(nullif(target, ''), _default), event)
+        || jsonb_build_object
+           ( 'eventId', event.id, 'error', coalesce(error, last_error, case outcome when 'dead' then 'no attempts left' else outcome end)
+           , 'errorClass', case when error is null then event.error_class else class end
+           , 'attempts', attempts, 'dead', true )
+        order by event.id)
+    from unnest(_ids, _outcomes, _errors, _classes) as ended (id, outcome, error, class)
+    join agent.event as event on event.id = ended.id
+    where outcome in ('dead', 'expired', 'cancelled') and queue = 'inbox' and _default is not null
+    having count(*) > 0;
+end
+$$;
+
+-- At most _limit rows at once; how many were placed. Whoever finds another at it need not wait: it places the same rows.
+create or replace function agent.place_activity(_limit int4 default 10000) returns int4
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set jit = off
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+    _last int8;
+    _placed int4;
+begin
+    -- A look before the lock: a lock is a write, and most looks find nothing.
+    perform from agent.activity where place is null order by id limit 1;
+    if not found then
+        return 0;
+    end if;
+    select place into _last from agent.activity_end for update skip locked;
+    if not found then
+        return 0;
+    end if;
+    -- A statement of its own, so that it sees what the last holder of the lock has placed.
+    with unplaced as materialized
+    ( select id from agent.activity where place is null order by id limit _limit )
+    , placed as
+    ( select id, _last + row_number() over (order by id) as place from unplaced )
+    update agent.activity as activity
+    set place = placed.place
+    from placed
+    where activity.place is null and activity.id = placed.id;
+    get diagnostics _placed = row_count;
+    update agent.activity_end set place = _last + _placed where _placed > 0;
+    return _placed;
+end
+$$;
+
+create or replace function agent.read_activity(_place int8, _limit int4 default 500)
+returns table (place int8, frames text, created_at timestamptz)
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set jit = off
+set plan_cache_mode = force_generic_plan
+as $$
+begin
+    perform agent.place_activity();
+    return query
+    select activity.place, activity.frames::text, activity.created_at
+    from agent.activity as activity
+    where activity.place is not null and activity.place >= _place
+    order by activity.place
+    limit _limit;
+end
+$$;
+
+create or replace function agent.activity_span(out first int8, out next int8)
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    while agent.place_activity() > 0 loop
+    end loop;
+    next := (select place + 1 from agent.activity_end);
+    first := coalesce((select min(place) from agent.activity where place is not null), next);
+end
+$$;
+
+-- Only ever from the oldest on, so that what is kept has no holes. At most 1,000 rows at once; how many it were.
+create or replace function agent.forget_activity(_keep interval) returns int4
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _before timestamptz := agent.now() - _keep;
+    _until int8;
+    _forgotten int4;
+begin
+    perform agent.place_activity();
+    select coalesce(min(place) filter (where created_at >= _before), max(place) + 1) into _until
+    from
+    ( select place, created_at from agent.activity
+      where place is not null order by place limit 1000
+    ) as oldest;
+    delete from agent.activity where place < _until;
+    get diagnostics _forgotten = row_count;
+    return _forgotten;
+end
+$$;
+
+-- Made once: to make a trigger anew would lock the table against running workers. What agent.put stores names its root
+-- and is noted there, many at once.
+do $$
+begin
+    if not exists (select from pg_catalog.pg_trigger where tgrelid = 'agent.event'::regclass and tgname = 'note_insert') then
+        create trigger note_insert after insert on agent.event for each row
+            when (new.queue = 'inbox' and new.root_id is null) execute function agent.note_insert();
+    end if;
+end
+$$;

@@ -1,0 +1,48 @@
+"""Frames as they are stored and read: what one call told, in one row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from holdfast.event import INBOX, NewEvent, Payload, channel_of, sender_of, text_of
+from holdfast.store.base import Happened
+from holdfast.store.payload import parse
+
+SHOWN = 2000
+"""Characters of a message that its frame carries; the whole is in its event."""
+
+
+def about(kind: str, id: int, message_id: str | None, agent: str, event: Payload) -> Payload:
+    """The part that all frames about a message share; the agent '' is the default one."""
+    return {
+        "type": kind,
+        "messageId": message_id or str(id),
+        "agent": agent,
+        "channel": channel_of(event),
+        "sender": sender_of(event),
+    }
+
+
+def received(events: Sequence[NewEvent], ids: Sequence[int | None]) -> Iterator[Payload]:
+    """Frames of what was stored in the inbox."""
+    for new, id in zip(events, ids, strict=True):
+        if id is not None and new.queue == INBOX:
+            yield received_frame(id, new.message_id, new.target, new.event)
+
+
+def received_frame(id: int, message_id: str | None, target: str, event: Payload) -> Payload:
+    return about("message_received", id, message_id, target, event) | {"message": text_of(event)[:SHOWN]}
+
+
+def happened(position: int, frames: str, milliseconds: int) -> Happened:
+    """A row as it is told: every frame with a time."""
+    return Happened(position, list(_told(parse(frames), milliseconds)))
+
+
+def _told(frames: Iterable[Payload], milliseconds: int) -> Iterator[Payload]:
+    for frame in frames:
+        told = {"type": frame["type"], "timestamp": milliseconds} | frame
+        yield told
+        if told["type"] == "message_received":
+            # A message is routed when it is stored, and never again: to store that too would tell nothing new.
+            yield {key: value for key, value in told.items() if key != "message"} | {"type": "agent_routed"}

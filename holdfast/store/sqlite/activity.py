@@ -1,0 +1,50 @@
+"""What happened, noted in the transaction in which it did: one row per commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from sqlite3 import Connection
+
+from holdfast.event import Payload
+from holdfast.store.activity import about, happened, received_frame
+from holdfast.store.base import Happened
+from holdfast.store.payload import dump, parse
+from holdfast.store.sqlite.queries import load
+
+SQL = load()
+
+
+def note(connection: Connection, frames: list[Payload], now: int) -> None:
+    default, is_on = connection.execute(SQL["activity_agent"]).fetchone()
+    if is_on:
+        named = [frame if frame.get("agent") != "" else frame | {"agent": default} for frame in frames]
+        connection.execute(SQL["put_activity"], {"frames": dump(named), "now": now})
+
+
+def failed(connection: Connection, ids: Sequence[int], *, dead: bool) -> Iterator[Payload]:
+    """Frames of events whose turn failed: they come back, or are dead letters now."""
+    rows = connection.execute(SQL["died" if dead else "failed"], {"ids": dump(ids)})
+    for id, message_id, target, event, attempts, error, error_class in rows:
+        yield about("message_failed", id, message_id, target, parse(event)) | {
+            "eventId": id,
+            "error": error,
+            "errorClass": error_class,
+            "attempts": attempts,
+            "dead": dead,
+        }
+
+
+def revived(connection: Connection, ids: Sequence[int]) -> Iterator[Payload]:
+    rows = connection.execute(SQL["revived"], {"ids": dump(ids)})
+    for id, message_id, target, event in rows:
+        yield received_frame(id, message_id, target, parse(event))
+
+
+def read_activity(connection: Connection, position: int, limit: int) -> list[Happened]:
+    rows = connection.execute(SQL["activity"], {"position": position, "limit": limit})
+    return [happened(id, frames, at // 1000) for id, frames, at in rows]
+
+
+def read_activity_span(connection: Connection) -> tuple[int, int]:
+    first, following = connection.execute(SQL["activity_span"]).fetchone()
+    return following if first is None else first, following

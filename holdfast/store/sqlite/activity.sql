@@ -1,0 +1,49 @@
+-- What happened, for whoever watches.
+
+-- name: activity_agent
+-- the default agent, and whether anything is noted at all
+select
+  coalesce((select json_extract(value, '$.default') from setting where key = 'routing'), ''),
+  coalesce((select json_extract(value, '$') from setting where key = 'activity'), 1);
+
+-- name: put_activity
+insert into activity (frames, created_at) values (:frames, :now);
+
+-- name: activity
+select id, frames, created_at from activity where id >= :position order by id limit :limit;
+
+-- name: activity_span
+select
+  (select min(id) from activity),
+  coalesce((select seq from sqlite_sequence where name = 'activity'), 0) + 1;
+
+-- name: forget_activity
+-- from the oldest on and no further than the first that stays, so that what is kept has no holes
+delete from activity
+where id in (select id from activity order by id limit :batch)
+  and id < coalesce(
+    (
+      select min(o.id)
+      from (select id, created_at from activity order by id limit :batch) as o
+      where o.created_at >= :before
+    ),
+    9223372036854775807
+  );
+
+-- name: failed
+select id, message_id, target, event, attempts, last_error, error_class
+from event
+where id in (select value from json_each(:ids)) and queue = 'inbox'
+order by id;
+
+-- name: died
+select id, message_id, target, event, attempts, last_error, error_class
+from event_hist
+where id in (select value from json_each(:ids)) and queue = 'inbox' and outcome in ('dead', 'expired', 'cancelled')
+order by id;
+
+-- name: revived
+select id, message_id, target, event
+from event
+where id in (select value from json_each(:ids)) and queue = 'inbox'
+order by id;
