@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol, runtime_checkable
 
 from holdfast.errors import HoldfastError
-from holdfast.event import Event, NewEvent
+from holdfast.event import Event, Line, NewEvent, Payload
 
 Put = Callable[[NewEvent], Awaitable[int | None]]
-"""Stores a message and returns after commit: only then may a channel acknowledge its platform."""
+"""Stores a message and returns after commit: only then may a channel acknowledge its platform. An event that names
+neither agent nor lane goes to the default agent, in the lane of its conversation."""
 
 
 class Undeliverable(HoldfastError):
@@ -20,8 +24,16 @@ class Undeliverable(HoldfastError):
         self.code = code
 
 
+class NotNow(HoldfastError):
+    """The platform took nothing and asks for patience; the response waits and no attempt is used."""
+
+    def __init__(self, delay: timedelta) -> None:
+        super().__init__(f"the platform asks to wait {delay.total_seconds():g} s")
+        self.delay = delay
+
+
 class Channel(Protocol):
-    """One platform, one workspace."""
+    """A platform that takes a response whole. What it took before a crash it may be given once more."""
 
     name: str
 
@@ -29,4 +41,63 @@ class Channel(Protocol):
         """Receive until cancelled."""
 
     async def send(self, response: Event) -> None:
-        """Deliver one response; raise Undeliverable where trying again is useless."""
+        """Deliver one response; raise Undeliverable where trying again is useless, NotNow where it is too early."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a response that the platform takes at once, a text or a file, under a key of its own."""
+
+    key: str
+    text: str = ""
+    file: str | None = None
+
+
+@runtime_checkable
+class InParts(Protocol):
+    """A platform that takes a response part by part and can be asked whether it has one: each is delivered once.
+
+    Delivery keeps the progress; a channel only has to do these steps."""
+
+    name: str
+
+    async def run(self, put: Put) -> None:
+        """Receive until cancelled."""
+
+    def split(self, response: Event) -> Sequence[Part]:
+        """The parts of a response, the same ones whenever it is asked."""
+
+    async def prepare(self, response: Event, part: Part) -> Payload:
+        """What can be done before anything is visible; returns what `find` will need to know."""
+
+    async def post(self, response: Event, part: Part, note: Payload) -> Payload:
+        """Make the part visible; returns the receipt. Undeliverable and NotNow say that it is not there."""
+
+    async def find(self, response: Event, part: Part, note: Payload) -> Payload | None:
+        """The receipt of a part that may have been posted by someone who did not live to write it down."""
+
+
+AnyChannel = Channel | InParts
+
+
+@runtime_checkable
+class Attentive(Protocol):
+    """A platform that has more to say of a message, and can show that an agent works on it."""
+
+    def heard(self, payload: Payload) -> str:
+        """What was said to the agent."""
+
+    async def thread(self, payload: Payload) -> Sequence[Line]:
+        """What was said before in its conversation, oldest first."""
+
+    def working(self, payload: Payload, *, again: bool) -> AbstractAsyncContextManager[object]:
+        """Shows that the message is being worked on, while the block runs; `again` if it was before."""
+
+
+def attentive(channel: object) -> Attentive | None:
+    return channel if isinstance(channel, Attentive) else None
+
+
+def part_key(response: Event, number: int) -> str:
+    """The same for the same part of the same response, in whatever process, and no other's."""
+    return f"{response.message_id or 'response'}.{response.id}.{number}"

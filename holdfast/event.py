@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import string
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
@@ -98,6 +99,17 @@ class FinishedEvent(Event):
     finished_at: datetime
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """What somebody said earlier in the conversation, as the platform keeps it."""
+
+    sender: str
+    text: str
+    said_at: datetime | None = None
+    is_own: bool = False
+    """Whether it was the bot that said it."""
+
+
 @dataclass(slots=True, unsafe_hash=True)
 class Turn:
     """One event, or several of one lane, under one lease. The fence tells this holder from all others."""
@@ -110,6 +122,7 @@ class Turn:
     metadata: Payload = field(default_factory=dict, compare=False)
     """What hooks and the agent add; it goes with the reply."""
     on_progress: Callable[[], None] | None = field(default=None, compare=False)
+    reader: Callable[[], Awaitable[Sequence[Line]]] | None = field(default=None, compare=False)
 
     @property
     def primary(self) -> Event:
@@ -162,6 +175,10 @@ class Turn:
         """Another event, stored in the transaction that ends this turn, or not at all."""
         self.emitted.append(new)
 
+    async def thread(self) -> Sequence[Line]:
+        """The conversation so far, oldest first, from the platform itself; empty where it cannot be asked."""
+        return () if self.reader is None else await self.reader()
+
     def progress(self) -> None:
         """The work goes on: an agent's idle time limit begins anew. From any thread."""
         if self.on_progress is not None:
@@ -174,10 +191,16 @@ ROUTED_TEXT = "routed_text"
 ROUTED_TEAM = "routed_team"
 
 
+_MENTION = re.compile(r"\A\s*<@[A-Z0-9]+(?:\|[^<>]*)?>[:,]?\s*")
+
+
 def text_of(payload: Payload) -> str:
-    """What is meant for the agent."""
+    """What is meant for the agent; a mention in Slack begins with the name of the bot, which is not part of it."""
     text = payload.get(ROUTED_TEXT)
-    return written_of(payload) if text is None else str(text)
+    if text is not None:
+        return str(text)
+    written = written_of(payload)
+    return _MENTION.sub("", written, count=1) if payload.get("type") == "app_mention" else written
 
 
 def written_of(payload: Payload) -> str:

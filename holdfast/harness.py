@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 
-from holdfast import activity, gauge
+from holdfast import activity, channels, gauge
 from holdfast import settings as configuration
 from holdfast.agent import Agent
 from holdfast.agents.function import Function
@@ -115,7 +115,7 @@ class AgentHarness(Roster):
         `serve` is what answers HTTP: entered before there is work, left after the last turn."""
         self._stop.clear()
         ready = asyncio.Event()
-        running = self._serve(num_workers or self._loaded().workers, ready, serve)
+        running = self._serve(num_workers or self._loaded().workers, ready, serve, app_token)
         if task_group is None:
             async with asyncio.TaskGroup() as group:
                 task = group.create_task(running)
@@ -137,6 +137,7 @@ class AgentHarness(Roster):
         num_workers: int,
         ready: asyncio.Event,
         serve: Callable[[AgentHarness], AbstractAsyncContextManager[object]],
+        app_token: str | None,
     ) -> None:
         settings = self._loaded()
         telemetry.start(settings)
@@ -145,11 +146,14 @@ class AgentHarness(Roster):
             settings.database, direct_url=settings.database_direct, pool_size=settings.connections
         ) as store:
             self._store = store
+            given = dict(self.channels)
             try:
+                for channel in channels.configured(settings, store, given, app_token):
+                    self.add_channel(channel)
                 async with serve(self):
                     await self._run_all(store, settings, num_workers, ready)
             finally:
-                self._store = None
+                self._store, self.channels = None, given
 
     async def _run_all(self, store: Store, settings: Settings, num_workers: int, ready: asyncio.Event) -> None:
         now, host = await store.now(), socket.gethostname()
@@ -208,7 +212,7 @@ class AgentHarness(Roster):
                     consumer.wake.set()
 
     async def _on_event(self, new: NewEvent) -> int | None:
-        [stored] = await self.store.put([new])
+        [stored] = await self.store.put([self.routing.placed(new)])
         return stored
 
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.activity import Reporter
-from holdfast.channel import Channel
+from holdfast.channel import AnyChannel
 from holdfast.consumer import Consumer
-from holdfast.delivery import Delivery
+from holdfast.delivery import LEASE, Delivery
 from holdfast.event import INBOX, MEMORY, OUTBOX
 from holdfast.policy import Backoff, Policy, Share
 from holdfast.roster import Roster
@@ -18,7 +18,6 @@ from holdfast.store.base import Store, SweepPolicy
 from holdfast.worker import RESPONSE_ATTEMPTS
 
 COLLECT_LIMIT = 100
-OUTBOX_LEASE = timedelta(minutes=2)
 OUTBOX_BACKOFF = Backoff(most=timedelta(seconds=60))
 
 
@@ -62,8 +61,8 @@ class Plan:
             for (lease, collect), targets in alike.items()
         )
 
-    def outbox(self, channels: Mapping[str, Channel]) -> Consumer:
-        share = Share(targets=tuple(channels), lease=OUTBOX_LEASE, max_attempts=RESPONSE_ATTEMPTS)
+    def outbox(self, channels: Mapping[str, AnyChannel]) -> Consumer:
+        share = Share(targets=tuple(channels), lease=LEASE, max_attempts=RESPONSE_ATTEMPTS)
         policy = Policy(
             queue=OUTBOX,
             shares=(share,),
@@ -71,7 +70,7 @@ class Plan:
             backoff=OUTBOX_BACKOFF,
             **self._patience,
         )
-        return Consumer(self._store, policy, Delivery(channels).handle, self._holder)
+        return Consumer(self._store, policy, Delivery(channels, self._store).handle, self._holder)
 
     def sweeps(self) -> Sequence[SweepPolicy]:
         settings = self._settings

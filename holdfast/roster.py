@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.activity import Listener, Listeners
 from holdfast.agent import Agent, AgentPolicy, Team
 from holdfast.agents.function import Function, FunctionAgent
-from holdfast.channel import Channel
+from holdfast.channel import AnyChannel
 from holdfast.errors import HoldfastError
 from holdfast.hook import Hooks, IncomingHook, OutgoingHook
 from holdfast.router import Routing, checked_id
@@ -22,7 +22,7 @@ class Roster:
         self.agents: dict[str, Agent] = {}
         self.policies: dict[str, AgentPolicy] = {}
         self.teams: dict[str, Team] = {}
-        self.channels: dict[str, Channel] = {}
+        self.channels: dict[str, AnyChannel] = {}
         self.hooks = Hooks()
         self.listeners = Listeners()
         self._default = default
@@ -66,7 +66,7 @@ class Roster:
         self._routing = None
         self.teams[id] = Team(name=name or id, agents=tuple(agents), leader=leader)
 
-    def add_channel(self, channel: Channel) -> None:
+    def add_channel(self, channel: AnyChannel) -> None:
         self.channels[channel.name] = channel
 
     def incoming(self, hook: IncomingHook) -> IncomingHook:
@@ -112,7 +112,7 @@ class Roster:
         """What handles turns for these agents."""
         policies = self.policies
         seats = {id_: Seat(agent, policies[id_].timeout, policies[id_].idle) for id_, agent in self.agents.items()}
-        return Worker(seats, self.default, self.hooks)
+        return Worker(seats, self.default, self.hooks, self.channels)
 
     def targets_of(self, agent: str) -> list[str]:
         """Under which targets an agent's messages are stored: '' belongs to the default agent."""

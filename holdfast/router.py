@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 
 from holdfast.agent import LanePolicy, Team, lane_of
 from holdfast.errors import HoldfastError, Unknown
-from holdfast.event import ROUTED_TEAM, ROUTED_TEXT, NewEvent, Payload, new_id
+from holdfast.event import ROUTED_TEAM, ROUTED_TEXT, NewEvent, Payload, conversation_of, new_id, text_of
 from holdfast.store.base import Store, Transaction
 
 SETTING = "routing"
@@ -113,6 +113,15 @@ class Routing:
                 return known, team
         known = ", ".join(sorted(self.teams)) or "none"
         raise Unknown(f"there is no team named {id!r}; known are: {known}")
+
+    def placed(self, new: NewEvent) -> NewEvent:
+        """An event from a channel: its agent by its text, its lane by its conversation, unless it names one."""
+        conversation = conversation_of(new.event)
+        if new.lane is not None or not conversation:
+            return new
+        route = Route(new.target) if new.target else self.route(text_of(new.event))
+        placed = self.event(new.event, route, conversation, message_id=new.message_id, max_attempts=new.max_attempts)
+        return replace(placed, queue=new.queue, event_ts=new.event_ts, vt=new.vt)
 
     def event(
         self,

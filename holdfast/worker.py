@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
+from types import MappingProxyType
 
 from holdfast.agent import Agent, Reply
+from holdfast.channel import AnyChannel, Attentive, attentive
 from holdfast.event import (
     OUTBOX,
+    ROUTED_TEXT,
     AgentMessage,
     Event,
     NewEvent,
@@ -19,6 +23,7 @@ from holdfast.event import (
     Turn,
     channel_of,
     sender_of,
+    with_text,
     written_of,
 )
 from holdfast.hook import Hooks
@@ -68,10 +73,17 @@ class _Limit:
 class Worker:
     """Handles turns of the inbox; '' among the targets stands for the default agent."""
 
-    def __init__(self, seats: Mapping[str, Seat], default: str, hooks: Hooks) -> None:
+    def __init__(
+        self,
+        seats: Mapping[str, Seat],
+        default: str,
+        hooks: Hooks,
+        channels: Mapping[str, AnyChannel] = MappingProxyType({}),
+    ) -> None:
         self._seats = seats
         self._default = default
         self._hooks = hooks
+        self._channels = channels
 
     async def handle(self, turn: Turn) -> Outcome:
         name = turn.primary.target or self._default
@@ -82,7 +94,7 @@ class Worker:
         limit = _Limit(seat)
         turn.on_progress = limit.progress
         try:
-            async with limit.timeout:
+            async with self._shown(turn), limit.timeout:
                 return await self._ask(seat.agent, turn)
         except TimeoutError:
             if not limit.timeout.expired():
@@ -91,7 +103,7 @@ class Worker:
             return limit.reached()
 
     async def _ask(self, agent: Agent, turn: Turn) -> Outcome:
-        heard = await self._hooks.hear(turn)
+        heard = await self._hooks.hear(self._as_said(turn))
         if not isinstance(heard, Turn):
             return Done(tuple(turn.emitted)) if isinstance(heard, Done) else heard
         answer = await self._hooks.say(heard, await agent.answer(heard))
@@ -99,6 +111,19 @@ class Worker:
         ids = set(heard.ids)
         as_written = tuple(event for event in turn.events if event.id in ids)
         return self._outcome(replace(heard, events=as_written), answer)
+
+    def _shown(self, turn: Turn) -> AbstractAsyncContextManager[object]:
+        """The channel's status, where it has one, while the agent works."""
+        channel = attentive(self._channels.get(turn.channel))
+        return nullcontext() if channel is None else channel.working(turn.event, again=turn.attempt > 1)
+
+    def _as_said(self, turn: Turn) -> Turn:
+        """The turn as its agent sees it: what was said to it, and a way to read what was said before."""
+        channel = attentive(self._channels.get(turn.channel))
+        if channel is None:
+            return turn
+        events = tuple(replace(event, event=_told(channel, event.event)) for event in turn.events)
+        return replace(turn, events=events, reader=partial(channel.thread, turn.event))
 
     def _outcome(self, turn: Turn, answer: object) -> Outcome:
         """An Answer, if the agent keeps to its type; it is a user's own code."""
@@ -114,6 +139,11 @@ class Worker:
             case _:
                 kind = type(answer).__name__
                 return Retry(f"agent {turn.agent!r} answered {kind} instead of a text", error_class="answer")
+
+
+def _told(channel: Attentive, payload: Payload) -> Payload:
+    """Routing has found the text already where it had to take something off."""
+    return payload if ROUTED_TEXT in payload else with_text(payload, channel.heard(payload))
 
 
 def response(turn: Turn, reply: Reply) -> NewEvent:

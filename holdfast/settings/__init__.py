@@ -9,6 +9,7 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "logfire-plugin")
 # A collector that is away would hold up the end of the process for as long as this, which is ten seconds by itself.
 os.environ.setdefault("OTEL_EXPORTER_OTLP_TIMEOUT", "2")
 
+from holdfast.settings.channels import Slack, SlackTokens
 from holdfast.settings.database import sqlite_path
 from holdfast.settings.duration import Duration, duration, duration_text
 from holdfast.settings.environment import SLACK_TOKENS, slack_tokens
@@ -23,6 +24,8 @@ __all__ = [
     "Duration",
     "Misfit",
     "Settings",
+    "Slack",
+    "SlackTokens",
     "Table",
     "commented",
     "descriptions",

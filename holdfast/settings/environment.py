@@ -31,6 +31,11 @@ def slack_tokens() -> dict[str, str]:
     return {name: os.environ[name] for name in SLACK_TOKENS if os.environ.get(name)}
 
 
+def variable(name: str) -> str:
+    """A variable that a setting names; empty where it is not set."""
+    return os.environ.get(name, "")
+
+
 def service_name() -> str | None:
     """Name under which spans and metrics are sent unless a setting says another, None where nobody takes them."""
     taken = any(os.environ.get(name) for name in EXPORTERS)

@@ -15,6 +15,7 @@ from pydantic_settings import (
 )
 
 from holdfast.settings.agents import AgentTable, Id, TeamTable
+from holdfast.settings.channels import Channels
 from holdfast.settings.duration import Duration, OrForever
 from holdfast.settings.environment import PREFIX, service_name
 from holdfast.settings.providers import Provider
@@ -90,6 +91,8 @@ class Settings(BaseSettings):
     """An agent."""
     teams: dict[Id, TeamTable] = Field(default_factory=dict, examples=["dev"])
     """Agents that work together; a message to the team goes to its leader."""
+    channels: Channels = Channels()
+    """Where messages come from, beside the API."""
     providers: dict[str, Provider] = Field(default_factory=dict, examples=["local"])
     """A provider of language models; agents name it before the colon, as in model = "local:llama"."""
 

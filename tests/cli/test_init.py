@@ -30,7 +30,7 @@ def test_as_written_it_changes_nothing_and_every_line_of_it_is_right(alone: Shel
     path.write_text(HEADER.sub(r"\1", SETTING.sub(r"\1 = ", path.read_text())))
     uncommented = load(config=path, home=alone.folder)
     for name, field in Settings.model_fields.items():
-        if not field.examples:
+        if not field.examples and not tables_in(field):
             assert getattr(uncommented, name) == getattr(as_written, name), name
 
 

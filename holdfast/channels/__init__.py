@@ -1,0 +1,28 @@
+"""Channels: each a file, or a folder where one is not enough."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.channel import AnyChannel
+    from holdfast.settings import Settings
+    from holdfast.store.base import Store
+
+
+def configured(
+    settings: Settings, store: Store, given: Collection[str] = (), app_token: str | None = None
+) -> Iterator[AnyChannel]:
+    """The channels that settings and environment name, except those that are given already."""
+    from holdfast.settings import Slack
+
+    workspaces = settings.channels.slack or (Slack(),)
+    wanted = settings.channels.slack or app_token or Slack().tokens().bot_token
+    if wanted and "slack" not in given:
+        # Imported only here: a process without Slack does not pay for it.
+        from holdfast.channels.slack import SlackChannel
+        from holdfast.channels.slack.access import access_of
+
+        accesses = [access_of(workspace, app_token) for workspace in workspaces]
+        yield SlackChannel(accesses, files=settings.home / "files", shared=store)

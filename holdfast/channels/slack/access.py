@@ -1,0 +1,48 @@
+"""How a workspace is reached, and who may speak there: its settings, with what their variables hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from holdfast.channels.slack.incoming import Doors
+from holdfast.errors import HoldfastError
+from holdfast.settings import Slack
+
+API_URL = "https://slack.com/api/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Without an app token, events come by HTTP, signed."""
+
+    bot_token: str = field(repr=False)
+    app_token: str = field(default="", repr=False)
+    signing_secret: str = field(default="", repr=False)
+    api_url: str = API_URL
+    doors: Doors = field(default_factory=Doors)
+    status: str = "eyes"
+    status_after: timedelta = timedelta(seconds=1)
+
+
+def access_of(workspace: Slack, app_token: str | None = None) -> Access:
+    """Raises where there is no bot token, without which nothing can be done."""
+    tokens = workspace.tokens()
+    if not tokens.bot_token:
+        raise HoldfastError(f"{workspace.bot_token_variable} is not set: Slack needs the token of its bot, xoxb-…")
+    doors = Doors(
+        allow_users=frozenset(workspace.allow_users),
+        deny_users=frozenset(workspace.deny_users),
+        allow_channels=frozenset(workspace.allow_channels),
+        deny_channels=frozenset(workspace.deny_channels),
+        bots=workspace.bots,
+    )
+    return Access(
+        bot_token=tokens.bot_token,
+        app_token=app_token or tokens.app_token,
+        signing_secret=tokens.signing_secret,
+        api_url=tokens.api_url or API_URL,
+        doors=doors,
+        status=workspace.status,
+        status_after=workspace.status_after,
+    )

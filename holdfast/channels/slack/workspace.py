@@ -1,0 +1,242 @@
+"""One workspace: signed in, listening by Socket Mode or HTTP, and called with its limits kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from holdfast.channel import NotNow, Put, Undeliverable
+from holdfast.channels.slack.access import Access
+from holdfast.channels.slack.gate import Gate, Shared
+from holdfast.channels.slack.incoming import Bot, message_of
+from holdfast.errors import HoldfastError
+from holdfast.event import Payload
+from holdfast.policy import Backoff
+from holdfast.telemetry import CANNOT_RECEIVE, CANNOT_SIGN_IN
+from holdfast.telemetry.logs import Entry, hide
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from aiohttp import ClientSession
+    from slack_bolt.app.async_app import AsyncApp
+    from slack_sdk.errors import SlackApiError
+    from slack_sdk.web.async_client import AsyncWebClient
+
+log = logging.getLogger(__name__)
+
+REQUEST_WITHIN = timedelta(seconds=30)
+PING_EVERY = 5.0
+"""Seconds; a connection that is gone without a word is noticed after four of these."""
+SIGN_IN = Backoff(first=timedelta(seconds=1), most=timedelta(seconds=60))
+DEFAULT_WAIT = 30.0
+
+FINAL = frozenset(
+    (
+        "account_inactive",
+        "as_user_not_supported",
+        "cannot_dm_bot",
+        "cannot_reply_to_message",
+        "channel_is_limited_access",
+        "channel_not_found",
+        "file_not_found",
+        "file_uploads_disabled",
+        "invalid_channel",
+        "is_archived",
+        "is_inactive",
+        "messages_tab_disabled",
+        "msg_too_long",
+        "no_text",
+        "not_in_channel",
+        "restricted_action",
+        "restricted_action_non_threadable_channel",
+        "restricted_action_read_only_channel",
+        "restricted_action_thread_locked",
+        "team_access_not_granted",
+        "team_not_found",
+        "thread_not_found",
+        "token_revoked",
+        "user_disabled",
+        "user_not_found",
+        "user_not_visible",
+    )
+)
+"""What Slack says where trying again is useless."""
+REFUSED_AT_START = frozenset(("account_inactive", "invalid_auth", "not_authed", "token_expired", "token_revoked"))
+
+
+class Workspace:
+    """Usable once it has signed in, which `run` does and keeps trying."""
+
+    def __init__(self, access: Access, shared: Shared | None = None) -> None:
+        self.access = access
+        self._shared = shared
+        self._signed_in = asyncio.Event()
+        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+        self._bot: Bot | None = None
+        self._bolt: AsyncApp | None = None
+        for secret in (access.bot_token, access.app_token, access.signing_secret):
+            if secret:
+                hide(secret)
+
+    @property
+    def bot(self) -> Bot | None:
+        return self._bot
+
+    async def ready(self) -> Bot:
+        await self._signed_in.wait()
+        assert self._bot is not None
+        return self._bot
+
+    async def run(self, put: Put) -> None:
+        """Receive until cancelled."""
+        async with AsyncExitStack() as stack:
+            self.session = await stack.enter_async_context(_session())
+            self.client = self._client(self.access.bot_token)
+            self._bot = await self._sign_in()
+            self._gate = Gate(self._bot.team, self._shared)
+            self._bolt = self._app(self._bot, put)
+            self._signed_in.set()
+            stack.callback(self._signed_in.clear)
+            if self.access.app_token:
+                await stack.enter_async_context(self._listening(self._bolt))
+            await asyncio.Event().wait()
+
+    def _client(self, token: str | None) -> AsyncWebClient:
+        from slack_sdk.web.async_client import AsyncWebClient
+
+        # Without retry handlers: the client would post again by itself what Slack took before the connection was lost.
+        return AsyncWebClient(token, self.access.api_url, session=self.session, retry_handlers=[])
+
+    async def _sign_in(self) -> Bot:
+        failures = 0
+        while True:
+            try:
+                found = await self._request("auth.test", {})
+                return Bot(found["team_id"], found["user_id"], found.get("bot_id") or "", found.get("user") or "")
+            except Exception as error:  # noqa: BLE001 - whatever keeps us from Slack now may be over soon
+                if isinstance(error, Refusal) and error.code in REFUSED_AT_START:
+                    raise HoldfastError(f"Slack refuses the bot token: {error.code}; see `holdfast doctor`") from None
+                failures += 1
+                log.warning(Entry(CANNOT_SIGN_IN, error=error))
+                await asyncio.sleep(SIGN_IN.delay(failures).total_seconds())
+
+    def _app(self, bot: Bot, put: Put) -> AsyncApp:
+        from slack_bolt.app.async_app import AsyncApp
+        from slack_bolt.authorization import AuthorizeResult
+        from slack_bolt.response import BoltResponse
+
+        async def authorize() -> AuthorizeResult:
+            # Known since the start: asked for at an event, a failure would have Bolt acknowledge what nobody stored.
+            return AuthorizeResult(enterprise_id=None, team_id=bot.team, bot_user_id=bot.user, bot_id=bot.bot_id)
+
+        async def receive(body: Payload) -> BoltResponse:
+            """The only one to acknowledge: after the commit, and at once what is nobody's, or Slack sends it again."""
+            new = message_of(body, bot, self.access.doors)
+            try:
+                if new is not None:
+                    await put(new)
+            except HoldfastError as error:
+                log.warning(Entry(CANNOT_RECEIVE, channel="slack", error=error))
+                return BoltResponse(status=503, body="")
+            return BoltResponse(status=200, body="")
+
+        quiet = logging.getLogger("slack_bolt")
+        quiet.setLevel(logging.ERROR)
+        app = AsyncApp(
+            logger=quiet,
+            name="holdfast",
+            process_before_response=True,
+            client=self._client(None),
+            authorize=authorize,
+            signing_secret=self.access.signing_secret,
+        )
+        app.use(receive)
+        return app
+
+    @asynccontextmanager
+    async def _listening(self, app: AsyncApp) -> AsyncIterator[None]:
+        from slack_bolt.adapter.socket_mode.aiohttp import AsyncSocketModeHandler
+
+        handler = AsyncSocketModeHandler(
+            app,
+            self.access.app_token,
+            logger=logging.getLogger("slack_sdk.socket_mode"),
+            web_client=self._client(None),
+            ping_interval=PING_EVERY,
+        )
+        try:
+            await handler.connect_async()  # type: ignore[no-untyped-call]
+            yield
+        finally:
+            await handler.close_async()  # type: ignore[no-untyped-call]
+
+    async def receive(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, str] | None:
+        """A request to /slack/events, if this workspace's Slack signed it: status and answer."""
+        from slack_bolt.request.async_request import AsyncBoltRequest
+        from slack_sdk.signature import SignatureVerifier
+
+        secret = self.access.signing_secret
+        if not secret or not SignatureVerifier(secret).is_valid_request(body, dict(headers)):
+            return None
+        if self._bolt is None:
+            return 503, ""
+        # Several values of a header would be a list there.
+        request = AsyncBoltRequest(body=body.decode(), headers={name: [value] for name, value in headers.items()})
+        answer = await self._bolt.async_dispatch(request)
+        return answer.status, answer.body
+
+    async def call(self, method: str, **arguments: Any) -> Payload:
+        """One request; raises NotNow, Undeliverable or Refusal for what Slack says, and what the network raises."""
+        await self.ready()
+        channel = str(arguments.get("channel", ""))
+        # One at a time in a channel: were several on their way, all but the first would come too early after a 429.
+        async with self._locks.setdefault((method, channel), asyncio.Lock()):
+            await self._gate.passing(method)
+            try:
+                return await self._request(method, arguments)
+            except NotNow as wait:
+                await self._gate.close(method, wait.delay.total_seconds())
+                raise
+
+    async def _request(self, method: str, arguments: Payload) -> Payload:
+        from slack_sdk.errors import SlackApiError
+
+        try:
+            answer = await getattr(self.client, method.replace(".", "_"))(**arguments)
+        except SlackApiError as error:
+            raise _translated(method, error) from None
+        found: Payload = answer.data
+        return found | {"headers": {name.lower(): value for name, value in answer.headers.items()}}
+
+
+class Refusal(HoldfastError):
+    """Slack did not do it; `code` is its word for why."""
+
+    def __init__(self, method: str, code: str) -> None:
+        super().__init__(f"{code} (Slack's answer to {method})")
+        self.code = code
+
+
+def _translated(method: str, error: SlackApiError) -> HoldfastError:
+    answer: Any = error.response
+    status = getattr(answer, "status_code", None) or getattr(answer, "status", 0)
+    data = getattr(answer, "data", None)
+    code = str(data.get("error") or "") if isinstance(data, dict) else ""
+    if status == 429 or code == "ratelimited":
+        given = answer.headers.get("retry-after") or answer.headers.get("Retry-After") or DEFAULT_WAIT
+        return NotNow(timedelta(seconds=float(given)))
+    if code in FINAL:
+        return Undeliverable(code, f"is Slack's answer to {method}")
+    return Refusal(method, code or f"status_{status}")
+
+
+def _session() -> ClientSession:
+    from aiohttp import ClientSession, ClientTimeout
+
+    return ClientSession(timeout=ClientTimeout(REQUEST_WITHIN.total_seconds()), json_serialize=json.dumps)

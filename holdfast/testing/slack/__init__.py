@@ -1,0 +1,213 @@
+"""A Slack on loopback with the real protocol: Web API, Socket Mode, signed requests, and faults on demand.
+
+async with FakeSlack() as slack:
+    ...  # an app with slack.bot_token, slack.app_token and slack.api_url
+    ts = await slack.mention("hello")
+    [reply] = await slack.replies(ts)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any
+
+from aiohttp import web
+
+from holdfast.testing.slack.faults import Fault, Faults
+from holdfast.testing.slack.methods import SCOPES, Methods, Refused
+from holdfast.testing.slack.sockets import Sockets
+from holdfast.testing.slack.workspace import ADA, APP, DIRECT, GENERAL, Message, Workspace
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+BOT_TOKEN = "xoxb-fake"  # noqa: S105 - it opens nothing but this
+APP_TOKEN = "xapp-fake"  # noqa: S105
+SIGNING_SECRET = "fake-signing-secret"  # noqa: S105
+PATIENCE = 30.0
+
+
+class FakeSlack:
+    """Use as an async context manager; `workspace` is what it holds, `faults` what goes wrong."""
+
+    bot_token = BOT_TOKEN
+    app_token = APP_TOKEN
+    signing_secret = SIGNING_SECRET
+
+    def __init__(self, port: int = 0, **workspace: Any) -> None:
+        self.workspace = Workspace(**workspace)
+        self.faults = Faults()
+        self.sockets = Sockets(self.faults)
+        self.sockets.signing_secret = SIGNING_SECRET
+        self.port = port
+        self.changed = asyncio.Condition()
+        self.routes: list[web.RouteDef] = []
+        self._methods = Methods(self.workspace, self._address)
+        self._deliveries = asyncio.TaskGroup()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def api_url(self) -> str:
+        return self._address("/api/")
+
+    @property
+    def mention_of_bot(self) -> str:
+        return f"<@{self.workspace.bot_user}>"
+
+    def _address(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.port}{path}"
+
+    async def __aenter__(self) -> FakeSlack:
+        app = web.Application()
+        app.add_routes(
+            [
+                web.post("/api/{method}", self._call),
+                web.get("/api/{method}", self._call),
+                web.post("/upload/{file}", self._upload),
+                web.get("/link", self.sockets.connect),
+                *self.routes,
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+        await self._deliveries.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await self._deliveries.__aexit__(None, None, None)
+        await self._runner.cleanup()
+
+    async def mention(self, text: str, **where: Any) -> str:
+        """Someone mentions the bot in a channel; the message's ts."""
+        return await self.say(f"{self.mention_of_bot} {text}", **where)
+
+    async def say(
+        self,
+        text: str,
+        *,
+        user: str = ADA,
+        channel: str = GENERAL,
+        thread_ts: str | None = None,
+        **further: Any,
+    ) -> str:
+        """Someone writes a message; the app hears of it if it is a mention or a direct message."""
+        room = self.workspace.rooms[channel]
+        message = self.workspace.post(room, user, text, thread_ts, **further)
+        await self._tell()
+        event = message | {"channel": channel, "event_ts": message["ts"]}
+        if room.is_direct:
+            self.deliver(event | {"channel_type": "im"})
+        elif self.mention_of_bot in text:
+            self.deliver(event | {"type": "app_mention"})
+        return str(message["ts"])
+
+    async def say_directly(self, text: str, **further: Any) -> str:
+        return await self.say(text, channel=DIRECT, **further)
+
+    def deliver(self, event: dict[str, Any], **envelope: Any) -> None:
+        """Send an event to the app, again and again until it is acknowledged."""
+        payload = {
+            "token": "fake",
+            "team_id": self.workspace.team,
+            "api_app_id": APP,
+            "event": event,
+            "type": "event_callback",
+            "event_id": f"Ev{self.workspace.number()}",
+            "event_time": int(float(event.get("event_ts") or 0)),
+            "authorizations": [{"team_id": self.workspace.team, "user_id": self.workspace.bot_user, "is_bot": True}],
+        }
+        self._tasks.append(self._deliveries.create_task(self.sockets.deliver(payload | envelope)))
+
+    def bot_messages(self, ts: str, channel: str = GENERAL) -> list[Message]:
+        """What the bot has written in a thread so far, oldest first."""
+        bot = self.workspace.bot_user
+        return [message for message in self.workspace.rooms[channel].thread(ts) if message["user"] == bot]
+
+    async def replies(self, ts: str, channel: str = GENERAL, *, count: int = 1) -> list[Message]:
+        """What the bot has written in a thread, once there is so much."""
+        await self.until(lambda: len(self.bot_messages(ts, channel)) >= count)
+        return self.bot_messages(ts, channel)
+
+    async def until(self, look: Callable[[], Any], within: float = PATIENCE) -> Any:
+        """What a look finds once it finds something; it looks whenever something has changed here."""
+        async with asyncio.timeout(within), self.changed:
+            await self.changed.wait_for(look)
+        return look()
+
+    async def _tell(self) -> None:
+        async with self.changed:
+            self.changed.notify_all()
+
+    async def _call(self, request: web.Request) -> web.StreamResponse:
+        method = request.match_info["method"]
+        given = await _arguments(request)
+        self.faults.calls[method] += 1
+        fault = self.faults.next(method)
+        if fault is not None and fault.how == "slow":
+            await asyncio.sleep(fault.seconds)
+        elif fault is not None and fault.how != "drop_after":
+            return _failed(request, fault)
+        answer = self._answer(request, method, given)
+        await self._tell()
+        if fault is not None and fault.how == "drop_after":
+            return _failed(request, fault)
+        return answer
+
+    def _answer(self, request: web.Request, method: str, given: dict[str, Any]) -> web.Response:
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if token != (self.app_token if method == "apps.connections.open" else self.bot_token):
+            return web.json_response({"ok": False, "error": "invalid_auth" if token else "not_authed"})
+        wait = self.faults.retry_after(method, given)
+        if wait is not None:
+            return _ratelimited(wait)
+        if method == "apps.connections.open":
+            url = self._address(f"/link?ticket={self.workspace.number()}").replace("http:", "ws:")
+            return web.json_response({"ok": True, "url": url})
+        if method not in self._methods.by_name:
+            return web.json_response({"ok": False, "error": "unknown_method"})
+        try:
+            answer = self._methods.by_name[method](given)
+        except Refused as refusal:
+            return web.json_response({"ok": False, "error": str(refusal)})
+        return web.json_response({"ok": True, **answer}, headers={"x-oauth-scopes": SCOPES})
+
+    async def _upload(self, request: web.Request) -> web.Response:
+        upload = self.workspace.uploads[request.match_info["file"]]
+        upload.content = await request.read()
+        return web.Response(text=f"OK - {len(upload.content)}")
+
+
+async def _arguments(request: web.Request) -> dict[str, Any]:
+    given: dict[str, Any] = dict(request.query)
+    if request.content_type == "application/json":
+        given |= json.loads(await request.text() or "{}")
+    else:
+        given |= dict(await request.post())
+    return given
+
+
+def _failed(request: web.Request, fault: Fault) -> web.Response:
+    match fault.how:
+        case "ratelimited":
+            return _ratelimited(max(1, round(fault.seconds)))
+        case "error":
+            return web.json_response({"ok": False, "error": fault.code})
+        case "status":
+            return web.Response(status=fault.status, text="fault")
+        case _:
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
+
+
+def _ratelimited(seconds: int) -> web.Response:
+    return web.json_response({"ok": False, "error": "ratelimited"}, status=429, headers={"retry-after": str(seconds)})

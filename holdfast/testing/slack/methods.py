@@ -1,0 +1,169 @@
+"""The Web API of the fake Slack: the methods that an agent's app calls, answered as Slack answers them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.testing.slack.workspace import BOT_ID, Message, Room, Upload, Workspace
+
+LONGEST_TEXT = 40_000
+SCOPES = (
+    "app_mentions:read,channels:history,channels:read,chat:write,files:read,files:write,groups:history,groups:read,"
+    "im:history,im:read,im:write,mpim:history,mpim:read,reactions:write,users:read"
+)
+
+
+class Refused(Exception):
+    """Answered with ok: false and this error."""
+
+
+class Methods:
+    """Each method takes the arguments of a call and returns its answer, or raises Refused."""
+
+    def __init__(self, workspace: Workspace, address: Callable[[str], str]) -> None:
+        self._workspace = workspace
+        self._address = address
+        self.by_name: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "auth.test": self._auth_test,
+            "chat.postMessage": self._post,
+            "conversations.history": self._history,
+            "conversations.info": self._info,
+            "conversations.open": self._open,
+            "conversations.replies": self._replies,
+            "files.completeUploadExternal": self._complete_upload,
+            "files.getUploadURLExternal": self._upload_url,
+            "reactions.add": self._react,
+            "reactions.remove": self._unreact,
+            "users.info": self._user,
+        }
+
+    def _auth_test(self, _: dict[str, Any]) -> dict[str, Any]:
+        workspace = self._workspace
+        return {
+            "url": self._address("/"),
+            "team": "Fake",
+            "team_id": workspace.team,
+            "user": workspace.users[workspace.bot_user],
+            "user_id": workspace.bot_user,
+            "bot_id": BOT_ID,
+        }
+
+    def _post(self, given: dict[str, Any]) -> dict[str, Any]:
+        room, text = self._writable(given), str(given.get("text") or "")
+        if not text:
+            raise Refused("no_text")
+        # Slack cuts off instead; here it would only hide a fault.
+        if len(text) > LONGEST_TEXT:
+            raise Refused("msg_too_long")
+        metadata = _structured(given.get("metadata"))
+        message = self._workspace.post_as_bot(room, text, given.get("thread_ts"), metadata=metadata)
+        return {"channel": room.id, "ts": message["ts"], "message": message}
+
+    def _replies(self, given: dict[str, Any]) -> dict[str, Any]:
+        room = self._room(given)
+        thread = room.thread(str(given.get("ts")))
+        if not thread:
+            raise Refused("thread_not_found")
+        return _page(thread, given)
+
+    def _history(self, given: dict[str, Any]) -> dict[str, Any]:
+        room = self._room(given)
+        return _page([message for message in reversed(room.messages) if "thread_ts" not in message], given)
+
+    def _info(self, given: dict[str, Any]) -> dict[str, Any]:
+        room = self._room(given)
+        return {
+            "channel": {
+                "id": room.id,
+                "name": room.name,
+                "is_im": room.is_direct,
+                "is_archived": room.archived,
+                "user": room.user,
+            }
+        }
+
+    def _open(self, given: dict[str, Any]) -> dict[str, Any]:
+        user = str(given.get("users"))
+        if user not in self._workspace.users:
+            raise Refused("user_not_found")
+        return {"channel": {"id": self._workspace.room_with(user).id}}
+
+    def _user(self, given: dict[str, Any]) -> dict[str, Any]:
+        user = str(given.get("user"))
+        if user not in self._workspace.users:
+            raise Refused("user_not_found")
+        name = self._workspace.users[user]
+        return {"user": {"id": user, "name": name, "real_name": name.title(), "profile": {"display_name": name}}}
+
+    def _react(self, given: dict[str, Any]) -> dict[str, Any]:
+        reactions = self._reactions(given)
+        if given["name"] in reactions:
+            raise Refused("already_reacted")
+        reactions.append(str(given["name"]))
+        return {}
+
+    def _unreact(self, given: dict[str, Any]) -> dict[str, Any]:
+        reactions = self._reactions(given)
+        if given["name"] not in reactions:
+            raise Refused("no_reaction")
+        reactions.remove(str(given["name"]))
+        return {}
+
+    def _reactions(self, given: dict[str, Any]) -> list[str]:
+        message = self._room(given).find(str(given.get("timestamp")))
+        if message is None:
+            raise Refused("message_not_found")
+        reactions: list[str] = message.setdefault("reactions", [])
+        return reactions
+
+    def _upload_url(self, given: dict[str, Any]) -> dict[str, Any]:
+        upload = Upload(f"F0{self._workspace.number()}", str(given["filename"]))
+        self._workspace.uploads[upload.id] = upload
+        return {"file_id": upload.id, "upload_url": self._address(f"/upload/{upload.id}")}
+
+    def _complete_upload(self, given: dict[str, Any]) -> dict[str, Any]:
+        files = [self._workspace.uploads.get(file["id"]) for file in _structured(given.get("files"))]
+        if any(file is None or file.shared for file in files):
+            raise Refused("file_not_found")
+        room = self._writable({"channel": given.get("channel_id")})
+        shared = []
+        for file in files:
+            assert file is not None
+            file.shared = True
+            shared.append({"id": file.id, "name": file.name, "size": len(file.content)})
+        self._workspace.post_as_bot(room, str(given.get("initial_comment") or ""), given.get("thread_ts"), files=shared)
+        return {"files": shared}
+
+    def _room(self, given: dict[str, Any]) -> Room:
+        room = self._workspace.rooms.get(str(given.get("channel")))
+        if room is None:
+            raise Refused("channel_not_found")
+        return room
+
+    def _writable(self, given: dict[str, Any]) -> Room:
+        room = self._room(given)
+        if room.archived:
+            raise Refused("is_archived")
+        return room
+
+
+def _structured(value: Any) -> Any:
+    """Arguments may come as JSON inside a form."""
+    return json.loads(value) if isinstance(value, str) and value else value
+
+
+def _page(messages: list[Message], given: dict[str, Any]) -> dict[str, Any]:
+    """One page; the cursor is the place to go on from."""
+    oldest = float(given.get("oldest") or 0)
+    found = [message for message in messages if float(message["ts"]) > oldest]
+    start, limit = int(given.get("cursor") or 0), min(int(given.get("limit") or 100), 1000)
+    page, more = found[start : start + limit], start + limit < len(found)
+    if str(given.get("include_all_metadata")) not in ("1", "true", "True"):
+        page = [{name: value for name, value in message.items() if name != "metadata"} for message in page]
+    return {
+        "messages": page,
+        "has_more": more,
+        "response_metadata": {"next_cursor": str(start + limit) if more else ""},
+    }

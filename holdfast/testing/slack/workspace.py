@@ -1,0 +1,90 @@
+"""What a workspace of the fake Slack holds: people, channels, messages, reactions and files."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+Message = dict[str, Any]
+
+TEAM = "T0FAKE"
+BOT_USER = "U0BOT"
+BOT_ID = "B0BOT"
+APP = "A0FAKE"
+ADA = "U0ADA"
+GENERAL = "C0GENERAL"
+DIRECT = "D0ADA"
+
+
+@dataclass
+class Room:
+    """A channel, or the direct messages between the bot and one person."""
+
+    id: str
+    name: str
+    user: str | None = None
+    archived: bool = False
+    messages: list[Message] = field(default_factory=list)
+
+    @property
+    def is_direct(self) -> bool:
+        return self.user is not None
+
+    def thread(self, ts: str) -> list[Message]:
+        """The message and its replies, oldest first."""
+        return [message for message in self.messages if ts in (message["ts"], message.get("thread_ts"))]
+
+    def find(self, ts: str) -> Message | None:
+        return next((message for message in self.messages if message["ts"] == ts), None)
+
+
+@dataclass
+class Upload:
+    """A file on its way: its bytes come by one request, and it is shared by another."""
+
+    id: str
+    name: str
+    content: bytes = b""
+    shared: bool = False
+
+
+class Workspace:
+    """Everything a Slack remembers. Times are unique and grow, as they do there."""
+
+    def __init__(self, team: str = TEAM, bot_user: str = BOT_USER) -> None:
+        self.team = team
+        self.bot_user = bot_user
+        self.users = {bot_user: "holdfast", ADA: "ada"}
+        self.rooms = {GENERAL: Room(GENERAL, "general"), DIRECT: Room(DIRECT, "ada", user=ADA)}
+        self.uploads: dict[str, Upload] = {}
+        self._last = 0
+        self._numbers = itertools.count(1)
+
+    def stamp(self) -> str:
+        self._last = max(self._last + 1, time.time_ns() // 1000)
+        return f"{self._last // 1_000_000}.{self._last % 1_000_000:06d}"
+
+    def number(self) -> int:
+        return next(self._numbers)
+
+    def room_with(self, user: str) -> Room:
+        """The direct messages with a person, made at the first use."""
+        for room in self.rooms.values():
+            if room.user == user:
+                return room
+        room = Room(f"D0{user[2:]}", user, user=user)
+        self.rooms[room.id] = room
+        return room
+
+    def post(self, room: Room, user: str, text: str, thread_ts: str | None = None, **further: Any) -> Message:
+        message: Message = {"type": "message", "user": user, "text": text, "ts": self.stamp(), "team": self.team}
+        if thread_ts:
+            message["thread_ts"] = thread_ts
+        message |= {name: value for name, value in further.items() if value}
+        room.messages.append(message)
+        return message
+
+    def post_as_bot(self, room: Room, text: str, thread_ts: str | None = None, **further: Any) -> Message:
+        return self.post(room, self.bot_user, text, thread_ts, bot_id=BOT_ID, app_id=APP, **further)

@@ -1,0 +1,30 @@
+"""Slack tests run the real slack-bolt against the fake Slack, on every engine unless they say less."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from holdfast.settings import Settings
+from holdfast.testing.slack import FakeSlack
+
+
+@pytest_asyncio.fixture
+async def slack() -> AsyncIterator[FakeSlack]:
+    async with FakeSlack() as slack:
+        yield slack
+
+
+@pytest.fixture(autouse=True)
+def slack_in_the_environment(slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLACK_BOT_TOKEN", slack.bot_token)
+    monkeypatch.setenv("SLACK_APP_TOKEN", slack.app_token)
+    monkeypatch.setenv("SLACK_API_URL", slack.api_url)
+
+
+@pytest.fixture
+def settings(database_url: str, tmp_path: Path) -> Settings:
+    return Settings(home=tmp_path, database=database_url)
