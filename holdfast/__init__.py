@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from holdfast.harness import AgentHarness
     from holdfast.outcome import Dead, Done, Retry, Snooze
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["AgentHarness", "Dead", "Done", "NewEvent", "Reply", "Retry", "Snooze", "Turn", "new_id"]
 
 _HOMES = {

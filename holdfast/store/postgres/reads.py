@@ -19,6 +19,11 @@ class PostgresReads:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 
+    @property
+    def connections(self) -> Connections:
+        """For what lives beside the events (memory)."""
+        return self._connections
+
     async def now(self) -> datetime:
         moment: datetime = await self._connections.value("select agent.now()")
         return moment

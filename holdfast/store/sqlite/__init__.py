@@ -77,6 +77,10 @@ class SqliteStore(SqliteReads):
             raise HoldfastError("the store is not open; use it in `async with`")
         return self._writer.submit(work)
 
+    def write(self, work: Callable[[Writing], T]) -> asyncio.Future[T]:
+        """Work of a neighbour's (memory) in a transaction of the writer's."""
+        return self._write(work)
+
     @property
     def tally(self) -> Tally:
         """How many requests were committed, and in how many commits."""

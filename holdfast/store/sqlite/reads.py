@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from sqlite3 import Connection, Error
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError
 from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent
@@ -21,6 +21,8 @@ from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.reader import Reader
 from holdfast.store.sqlite.rows import agent_message_of, chat_message_of, micros, moment, page_params, process_of
 from holdfast.store.sqlite.writer import connect, translated
+
+T = TypeVar("T")
 
 SQL = load()
 
@@ -37,6 +39,10 @@ class SqliteReads:
 
     async def now(self) -> datetime:
         return moment(self._now())
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        """A read of a neighbour's (memory) beside the writer."""
+        return await self._reader.run(work)
 
     def _now(self) -> int:
         return time.time_ns() // 1000 if self._clock is None else micros(self._clock())

@@ -1,0 +1,1 @@
+"""What agents remember: observations, and the index in which they are found again."""

@@ -1,0 +1,50 @@
+"""Texts to vectors: the protocol, and a local model whose package carries its weights."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from holdfast.errors import HoldfastError
+
+
+class Embedder(Protocol):
+    """Vectors of length 1; texts that mean alike point alike."""
+
+    model: str
+    """Recorded with every vector: a change of model re-indexes."""
+    dimensions: int
+
+    def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """One vector per text, as little-endian float32. Called in a thread; may raise IndexUnavailable."""
+
+
+class LocalEmbedder:
+    """WordLlama: 256 numbers per text from a table of word vectors, about 20 µs each, no download."""
+
+    model = "wordllama-l2-supercat-256"
+    dimensions = 256
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loaded: Any = None
+
+    def embed(self, texts: Sequence[str]) -> list[bytes]:
+        if not texts:
+            return []
+        vectors = self._model().embed(list(texts), norm=True)
+        return [vector.astype("<f4").tobytes() for vector in vectors]
+
+    def _model(self) -> Any:
+        """Loaded at the first use: it takes a second and 60 MB."""
+        with self._lock:
+            if self._loaded is None:
+                try:
+                    import wordllama  # type: ignore[import-untyped]
+                except ImportError as error:
+                    raise HoldfastError("memory needs its packages: pip install 'holdfast[memory]'") from error
+                folder = Path(wordllama.__file__).parent
+                self._loaded = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
+            return self._loaded

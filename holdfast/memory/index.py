@@ -1,0 +1,139 @@
+"""A knowledge store over the tables of an engine: what is written, and how two searches become one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from holdfast.errors import StoreUnavailable
+from holdfast.memory.embedder import Embedder, LocalEmbedder
+from holdfast.memory.fusion import CANDIDATES, fused
+from holdfast.memory.indexing import Entry, Known, entries
+from holdfast.memory.knowledge import (
+    DEFAULT_OPTIONS,
+    Hit,
+    IndexOptions,
+    IndexStatus,
+    IndexUnavailable,
+    KnowledgeDocument,
+    KnowledgeScope,
+    KnowledgeSource,
+)
+
+T = TypeVar("T")
+
+Found = list[tuple[str, str]]
+"""Documents, best first: id, and the piece that was found."""
+Likened = list[tuple[str, str, float]]
+"""The same, with how like its vector is to the one asked for: 1 is the same."""
+
+
+class Tables(Protocol):
+    """What an engine does for an index; each call is one transaction."""
+
+    async def known(self, scope: KnowledgeScope, ids: Sequence[str] | None = None) -> dict[str, Known]:
+        """What is there of these, or of all; stones of deleted ones too where ids are named."""
+
+    async def write(self, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> int:
+        """Write entries, none over a newer version; how many."""
+
+    async def remove(self, scope: KnowledgeScope, ids: Sequence[str] | None, version: int | None) -> int:
+        """Remove documents, all of the scope without ids, but none that is newer; how many."""
+
+    async def replace(self, scope: KnowledgeScope, written: Sequence[Entry], model: str, until: int) -> int:
+        """Write these and remove the others up to a version, at once; how many are written."""
+
+    async def by_words(self, scope: KnowledgeScope, query: str, limit: int) -> Found:
+        """By full text."""
+
+    async def by_meaning(self, scope: KnowledgeScope, vector: bytes, model: str, limit: int) -> Likened | None:
+        """By vectors of this model; None where the engine has none."""
+
+    async def status(self, model: str, dimensions: int) -> IndexStatus:
+        """What is there."""
+
+
+class KnowledgeIndex:
+    """A KnowledgeStore in the database of a store."""
+
+    def __init__(self, tables: Tables, embedder: Embedder | None = None) -> None:
+        self._tables = tables
+        self._embedder = embedder or LocalEmbedder()
+
+    async def upsert(self, scope: KnowledgeScope, documents: KnowledgeSource) -> int:
+        wanted = list(documents)
+        if not wanted:
+            return 0
+        with _reachable():
+            known = await self._tables.known(scope, [document.id for document in wanted])
+            return await self._tables.write(scope, await self._made(wanted, known), self._embedder.model)
+
+    async def _made(self, documents: list[KnowledgeDocument], known: Mapping[str, Known]) -> list[Entry]:
+        return await asyncio.to_thread(entries, documents, known, self._embedder)
+
+    async def delete(self, scope: KnowledgeScope, ids: Iterable[str], *, version: int | None = None) -> int:
+        with _reachable():
+            return await self._tables.remove(scope, sorted(ids), version)
+
+    async def clear(self, scope: KnowledgeScope) -> int:
+        with _reachable():
+            return await self._tables.remove(scope, None, None)
+
+    async def reindex(
+        self, scope: KnowledgeScope, source: KnowledgeSource, options: IndexOptions = DEFAULT_OPTIONS
+    ) -> int:
+        with _reachable():
+            known = await self._tables.known(scope)
+            # What comes while we read is newer than all of this, and stays.
+            until = max((there.version for there in known.values()), default=0)
+            made: list[Entry] = []
+            for documents in _batches(source, options.batch_size):
+                made += await self._made(documents, known)
+                until = max(until, *(document.version for document in documents))
+                if options.on_progress is not None:
+                    options.on_progress(len(made))
+            return await self._tables.replace(scope, made, self._embedder.model, until)
+
+    async def search(self, scope: KnowledgeScope, query: str, max_results: int = 5, min_score: float = 0) -> list[Hit]:
+        if not query.strip() or max_results < 1:
+            return []
+        with _reachable():
+            [vector] = await asyncio.to_thread(self._embedder.embed, [query])
+            limit = max(CANDIDATES, max_results)
+            near = await self._tables.by_meaning(scope, vector, self._embedder.model, limit) or []
+            worded = await self._tables.by_words(scope, query, limit)
+        return [hit for hit in fused(query, near, worded) if hit.score >= min_score][:max_results]
+
+    async def documents(self, scope: KnowledgeScope) -> dict[str, str]:
+        with _reachable():
+            return {id_: there.hash for id_, there in (await self._tables.known(scope)).items()}
+
+    async def status(self) -> IndexStatus:
+        with _reachable():
+            return await self._tables.status(self._embedder.model, self._embedder.dimensions)
+
+    async def close(self) -> None:
+        """The store that holds the tables is its owner's to close."""
+
+
+class _reachable:  # noqa: N801 - reads as a condition
+    """The database away is the index away."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, StoreUnavailable):
+            raise IndexUnavailable(str(error)) from error
+
+
+def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    batch: list[T] = []
+    for item in items:
+        batch.append(item)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

@@ -1,0 +1,56 @@
+"""From documents to what an index writes: only what changed is embedded, and in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from holdfast.memory.chunk import chunks
+from holdfast.memory.embedder import Embedder
+from holdfast.memory.knowledge import KnowledgeDocument
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What an index has of a document."""
+
+    hash: str
+    model: str
+    version: int
+    deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a document and its vector."""
+
+    content: str
+    embedding: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A document to be written; without pieces only its version moves, for its content is there already."""
+
+    document: KnowledgeDocument
+    pieces: tuple[Piece, ...] | None
+
+
+def entries(documents: Sequence[KnowledgeDocument], known: Mapping[str, Known], embedder: Embedder) -> list[Entry]:
+    """What has to be written of these. Runs in a thread: embedding takes its time."""
+    newest = {document.id: document for document in documents}.values()
+    wanted = [document for document in newest if not _is_older(document, known.get(document.id))]
+    changed = [document for document in wanted if not _is_same(document, known.get(document.id), embedder.model)]
+    split = {document.id: chunks(document.content) for document in changed}
+    texts = [text for pieces in split.values() for text in pieces]
+    vectors = iter(embedder.embed(texts))
+    made = {id_: tuple(Piece(text, next(vectors)) for text in pieces) for id_, pieces in split.items()}
+    return [Entry(document, made.get(document.id)) for document in wanted]
+
+
+def _is_older(document: KnowledgeDocument, known: Known | None) -> bool:
+    return known is not None and document.version < known.version
+
+
+def _is_same(document: KnowledgeDocument, known: Known | None, model: str) -> bool:
+    return known is not None and not known.deleted and (known.hash, known.model) == (document.hash, model)

@@ -1,0 +1,96 @@
+"""An observation is something an agent learned about a subject; the store keeps it, the index finds it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from holdfast.errors import HoldfastError
+from holdfast.event import new_id
+
+_NAME = re.compile(r"[^:\s][^:]*")
+_MOST_CERTAIN = 0.99
+
+
+class ObservationType(StrEnum):
+    """How an agent came to know something."""
+
+    EXPLICIT = "EXPLICIT"
+    """It was said."""
+    DEDUCTIVE = "DEDUCTIVE"
+    """It follows from what was said."""
+    INDUCTIVE = "INDUCTIVE"
+    """A pattern over several messages."""
+    ABDUCTIVE = "ABDUCTIVE"
+    """The likeliest explanation, a guess."""
+
+
+_FIRST = {
+    ObservationType.EXPLICIT: 0.9,
+    ObservationType.DEDUCTIVE: 0.75,
+    ObservationType.INDUCTIVE: 0.5,
+    ObservationType.ABDUCTIVE: 0.3,
+}
+
+
+def subject_key(workspace_id: str, subject_type: str, subject_id: str) -> str:
+    """The lane of a subject's changes, and its context in the index."""
+    for name, part in (("workspace", workspace_id), ("subject type", subject_type)):
+        if not _NAME.fullmatch(part):
+            raise HoldfastError(f"a {name} is a text without colons, not {part!r}")
+    if not subject_id.strip():
+        raise HoldfastError("a subject needs an id")
+    return f"{workspace_id}:{subject_type.upper()}:{subject_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One fact about a subject, as one observer sees it."""
+
+    workspace_id: str
+    subject_type: str
+    subject_id: str
+    content: str
+    id: str = field(default_factory=lambda: new_id("obs"))
+    type: ObservationType = ObservationType.EXPLICIT
+    observer: str = ""
+    source_message_ids: tuple[str, ...] = ()
+    version: int = 0
+    """Grows with every change, over all observations; the index never goes back to a lower one."""
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    deleted_at: datetime | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "type", ObservationType(self.type))
+        object.__setattr__(self, "subject_type", self.subject_type.upper())
+        object.__setattr__(self, "source_message_ids", tuple(dict.fromkeys(self.source_message_ids)))
+        if not self.content.strip() or not self.id:
+            raise HoldfastError("an observation needs an id and a content")
+        subject_key(self.workspace_id, self.subject_type, self.subject_id)
+
+    @property
+    def subject_key(self) -> str:
+        return subject_key(self.workspace_id, self.subject_type, self.subject_id)
+
+    @property
+    def confidence(self) -> float:
+        """By how it came to be known; every further source halves the doubt that is left."""
+        doubt = (1 - _FIRST[self.type]) * 0.5 ** max(len(self.source_message_ids) - 1, 0)
+        return min(1 - doubt, _MOST_CERTAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Whom or what observations are about, and how many there are."""
+
+    workspace_id: str
+    type: str
+    id: str
+    observations: int
+
+    @property
+    def key(self) -> str:
+        return subject_key(self.workspace_id, self.type, self.id)

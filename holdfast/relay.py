@@ -1,0 +1,271 @@
+"""The memory queue: changes of observations go into the knowledge index, each subject in its order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import TracebackType
+from typing import assert_never
+
+from holdfast.consumer import Consumer
+from holdfast.event import MEMORY, Turn
+from holdfast.memory.knowledge import IndexUnavailable, KnowledgeDocument, KnowledgeScope, KnowledgeStore
+from holdfast.memory.observation import Observation
+from holdfast.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
+from holdfast.policy import Policy, Share
+from holdfast.store.base import Store
+from holdfast.store.memories import ObservationStore
+from holdfast.telemetry import INDEX_AWAY, RELAY_FAILED
+from holdfast.telemetry.logs import Entry
+
+log = logging.getLogger(__name__)
+
+DEFAULT_AGENT_NAME = "memory.observation"
+POISON_CLAIM = "POISON"
+"""What agent.mem_outbox shows as the holder of a dead one."""
+
+LONGEST_DELAY = timedelta(seconds=60)
+FIRST_PAUSE = timedelta(seconds=1)
+LONGEST_PAUSE = timedelta(seconds=60)
+STOP_WITHIN = timedelta(seconds=5)
+TURNS_AT_ONCE = 8
+COLLECT_LIMIT = 100
+
+_AWAY = (IndexUnavailable, ConnectionError, TimeoutError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayOptions:
+    """How the relay works."""
+
+    batch_size: int = 32
+    claim_duration: timedelta = timedelta(seconds=60)
+    poll_interval: timedelta = timedelta(milliseconds=500)
+    max_attempts: int = 10
+    node_id: str = field(default_factory=lambda: f"node-{uuid.uuid4()}")
+
+    def __post_init__(self) -> None:
+        least = timedelta(milliseconds=1)
+        if self.batch_size < 1 or self.max_attempts < 1 or min(self.claim_duration, self.poll_interval) < least:
+            raise ValueError("batch_size, claim_duration, poll_interval and max_attempts must each be at least 1")
+        if not self.node_id.strip():
+            raise ValueError("a node needs an id")
+
+    @classmethod
+    def defaults(cls) -> RelayOptions:
+        return cls()
+
+
+@dataclass(frozen=True, slots=True)
+class DrainResult:
+    """How the events of one drain ended; what only waits for the index to come back is in none of these."""
+
+    processed: int = 0
+    failed: int = 0
+    poisoned: int = 0
+
+    @property
+    def claimed(self) -> int:
+        return self.processed + self.failed + self.poisoned
+
+    def __add__(self, other: DrainResult) -> DrainResult:
+        return DrainResult(self.processed + other.processed, self.failed + other.failed, self.poisoned + other.poisoned)
+
+
+DEFAULT_OPTIONS = RelayOptions.defaults()
+
+
+class KnowledgeStoreOutboxRelay:
+    """Carries changes of observations into a knowledge store; as many as wanted may run at once."""
+
+    def __init__(
+        self,
+        store: ObservationStore,
+        knowledge_store: KnowledgeStore,
+        agent_name: str = DEFAULT_AGENT_NAME,
+        options: RelayOptions = DEFAULT_OPTIONS,
+    ) -> None:
+        # Checked although the types say so: the arguments of a user's own code may be anything.
+        if None in (store, knowledge_store, options) or not str(agent_name or "").strip():
+            raise ValueError("a relay needs an observation store, a knowledge store, an agent name and options")
+        self.agent_name = agent_name
+        self.options = options
+        self._observations = store
+        self._knowledge = knowledge_store
+        self._breaker = _Breaker()
+        self._running: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+
+    @property
+    def _store(self) -> Store:
+        return self._observations.store
+
+    async def drain_once(self) -> DrainResult:
+        """Work off at most a batch of what is due now."""
+        result, left = DrainResult(), self.options.batch_size
+        while left > 0 and not self._breaker.is_open:
+            turns = await self._store.claim(
+                MEMORY,
+                [""],
+                limit=1,
+                lease=self.options.claim_duration,
+                holder=self.options.node_id,
+                collect_limit=left,
+                max_attempts=self.options.max_attempts,
+            )
+            if not turns:
+                break
+            outcome = await self.handle(turns[0])
+            [end] = await self._store.settle([(turns[0], outcome)], max_attempts=self.options.max_attempts)
+            result += _counted(turns[0], outcome, end)
+            left -= len(turns[0].events)
+        return result
+
+    async def handle(self, turn: Turn) -> Outcome:
+        """One try: what cannot be indexed is due again in 2, 4, 8 … 60 s; an index that is away costs no attempt."""
+        try:
+            await self._dispatch(turn)
+        except _AWAY as error:
+            pause = self._breaker.open()
+            log.warning(Entry(INDEX_AWAY, error=error, pause_seconds=pause.total_seconds()))
+            return Snooze(pause)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the relay goes on
+            log.warning(Entry(RELAY_FAILED, event_id=turn.primary.id, error=repr(error)))
+            return Retry(f"{type(error).__name__}: {error}", _delay(turn.attempt), type(error).__name__)
+        self._breaker.close()
+        return Done()
+
+    async def _dispatch(self, turn: Turn) -> None:
+        """What the store says now is what the index gets; of the payload only which observations to look at."""
+        key = str(turn.event["subject_key"])
+        scope = KnowledgeScope(self.agent_name, key)
+        versions: dict[str, int] = {}
+        for event in turn.events:
+            versions[str(event.event["observation_local_id"])] = int(event.event.get("version") or 0)
+        workspace = str(turn.event["workspace_id"])
+        current = await self._observations.find_by_ids(workspace, sorted(versions))
+        here = [observation for observation in current if observation.subject_key == key]
+        for observation in here:
+            del versions[observation.id]
+        await self._knowledge.upsert(scope, [document_of(observation) for observation in here])
+        for id_, version in versions.items():
+            await self._knowledge.delete(scope, [id_], version=version)
+
+    async def patiently(self, turn: Turn) -> Outcome:
+        """As `handle`, but while the index is away the turn is kept: nothing else is claimed, nothing is used up."""
+        while True:
+            outcome = await self.handle(turn)
+            if not isinstance(outcome, Snooze):
+                return outcome
+            await asyncio.sleep(outcome.delay.total_seconds())
+
+    def consumer(self, holder: str | None = None) -> Consumer:
+        """The one loop of every queue, over this relay."""
+        options = self.options
+        share = Share(
+            targets=("",),
+            lease=options.claim_duration,
+            collect_limit=COLLECT_LIMIT,
+            max_attempts=options.max_attempts,
+        )
+        policy = Policy(
+            queue=MEMORY,
+            shares=(share,),
+            at_once=TURNS_AT_ONCE,
+            poll=options.poll_interval,
+            jitter=options.poll_interval / 4,
+        )
+        return Consumer(self._store, policy, self.patiently, holder or options.node_id)
+
+    def start(self) -> None:
+        """Work in the background until stopped."""
+        if self._running is None or self._running.done():
+            self._stop.clear()
+            self._running = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """No new turns; what runs is given back if it does not end soon."""
+        running, self._running = self._running, None
+        if running is None:
+            return
+        self._stop.set()
+        _, late = await asyncio.wait([running], timeout=STOP_WITHIN.total_seconds())
+        for task in late:
+            task.cancel()
+
+    async def close(self) -> None:
+        await self.stop()
+
+    async def __aenter__(self) -> KnowledgeStoreOutboxRelay:
+        self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def _run(self) -> None:
+        consumer = self.consumer()
+        async with asyncio.TaskGroup() as group:
+            working = group.create_task(consumer.run(STOP_WITHIN / 5))
+            listening = group.create_task(self._listen(consumer))
+            await self._stop.wait()
+            consumer.stop()
+            await asyncio.wait([working])
+            listening.cancel()
+
+    async def _listen(self, consumer: Consumer) -> None:
+        async for queue in self._store.wakeups():
+            if queue in ("", MEMORY):
+                consumer.wake.set()
+
+
+class _Breaker:
+    """Open for a while after the index was away, longer each time."""
+
+    def __init__(self) -> None:
+        self._pause = FIRST_PAUSE
+        self._until = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        return asyncio.get_running_loop().time() < self._until
+
+    def open(self) -> timedelta:
+        pause = self._pause
+        self._until = asyncio.get_running_loop().time() + pause.total_seconds()
+        self._pause = min(pause * 2, LONGEST_PAUSE)
+        return pause
+
+    def close(self) -> None:
+        self._pause, self._until = FIRST_PAUSE, 0.0
+
+
+def document_of(observation: Observation) -> KnowledgeDocument:
+    """What the index holds of an observation."""
+    return KnowledgeDocument(id=observation.id, content=observation.content, version=observation.version)
+
+
+def _delay(attempt: int) -> timedelta:
+    return min(timedelta(seconds=2 ** min(attempt, 10)), LONGEST_DELAY)
+
+
+def _counted(turn: Turn, outcome: Outcome, end: Settled | Lost) -> DrainResult:
+    count = len(turn.events)
+    if isinstance(end, Lost):
+        return DrainResult()
+    match outcome:
+        case Done():
+            return DrainResult(processed=count)
+        case Retry():
+            return DrainResult(poisoned=count) if end.ended == "dead" else DrainResult(failed=count)
+        case Snooze():
+            return DrainResult()
+        case Dead():
+            return DrainResult(poisoned=count)
+        case _:
+            assert_never(outcome)

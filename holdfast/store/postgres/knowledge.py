@@ -1,0 +1,107 @@
+"""The tables of the knowledge index in PostgreSQL: full text, and pgvector where it is installed."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from holdfast.memory.index import Found, Likened
+from holdfast.memory.indexing import Entry, Known
+from holdfast.memory.knowledge import IndexStatus, KnowledgeScope
+from holdfast.store.payload import dump
+from holdfast.store.postgres import PostgresStore
+
+_PUT = "select cardinality(agent.put_documents(%s, %s, %s, %s))"
+_REMOVE = "select agent.remove_documents(%s, %s, %s, %s, %s)"
+
+
+class PostgresKnowledge:
+    """The index's tables beside the events of a PostgreSQL store."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self._store = store
+        self._has_vectors: bool | None = None
+
+    async def known(self, scope: KnowledgeScope, ids: Sequence[str] | None = None) -> dict[str, Known]:
+        place = (scope.agent_name, scope.context_id)
+        if ids is None:
+            rows = await self._store.connections.rows(
+                "select document_id, hash, model, version, deleted from agent.knowledge"
+                " where agent_name = %s and context_id = %s and nth = 0 and not deleted",
+                place,
+            )
+        else:
+            rows = await self._store.connections.rows(
+                "select document_id, hash, model, version, deleted from agent.known_documents(%s, %s, %s)",
+                (*place, list(ids)),
+            )
+        return {row[0]: Known(*row[1:]) for row in rows}
+
+    async def write(self, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> int:
+        if not written:
+            return 0
+        arguments = (scope.agent_name, scope.context_id, model, dump([_row(entry) for entry in written]))
+        return int(await self._store.connections.value(_PUT, arguments))
+
+    async def remove(self, scope: KnowledgeScope, ids: Sequence[str] | None, version: int | None) -> int:
+        wanted = None if ids is None else list(ids)
+        arguments: tuple[object, ...] = (scope.agent_name, scope.context_id, wanted, version, [])
+        return int(await self._store.connections.value(_REMOVE, arguments))
+
+    async def replace(self, scope: KnowledgeScope, written: Sequence[Entry], model: str, until: int) -> int:
+        rows = dump([_row(entry) for entry in written])
+        kept = [entry.document.id for entry in written]
+        async with self._store.transaction() as tx:
+            await tx.execute(_PUT, (scope.agent_name, scope.context_id, model, rows))
+            await tx.execute(_REMOVE, (scope.agent_name, scope.context_id, None, until, kept))
+        return len(written)
+
+    async def by_words(self, scope: KnowledgeScope, query: str, limit: int) -> Found:
+        rows = await self._store.connections.rows(
+            "select document_id, content from agent.found_by_words(%s, %s, %s, %s)",
+            (scope.agent_name, scope.context_id, query.replace("\x00", " "), limit),
+        )
+        return [(id_, content) for id_, content in rows]
+
+    async def by_meaning(self, scope: KnowledgeScope, vector: bytes, model: str, limit: int) -> Likened | None:
+        if not await self._can_compare():
+            return None
+        rows = await self._store.connections.rows(
+            "select document_id, content, likeness from agent.found_by_meaning(%s, %s, %s, %s, %s)",
+            (scope.agent_name, scope.context_id, model, f"[{_numbers(vector)}]", limit),
+        )
+        return [(id_, content, likeness) for id_, content, likeness in rows]
+
+    async def _can_compare(self) -> bool:
+        if not self._has_vectors:
+            self._has_vectors = bool(await self._store.connections.value("select agent.has_vectors()"))
+        return self._has_vectors
+
+    async def status(self, model: str, dimensions: int) -> IndexStatus:
+        rows = await self._store.connections.rows(
+            "select agent_name, context_id, count(*), count(*) filter (where model <> %s) from agent.knowledge"
+            " where nth = 0 and not deleted group by agent_name, context_id order by agent_name, context_id",
+            (model,),
+        )
+        return IndexStatus(
+            documents=sum(row[2] for row in rows),
+            model=model,
+            dimensions=dimensions,
+            other_model=sum(row[3] for row in rows),
+            vectors=await self._can_compare(),
+            scopes=tuple(KnowledgeScope(row[0], row[1]) for row in rows),
+        )
+
+
+def _row(entry: Entry) -> dict[str, object]:
+    document = entry.document
+    row: dict[str, object] = {"id": document.id, "hash": document.hash, "version": document.version}
+    if entry.pieces is not None:
+        row["pieces"] = [
+            {"content": piece.content, "embedding": f"{{{_numbers(piece.embedding)}}}"} for piece in entry.pieces
+        ]
+    return row
+
+
+def _numbers(vector: bytes) -> str:
+    return ",".join(f"{number:.7g}" for number in array("f", vector))

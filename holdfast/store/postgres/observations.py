@@ -1,0 +1,148 @@
+"""Observations on PostgreSQL: SQL functions do the work, so that psql can do the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from holdfast.memory.observation import Observation, ObservationType, Subject, subject_key
+from holdfast.memory.secret import redacted
+from holdfast.store.base import Transaction
+from holdfast.store.payload import dump, parse
+from holdfast.store.positions import gone_within
+from holdfast.store.postgres import PostgresStore
+
+_COLUMNS = (
+    "workspace_id, id, subject_type, subject_id, observer, type, content, source_message_ids, version, created_at,"
+    " updated_at, deleted_at"
+)
+
+
+class PostgresObservationStore:
+    """The observations of a PostgreSQL store."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        if store is None:
+            raise ValueError("an observation store needs the store that holds it")
+        self.store = store
+
+    async def save(self, observation: Observation, *, tx: Transaction | None = None) -> int:
+        return int(await self._call("select agent.save_observation(%s)", (row_of(observation),), tx))
+
+    async def delete(self, workspace_id: str, id: str, *, tx: Transaction | None = None) -> int | None:
+        position: int | None = await self._call("select agent.remove_observation(%s, %s)", (workspace_id, id), tx)
+        return position
+
+    async def soft_delete(self, workspace_id: str, id: str, *, tx: Transaction | None = None) -> int | None:
+        statement = "select agent.remove_observation(%s, %s, true)"
+        position: int | None = await self._call(statement, (workspace_id, id), tx)
+        return position
+
+    async def merge(self, winner: str, loser: str, merged: Observation, *, tx: Transaction | None = None) -> int:
+        arguments = (winner, loser, row_of(merged))
+        return int(await self._call("select agent.merge_observations(%s, %s, %s)", arguments, tx))
+
+    async def _call(self, statement: str, arguments: tuple[Any, ...], tx: Transaction | None) -> Any:
+        if tx is None:
+            return await self.store.connections.value(statement, arguments)
+        cursor = await tx.execute(statement, arguments)
+        return (await cursor.fetchone())[0]
+
+    async def find_by_id(self, workspace_id: str, id: str) -> Observation | None:
+        found = await self.find_by_ids(workspace_id, [id])
+        return found[0] if found else None
+
+    async def find_by_ids(self, workspace_id: str, ids: Sequence[str]) -> list[Observation]:
+        return await self._found("workspace_id = %s and id = any (%s) order by id", (workspace_id, list(ids)))
+
+    async def find_by_subject(
+        self, workspace_id: str, subject_type: str, subject_id: str, *, limit: int | None = None
+    ) -> list[Observation]:
+        return await self._found(
+            "workspace_id = %s and subject_type = %s and subject_id = %s order by version desc limit %s",
+            (workspace_id, subject_type.upper(), subject_id, limit),
+        )
+
+    async def find_by_confidence_below(
+        self, workspace_id: str, confidence: float, *, limit: int = 100
+    ) -> list[Observation]:
+        return await self._found(
+            "workspace_id = %s and confidence < %s order by confidence, id limit %s", (workspace_id, confidence, limit)
+        )
+
+    async def _found(self, condition: str, arguments: tuple[Any, ...]) -> list[Observation]:
+        rows = await self.store.connections.rows(
+            f"select {_COLUMNS} from agent.observation where deleted_at is null and {condition}", arguments
+        )
+        return [_observation(row) for row in rows]
+
+    async def find_subjects(self, workspace_id: str | None = None) -> list[Subject]:
+        rows = await self.store.connections.rows(
+            "select workspace_id, subject_type, subject_id, count(*) from agent.observation"
+            " where deleted_at is null and (%s::text is null or workspace_id = %s)"
+            " group by workspace_id, subject_type, subject_id order by workspace_id, subject_type, subject_id",
+            (workspace_id, workspace_id),
+        )
+        return [Subject(*row) for row in rows]
+
+    async def count(self, workspace_id: str | None = None) -> int:
+        return sum(subject.observations for subject in await self.find_subjects(workspace_id))
+
+    async def purge_soft_deleted_before(self, moment: datetime) -> int:
+        return int(await self.store.connections.value("select agent.purge_observations(%s)", (moment,)))
+
+    async def delete_workspace(self, workspace_id: str) -> int:
+        return int(
+            await self.store.connections.value(
+                "select count(agent.remove_observation(workspace_id, id)) from (select workspace_id, id"
+                " from agent.observation where workspace_id = %s order by id for update) as all_of_it",
+                (workspace_id,),
+            )
+        )
+
+    async def wait_indexed(self, position: int, *, within: float = 5.0) -> bool:
+        return await gone_within(self.store, position, within)
+
+    async def forget(self, workspace_id: str, subject_type: str, subject_id: str) -> dict[str, int]:
+        subject_key(workspace_id, subject_type, subject_id)
+        removed = await self.store.connections.value(
+            "select agent.forget_subject(%s, %s, %s)", (workspace_id, subject_type, subject_id)
+        )
+        return dict(parse(removed))
+
+
+def row_of(observation: Observation) -> str:
+    """What agent.save_observation takes."""
+    return dump(
+        {
+            "workspace_id": observation.workspace_id,
+            "id": observation.id,
+            "subject_type": observation.subject_type,
+            "subject_id": observation.subject_id,
+            "observer": observation.observer,
+            "type": observation.type.value,
+            "content": redacted(observation.content),
+            "source_message_ids": list(observation.source_message_ids),
+            "confidence": observation.confidence,
+        }
+    )
+
+
+def _observation(row: tuple[Any, ...]) -> Observation:
+    workspace, id_, subject_type, subject_id, observer, kind, content, sources, version, *moments = row
+    created_at, updated_at, deleted_at = moments
+    return Observation(
+        workspace_id=workspace,
+        id=id_,
+        subject_type=subject_type,
+        subject_id=subject_id,
+        observer=observer,
+        type=ObservationType(kind),
+        content=content,
+        source_message_ids=tuple(sources),
+        version=version,
+        created_at=created_at,
+        updated_at=updated_at,
+        deleted_at=deleted_at,
+    )

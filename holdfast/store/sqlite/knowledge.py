@@ -1,0 +1,150 @@
+"""The tables of the knowledge index in SQLite: FTS5 for words, and vectors compared in numpy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from sqlite3 import Connection
+from typing import Any
+
+from holdfast.memory.index import Found, Likened
+from holdfast.memory.indexing import Entry, Known
+from holdfast.memory.knowledge import IndexStatus, KnowledgeScope
+from holdfast.store.payload import dump
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.queries import load
+from holdfast.store.sqlite.writer import Writing
+
+SQL = load()
+
+_WORD = re.compile(r"\w+")
+_STONE = {"nth": 0, "content": "", "hash": "", "model": "", "deleted": 1, "embedding": None}
+
+
+class SqliteKnowledge:
+    """The index's tables beside the events of a SQLite store."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+
+    async def known(self, scope: KnowledgeScope, ids: Sequence[str] | None = None) -> dict[str, Known]:
+        return await self._store.read(lambda connection: _known(connection, scope, ids))
+
+    async def write(self, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> int:
+        return await self._store.write(lambda db: _write(db, scope, written, model)) if written else 0
+
+    async def remove(self, scope: KnowledgeScope, ids: Sequence[str] | None, version: int | None) -> int:
+        return await self._store.write(lambda db: _remove(db, scope, ids, version))
+
+    async def replace(self, scope: KnowledgeScope, written: Sequence[Entry], model: str, until: int) -> int:
+        kept = {entry.document.id for entry in written}
+
+        def work(db: Writing) -> int:
+            _write(db, scope, written, model)
+            others = [id_ for id_ in _known(db.connection, scope, None) if id_ not in kept]
+            _remove(db, scope, others, until)
+            return len(written)
+
+        return await self._store.write(work)
+
+    async def by_words(self, scope: KnowledgeScope, query: str, limit: int) -> Found:
+        words = " OR ".join(f'"{word}"' for word in dict.fromkeys(_WORD.findall(query)))
+        if not words:
+            return []
+        params = {"query": f'scope : "{_scope_word(scope)}" AND content : ({words})', "limit": limit}
+        rows = await self._store.read(lambda connection: connection.execute(SQL["found_by_words"], params).fetchall())
+        best: dict[str, str] = {}
+        for id_, content in rows:
+            best.setdefault(id_, content)
+        return list(best.items())
+
+    async def by_meaning(self, scope: KnowledgeScope, vector: bytes, model: str, limit: int) -> Likened | None:
+        return await self._store.read(lambda connection: _nearest(connection, scope, vector, model, limit))
+
+    async def status(self, model: str, dimensions: int) -> IndexStatus:
+        params = {"model": model}
+        rows = await self._store.read(lambda connection: connection.execute(SQL["knowledge_status"], params).fetchall())
+        return IndexStatus(
+            documents=sum(row[2] for row in rows),
+            model=model,
+            dimensions=dimensions,
+            other_model=sum(row[3] for row in rows),
+            scopes=tuple(KnowledgeScope(row[0], row[1]) for row in rows),
+        )
+
+
+def _place(scope: KnowledgeScope) -> dict[str, Any]:
+    return {"agent_name": scope.agent_name, "context_id": scope.context_id}
+
+
+def _scope_word(scope: KnowledgeScope) -> str:
+    """As the trigger knowledge_inserted writes it."""
+    return "s" + f"{scope.agent_name}\n{scope.context_id}".encode().hex().upper()
+
+
+def _known(connection: Connection, scope: KnowledgeScope, ids: Sequence[str] | None) -> dict[str, Known]:
+    params = _place(scope) | {"ids": dump(list(ids or ()))}
+    query = "live_documents" if ids is None else "known_documents"
+    return {
+        id_: Known(hash_, model, version, bool(deleted))
+        for id_, hash_, model, version, deleted in connection.execute(SQL[query], params)
+    }
+
+
+def _write(db: Writing, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> int:
+    known = _known(db.connection, scope, [entry.document.id for entry in written])
+    count = 0
+    for entry in written:
+        there = known.get(entry.document.id)
+        if there is None or there.version <= entry.document.version:
+            _write_entry(db, scope, entry, model)
+            count += 1
+    return count
+
+
+def _write_entry(db: Writing, scope: KnowledgeScope, entry: Entry, model: str) -> None:
+    document = entry.document
+    params = _place(scope) | {"document_id": document.id, "version": document.version, "now": db.now}
+    if entry.pieces is None:
+        db.connection.execute(SQL["move_document_version"], params)
+        return
+    db.connection.execute(SQL["delete_pieces"], params)
+    params |= {"hash": document.hash, "model": model, "deleted": 0}
+    for nth, piece in enumerate(entry.pieces):
+        row = params | {"nth": nth, "content": piece.content, "embedding": piece.embedding}
+        db.connection.execute(SQL["put_piece"], row)
+
+
+def _remove(db: Writing, scope: KnowledgeScope, ids: Sequence[str] | None, version: int | None) -> int:
+    """What is removed leaves a stone with its version: whoever comes late with an older one finds it."""
+    known = _known(db.connection, scope, ids)
+    removed = 0
+    for id_ in known if ids is None else ids:
+        there = known.get(id_)
+        if there is not None and version is not None and there.version > version:
+            continue
+        removed += there is not None and not there.deleted
+        params = _place(scope) | {"document_id": id_, "now": db.now}
+        db.connection.execute(SQL["delete_pieces"], params)
+        stone = max(version or 0, there.version if there else 0)
+        db.connection.execute(SQL["put_piece"], params | _STONE | {"version": stone})
+    return removed
+
+
+def _nearest(connection: Connection, scope: KnowledgeScope, vector: bytes, model: str, limit: int) -> Likened:
+    rows = connection.execute(SQL["document_vectors"], _place(scope) | {"model": model}).fetchall()
+    if not rows:
+        return []
+    # Here, and not above: a process that remembers nothing needs none of it.
+    import numpy as np
+
+    matrix = np.frombuffer(b"".join(row[2] for row in rows), dtype="<f4").reshape(len(rows), -1)
+    likeness = matrix @ np.frombuffer(vector, dtype="<f4")
+    best: dict[str, tuple[int, float]] = {}
+    for place in np.argsort(-likeness, kind="stable"):
+        best.setdefault(rows[place][1], (rows[place][0], float(likeness[place])))
+        if len(best) == limit:
+            break
+    ids = dump([id_ for id_, _ in best.values()])
+    contents = dict(connection.execute(SQL["document_pieces"], {"ids": ids}))
+    return [(document_id, contents[id_], likeness) for document_id, (id_, likeness) in best.items()]

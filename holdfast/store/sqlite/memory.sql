@@ -1,0 +1,157 @@
+Observations and the knowledge index.
+
+-- name: next_observation_version
+update observation_version set value = value + 1 where one = 1 returning value;
+
+-- name: observation_subject_of
+select workspace_id || ':' || subject_type || ':' || subject_id
+from observation
+where workspace_id = :workspace_id and id = :id and (deleted_at is null or :deleted);
+
+-- name: save_observation
+insert into observation (
+  workspace_id, id, subject_type, subject_id, observer, type, content, source_message_ids, confidence, version,
+  created_at, updated_at
+)
+values (
+  :workspace_id, :id, :subject_type, :subject_id, :observer, :type, :content, :source_message_ids, :confidence, :version,
+  :now, :now
+)
+on conflict (workspace_id, id) do update
+set subject_type = excluded.subject_type, subject_id = excluded.subject_id, observer = excluded.observer,
+  type = excluded.type, content = excluded.content, source_message_ids = excluded.source_message_ids,
+  confidence = excluded.confidence, version = excluded.version, updated_at = excluded.updated_at, deleted_at = null;
+
+-- name: delete_observation
+delete from observation where workspace_id = :workspace_id and id = :id;
+
+-- name: soft_delete_observation
+update observation
+set deleted_at = :now, updated_at = :now, version = :version
+where workspace_id = :workspace_id and id = :id and deleted_at is null;
+
+-- name: observations_by_id
+select
+  workspace_id, id, subject_type, subject_id, observer, type, content, source_message_ids, version, created_at,
+  updated_at, deleted_at
+from observation
+where deleted_at is null and workspace_id = :workspace_id and id in (select value from json_each(:ids))
+order by id;
+
+-- name: observations_by_subject
+select
+  workspace_id, id, subject_type, subject_id, observer, type, content, source_message_ids, version, created_at,
+  updated_at, deleted_at
+from observation
+where deleted_at is null and workspace_id = :workspace_id and subject_type = :subject_type and subject_id = :subject_id
+order by version desc
+limit :limit;
+
+-- name: doubtful_observations
+select
+  workspace_id, id, subject_type, subject_id, observer, type, content, source_message_ids, version, created_at,
+  updated_at, deleted_at
+from observation
+where deleted_at is null and workspace_id = :workspace_id and confidence < :confidence
+order by confidence, id
+limit :limit;
+
+-- name: observation_subjects
+select workspace_id, subject_type, subject_id, count(*)
+from observation
+where deleted_at is null and (:workspace_id is null or workspace_id = :workspace_id)
+group by workspace_id, subject_type, subject_id
+order by workspace_id, subject_type, subject_id;
+
+-- name: observations_of_workspace
+select id from observation where workspace_id = :workspace_id order by id;
+
+-- name: purge_observations
+delete from observation where deleted_at < :before;
+
+-- name: purge_stones
+delete from knowledge where deleted and updated_at < :before;
+
+-- name: said_by
+select coalesce(json_group_array(id), '[]')
+from (
+  select id, event from event where queue = 'inbox'
+  union all
+  select id, event from event_hist where queue = 'inbox'
+)
+where iif(
+  json_extract(event, '$.kind') is not null,
+  coalesce(json_extract(event, '$.workspace'), 'default') = :workspace_id
+    and coalesce(json_extract(event, '$.sender_id'), json_extract(event, '$.sender')) = :subject_id,
+  coalesce(json_extract(event, '$.team'), 'default') = :workspace_id and json_extract(event, '$.user') = :subject_id
+);
+
+-- name: forget_events
+delete from event
+where id in (select value from json_each(:said)) or root_id in (select value from json_each(:said))
+  or (queue = 'memory' and json_extract(event, '$.subject_key') = :subject_key)
+returning message_id;
+
+-- name: forget_history
+delete from event_hist
+where id in (select value from json_each(:said)) or root_id in (select value from json_each(:said))
+  or (queue = 'memory' and json_extract(event, '$.subject_key') = :subject_key)
+returning message_id;
+
+-- name: forget_agent_messages
+delete from agent_message where message_id in (select value from json_each(:names));
+
+-- name: forget_observations
+delete from observation
+where workspace_id = :workspace_id and subject_type = :subject_type and subject_id = :subject_id;
+
+-- name: known_documents
+select document_id, hash, model, version, deleted
+from knowledge
+where agent_name = :agent_name and context_id = :context_id and nth = 0
+  and document_id in (select value from json_each(:ids));
+
+-- name: live_documents
+select document_id, hash, model, version, deleted
+from knowledge
+where agent_name = :agent_name and context_id = :context_id and nth = 0 and not deleted;
+
+-- name: move_document_version
+update knowledge
+set version = :version, updated_at = :now
+where agent_name = :agent_name and context_id = :context_id and document_id = :document_id;
+
+-- name: delete_pieces
+delete from knowledge
+where agent_name = :agent_name and context_id = :context_id and document_id = :document_id;
+
+-- name: put_piece
+insert into knowledge (
+  agent_name, context_id, document_id, nth, content, hash, model, version, deleted, updated_at, embedding
+)
+values (
+  :agent_name, :context_id, :document_id, :nth, :content, :hash, :model, :version, :deleted, :now, :embedding
+);
+
+-- name: document_pieces
+select id, content from knowledge where id in (select value from json_each(:ids));
+
+-- name: found_by_words
+select k.document_id, k.content
+from knowledge_text as t
+inner join knowledge as k on k.id = t.rowid
+where knowledge_text match :query
+order by bm25(knowledge_text), k.document_id
+limit :limit;
+
+-- name: document_vectors
+select id, document_id, embedding
+from knowledge
+where agent_name = :agent_name and context_id = :context_id and model = :model and not deleted;
+
+-- name: knowledge_status
+select agent_name, context_id, count(*), sum(model <> :model)
+from knowledge
+where nth = 0 and not deleted
+group by agent_name, context_id
+order by agent_name, context_id;

@@ -1,0 +1,203 @@
+"""Observations on SQLite; every change writes its memory event in the same transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from holdfast.event import MEMORY, NewEvent
+from holdfast.memory.observation import Observation, ObservationType, Subject, subject_key
+from holdfast.memory.secret import redacted
+from holdfast.store.base import Transaction
+from holdfast.store.payload import dump, parse, storable
+from holdfast.store.positions import gone_within
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.put import put_one
+from holdfast.store.sqlite.queries import load
+from holdfast.store.sqlite.rows import micros, moment
+from holdfast.store.sqlite.writer import Writing
+
+T = TypeVar("T")
+
+SQL = load()
+ALL = -1
+
+
+class SqliteObservationStore:
+    """The observations of a SQLite store."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        if store is None:
+            raise ValueError("an observation store needs the store that holds it")
+        self.store = store
+
+    async def save(self, observation: Observation, *, tx: Transaction | None = None) -> int:
+        return await self._write(lambda db: save(db, observation), tx)
+
+    async def delete(self, workspace_id: str, id: str, *, tx: Transaction | None = None) -> int | None:
+        return await self._write(lambda db: remove(db, workspace_id, id, soft=False), tx)
+
+    async def soft_delete(self, workspace_id: str, id: str, *, tx: Transaction | None = None) -> int | None:
+        return await self._write(lambda db: remove(db, workspace_id, id, soft=True), tx)
+
+    async def merge(self, winner: str, loser: str, merged: Observation, *, tx: Transaction | None = None) -> int:
+        def work(db: Writing) -> int:
+            remove(db, merged.workspace_id, loser, soft=True)
+            return save(db, merged, id_=winner)
+
+        return await self._write(work, tx)
+
+    async def _write(self, work: Callable[[Writing], T], tx: Transaction | None) -> T:
+        result: T = await (self.store.write(work) if tx is None else tx.run(work))
+        return result
+
+    async def find_by_id(self, workspace_id: str, id: str) -> Observation | None:
+        found = await self.find_by_ids(workspace_id, [id])
+        return found[0] if found else None
+
+    async def find_by_ids(self, workspace_id: str, ids: Sequence[str]) -> list[Observation]:
+        return await self._found("observations_by_id", {"workspace_id": workspace_id, "ids": dump(list(ids))})
+
+    async def find_by_subject(
+        self, workspace_id: str, subject_type: str, subject_id: str, *, limit: int | None = None
+    ) -> list[Observation]:
+        subject = {"workspace_id": workspace_id, "subject_type": subject_type.upper(), "subject_id": subject_id}
+        return await self._found("observations_by_subject", subject | {"limit": ALL if limit is None else limit})
+
+    async def find_by_confidence_below(
+        self, workspace_id: str, confidence: float, *, limit: int = 100
+    ) -> list[Observation]:
+        wanted = {"workspace_id": workspace_id, "confidence": confidence, "limit": limit}
+        return await self._found("doubtful_observations", wanted)
+
+    async def _found(self, query: str, params: dict[str, Any]) -> list[Observation]:
+        rows = await self.store.read(lambda connection: connection.execute(SQL[query], params).fetchall())
+        return [_observation(row) for row in rows]
+
+    async def find_subjects(self, workspace_id: str | None = None) -> list[Subject]:
+        params = {"workspace_id": workspace_id}
+        rows = await self.store.read(
+            lambda connection: connection.execute(SQL["observation_subjects"], params).fetchall()
+        )
+        return [Subject(*row) for row in rows]
+
+    async def count(self, workspace_id: str | None = None) -> int:
+        return sum(subject.observations for subject in await self.find_subjects(workspace_id))
+
+    async def purge_soft_deleted_before(self, moment: datetime) -> int:
+        params = {"before": micros(moment)}
+
+        def work(db: Writing) -> int:
+            db.connection.execute(SQL["purge_stones"], params)
+            return db.connection.execute(SQL["purge_observations"], params).rowcount
+
+        return await self.store.write(work)
+
+    async def delete_workspace(self, workspace_id: str) -> int:
+        def work(db: Writing) -> int:
+            ids = db.connection.execute(SQL["observations_of_workspace"], {"workspace_id": workspace_id}).fetchall()
+            return sum(remove(db, workspace_id, id_, soft=False) is not None for (id_,) in ids)
+
+        return await self.store.write(work)
+
+    async def wait_indexed(self, position: int, *, within: float = 5.0) -> bool:
+        return await gone_within(self.store, position, within)
+
+    async def forget(self, workspace_id: str, subject_type: str, subject_id: str) -> dict[str, int]:
+        key = subject_key(workspace_id, subject_type, subject_id)
+        subject = {"workspace_id": workspace_id, "subject_type": subject_type.upper(), "subject_id": subject_id}
+        return await self.store.write(lambda db: _forget(db, subject, key))
+
+
+def save(db: Writing, observation: Observation, *, id_: str | None = None) -> int:
+    """Insert or replace, and tell the index; the position."""
+    params = params_of(observation, db.now) | {"id": id_ or observation.id}
+    before = db.connection.execute(SQL["observation_subject_of"], params | {"deleted": False}).fetchone()
+    params["version"] = _next_version(db)
+    db.connection.execute(SQL["save_observation"], params)
+    if before is not None and before[0] != observation.subject_key:
+        _tell(db, "DELETE", params, before[0])
+    return _tell(db, "UPSERT", params, observation.subject_key)
+
+
+def remove(db: Writing, workspace_id: str, id_: str, *, soft: bool) -> int | None:
+    params: dict[str, Any] = {"workspace_id": workspace_id, "id": id_, "now": db.now}
+    known = db.connection.execute(SQL["observation_subject_of"], params | {"deleted": not soft}).fetchone()
+    if known is None:
+        return None
+    params["version"] = _next_version(db)
+    db.connection.execute(SQL["soft_delete_observation" if soft else "delete_observation"], params)
+    return _tell(db, "DELETE", params, known[0])
+
+
+def _next_version(db: Writing) -> int:
+    version: int
+    [version] = db.connection.execute(SQL["next_observation_version"]).fetchone()
+    return version
+
+
+def _tell(db: Writing, operation: str, params: dict[str, Any], key: str) -> int:
+    change = {
+        "kind": "memory",
+        "workspace_id": params["workspace_id"],
+        "observation_local_id": params["id"],
+        "subject_key": key,
+        "operation": operation,
+        "version": params["version"],
+    }
+    new = NewEvent(event=change, queue=MEMORY, lane=key)
+    position = put_one(db, new, dump(change))
+    db.ready.add(MEMORY)
+    assert position is not None, "it has no message id that could be known already"
+    return position
+
+
+def params_of(observation: Observation, now: int) -> dict[str, Any]:
+    return {
+        "workspace_id": observation.workspace_id,
+        "id": observation.id,
+        "subject_type": observation.subject_type,
+        "subject_id": observation.subject_id,
+        "observer": observation.observer,
+        "type": observation.type.value,
+        "content": storable(redacted(observation.content)),
+        "source_message_ids": dump(list(observation.source_message_ids)),
+        "confidence": observation.confidence,
+        "now": now,
+    }
+
+
+def _forget(db: Writing, subject: dict[str, Any], key: str) -> dict[str, int]:
+    said = "[]"
+    if subject["subject_type"] == "USER":
+        [said] = db.connection.execute(SQL["said_by"], subject).fetchone()
+    params = subject | {"said": said, "subject_key": key}
+    events = db.connection.execute(SQL["forget_events"], params).fetchall()
+    history = db.connection.execute(SQL["forget_history"], params).fetchall()
+    names = dump([name for (name,) in (*events, *history) if name is not None])
+    return {
+        "events": len(events),
+        "history": len(history),
+        "agent_messages": db.connection.execute(SQL["forget_agent_messages"], {"names": names}).rowcount,
+        "observations": db.connection.execute(SQL["forget_observations"], subject).rowcount,
+    }
+
+
+def _observation(row: tuple[Any, ...]) -> Observation:
+    workspace, id_, subject_type, subject_id, observer, kind, content, sources, version, *moments = row
+    created_at, updated_at, deleted_at = (None if value is None else moment(value) for value in moments)
+    return Observation(
+        workspace_id=workspace,
+        id=id_,
+        subject_type=subject_type,
+        subject_id=subject_id,
+        observer=observer,
+        type=ObservationType(kind),
+        content=content,
+        source_message_ids=tuple(parse(sources)),
+        version=version,
+        created_at=created_at,
+        updated_at=updated_at,
+        deleted_at=deleted_at,
+    )

@@ -1,0 +1,1 @@
+"""Memory: observations, relay and knowledge index."""

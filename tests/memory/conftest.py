@@ -1,0 +1,32 @@
+"""Observations, an index and a relay on every engine."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.memory.embedder import Embedder, LocalEmbedder
+from holdfast.memory.knowledge import KnowledgeStore
+from holdfast.relay import KnowledgeStoreOutboxRelay
+from holdfast.store.base import Store
+from holdfast.store.memories import ObservationStore, open_knowledge, open_observations
+
+
+@pytest.fixture(scope="session")
+def embedder() -> Embedder:
+    """The real one; it is loaded once."""
+    return LocalEmbedder()
+
+
+@pytest.fixture
+def observations(store: Store) -> ObservationStore:
+    return open_observations(store)
+
+
+@pytest.fixture
+def knowledge(store: Store, embedder: Embedder) -> KnowledgeStore:
+    return open_knowledge(store, embedder)
+
+
+@pytest.fixture
+def relay(observations: ObservationStore, knowledge: KnowledgeStore) -> KnowledgeStoreOutboxRelay:
+    return KnowledgeStoreOutboxRelay(observations, knowledge)

@@ -1,0 +1,26 @@
+"""The steps that tests of memory are told in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.event import MEMORY
+from holdfast.memory.knowledge import KnowledgeScope
+from holdfast.memory.observation import Observation
+from holdfast.relay import DEFAULT_AGENT_NAME
+from holdfast.store.base import Store
+
+ANN = KnowledgeScope(DEFAULT_AGENT_NAME, "acme:USER:ann")
+BOB = KnowledgeScope(DEFAULT_AGENT_NAME, "acme:USER:bob")
+
+
+def fact(content: str = "Ann likes green tea", id: str = "w", subject: str = "ann", **fields: Any) -> Observation:
+    return Observation(
+        **{"workspace_id": "acme", "subject_type": "USER", "subject_id": subject, "id": id, "content": content} | fields
+    )
+
+
+async def outbox(store: Store) -> list[tuple[str, str]]:
+    """The pending changes, oldest first: which observation, and what to do."""
+    events = await store.waiting(MEMORY, "")
+    return [(event.event["observation_local_id"], event.event["operation"]) for event in events]

@@ -1,0 +1,142 @@
+"""The knowledge index: found by words and by meaning, never outside its scope, never older than it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from holdfast.memory.embedder import Embedder
+from holdfast.memory.knowledge import IndexOptions, KnowledgeDocument, KnowledgeScope, KnowledgeStore
+from holdfast.store.base import Store
+from holdfast.store.memories import open_knowledge, open_observations
+from holdfast.testing.clock import Clock
+from tests.memory.steps import ANN, BOB
+
+
+def document(id: str, content: str, version: int = 1) -> KnowledgeDocument:
+    return KnowledgeDocument(id=id, content=content, version=version)
+
+
+class Counting:
+    """An embedder that says what it was asked for."""
+
+    def __init__(self, real: Embedder) -> None:
+        self.model, self.dimensions, self.asked = real.model, real.dimensions, 0
+        self._real = real
+
+    def embed(self, texts: Sequence[str]) -> list[bytes]:
+        self.asked += len(texts)
+        return self._real.embed(texts)
+
+
+async def found(knowledge: KnowledgeStore, query: str, scope: KnowledgeScope = ANN, **options: float) -> list[str]:
+    return [hit.id for hit in await knowledge.search(scope, query, **options)]  # type: ignore[arg-type]
+
+
+async def test_a_document_is_found_by_a_word_of_it(knowledge: KnowledgeStore) -> None:
+    await knowledge.upsert(ANN, [document("a", "Ann's tax number is ZX81"), document("b", "Ann plays the cello")])
+    assert (await found(knowledge, "ZX81"))[0] == "a"
+
+
+async def test_a_document_is_found_by_its_meaning(knowledge: KnowledgeStore) -> None:
+    await knowledge.upsert(
+        ANN, [document("a", "Her car broke down on the motorway"), document("b", "She bakes bread on Sundays")]
+    )
+    if (await knowledge.status()).vectors:
+        assert (await found(knowledge, "vehicle failure on a highway"))[0] == "a"
+
+
+async def test_a_search_never_leaves_its_scope(knowledge: KnowledgeStore) -> None:
+    await knowledge.upsert(ANN, [document("a", "likes green tea")])
+    await knowledge.upsert(BOB, [document("b", "likes green tea")])
+    assert await found(knowledge, "green tea") == ["a"]
+    assert await found(knowledge, "green tea", BOB) == ["b"]
+    assert await found(knowledge, "green tea", KnowledgeScope("other", ANN.context_id)) == []
+
+
+async def test_scores_are_between_0_and_1_and_the_least_can_be_asked_for(knowledge: KnowledgeStore) -> None:
+    await knowledge.upsert(ANN, [document("a", "green tea in the morning"), document("b", "a bicycle made of steel")])
+    hits = await knowledge.search(ANN, "green tea in the morning")
+    assert all(0 <= hit.score <= 1 for hit in hits)
+    assert hits[0].score == max(hit.score for hit in hits)
+    assert await found(knowledge, "green tea in the morning", min_score=0.9) == ["a"]
+    assert len(await found(knowledge, "tea or steel", max_results=1)) == 1
+    assert await found(knowledge, " ") == []
+
+
+@pytest.mark.parametrize("query", ['"', "a AND (b", "NEAR(", "*", "'; drop table", "x\x00y", "ÄÖ ü 漢字", "-", ":"])
+async def test_any_question_may_be_asked(knowledge: KnowledgeStore, query: str) -> None:
+    await knowledge.upsert(ANN, [document("a", "something")])
+    await knowledge.search(ANN, query)
+
+
+async def test_an_older_version_never_replaces_a_newer_one(knowledge: KnowledgeStore) -> None:
+    await knowledge.upsert(ANN, [document("a", "new", 5)])
+    assert await knowledge.upsert(ANN, [document("a", "old", 4)]) == 0
+    assert await knowledge.delete(ANN, ["a"], version=4) == 0
+    assert await found(knowledge, "new") == ["a"]
+
+
+async def test_a_late_writer_does_not_bring_back_what_was_deleted(knowledge: KnowledgeStore) -> None:
+    await knowledge.upsert(ANN, [document("a", "first", 1)])
+    assert await knowledge.delete(ANN, ["a", "never-there"], version=2) == 1
+    assert await knowledge.upsert(ANN, [document("a", "first", 1), document("never-there", "x", 1)]) == 0
+    assert await knowledge.documents(ANN) == {}
+    assert await knowledge.upsert(ANN, [document("a", "returned", 3)]) == 1
+    assert await found(knowledge, "returned") == ["a"]
+
+
+async def test_unchanged_content_is_not_embedded_again(store: Store, embedder: Embedder) -> None:
+    counting = Counting(embedder)
+    knowledge = open_knowledge(store, counting)
+    await knowledge.upsert(ANN, [document("a", "the same", 1)])
+    await knowledge.upsert(ANN, [document("a", "the same", 2)])
+    assert counting.asked == 1
+    assert await knowledge.upsert(ANN, [document("a", "older", 1)]) == 0
+    await knowledge.upsert(ANN, [document("a", "another", 3)])
+    assert counting.asked == 2
+
+
+async def test_a_change_of_model_embeds_again(store: Store, embedder: Embedder) -> None:
+    other = Counting(embedder)
+    other.model = "other"
+    await open_knowledge(store, embedder).upsert(ANN, [document("a", "the same", 1)])
+    knowledge = open_knowledge(store, other)
+    status = await knowledge.status()
+    assert (status.documents, status.other_model) == (1, 1)
+    await knowledge.upsert(ANN, [document("a", "the same", 1)])
+    assert (other.asked, (await knowledge.status()).other_model) == (1, 0)
+
+
+async def test_a_long_document_is_found_by_its_end(knowledge: KnowledgeStore) -> None:
+    await knowledge.upsert(ANN, [document("long", "nothing to see here. " * 400 + "The treasure is under the oak.")])
+    await knowledge.upsert(ANN, [document("other", "An invoice from March")])
+    hits = await knowledge.search(ANN, "Where is the treasure?")
+    assert (hits[0].id, "under the oak" in hits[0].content) == ("long", True)
+    await knowledge.upsert(ANN, [document("long", "short now", 2)])
+    assert "long" not in [hit.id for hit in await knowledge.search(ANN, "treasure", min_score=0.5)]
+
+
+async def test_a_reindex_makes_the_scope_hold_what_the_source_holds(knowledge: KnowledgeStore) -> None:
+    await knowledge.upsert(ANN, [document("gone", "old"), document("kept", "kept")])
+    await knowledge.upsert(BOB, [document("bob", "his")])
+    heard: list[int] = []
+    source = (document(f"d{number}", f"fact number {number}", 2) for number in range(5))
+    options = IndexOptions(batch_size=2, on_progress=heard.append)
+    assert await knowledge.reindex(ANN, source, options) == 5
+    assert sorted(await knowledge.documents(ANN)) == ["d0", "d1", "d2", "d3", "d4"]
+    assert (sorted(await knowledge.documents(BOB)), heard) == (["bob"], [2, 4, 5])
+
+
+async def test_a_scope_can_be_cleared(knowledge: KnowledgeStore) -> None:
+    await knowledge.upsert(ANN, [document("a", "one"), document("b", "two")])
+    assert await knowledge.clear(ANN) == 2
+    assert await knowledge.documents(ANN) == {}
+
+
+async def test_stones_are_purged(store: Store, knowledge: KnowledgeStore, clock: Clock) -> None:
+    await knowledge.delete(ANN, ["a"], version=7)
+    clock.tick(days=2)
+    await open_observations(store).purge_soft_deleted_before(clock.now)
+    assert await knowledge.upsert(ANN, [document("a", "first", 1)]) == 1

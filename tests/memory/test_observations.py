@@ -1,0 +1,171 @@
+"""Observations: every change is stored with its event, or not at all."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from holdfast.errors import HoldfastError
+from holdfast.event import AgentMessage, NewEvent
+from holdfast.memory.observation import Observation, ObservationType
+from holdfast.outcome import Done
+from holdfast.store.base import Store
+from holdfast.store.memories import ObservationStore
+from holdfast.testing.clock import Clock
+from tests.conformance.steps import claim_one
+from tests.memory.steps import fact, outbox
+
+
+async def test_what_is_saved_is_found(observations: ObservationStore, clock: Clock) -> None:
+    saved = fact(type=ObservationType.DEDUCTIVE, observer="coder", source_message_ids=("m1", "m2"))
+    assert await observations.save(saved) > 0
+    found = await observations.find_by_id("acme", "w")
+    assert found is not None
+    assert (found.content, found.type, found.observer, found.source_message_ids) == (
+        saved.content,
+        ObservationType.DEDUCTIVE,
+        "coder",
+        ("m1", "m2"),
+    )
+    assert (found.created_at, found.updated_at, found.deleted_at) == (clock.now, clock.now, None)
+    assert await observations.find_by_subject("acme", "user", "ann") == [found]
+    assert await observations.find_by_id("other", "w") is None
+
+
+async def test_saving_again_replaces_and_counts_up(observations: ObservationStore) -> None:
+    await observations.save(fact())
+    [before] = await observations.find_by_subject("acme", "USER", "ann")
+    await observations.save(fact("Ann likes black tea"))
+    [found] = await observations.find_by_subject("acme", "USER", "ann")
+    assert (found.content, await observations.count("acme")) == ("Ann likes black tea", 1)
+    assert found.version > before.version
+
+
+async def test_every_change_writes_its_event_in_order(store: Store, observations: ObservationStore) -> None:
+    await observations.save(fact(id="W"))
+    await observations.save(fact(id="L"))
+    await observations.merge("W", "L", fact("both", id="W"))
+    assert await outbox(store) == [("W", "UPSERT"), ("L", "UPSERT"), ("L", "DELETE"), ("W", "UPSERT")]
+    assert await observations.find_by_id("acme", "L") is None
+
+
+async def test_a_rollback_leaves_neither_the_observation_nor_its_event(
+    store: Store, observations: ObservationStore
+) -> None:
+    with suppress(RuntimeError):
+        async with store.transaction() as tx:
+            await observations.save(fact(), tx=tx)
+            raise RuntimeError
+    assert (await outbox(store), await observations.count("acme")) == ([], 0)
+
+
+async def test_a_change_joins_the_callers_transaction(store: Store, observations: ObservationStore) -> None:
+    async with store.transaction() as tx:
+        await observations.save(fact(), tx=tx)
+        await observations.soft_delete("acme", "w", tx=tx)
+    assert await outbox(store) == [("w", "UPSERT"), ("w", "DELETE")]
+
+
+async def test_a_fact_that_moves_leaves_its_old_subject(store: Store, observations: ObservationStore) -> None:
+    await observations.save(fact())
+    await observations.save(fact("Bob likes green tea", subject="bob"))
+    keys = [event.event["subject_key"] for event in await store.waiting("memory", "")]
+    assert keys == ["acme:USER:ann", "acme:USER:ann", "acme:USER:bob"]
+    assert [operation for _, operation in await outbox(store)] == ["UPSERT", "DELETE", "UPSERT"]
+
+
+async def test_deleting_what_is_not_there_does_nothing(store: Store, observations: ObservationStore) -> None:
+    assert await observations.delete("acme", "nobody") is None
+    assert await observations.soft_delete("acme", "nobody") is None
+    assert await outbox(store) == []
+
+
+async def test_a_soft_deleted_one_is_out_of_sight_until_it_is_purged(
+    observations: ObservationStore, clock: Clock
+) -> None:
+    await observations.save(fact())
+    assert await observations.soft_delete("acme", "w") is not None
+    assert await observations.soft_delete("acme", "w") is None
+    assert (await observations.find_by_id("acme", "w"), await observations.count("acme")) == (None, 0)
+    assert await observations.purge_soft_deleted_before(clock.now) == 0
+    clock.tick(seconds=1)
+    assert await observations.purge_soft_deleted_before(clock.now) == 1
+
+
+async def test_saving_a_soft_deleted_one_brings_it_back(observations: ObservationStore) -> None:
+    await observations.save(fact())
+    await observations.soft_delete("acme", "w")
+    await observations.save(fact("again"))
+    found = await observations.find_by_id("acme", "w")
+    assert found is not None
+    assert found.content == "again"
+
+
+async def test_doubtful_ones_and_subjects_are_found(observations: ObservationStore) -> None:
+    await observations.save(fact(id="sure"))
+    await observations.save(fact(id="guess", subject="bob", type=ObservationType.ABDUCTIVE))
+    doubtful = await observations.find_by_confidence_below("acme", 0.5)
+    assert [observation.id for observation in doubtful] == ["guess"]
+    assert [(subject.key, subject.observations) for subject in await observations.find_subjects("acme")] == [
+        ("acme:USER:ann", 1),
+        ("acme:USER:bob", 1),
+    ]
+
+
+async def test_a_workspace_is_deleted_with_all_its_events(store: Store, observations: ObservationStore) -> None:
+    await observations.save(fact(id="a"))
+    await observations.save(fact(id="b", subject="bob"))
+    await observations.save(fact(id="c", workspace_id="other"))
+    assert await observations.delete_workspace("acme") == 2
+    assert (await observations.count("acme"), await observations.count()) == (0, 1)
+    assert (await outbox(store))[3:] == [("a", "DELETE"), ("b", "DELETE")]
+
+
+async def test_secrets_are_not_remembered(observations: ObservationStore) -> None:
+    await observations.save(fact("the password is hunter2 and the key sk-proj-abcdefghijklmnop1234"))
+    found = await observations.find_by_id("acme", "w")
+    assert found is not None
+    assert "hunter2" not in found.content
+    assert "abcdefghijklmnop1234" not in found.content
+
+
+async def test_forgetting_a_subject_removes_every_trace(
+    store: Store, observations: ObservationStore, clock: Clock
+) -> None:
+    await observations.save(fact())
+    await observations.save(fact(id="b", subject="bob"))
+    said = NewEvent(event={"kind": "message", "sender_id": "ann", "message": "hi"}, message_id="m1")
+    await store.put([said, NewEvent(event={"kind": "message", "sender_id": "bob", "message": "hi"}, message_id="m2")])
+    turn = await claim_one(store)
+    other = await claim_one(store)
+    mine = turn if turn.message_id == "m1" else other
+    line = AgentMessage(agent_id="a", role="user", channel="api", sender="ann", message_id="m1", content="hi")
+    answer = NewEvent(event={"kind": "response", "message": "hello"}, queue="outbox", target="api")
+    await store.settle([(mine, Done((answer,), (line,)))])
+    removed = await observations.forget("acme", "user", "ann")
+    assert removed == {"events": 1, "history": 0, "agent_messages": 0, "observations": 1}
+    removed = await observations.forget("default", "user", "ann")
+    assert removed == {"events": 1, "history": 1, "agent_messages": 1, "observations": 0}
+    assert await observations.count("acme") == 1
+    assert await store.agent_messages("a") == []
+
+
+def test_confidence_follows_from_type_and_sources() -> None:
+    once = fact(type=ObservationType.INDUCTIVE, source_message_ids=("m1",))
+    often = fact(type=ObservationType.INDUCTIVE, source_message_ids=("m1", "m2", "m3", "m3"))
+    assert once.confidence == 0.5
+    assert often.confidence == 0.875
+    assert fact(source_message_ids=tuple(str(n) for n in range(50))).confidence == 0.99
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"workspace_id": "a:b"}, {"subject_type": ""}, {"subject_id": " "}, {"content": " "}, {"id": ""}]
+)
+def test_an_observation_that_could_not_be_found_again_is_refused(wrong: dict[str, str]) -> None:
+    with pytest.raises(HoldfastError):
+        fact(**wrong)
+
+
+def test_a_subject_has_a_key_in_capitals() -> None:
+    assert Observation(workspace_id="w", subject_type="user", subject_id="U:1", content="x").subject_key == "w:USER:U:1"

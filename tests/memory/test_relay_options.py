@@ -1,0 +1,43 @@
+"""What a relay is made of, and what is refused."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast.memory.knowledge import KnowledgeStore
+from holdfast.relay import KnowledgeStoreOutboxRelay, RelayOptions
+from holdfast.store.memories import ObservationStore
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"batch_size": 0}, {"max_attempts": 0}, {"poll_interval": timedelta(0)}, {"node_id": " "}]
+)
+def test_options_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"at least 1|needs an id"):
+        RelayOptions(**wrong)  # type: ignore[arg-type]
+
+
+def test_the_defaults_are_those_of_the_contract() -> None:
+    options = RelayOptions.defaults()
+    assert (options.batch_size, options.claim_duration, options.poll_interval, options.max_attempts) == (
+        32,
+        timedelta(seconds=60),
+        timedelta(milliseconds=500),
+        10,
+    )
+    assert options.node_id.startswith("node-")
+
+
+async def test_a_relay_without_a_store_or_a_name_is_refused(
+    observations: ObservationStore, knowledge: KnowledgeStore
+) -> None:
+    for wrong in [
+        (None, knowledge),
+        (observations, None),
+        (observations, knowledge, " "),
+        (observations, knowledge, None),
+    ]:
+        with pytest.raises(ValueError, match="a relay needs"):
+            KnowledgeStoreOutboxRelay(*wrong)  # type: ignore[arg-type]
