@@ -243,6 +243,7 @@ class AgentMessage:
     sender: str
     message_id: str
     content: str
+    conversation: str = ""
     id: int | None = None
     created_at: datetime | None = None
 

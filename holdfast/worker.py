@@ -22,6 +22,7 @@ from holdfast.event import (
     Record,
     Turn,
     channel_of,
+    conversation_of,
     sender_of,
     with_text,
     written_of,
@@ -183,4 +184,5 @@ def _line(turn: Turn, event: Event, role: str, content: str) -> Record:
         sender=sender_of(event.event) if role == "user" else turn.agent,
         message_id=event.message_id or str(event.id),
         content=content,
+        conversation=conversation_of(event.event),
     )

@@ -235,9 +235,15 @@ class Store(Protocol):
         """Names of queues in which something became ready, '' for any; never the only way to learn of it."""
 
     async def agent_messages(
-        self, agent_id: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+        self,
+        agent_id: str,
+        *,
+        conversation: str | None = None,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
     ) -> list[AgentMessage]:
-        """An agent's history, newest first."""
+        """An agent's history, of one conversation or of all, newest first."""
 
     async def chat_messages(
         self, team_id: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None

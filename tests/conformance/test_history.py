@@ -63,9 +63,15 @@ async def test_dead_letters_page_by_before_id_and_follow_by_since_id(store: Stor
     assert [letter.id for letter in await store.dead(Filter(), since_id=ids[2])] == [ids[3]]
 
 
-def line(number: int, agent_id: str = "coder") -> AgentMessage:
+def line(number: int, agent_id: str = "coder", conversation: str = "api:ann") -> AgentMessage:
     return AgentMessage(
-        agent_id=agent_id, role="user", channel="api", sender="ann", message_id=f"m{number}", content=f"text {number}"
+        agent_id=agent_id,
+        role="user",
+        channel="api",
+        sender="ann",
+        message_id=f"m{number}",
+        content=f"text {number}",
+        conversation=conversation,
     )
 
 
@@ -78,6 +84,16 @@ async def test_an_agents_conversation_is_newest_first_and_by_pages(store: Store)
     assert [found.id for found in await store.agent_messages("coder", limit=2)] == ids[:2]
     assert [found.id for found in await store.agent_messages("coder", before_id=ids[1])] == ids[2:]
     assert [found.id for found in await store.agent_messages("coder", since_id=ids[2])] == ids[:2]
+
+
+async def test_conversations_of_one_agent_are_told_apart(store: Store) -> None:
+    here, there = "api:ann", "api:bob"
+    await store.put([], records=[line(number, conversation=here if number % 2 else there) for number in range(5)])
+    await store.put([], records=[line(9, "writer")])
+    found = await store.agent_messages("coder", conversation=here)
+    assert [(one.content, one.conversation) for one in found] == [("text 3", here), ("text 1", here)]
+    assert len(await store.agent_messages("coder", conversation=there, limit=2, before_id=found[0].id)) == 2
+    assert await store.agent_messages("coder", conversation="api:eve") == []
 
 
 async def test_a_line_of_a_conversation_is_stored_as_it_was_given(store: Store, clock: Clock) -> None:

@@ -123,10 +123,10 @@ begin
     if _records is null or jsonb_array_length(_records) = 0 then
         return;
     end if;
-    insert into agent.agent_message (agent_id, role, channel, sender, message_id, content, created_at)
-    select agent_id, role, channel, sender, message_id, content, agent.now()
+    insert into agent.agent_message (agent_id, role, channel, sender, message_id, content, conversation, created_at)
+    select agent_id, role, channel, sender, message_id, content, coalesce(conversation, ''), agent.now()
     from jsonb_to_recordset(_records) as row
-        (agent_id text, role text, channel text, sender text, message_id text, content text)
+        (agent_id text, role text, channel text, sender text, message_id text, content text, conversation text)
     where agent_id is not null;
     insert into agent.chat_message (team_id, from_agent, message, created_at)
     select team_id, from_agent, message, agent.now()

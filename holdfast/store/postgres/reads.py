@@ -90,15 +90,24 @@ class PostgresReads:
         ]
 
     async def agent_messages(
-        self, agent_id: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+        self,
+        agent_id: str,
+        *,
+        conversation: str | None = None,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
     ) -> list[AgentMessage]:
+        # Said or left out, never "or is null": each has an index of its own.
+        of_one = () if conversation is None else (conversation,)
         rows = await self._connections.rows(
-            "select id, agent_id, role, channel, sender, message_id, content, created_at from agent.agent_messages"
-            " where agent_id = %s and id < coalesce(%s, 9223372036854775807) and id > coalesce(%s, 0)"
+            "select id, agent_id, role, channel, sender, message_id, content, conversation, created_at"
+            f" from agent.agent_message where agent_id = %s {'and conversation = %s' if of_one else ''}"
+            " and id < coalesce(%s, 9223372036854775807) and id > coalesce(%s, 0)"
             " order by id desc limit %s",
-            (agent_id, before_id, since_id, limit),
+            (agent_id, *of_one, before_id, since_id, limit),
         )
-        names = ("id", "agent_id", "role", "channel", "sender", "message_id", "content", "created_at")
+        names = ("id", "agent_id", "role", "channel", "sender", "message_id", "content", "conversation", "created_at")
         return [AgentMessage(**dict(zip(names, row, strict=True))) for row in rows]
 
     async def chat_messages(

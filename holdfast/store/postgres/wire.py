@@ -71,6 +71,7 @@ def record(line: Record) -> Payload:
         "sender": line.sender,
         "message_id": line.message_id,
         "content": line.content,
+        "conversation": line.conversation,
     }
 
 

@@ -69,8 +69,8 @@ from json_each(:keys) as r
 join message_key as k on k.queue = json_extract(r.value, '$[0]') and k.message_id = json_extract(r.value, '$[1]');
 
 -- name: put_agent_message
-insert into agent_message (agent_id, role, channel, sender, message_id, content, created_at)
-values (:agent_id, :role, :channel, :sender, :message_id, :content, :created_at);
+insert into agent_message (agent_id, role, channel, sender, message_id, content, conversation, created_at)
+values (:agent_id, :role, :channel, :sender, :message_id, :content, :conversation, :created_at);
 
 -- name: put_chat_message
 insert into chat_message (team_id, from_agent, message, created_at)

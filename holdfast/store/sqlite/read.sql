@@ -72,9 +72,16 @@ select
   + (select count(*) from event_hist where root_id = :root_id and id < :before_id and queue = 'inbox' and hops > 0);
 
 -- name: agent_messages
-select id, agent_id, role, channel, sender, message_id, content, created_at
+select id, agent_id, role, channel, sender, message_id, content, conversation, created_at
 from agent_message
 where agent_id = :agent_id and id < :before_id and id > :since_id
+order by id desc
+limit :limit;
+
+-- name: conversation_messages
+select id, agent_id, role, channel, sender, message_id, content, conversation, created_at
+from agent_message
+where agent_id = :agent_id and conversation = :conversation and id < :before_id and id > :since_id
 order by id desc
 limit :limit;
 

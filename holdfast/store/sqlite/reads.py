@@ -89,10 +89,16 @@ class SqliteReads:
         return await self._reader.run(read_processes)
 
     async def agent_messages(
-        self, agent_id: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+        self,
+        agent_id: str,
+        *,
+        conversation: str | None = None,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
     ) -> list[AgentMessage]:
-        page = page_params(limit, before_id, since_id)
-        return await self._reader.run(lambda connection: read_agent_messages(connection, agent_id, page))
+        wanted = {"agent_id": agent_id, "conversation": conversation, **page_params(limit, before_id, since_id)}
+        return await self._reader.run(lambda connection: read_agent_messages(connection, wanted))
 
     async def chat_messages(
         self, team_id: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
@@ -168,9 +174,9 @@ def read_processes(connection: Connection) -> list[Process]:
     return [process_of(row) for row in connection.execute(SQL["processes"])]
 
 
-def read_agent_messages(connection: Connection, agent_id: str, page: dict[str, int]) -> list[AgentMessage]:
-    rows = connection.execute(SQL["agent_messages"], {"agent_id": agent_id} | page)
-    return [agent_message_of(row) for row in rows]
+def read_agent_messages(connection: Connection, wanted: dict[str, Any]) -> list[AgentMessage]:
+    name = "agent_messages" if wanted["conversation"] is None else "conversation_messages"
+    return [agent_message_of(row) for row in connection.execute(SQL[name], wanted)]
 
 
 def read_chat_messages(connection: Connection, team_id: str, page: dict[str, int]) -> list[ChatMessage]:

@@ -130,6 +130,7 @@ def record_params(record: AgentMessage | ChatMessage, now: int) -> dict[str, Any
         "sender": record.sender,
         "message_id": record.message_id,
         "content": record.content,
+        "conversation": record.conversation,
         "created_at": created_at,
     }
 
@@ -143,7 +144,8 @@ def agent_message_of(row: Row) -> AgentMessage:
         sender=row[4],
         message_id=row[5],
         content=row[6],
-        created_at=moment(row[7]),
+        conversation=row[7],
+        created_at=moment(row[8]),
     )
 
 
