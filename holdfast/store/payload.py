@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 from pydantic_core import from_json, to_json
 
 from holdfast.errors import HoldfastError
-
-_SUSPECT = ("\\u0000", "NaN", "Infinity")
 
 parse = from_json
 """JSON text to a value, five times as fast as json.loads."""
@@ -22,7 +20,8 @@ def dump(value: Any) -> str:
     except ValueError:
         return _dump_carefully(value)
     # Rare, and then worth a second look: a NUL in a text, or a number that JSON does not have.
-    return _dump_carefully(value) if any(sign in text for sign in _SUSPECT) else text
+    is_suspect = "\\u0000" in text or "NaN" in text or "Infinity" in text
+    return _dump_carefully(value) if is_suspect else text
 
 
 def _dump_carefully(value: Any) -> str:
@@ -41,3 +40,10 @@ def storable(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [storable(item) for item in value]
     return value
+
+
+def storable_name(name: str | None) -> str | None:
+    """A queue, target, lane or message id as `dump` would have it; nearly all are plain."""
+    if name is None or (name.isascii() and "\0" not in name):
+        return name
+    return cast(str, storable(name))

@@ -44,13 +44,19 @@ def test_a_claim_of_a_limited_target_waits_for_the_one_that_counts(sql: Connecti
     assert column(sql, CLAIM) == []
 
 
-def test_a_put_waits_for_the_end_of_a_turn_of_its_lane(sql: Connection, other: Connection) -> None:
+PUTS = {
+    "several": """select agent.put('[{"event": {}, "lane": "a"}]', null, true)""",
+    "one": "select array[agent.put_one('{}', _lane => 'a')]",
+}
+
+
+@pytest.mark.parametrize("put", PUTS.values(), ids=list(PUTS))
+def test_a_put_waits_for_the_end_of_a_turn_of_its_lane(sql: Connection, other: Connection, put: str) -> None:
     """Or it would queue behind a head that is about to end, and nobody would promote it."""
     event_id = insert(sql, "a")
     fence = value(sql, "select fence from agent.claim('inbox', '{\"\"}', 1, '1 minute')")
     other.execute("select agent.settle(%s)", [Jsonb([{"ids": [event_id], "fence": fence, "outcome": "done"}])])
     sql.execute("set lock_timeout = '100ms'")
-    put = """select agent.put('[{"event": {}, "lane": "a"}]', null, true)"""
     with pytest.raises(psycopg.errors.LockNotAvailable):
         sql.execute(put)
     other.commit()

@@ -155,6 +155,14 @@ async def test_a_delayed_event_carries_no_lane(store: Store, clock: Clock) -> No
     assert await claim_ids(store) == [[after]]
 
 
+async def test_a_delayed_event_among_others_carries_no_lane(store: Store, clock: Clock) -> None:
+    later = clock.now + timedelta(hours=1)
+    delayed, after = await store.put([message(lane="a", vt=later), message(lane="a")])
+    assert delayed is not None
+    assert (await live(store, delayed)).lane is None
+    assert await claim_ids(store) == [[after]]
+
+
 async def test_an_event_that_is_visible_now_keeps_its_lane(store: Store, clock: Clock) -> None:
     assert (await live(store, await put(store, lane="a", vt=clock.now))).lane == "a"
 

@@ -16,6 +16,7 @@ from holdfast.event import INBOX, OUTBOX, NewEvent, Turn
 from holdfast.outcome import Done, Outcome, Retry, Snooze
 from holdfast.store import open_store
 from holdfast.store.base import Store
+from holdfast.store.postgres.bulk import BULK
 from holdfast.testing.checker import Journal
 
 LONG, SHORT = timedelta(minutes=10), timedelta(seconds=2)
@@ -113,6 +114,7 @@ async def shuffle(store: Store, journal: Journal, number: int) -> None:
     for _ in range(ROUNDS):
         await asyncio.gather(
             store.put(shuffled(chance)),
+            store.put([event for _ in range(BULK // len(LANES) + 1) for event in shuffled(chance)]),
             put_in_transaction(store, shuffled(chance)),
             settle_shuffled(store, chance),
         )
@@ -122,7 +124,8 @@ def shuffled(chance: random.Random) -> list[NewEvent]:
     """One event for each lane, under message ids that all processes use at this moment."""
     moment = time.monotonic_ns() // MOMENT
     return [
-        NewEvent(event={}, lane=lane, message_id=f"{lane} at {moment}") for lane in chance.sample(LANES, len(LANES))
+        NewEvent(event={}, lane=lane, message_id=f"{lane} at {moment} {chance.randrange(9)}")
+        for lane in chance.sample(LANES, len(LANES))
     ]
 
 

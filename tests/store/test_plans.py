@@ -118,6 +118,12 @@ CALLS: dict[str, Callable[[Connection], int]] = {
     "put, known": lambda connection: reads(
         connection, "select agent.put(%s, null, true)", [json.dumps([{"event": {}, "message_id": "message 7"}])]
     ),
+    "put one": lambda connection: reads(
+        connection, "select agent.put_one('{}', _lane => 'lane', _message_id => 'new')"
+    ),
+    "reserve": lambda connection: reads(
+        connection, "select ids from agent.reserve('{inbox,inbox}', '{lane,new}', '{message 7,new}')"
+    ),
     "put in a transaction": lambda connection: reads(
         connection, "select agent.put(%s), agent.keep_heads_now()", [new_events("later")]
     ),

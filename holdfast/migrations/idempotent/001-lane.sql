@@ -1,6 +1,6 @@
 -- Lanes: the first live event of a lane is its head, and only heads are ever claimed.
 --
---   lane_bucket     which of 1,024 locks guards a lane
+--   lane_buckets    which of 1,024 locks guard lanes
 --   lock_lanes      takes such locks, always in ascending order
 --   promote         gives lanes without a head their head
 --   note_lanes      (trigger) notes which lanes a transaction touches by hand
@@ -11,12 +11,16 @@
 -- run with holdfast.lanes = 'held' and the triggers stay away. Everything else, also a caller's long transaction,
 -- goes through the triggers and holds lane locks only while it commits.
 
-create or replace function agent.lane_bucket(_queue text, _lane text) returns int4
+create or replace function agent.lane_buckets(_queues text[], _lanes text[]) returns int4[]
 language plpgsql immutable security invoker parallel safe
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return (hashtextextended(_queue || chr(31) || _lane, 0) & 1023)::int4;
+    return array
+    ( select distinct (hashtextextended(queue || chr(31) || lane, 0) & 1023)::int4
+      from unnest(_queues, _lanes) as touched (queue, lane)
+      where lane is not null
+    );
 end
 $$;
 
@@ -93,7 +97,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     _touched text := coalesce(nullif(current_setting('holdfast.touched', true), ''), ',');
-    _bucket text := agent.lane_bucket(_queue, _lane) || ',';
+    _bucket text := (agent.lane_buckets(array[_queue], array[_lane]))[1] || ',';
 begin
     if strpos(_touched, ',' || _bucket) = 0 then
         perform set_config('holdfast.touched', _touched || _bucket, true);

@@ -1,7 +1,11 @@
 -- Storing events.
 --
 --   put           many events and history records, all or none
---   say           one line of a team's room
+--   put_one       one event, without what several would need
+--   reserve       the first half of a put in bulk, whose events follow by COPY
+--   keep_keys     message keys: which of the events are new
+--   take_lanes    lane locks: which of the events are heads
+--   record, say, tell  lines of history, one line of a room, frames of activity
 --   insert_event  one Slack event, from any transaction
 
 -- _events: array of objects with event and, as wanted, queue, target, lane, message_id, event_ts, vt, max_attempts,
@@ -10,98 +14,56 @@
 create or replace function agent.put(_events jsonb, _records jsonb default null, _at_once bool default false) returns int8[]
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-set plan_cache_mode = force_generic_plan
 set work_mem = '64MB'
 as $$
 declare
     _now timestamptz := agent.now();
     _by_hand text := coalesce(current_setting('holdfast.lanes', true), '');
     _ids int8[];
-    _buckets int4[];
-    _first_of_lane int8[];
-    _woken text[];
+    _queues text[];
+    _lanes text[];
+    _message_ids text[];
+    _parents int8[];
+    _heads bool[];
     _default text := agent.activity_agent();
     _received json;
 begin
-    -- Keys before lanes, as in a transaction whose lanes wait for its commit; sorted, so that no two wait for each other.
-    with given as materialized
-    ( select nth, nextval('agent.event_id_seq') as id, coalesce(queue, 'inbox') as queue
-           , case when vt > _now then null else lane end as lane, message_id, parent_id
-      from rows from
-      ( jsonb_to_recordset(_events) as (queue text, lane text, message_id text, vt timestamptz, parent_id int8) )
-      with ordinality as given (queue, lane, message_id, vt, parent_id, nth)
-    )
-    , key as
-    ( insert into agent.message_key (queue, message_id, event_id, parent_id, seen_at)
-      select queue, message_id, id, parent_id, _now
-      from given
-      where message_id is not null
-      order by queue, message_id, id
-      on conflict do nothing
-      returning event_id
-    )
-    , known as materialized
-    ( select nth, queue, lane, case when message_id is null or key.event_id is not null then id end as id
-      from given
-      left join key on key.event_id = given.id
-    )
-    , lane as materialized
-    ( select min(id) as first, agent.lane_bucket(queue, lane) as bucket
-      from known
-      where lane is not null and id is not null
-      group by queue, lane
-    )
-    select (select array_agg(id order by nth) from known)
-         , (select array_agg(bucket) from lane)
-         , (select array_agg(first) from lane)
-    into _ids, _buckets, _first_of_lane;
+    select array_agg(nextval('agent.event_id_seq')), array_agg(coalesce(queue, 'inbox'))
+         , array_agg(case when vt > _now then null else lane end), array_agg(message_id), array_agg(parent_id)
+    into _ids, _queues, _lanes, _message_ids, _parents
+    from jsonb_to_recordset(_events) as row (queue text, lane text, message_id text, vt timestamptz, parent_id int8);
+    -- Keys before lanes, as in a transaction whose lanes wait for its commit.
+    _ids := agent.keep_keys(_ids, _queues, _message_ids, _parents);
     if _at_once then
-        if _buckets is not null then
-            perform agent.lock_lanes(_buckets);
-        end if;
+        _heads := agent.take_lanes(_ids, _queues, _lanes);
         perform set_config('holdfast.lanes', 'held', true);
     end if;
     with stored as
     ( insert into agent.event
-        ( id, event_ts, vt, event, queue, target, lane, head, message_id, max_attempts, parent_id, root_id, hops
-        , created_at, updated_at )
-      select _ids[nth], case when event_ts >= '1970-01-01Z' and event_ts < '2200-01-01Z' then event_ts else _now end
-           , coalesce(vt, _now), event, coalesce(queue, 'inbox'), coalesce(target, '')
-           , case when vt > _now then null else lane end
-           , lane is null or coalesce(vt > _now, false) or first.id is not null and
-             ( select 1
-               from agent.event as head
-               where head.queue = coalesce(new.queue, 'inbox') and head.lane = new.lane
-                 and case when head.head then 0 else head.id end = 0
-             ) is null
-           , message_id, max_attempts, parent_id, coalesce(root_id, _ids[nth]), coalesce(hops, 0), _now, _now
+      ( id, event_ts, vt, event, queue, target, lane, head, message_id, max_attempts, parent_id, root_id, hops
+      , created_at, updated_at )
+      select id, case when event_ts >= '1970-01-01Z' and event_ts < '2200-01-01Z' then event_ts else _now end
+           , coalesce(vt, _now), event, queue, coalesce(target, ''), lane, coalesce(head, true), message_id, max_attempts
+           , parent_id, coalesce(root_id, id), coalesce(hops, 0), _now, _now
       from rows from
       ( jsonb_to_recordset(_events) as
-        ( queue text, target text, lane text, message_id text, vt timestamptz, event_ts timestamptz
-        , max_attempts int4, parent_id int8, root_id int8, hops int4, event jsonb
-        )
-      ) with ordinality as new
-        (queue, target, lane, message_id, vt, event_ts, max_attempts, parent_id, root_id, hops, event, nth)
-      left join unnest(_first_of_lane) as first (id) on first.id = _ids[nth]
-      where _ids[nth] is not null
-      returning id, queue, head, target, message_id, event
+        ( target text, vt timestamptz, event_ts timestamptz, max_attempts int4, root_id int8, hops int4, event jsonb )
+      , unnest(_ids), unnest(_queues), unnest(_lanes), unnest(_message_ids), unnest(_parents), unnest(_heads)
+      ) as new (target, vt, event_ts, max_attempts, root_id, hops, event, id, queue, lane, message_id, parent_id, head)
+      where id is not null
+      returning id, queue, target, message_id, event
     )
-    select array_agg(distinct queue) filter (where head)
-         , json_agg(json_build_object
+    select json_agg(json_build_object
              ( 'type', 'message_received', 'messageId', coalesce(message_id, id::text)
              , 'agent', coalesce(nullif(target, ''), _default)
              , 'channel', case when event ? 'kind' then coalesce(event ->> 'channel', '') else 'slack' end
              , 'sender', coalesce(event ->> case when event ? 'kind' then 'sender' else 'user' end, '')
              , 'message', left(event ->> case when event ? 'kind' then 'message' else 'text' end, 2000) ))
-           filter (where queue = 'inbox' and _default is not null)
-    into _woken, _received
-    from stored;
+    into _received
+    from stored
+    where queue = 'inbox' and _default is not null;
     if _at_once then
         perform set_config('holdfast.lanes', _by_hand, true);
-        perform agent.wake(_woken);
     end if;
     if _records is not null then
         perform agent.record(_records);
@@ -110,6 +72,176 @@ begin
         insert into agent.activity (frames) values (_received);
     end if;
     return coalesce(_ids, '{}');
+end
+$$;
+
+-- As put at once, for one event and at half the cost. Returns its id, null if the message id is known already.
+create or replace function agent.put_one
+( _event jsonb
+, _queue text default 'inbox'
+, _target text default ''
+, _lane text default null
+, _message_id text default null
+, _event_ts timestamptz default null
+, _vt timestamptz default null
+, _max_attempts int4 default null
+) returns int8
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _now timestamptz := agent.now();
+    _by_hand text := coalesce(current_setting('holdfast.lanes', true), '');
+    _id int8 := nextval('agent.event_id_seq');
+    _default text;
+    _head bool;
+begin
+    if _message_id is not null then
+        insert into agent.message_key (queue, message_id, event_id, seen_at) values (_queue, _message_id, _id, _now)
+        on conflict do nothing;
+        if not found then
+            return null;
+        end if;
+    end if;
+    if _vt > _now then
+        _lane := null;
+    end if;
+    if _lane is not null then
+        perform agent.lock_lanes(agent.lane_buckets(array[_queue], array[_lane]));
+    end if;
+    perform set_config('holdfast.lanes', 'held', true);
+    -- First as the head: the index of lanes refuses a second one, and there is no plan that could go wrong.
+    foreach _head in array array[true, false] loop
+        insert into agent.event
+        ( id, event_ts, vt, event, queue, target, lane, head, message_id, max_attempts, root_id, created_at, updated_at )
+        values
+        ( _id, case when _event_ts >= '1970-01-01Z' and _event_ts < '2200-01-01Z' then _event_ts else _now end
+        , coalesce(_vt, _now), _event, _queue, _target, _lane, _head, _message_id, _max_attempts, _id, _now, _now )
+        on conflict (queue, lane, (case when head then 0 else id end)) where lane is not null do nothing;
+        exit when found;
+    end loop;
+    perform set_config('holdfast.lanes', _by_hand, true);
+    if _head then
+        perform pg_notify('holdfast', _queue);
+    end if;
+    if _queue = 'inbox' then
+        _default := agent.activity_agent();
+    end if;
+    if _default is not null then
+        insert into agent.activity (frames) values
+        ( json_build_array(json_build_object
+          ( 'type', 'message_received', 'messageId', coalesce(_message_id, _id::text)
+          , 'agent', coalesce(nullif(_target, ''), _default)
+          , 'channel', case when _event ? 'kind' then coalesce(_event ->> 'channel', '') else 'slack' end
+          , 'sender', coalesce(_event ->> case when _event ? 'kind' then 'sender' else 'user' end, '')
+          , 'message', left(_event ->> case when _event ? 'kind' then 'message' else 'text' end, 2000) )));
+    end if;
+    return _id;
+end
+$$;
+
+-- Draws ids, keeps keys and takes lanes. The caller stores the events that got an id, all times as told, with a frame for
+-- whoever watches (default_agent says who answers for nobody; null: nobody watches), and commits right away; until then
+-- the triggers stay away.
+create or replace function agent.reserve
+( _queues text[]
+, _lanes text[]
+, _message_ids text[]
+, out ids int8[]
+, out heads bool[]
+, out now timestamptz
+, out default_agent text
+)
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    now := agent.now();
+    default_agent := agent.activity_agent();
+    ids := agent.keep_keys(array(select nextval('agent.event_id_seq') from unnest(_queues)), _queues, _message_ids);
+    heads := agent.take_lanes(ids, _queues, _lanes);
+    perform set_config('holdfast.lanes', 'held', true);
+end
+$$;
+
+-- The ids, null for events whose message id is known already.
+create or replace function agent.keep_keys(_ids int8[], _queues text[], _message_ids text[], _parents int8[] default null) returns int8[]
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+-- Arrays look short to the planner, and two long ones must not be joined by looking at each for each.
+set enable_nestloop = off
+set jit = off
+as $$
+declare
+    _now timestamptz := agent.now();
+    _kept int8[];
+begin
+    -- Sorted, so that no two wait for each other.
+    if cardinality(_ids) >= 100 then
+        begin
+            -- Most often all are new, and to store them without looking first saves a third.
+            insert into agent.message_key (queue, message_id, event_id, parent_id, seen_at)
+            select queue, message_id, id, parent_id, _now
+            from unnest(_queues, _message_ids, _ids, _parents) as given (queue, message_id, id, parent_id)
+            where message_id is not null
+            order by queue, message_id, id;
+            return _ids;
+        exception when unique_violation then
+            null;
+        end;
+    end if;
+    with key as
+    ( insert into agent.message_key (queue, message_id, event_id, parent_id, seen_at)
+      select queue, message_id, id, parent_id, _now
+      from unnest(_queues, _message_ids, _ids, _parents) as given (queue, message_id, id, parent_id)
+      where message_id is not null
+      order by queue, message_id, id
+      on conflict do nothing
+      returning event_id
+    )
+    select array_agg(event_id) into _kept from key;
+    if cardinality(_kept) = cardinality(_ids) then
+        return _ids;
+    end if;
+    return array
+    ( select case when message_id is null or kept.id is not null then given.id end
+      from unnest(_ids, _message_ids) with ordinality as given (id, message_id, nth)
+      left join unnest(_kept) as kept (id) on kept.id = given.id
+      order by given.nth
+    );
+end
+$$;
+
+-- Locks the lanes of events that have an id, wakes who waits for heads, and tells which are heads: without a lane, or the
+-- first for a lane that has none.
+create or replace function agent.take_lanes(_ids int8[], _queues text[], _lanes text[]) returns bool[]
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+    _heads bool[];
+begin
+    perform agent.lock_lanes(agent.lane_buckets(_queues, _lanes));
+    _heads := array
+    ( select lane is null or first and
+             ( select 1
+               from agent.event as head
+               where head.queue = new.queue and head.lane = new.lane
+                 and case when head.head then 0 else head.id end = 0
+             ) is null
+      from
+      ( select queue, lane, nth, row_number() over (partition by queue, lane, id is null order by nth) = 1 as first
+        from unnest(_ids, _queues, _lanes) with ordinality as given (id, queue, lane, nth)
+      ) as new
+      order by nth
+    );
+    perform agent.wake(array
+    ( select distinct queue from unnest(_ids, _queues, _heads) as new (id, queue, head) where id is not null and head ));
+    return _heads;
 end
 $$;
 
@@ -137,6 +269,16 @@ begin
     from rows from (jsonb_to_recordset(_records) as (frames text)) with ordinality as row (frames, nth)
     where frames is not null
     having count(*) > 0;
+end
+$$;
+
+-- What is told to whoever watches: an array of frames.
+create or replace function agent.tell(_frames json) returns void
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    insert into agent.activity (frames) values (_frames);
 end
 $$;
 

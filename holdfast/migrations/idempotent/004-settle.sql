@@ -78,15 +78,15 @@ declare
     _by_hand text := coalesce(current_setting('holdfast.lanes', true), '');
 begin
     -- Rows, then lanes, as everywhere; the lanes that end and those that are emitted to in one ascending pass.
-    perform agent.lock_lanes(array
-    ( select agent.lane_bucket(verdict.queue, verdict.lane)
+    perform agent.lock_lanes(agent.lane_buckets(array_agg(touched.queue), array_agg(touched.lane)))
+    from
+    ( select verdict.queue, verdict.lane
       from unnest(_verdicts) as verdict
-      where verdict.lane is not null and verdict.ended <> 'back'
+      where verdict.ended <> 'back'
       union all
-      select agent.lane_bucket(coalesce(emit.queue, 'inbox'), emit.lane)
+      select coalesce(emit.queue, 'inbox'), emit.lane
       from jsonb_to_recordset(_emits) as emit (queue text, lane text)
-      where emit.lane is not null
-    ));
+    ) as touched;
     perform set_config('holdfast.lanes', 'held', true);
     perform agent.finish
     ( array_agg(verdict.id), array_agg(verdict.ended), array_agg(verdict.error), array_agg(verdict.error_class)

@@ -84,7 +84,7 @@ begin
     if _queues is null then
         return 0;
     end if;
-    perform agent.lock_lanes(array(select agent.lane_bucket(queue, lane) from unnest(_queues, _lanes) as row (queue, lane)));
+    perform agent.lock_lanes(agent.lane_buckets(_queues, _lanes));
     _promoted := agent.promote(_queues, _lanes);
     perform agent.wake(_promoted);
     return cardinality(_promoted);

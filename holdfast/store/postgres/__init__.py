@@ -24,7 +24,8 @@ from holdfast.store.base import (
 )
 from holdfast.store.payload import dump, storable
 from holdfast.store.postgres.batch import Batch
-from holdfast.store.postgres.connections import Connections
+from holdfast.store.postgres.bulk import is_bulk, put_bulk
+from holdfast.store.postgres.connections import Connections, translated
 from holdfast.store.postgres.reads import PostgresReads, dead_only, filter_arguments
 from holdfast.store.postgres.session import Session
 from holdfast.store.postgres.wire import (
@@ -33,6 +34,7 @@ from holdfast.store.postgres.wire import (
     event_of,
     lease_of,
     new_event,
+    one_event,
     record,
     turns_of,
 )
@@ -44,6 +46,8 @@ TOGETHER = 1000
 
 FORGET_TOGETHER = 1000
 """Rows of activity that one call of agent.forget_activity drops."""
+
+PUT_ONE = "select agent.put_one(%s, %s, %s, %s, %s, %s, %s, %s)"
 
 _Put = tuple[NewEvent | None, Record | None]
 
@@ -84,8 +88,9 @@ class PostgresStore(PostgresReads):
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
-        async with self._connections.transaction() as connection:
-            yield connection
+        with translated():
+            async with self._connections.transaction() as connection:
+                yield connection
 
     async def put(
         self, events: Sequence[NewEvent], *, records: Sequence[Record] = (), tx: Transaction | None = None
@@ -101,12 +106,19 @@ class PostgresStore(PostgresReads):
         return ids
 
     async def _put_together(self, wanted: list[_Put]) -> list[int | None]:
-        events = dump([new_event(new) for new, _ in wanted if new is not None])
-        lines = [record(line) for _, line in wanted if line is not None]
-        ids = iter(
-            await self._connections.value("select agent.put(%s, %s, true)", (events, dump(lines) if lines else None))
-        )
+        events = [new for new, _ in wanted if new is not None]
+        ids = iter(await self._put_all(events, [line for _, line in wanted if line is not None]))
         return [next(ids) if new is not None else None for new, _ in wanted]
+
+    async def _put_all(self, events: list[NewEvent], lines: list[Record]) -> list[int | None]:
+        if is_bulk(events):
+            return await put_bulk(self._connections, events, lines)
+        if len(events) == 1 and not lines:
+            return [await self._connections.value(PUT_ONE, one_event(events[0]))]
+        records = dump([record(line) for line in lines]) if lines else None
+        arguments = dump([new_event(new) for new in events]), records
+        ids: list[int | None] = await self._connections.value("select agent.put(%s, %s, true)", arguments)
+        return ids
 
     async def say(self, line: ChatMessage, *, tx: Transaction | None = None) -> int:
         statement, arguments = "select agent.say(%s, %s, %s)", storable((line.team_id, line.from_agent, line.message))

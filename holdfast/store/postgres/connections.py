@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -18,6 +18,7 @@ from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.store.base import Clock
 
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
+Result = TypeVar("Result")
 
 # A line for every try to connect is a flood; who asks for a connection hears of the outage, and says so once.
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
@@ -63,11 +64,15 @@ class Connections:
         return (await self.rows(statement, arguments))[0][0]
 
     async def rows(self, statement: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Runs one statement in a transaction of its own, again where the server chose it as a victim."""
+        """Runs one statement in a transaction of its own."""
+        return await self.again(lambda: self._once(statement, arguments))
+
+    async def again(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        """Runs a whole transaction, again where the server chose it as a victim."""
         with translated():
             for tries_left in reversed(range(TRIES)):
                 try:
-                    return await self._once(statement, arguments)
+                    return await work()
                 except (errors.DeadlockDetected, errors.SerializationFailure):
                     if not tries_left:
                         raise
@@ -93,10 +98,9 @@ class Connections:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
-        with translated():
-            async with self._connection() as connection, connection.transaction():
-                await self._set_clock(connection)
-                yield connection
+        async with self._connection() as connection, connection.transaction():
+            await self._set_clock(connection)
+            yield connection
 
     async def _set_clock(self, connection: Connection) -> None:
         if self._clock is not None:

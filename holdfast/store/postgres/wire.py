@@ -8,7 +8,7 @@ from typing import Any, TypeVar, assert_never, cast
 
 from holdfast.event import Activity, ChatMessage, Event, FinishedEvent, NewEvent, Payload, Record, Turn
 from holdfast.outcome import Dead, Done, Outcome, Retry, Snooze
-from holdfast.store.payload import dump, parse
+from holdfast.store.payload import dump, parse, storable_name
 
 # In the order of the fields of Event.
 COLUMNS = (
@@ -19,6 +19,7 @@ FINISHED_COLUMNS = COLUMNS + ", outcome, finished_at"
 
 
 AnyEvent = TypeVar("AnyEvent", Event, FinishedEvent)
+Names = tuple[str | None, str | None, str | None, str | None]
 
 
 def event_of(row: tuple[Any, ...]) -> Event:
@@ -55,6 +56,17 @@ def new_event(new: NewEvent) -> Payload:
         if moment is not None:
             row[name] = moment.isoformat()
     return row
+
+
+def one_event(new: NewEvent) -> tuple[Any, ...]:
+    """The arguments of agent.put_one."""
+    return dump(new.event), *names(new), new.event_ts, new.vt, new.max_attempts
+
+
+def names(new: NewEvent) -> Names:
+    """Queue, target, lane and message id."""
+    of = storable_name
+    return of(new.queue), of(new.target), of(new.lane), of(new.message_id)
 
 
 def record(line: Record) -> Payload:

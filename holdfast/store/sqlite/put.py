@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.event import INBOX, Activity, AgentMessage, ChatMessage, Event, NewEvent, Record
 from holdfast.store.activity import received_frame
-from holdfast.store.payload import dump, parse, storable
+from holdfast.store.payload import dump, parse, storable, storable_name
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.rows import ROW, new_row, record_params
 from holdfast.store.sqlite.writer import Writing
@@ -43,6 +43,7 @@ def put_one(db: Writing, new: NewEvent, event: str) -> int | None:
     last_id: int
     [last_id] = connection.execute(SQL["last_id"]).fetchone()
     params = dict(zip(ROW, new_row(new), strict=True)) | {"event": event, "id": last_id + 1, "now": db.now}
+    params |= {name: storable_name(params[name]) for name in ("queue", "target", "lane", "message_id")}
     if params["vt"] is not None and params["vt"] > db.now:
         # A delayed event carries no lane: it would hold up what comes after it.
         params["lane"] = None

@@ -1,0 +1,96 @@
+"""Many events in one put behave as one by one: PostgreSQL takes another way in for them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast.errors import HoldfastError
+from holdfast.event import INBOX, OUTBOX, AgentMessage, NewEvent
+from holdfast.outcome import Done
+from holdfast.store import Store
+
+MANY = 600
+ODD = 'a\ttab, a "quote", a \\ and \\N, a\nline, ü and 🙂'
+
+
+async def drained(store: Store) -> list[int]:
+    """Every event in the order in which it was worked."""
+    order = []
+    while turns := await store.claim(INBOX, [""], limit=MANY, lease=timedelta(minutes=1)):
+        order += [turn.primary.id for turn in turns]
+        await store.settle([(turn, Done()) for turn in turns])
+    return order
+
+
+async def test_many_events_of_some_lanes_are_worked_in_the_order_given(store: Store) -> None:
+    [waiting] = await store.put([NewEvent(event={}, lane="lane 1")])
+    ids = await store.put([NewEvent(event={"n": n}, lane=f"lane {n % 7}" if n % 8 else None) for n in range(MANY)])
+    lanes: dict[str, list[int | None]] = {"lane 1": [waiting]}
+    for n, id_ in enumerate(ids):
+        lanes.setdefault(f"lane {n % 7}" if n % 8 else f"alone {n}", []).append(id_)
+    order = await drained(store)
+    assert sorted(order) == [waiting, *ids]
+    for lane in lanes.values():
+        assert [id_ for id_ in order if id_ in lane] == lane
+
+
+async def test_known_messages_among_many_are_left_out(store: Store) -> None:
+    await store.put([NewEvent(event={}, message_id="m 7", lane="lane 7")])
+    news = [NewEvent(event={"n": n}, message_id=f"m {n % 500}", lane=f"lane {n}") for n in range(MANY)]
+    ids = await store.put(news)
+    assert [n for n, id_ in enumerate(ids) if id_ is None] == [7, *range(500, MANY)]
+    assert await store.put(news) == [None] * MANY
+    assert len(await drained(store)) == 500
+
+
+async def test_many_events_keep_whatever_they_hold(store: Store) -> None:
+    odd = NewEvent(event={"text": ODD}, target=ODD, lane=ODD, message_id=ODD, max_attempts=7)
+    [first, *_, last] = await store.put([odd, *(NewEvent(event={}) for _ in range(MANY)), NewEvent(event={})])
+    assert first is not None
+    assert last is not None
+    stored, plain = await store.live(first), await store.live(last)
+    assert stored is not None
+    assert plain is not None
+    assert (stored.event, stored.target, stored.lane, stored.message_id) == ({"text": ODD}, ODD, ODD, ODD)
+    assert (stored.max_attempts, stored.head, stored.root_id, stored.hops) == (7, True, first, 0)
+    assert (plain.event, plain.target, plain.lane, plain.message_id, plain.max_attempts) == ({}, "", None, None, None)
+    assert plain.event_ts == plain.vt == plain.created_at == plain.updated_at == stored.created_at
+
+
+@pytest.mark.parametrize("count", [1, 2, MANY])
+async def test_names_that_no_engine_can_store_are_mended_however_many_are_put(store: Store, count: int) -> None:
+    odd = [NewEvent(event={}, target="a\0", lane="b\ud800", message_id=f"c\0{n}") for n in range(count)]
+    [first, *_] = await store.put(odd)
+    assert first is not None
+    stored = await store.live(first)
+    assert stored is not None
+    assert (stored.target, stored.lane, stored.message_id) == ("a\ufffd", "b\ufffd", "c\ufffd0")
+    assert await store.put(odd) == [None] * count
+
+
+async def test_many_events_are_stored_with_their_records_or_not_at_all(store: Store) -> None:
+    line = AgentMessage(agent_id="coder", role="user", channel="web", sender="Ada", message_id="m", content="hi")
+    many = [NewEvent(event={}, message_id=f"m {n}") for n in range(MANY)]
+    with pytest.raises(HoldfastError):
+        await store.put([*many, NewEvent(event={"number": float("nan")})], records=[line])
+    assert await drained(store) == []
+    assert None not in await store.put(many, records=[line])
+    assert len(await store.agent_messages("coder")) == 1
+
+
+@pytest.mark.parametrize("count", [1, 2, MANY])
+async def test_each_new_message_is_told_however_many_are_put(store: Store, count: int) -> None:
+    hello = {"kind": "message", "channel": "api", "sender": "ann", "message": "hello"}
+    await store.set_setting("routing", {"default": "coder"})
+    await store.put([NewEvent(event=hello, message_id=f"m {n}") for n in range(count)])
+    await store.put([NewEvent(event={}, message_id=f"m {n}") for n in range(count)])
+    await store.put([NewEvent(event=hello, queue=OUTBOX)] * count)
+    [row] = await store.activity(0)
+    received = [frame for frame in row.frames if frame["type"] == "message_received"]
+    assert [(frame["messageId"], frame["message"]) for frame in received] == [(f"m {n}", "hello") for n in range(count)]
+    assert {(frame["agent"], frame["channel"], frame["sender"]) for frame in received} == {("coder", "api", "ann")}
+    await store.set_setting("activity", False)
+    await store.put([NewEvent(event=hello)] * count)
+    assert len(await store.activity(0)) == 1
