@@ -109,13 +109,15 @@ class AgentHarness(Roster):
         num_workers: int | None = None,
         on_ready: Callable[[], None] | None = None,
         serve: Callable[[AgentHarness], AbstractAsyncContextManager[object]] = nullcontext,
+        works: bool = True,
     ) -> None:
         """Run until stopped; with a caller's group, in it, and return once everything takes work.
 
-        `serve` is what answers HTTP: entered before there is work, left after the last turn."""
+        `serve` is what answers HTTP: entered before there is work, left after the last turn. Who does not work
+        only answers, for agents in other processes."""
         self._stop.clear()
         ready = asyncio.Event()
-        running = self._serve(num_workers or self._loaded().workers, ready, serve, app_token)
+        running = self._serve(num_workers or self._loaded().workers if works else 0, ready, serve, app_token)
         if task_group is None:
             async with asyncio.TaskGroup() as group:
                 task = group.create_task(running)
@@ -151,7 +153,11 @@ class AgentHarness(Roster):
                 for channel in channels.configured(settings, store, given, app_token):
                     self.add_channel(channel)
                 async with serve(self):
-                    await self._run_all(store, settings, num_workers, ready)
+                    if num_workers:
+                        await self._run_all(store, settings, num_workers, ready)
+                    else:
+                        ready.set()
+                        await self._stop.wait()
             finally:
                 self._store, self.channels = None, given
 

@@ -2,96 +2,100 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
-from typing import Any, Protocol
+import logging
+from typing import Any
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, Response
 
-from holdfast import gauge
-from holdfast.consumer import Consumer
-from holdfast.errors import HoldfastError
-from holdfast.store.base import Store
-from holdfast.telemetry import prometheus
-from holdfast.telemetry.logs import redact
+from holdfast import __version__
+from holdfast.api import agents, dead, docs, health, login, messages, queue, responses
+from holdfast.api.answer import Answer, Refused
+from holdfast.api.body import explained
+from holdfast.api.guard import Access, Guard
+from holdfast.api.served import Harness, Served
+from holdfast.api.tokens import Tokens, tokens_in
+from holdfast.errors import HoldfastError, StoreUnavailable, Unknown
+from holdfast.telemetry import REQUEST_FAILED
+from holdfast.telemetry.logs import Entry, redact
 
-PATIENCE = 2.0
-"""Seconds within which the database must answer for this process to be ready."""
+log = logging.getLogger(__name__)
 
 PHRASES = {404: "Not found", 405: "Method not allowed"}
 
-
-class Harness(Protocol):
-    """What the routes need of the harness that they answer for."""
-
-    @property
-    def store(self) -> Store:
-        """Raises HoldfastError unless the harness runs."""
-
-    @property
-    def stopping(self) -> bool:
-        """Whether a stop was asked for."""
-
-    @property
-    def consumers(self) -> Sequence[Consumer]:
-        """What it works with, if it works."""
+# What is asked most often comes first: routes are tried in turn.
+FAMILIES = [messages.routes, responses.routes, queue.routes, dead.routes, agents.routes, docs.routes, login.routes]
 
 
-def create_app(harness: Harness) -> FastAPI:
-    """The whole API."""
-    return _application(harness)
+def create_app(harness: Harness, host: str) -> FastAPI:
+    """The whole API, to be served at `host`."""
+    app = _application(harness, host)
+    for routes in FAMILIES:
+        app.include_router(routes)
+    return _with_health(app)
 
 
-def create_metrics_app(harness: Harness) -> FastAPI:
+def create_metrics_app(harness: Harness, host: str) -> FastAPI:
     """Health and metrics alone, for a process that only works."""
-    return _application(harness)
+    return _with_health(_application(harness, host))
 
 
-def _application(harness: Harness) -> FastAPI:
-    app = FastAPI(title="Holdfast", docs_url=None, redoc_url=None, openapi_url=None)
-    app.state.harness = harness
-    app.add_exception_handler(HTTPException, _refused)
-    app.add_api_route("/healthz", healthz, methods=["GET"])
-    app.add_api_route("/readyz", readyz, methods=["GET"], response_model=None)
-    app.add_api_route("/metrics", metrics, methods=["GET"], response_model=None)
+def _application(harness: Harness, host: str) -> FastAPI:
+    app = FastAPI(
+        title="Holdfast",
+        version=__version__,
+        summary="A durable runtime for chat agents",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
+    served = app.state.served = Served(harness)
+    settings = served.settings
+    tokens = app.state.tokens = Tokens(tokens_in(settings.home)) if settings.api_auth == "token" else None
+    app.add_middleware(Guard, access=Access.of(settings, host, tokens))
+    handlers: dict[Any, Any] = {
+        HTTPException: _no_route,
+        RequestValidationError: _invalid,
+        Refused: _refused,
+        Unknown: _unknown,
+        StoreUnavailable: _unavailable,
+        Exception: _failed,
+    }
+    for kind, handler in handlers.items():
+        app.add_exception_handler(kind, handler)
     return app
 
 
-async def healthz() -> dict[str, str]:
-    """The process lives and its loop turns; a database that is away does not make it sick."""
-    return {"status": "ok"}
+def _with_health(app: FastAPI) -> FastAPI:
+    app.include_router(health.open_routes)
+    app.include_router(health.routes)
+    return app
 
 
-async def readyz(request: Request) -> JSONResponse:
-    """Whether a message would be taken now: the database answers, it has our tables, and no stop was asked for."""
-    problem = await _problem(request.app.state.harness)
-    return JSONResponse({"status": "ready"} if problem is None else {"error": problem}, 503 if problem else 200)
+async def _no_route(_: Request, error: HTTPException) -> Answer:
+    headers = dict(error.headers) if error.headers else None
+    return Answer({"error": PHRASES.get(error.status_code, error.detail)}, error.status_code, headers)
 
 
-async def _problem(harness: Harness) -> str | None:
-    if harness.stopping:
-        return "stopping"
-    try:
-        async with asyncio.timeout(PATIENCE):
-            await harness.store.setting("routing")
-    except TimeoutError:
-        return f"the database did not answer within {PATIENCE:g} s"
-    except HoldfastError as error:
-        return redact(str(error))
-    return None
+async def _invalid(_: Request, error: RequestValidationError) -> Answer:
+    return Answer({"error": explained(error.errors()[0])}, 400)
 
 
-async def metrics(request: Request) -> Response:
-    """For Prometheus; also while the database is away."""
-    harness: Harness = request.app.state.harness
-    readings = await gauge.read(harness.store, harness.consumers)
-    body, content_type = prometheus.exposition(readings, request.headers.get("accept", ""))
-    return Response(body, headers={"content-type": content_type})
+async def _refused(_: Request, error: Refused) -> Answer:
+    return error.answer
 
 
-async def _refused(_: Request, error: Any) -> JSONResponse:
-    return JSONResponse(
-        {"error": PHRASES.get(error.status_code, error.detail)}, error.status_code, headers=error.headers
-    )
+async def _unknown(_: Request, error: Unknown) -> Answer:
+    return Answer({"error": str(error)}, 404)
+
+
+async def _unavailable(_: Request, error: HoldfastError) -> Answer:
+    return Answer({"error": redact(str(error))}, 503, {"retry-after": "1"})
+
+
+async def _failed(request: Request, error: Exception) -> Answer:
+    """What we did not think of: the log has it all, the client nothing of it."""
+    log.error(Entry(REQUEST_FAILED, path=request.url.path, error=error))
+    return Answer({"error": "something went wrong here, the log says what"}, 500)

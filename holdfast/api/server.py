@@ -10,7 +10,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from fastapi import FastAPI
 from uvicorn import Config, Server
 
-from holdfast.api.app import Harness, create_app, create_metrics_app
+from holdfast.api.app import create_app, create_metrics_app
+from holdfast.api.served import Harness
 from holdfast.errors import HoldfastError
 
 LAST_ANSWERS = 5
@@ -19,12 +20,12 @@ LAST_ANSWERS = 5
 
 def serve_http(harness: Harness, host: str, port: int) -> AbstractAsyncContextManager[int]:
     """The whole API while the block runs; yields the port, a free one for 0."""
-    return _serve(create_app(harness), host, port)
+    return _serve(create_app(harness, host), host, port)
 
 
 def serve_metrics(harness: Harness, host: str, port: int) -> AbstractAsyncContextManager[int]:
     """Health and metrics alone while the block runs; yields the port, a free one for 0."""
-    return _serve(create_metrics_app(harness), host, port)
+    return _serve(create_metrics_app(harness, host), host, port)
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from holdfast import __version__
+from holdfast.cli.access import token
 from holdfast.cli.agents import agents
 from holdfast.cli.database import init, migrate
 from holdfast.cli.doctor import doctor
@@ -28,7 +29,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 commands: list[Callable[..., None]]
-commands = [up, work, serve, migrate, init, send, status, agents, history, replay, doctor]
+commands = [up, work, serve, migrate, init, send, status, agents, history, replay, doctor, token]
 for command in commands:
     app.command()(command)
 app.add_typer(dead, name="dead")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -20,17 +18,17 @@ from urllib.parse import urlsplit
 import typer
 
 from holdfast import __version__
-from holdfast.cli.options import App, Config, Database, Home, Host, Port, Workers, prepare, settings_of
+from holdfast.cli.options import App, Config, Database, Home, Host, NoAuth, Port, Workers, prepare, settings_of
 
 if TYPE_CHECKING:
-    from holdfast.api.app import Harness
-    from holdfast.consumer import Consumer
+    from holdfast.api.served import Harness
     from holdfast.harness import AgentHarness
     from holdfast.settings import Settings
-    from holdfast.store import Store
 
 OTHER_THREADS = 16
 IDLE_THREADS_END_WITHIN = 1.0
+EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - to be recognised, not bound
+"""One that a browser of this machine can open."""
 
 Server = Callable[["Harness"], AbstractAsyncContextManager[object]]
 
@@ -43,14 +41,12 @@ def up(
     port: Port = None,
     workers: Workers = None,
     app: App = None,
+    no_auth: NoAuth = False,
 ) -> None:
     """Run everything in one process: API, channels and agents."""
-    given = {"database": database, "home": home, "api_host": host, "api_port": port, "workers": workers, "app": app}
-    harness, settings = _load(config, given)
-    from holdfast.api.server import serve_http
-
-    addresses: list[str] = []
-    _run(harness, settings, _noting(serve_http, settings.api_host, settings.api_port, addresses), addresses)
+    given: dict[str, object] = {"database": database, "home": home, "workers": workers, "app": app}
+    given |= {"api_host": host, "api_port": port, "api_auth": "none" if no_auth else None}
+    _run_with_api(*_load(config, given))
 
 
 def work(
@@ -84,16 +80,12 @@ def serve(
     host: Host = None,
     port: Port = None,
     app: App = None,
+    no_auth: NoAuth = False,
 ) -> None:
     """Run the API alone; agents work in other processes."""
-    given = {"database": database, "home": home, "api_host": host, "api_port": port, "app": app}
-    _, settings = _load(config, given)
-    from holdfast.api.server import serve_http
-
-    addresses: list[str] = []
-    server = _noting(serve_http, settings.api_host, settings.api_port, addresses)
-    _start(settings)
-    _run_to_the_end(_answer(settings, server, lambda: _say_ready(settings, addresses)), OTHER_THREADS)
+    given: dict[str, object] = {"database": database, "home": home, "app": app}
+    given |= {"api_host": host, "api_port": port, "api_auth": "none" if no_auth else None}
+    _run_with_api(*_load(config, given), works=False)
 
 
 def _load(config: Path | None, given: Mapping[str, object]) -> tuple[AgentHarness, Settings]:
@@ -113,17 +105,47 @@ def _load(config: Path | None, given: Mapping[str, object]) -> tuple[AgentHarnes
     return harness, settings
 
 
-def _run(harness: AgentHarness, settings: Settings, server: Server, addresses: list[str]) -> None:
-    _start(settings)
-    running = harness.run(serve=server, on_ready=lambda: _say_ready(settings, addresses, tuple(harness.agents)))
-    _run_to_the_end(running, settings.workers + OTHER_THREADS)
+def _run_with_api(harness: AgentHarness, settings: Settings, *, works: bool = True) -> None:
+    from holdfast.api.guard import refuse_open
+    from holdfast.api.server import serve_http
+
+    refuse_open(settings, settings.api_host)
+    addresses: list[str] = []
+    server = _noting(serve_http, settings.api_host, settings.api_port, addresses)
+    _run(harness, settings, server, addresses, works=works, link=True)
 
 
-def _start(settings: Settings) -> None:
+def _run(
+    harness: AgentHarness,
+    settings: Settings,
+    server: Server,
+    addresses: list[str],
+    *,
+    works: bool = True,
+    link: bool = False,
+) -> None:
     from holdfast.telemetry import starting
 
     starting.start(settings)
     prepare(settings)
+
+    def on_ready() -> None:
+        _say_ready(settings, addresses, tuple(harness.agents) if works else ())
+        if link:
+            typer.echo(f"open {_link(settings, addresses[0])}")
+        sys.stdout.flush()
+
+    running = harness.run(serve=server, on_ready=on_ready, works=works)
+    _run_to_the_end(running, (settings.workers if works else 0) + OTHER_THREADS)
+
+
+def _link(settings: Settings, address: str) -> str:
+    """Logs a browser in; to be clicked by whoever sees this terminal."""
+    from holdfast.api.tokens import token_in
+
+    if settings.api_auth == "none":
+        return f"{address}/"
+    return f"{address}/login?token={token_in(settings.home, 'admin')}"
 
 
 def _noting(
@@ -134,42 +156,17 @@ def _noting(
     @asynccontextmanager
     async def serving(harness: Harness) -> AsyncIterator[None]:
         async with serve(harness, host, port) as bound:
-            addresses.append(f"http://{f'[{host}]' if ':' in host else host}:{bound}")
+            name = EVERY_ADDRESS.get(host, host)
+            addresses.append(f"http://{f'[{name}]' if ':' in name else name}:{bound}")
             yield
 
     return serving
-
-
-@dataclass
-class _Front:
-    """What the API needs where nothing is worked."""
-
-    store: Store
-    stopping: bool = False
-    consumers: tuple[Consumer, ...] = ()
-
-
-async def _answer(settings: Settings, server: Server, on_ready: Callable[[], None]) -> None:
-    from holdfast.store import open_store
-
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        # Nothing is held here that a second signal would have to cut short.
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    pool_size = settings.connections
-    async with open_store(settings.database, direct_url=settings.database_direct, pool_size=pool_size) as store:
-        front = _Front(store)
-        async with server(front):
-            on_ready()
-            await stop.wait()
-            front.stopping = True
 
 
 def _say_ready(settings: Settings, addresses: list[str], agents: tuple[str, ...] = ()) -> None:
     parts = [f"agents {', '.join(agents)}"] if agents else []
     parts += [*addresses, _shown(settings.database)]
     typer.echo(f"holdfast {__version__} is ready: {'; '.join(parts)}")
-    sys.stdout.flush()
 
 
 def _shown(url: str) -> str:

@@ -75,6 +75,16 @@ class Settings(BaseSettings):
     """Address at which the API listens."""
     api_port: int = Field(default=3777, ge=0, le=65_535)
     """Port of the API; 0 takes a free one."""
+    api_auth: Literal["token", "none"] = "token"
+    """Who may use the API: those with a token of this home folder, or, on loopback only, everybody with "none"."""
+    api_hosts: str = Field(default="", examples=["holdfast.example.com, build"])
+    """Further names by which the API may be asked, as behind a proxy; any other is refused."""
+    api_origins: str = Field(default="", examples=["https://chat.example.com"])
+    """Origins of foreign pages that may use the API with a token; by default none."""
+    api_rate: float = Field(default=5000, ge=1)
+    """Requests per second that one client may make."""
+    api_connections: int = Field(default=1000, ge=1)
+    """Connections to the API at once."""
     metrics_port: int | None = Field(default=None, ge=0, le=65_535, examples=[9464])
     """Port at which `holdfast work` serves /metrics, for which it has no API; by default none."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -95,6 +105,11 @@ class Settings(BaseSettings):
     """Where messages come from, beside the API."""
     providers: dict[str, Provider] = Field(default_factory=dict, examples=["local"])
     """A provider of language models; agents name it before the colon, as in model = "local:llama"."""
+
+    @property
+    def files(self) -> Path:
+        """The files root: only what is below it is ever sent."""
+        return self.home / "files"
 
     @property
     def exports_as(self) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 
 from holdfast.event import (
     INBOX,
+    OUTBOX,
     AgentMessage,
     ChatMessage,
     Event,
@@ -183,11 +184,24 @@ class Store(Protocol):
     async def replay(self, ids: Sequence[int]) -> list[int]:
         """Finished events once more, as new ones."""
 
-    async def ack(self, event_id: int) -> Acked:
-        """A live event that nobody works on is completed, because its client says it has it."""
+    async def ack(self, event_id: int, queue: str = OUTBOX) -> Acked:
+        """A live event of a queue that nobody works on is completed, because its client says it has it."""
 
-    async def waiting(self, queue: str, target: str, *, limit: int = 100) -> list[Event]:
+    async def waiting(
+        self,
+        queue: str,
+        target: str,
+        *,
+        limit: int = 100,
+        before_id: int | None = None,
+        since_id: int | None = None,
+    ) -> list[Event]:
         """Live events of a target, oldest first, without claiming them."""
+
+    async def recent(
+        self, queue: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+    ) -> list[Event]:
+        """Live and finished events of a queue, newest first; those discarded are left out."""
 
     async def wake(self, queue: str) -> None:
         """Let every process look at a queue again."""

@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from holdfast.api.server import serve_http
+from holdfast.api.tokens import Role, tokens_in
 from holdfast.harness import AgentHarness
 
 LOOPBACK = "127.0.0.1"
+
+_tokens: dict[int, dict[Role, str]] = {}
+"""Of the servers that run, by port."""
 
 Serve = Callable[[AgentHarness, str, int], AbstractAsyncContextManager[int]]
 
 
 @asynccontextmanager
 async def serving(app: AgentHarness, serve: Serve = serve_http) -> AsyncIterator[int]:
-    """Runs the harness with its server on a free port; yields the port."""
+    """Runs the harness with its server on a free port and in a home of its own; yields the port."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-home-") as home:
+        assert app.settings is not None
+        app.settings = app.settings.model_copy(update={"home": Path(home)})
+        async with _serving(app, serve) as port:
+            _tokens[port] = tokens_in(Path(home))
+            yield port
+            del _tokens[port]
+
+
+@asynccontextmanager
+async def _serving(app: AgentHarness, serve: Serve) -> AsyncIterator[int]:
     port = 0
 
     @asynccontextmanager
@@ -35,11 +52,13 @@ async def serving(app: AgentHarness, serve: Serve = serve_http) -> AsyncIterator
         app.stop()
 
 
-async def ask(port: int, path: str, method: str = "GET") -> tuple[int, str]:
-    """Status and body of an answer."""
+async def ask(port: int, path: str, method: str = "GET", body: Any = None, role: Role = "admin") -> tuple[int, str]:
+    """Status and body of an answer to somebody with the token of a role."""
 
     def asking() -> tuple[int, str]:
-        request = urllib.request.Request(f"http://{LOOPBACK}:{port}{path}", method=method)
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"authorization": f"Bearer {_tokens[port][role]}"}
+        request = urllib.request.Request(f"http://{LOOPBACK}:{port}{path}", data, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=10) as answer:
                 return answer.status, answer.read().decode()
@@ -50,9 +69,9 @@ async def ask(port: int, path: str, method: str = "GET") -> tuple[int, str]:
     return await asyncio.to_thread(asking)
 
 
-async def ask_json(port: int, path: str, method: str = "GET") -> tuple[int, Any]:
-    status, body = await ask(port, path, method)
-    return status, json.loads(body)
+async def ask_json(port: int, path: str, method: str = "GET", body: Any = None) -> tuple[int, Any]:
+    status, text = await ask(port, path, method, body)
+    return status, json.loads(text)
 
 
 async def becomes(port: int, path: str, status: int) -> None:

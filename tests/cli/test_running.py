@@ -50,9 +50,10 @@ app = AgentHarness(echo, settings=Settings(database="sqlite:///made.db", api_por
 """
 
 
-def ask(running: Running, path: str) -> tuple[int, str]:
+def ask(running: Running, path: str, token: str = "") -> tuple[int, str]:
+    request = urllib.request.Request(running.address + path, headers={"authorization": f"Bearer {token}"})
     try:
-        with urllib.request.urlopen(running.address + path, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=30) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -87,7 +88,8 @@ def test_work_answers_without_a_port(shell: Shell) -> None:
 def test_work_serves_metrics_where_it_is_told_to(alone: Shell) -> None:
     with alone.running("work", "--metrics-port", "0") as work:
         assert ask(work, "/healthz")[0] == 200
-        assert ask(work, "/metrics")[0] == 200
+        assert ask(work, "/metrics")[0] == 401
+        assert ask(work, "/metrics", alone.out("token", "--role", "read").strip())[0] == 200
 
 
 def test_serve_is_healthy_and_works_nothing(shell: Shell) -> None:

@@ -291,7 +291,10 @@ end
 $$;
 
 -- Returns acked (also when it was before), busy (somebody holds it) or unknown.
-create or replace function agent.ack_event(_id int8) returns text
+-- Dropped first, since a further argument would make a second function of the name.
+drop function if exists agent.ack_event(int8);
+
+create or replace function agent.ack_event(_id int8, _queue text default 'outbox') returns text
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
 as $$
@@ -299,11 +302,12 @@ declare
     _now timestamptz := agent.now();
     _leased bool;
 begin
-    select fence > 0 and vt > _now into _leased from agent.event where id = _id for update;
+    select fence > 0 and vt > _now into _leased from agent.event where id = _id and queue = _queue for update;
     if _leased then
         return 'busy';
     end if;
-    if agent.finish(array[_id], array['completed']) = 1 or exists (select from agent.event_hist where id = _id) then
+    if found and agent.finish(array[_id], array['completed']) = 1
+        or exists (select from agent.event_hist where id = _id and queue = _queue) then
         return 'acked';
     end if;
     return 'unknown';

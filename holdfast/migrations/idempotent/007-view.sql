@@ -133,6 +133,37 @@ begin
 end
 $$;
 
+-- Live and finished events of a queue, newest first.
+create or replace function agent.recent
+( _queue text
+, _limit int4
+, _before_id int8 default null
+, _since_id int8 default null
+) returns setof agent.event
+language plpgsql stable security invoker
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_custom_plan
+as $$
+begin
+    return query
+    ( select * from agent.event as event
+      where event.queue = _queue
+        and (_before_id is null or event.id < _before_id) and (_since_id is null or event.id > _since_id)
+      order by event.id desc
+      limit _limit )
+    union all
+    ( select id, event_ts, attempts, vt, claimed, event, queue, target, lane, head, fence, holder, message_id
+           , max_attempts, parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at
+      from agent.event_hist as hist
+      where hist.queue = _queue and hist.outcome <> 'discarded'
+        and (_before_id is null or hist.id < _before_id) and (_since_id is null or hist.id > _since_id)
+      order by hist.id desc
+      limit _limit )
+    order by 1 desc
+    limit _limit;
+end
+$$;
+
 -- History by id, queue, target, outcome and a part of the error, newest first. Dead letters are read by their index.
 create or replace function agent.finished
 ( _ids int8[] default null

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from holdfast.errors import LeaseLost
-from holdfast.event import ChatMessage, NewEvent, Payload, Record, Turn
+from holdfast.event import OUTBOX, ChatMessage, NewEvent, Payload, Record, Turn
 from holdfast.outcome import Lost, Outcome, Settled
 from holdfast.store.base import (
     DEFAULT_MAX_ATTEMPTS,
@@ -187,8 +187,8 @@ class PostgresStore(PostgresReads):
     async def cancel(self, event_id: int, reason: str) -> bool:
         return bool(await self._connections.value("select agent.cancel_event(%s, %s)", (event_id, reason)))
 
-    async def ack(self, event_id: int) -> Acked:
-        acked: Acked = await self._connections.value("select agent.ack_event(%s)", (event_id,))
+    async def ack(self, event_id: int, queue: str = OUTBOX) -> Acked:
+        acked: Acked = await self._connections.value("select agent.ack_event(%s, %s)", (event_id, queue))
         return acked
 
     async def wake(self, queue: str) -> None:

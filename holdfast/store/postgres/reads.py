@@ -46,10 +46,27 @@ class PostgresReads:
         rows = await self._connections.rows(f"select {COLUMNS} from agent.event where id = %s", (event_id,))
         return event_of(rows[0]) if rows else None
 
-    async def waiting(self, queue: str, target: str, *, limit: int = 100) -> list[Event]:
+    async def waiting(
+        self,
+        queue: str,
+        target: str,
+        *,
+        limit: int = 100,
+        before_id: int | None = None,
+        since_id: int | None = None,
+    ) -> list[Event]:
         rows = await self._connections.rows(
-            f"select {COLUMNS} from agent.event where queue = %s and target = %s order by id limit %s",
-            (queue, target, limit),
+            f"select {COLUMNS} from agent.event where queue = %s and target = %s"
+            " and id < coalesce(%s, 9223372036854775807) and id > coalesce(%s, 0) order by id limit %s",
+            (queue, target, before_id, since_id, limit),
+        )
+        return [event_of(row) for row in rows]
+
+    async def recent(
+        self, queue: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+    ) -> list[Event]:
+        rows = await self._connections.rows(
+            f"select {COLUMNS} from agent.recent(%s, %s, %s, %s)", (queue, limit, before_id, since_id)
         )
         return [event_of(row) for row in rows]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError
-from holdfast.event import ChatMessage, NewEvent, Payload, Record, Turn
+from holdfast.event import OUTBOX, ChatMessage, NewEvent, Payload, Record, Turn
 from holdfast.outcome import Lost, Outcome, Settled, Snooze
 from holdfast.store.activity import received
 from holdfast.store.base import (
@@ -183,8 +183,8 @@ class SqliteStore(SqliteReads):
     async def cancel(self, event_id: int, reason: str) -> bool:
         return await self._write(lambda db: leases.cancel(db, event_id, reason))
 
-    async def ack(self, event_id: int) -> Acked:
-        return await self._write(lambda db: leases.ack(db, event_id))
+    async def ack(self, event_id: int, queue: str = OUTBOX) -> Acked:
+        return await self._write(lambda db: leases.ack(db, event_id, queue))
 
     async def limit(self, queue: str, target: str, running: int | None) -> None:
         name = "lift_limit" if running is None else "set_limit"

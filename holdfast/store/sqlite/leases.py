@@ -284,12 +284,13 @@ def cancel(db: Writing, event_id: int, reason: str) -> bool:
     return True
 
 
-def ack(db: Writing, event_id: int) -> Acked:
-    found = db.connection.execute(SQL["is_leased"], {"id": event_id, "now": db.now}).fetchone()
+def ack(db: Writing, event_id: int, queue: str) -> Acked:
+    params = {"id": event_id, "queue": queue, "now": db.now}
+    found = db.connection.execute(SQL["is_leased"], params).fetchone()
     if found is None:
-        [known] = db.connection.execute(SQL["is_finished"], {"id": event_id}).fetchone()
+        [known] = db.connection.execute(SQL["is_finished"], params).fetchone()
         return "acked" if known else "unknown"
-    queue, leased = found
+    [leased] = found
     if leased:
         return "busy"
     finish(db, [[event_id, "completed", None, None, None]])

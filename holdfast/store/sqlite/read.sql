@@ -25,16 +25,41 @@ from (
 select json_group_array(id)
 from (
   select id from event indexed by event_lane
-  where queue = :queue and lane is not null and target = :target
+  where queue = :queue and lane is not null and target = :target and id < :before_id and id > :since_id
   union all
   select id from event indexed by event_ready
-  where queue = :queue and target = :target and head and fence = 0 and lane is null
+  where queue = :queue and target = :target and head and fence = 0 and lane is null and id < :before_id
+    and id > :since_id
   union all
   select id from event indexed by event_leased
-  where queue = :queue and target = :target and fence > 0 and lane is null
+  where queue = :queue and target = :target and fence > 0 and lane is null and id < :before_id and id > :since_id
   order by id
   limit :limit
 );
+
+-- name: recent
+-- each half by itself walks back from the newest and stops at the limit
+select * from (
+  select
+    id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
+    parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at
+  from event
+  where queue = :queue and id < :before_id and id > :since_id
+  order by id desc
+  limit :limit
+)
+union all
+select * from (
+  select
+    id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
+    parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at
+  from event_hist
+  where queue = :queue and outcome <> 'discarded' and id < :before_id and id > :since_id
+  order by id desc
+  limit :limit
+)
+order by id desc
+limit :limit;
 
 -- name: leased
 select json_group_array(id) from event indexed by event_leased

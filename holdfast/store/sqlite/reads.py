@@ -19,7 +19,15 @@ from holdfast.store.sqlite.activity import read_activity, read_activity_span
 from holdfast.store.sqlite.leases import events
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.reader import Reader
-from holdfast.store.sqlite.rows import agent_message_of, chat_message_of, micros, moment, page_params, process_of
+from holdfast.store.sqlite.rows import (
+    agent_message_of,
+    chat_message_of,
+    micros,
+    moment,
+    page_params,
+    process_of,
+    stored_of,
+)
 from holdfast.store.sqlite.writer import connect, translated
 
 T = TypeVar("T")
@@ -112,8 +120,23 @@ class SqliteReads:
             lambda connection: int(connection.execute(SQL["handed_on"], params).fetchone()[0])
         )
 
-    async def waiting(self, queue: str, target: str, *, limit: int = 100) -> list[Event]:
-        return await self._reader.run(lambda connection: read_waiting(connection, queue, target, limit))
+    async def waiting(
+        self,
+        queue: str,
+        target: str,
+        *,
+        limit: int = 100,
+        before_id: int | None = None,
+        since_id: int | None = None,
+    ) -> list[Event]:
+        page = page_params(limit, before_id, since_id)
+        return await self._reader.run(lambda connection: read_waiting(connection, queue, target, page))
+
+    async def recent(
+        self, queue: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+    ) -> list[Event]:
+        page = page_params(limit, before_id, since_id)
+        return await self._reader.run(lambda connection: read_recent(connection, queue, page))
 
     async def activity(self, position: int, *, limit: int = 500) -> list[Happened]:
         return await self._reader.run(lambda connection: read_activity(connection, position, limit))
@@ -147,10 +170,13 @@ def read_leased(connection: Connection, now: int, queue: str) -> list[Event]:
     return events(connection, parse(ids))
 
 
-def read_waiting(connection: Connection, queue: str, target: str, limit: int) -> list[Event]:
-    params = {"queue": queue, "target": target, "limit": max(limit, 0)}
-    [ids] = connection.execute(SQL["waiting"], params).fetchone()
+def read_waiting(connection: Connection, queue: str, target: str, page: dict[str, int]) -> list[Event]:
+    [ids] = connection.execute(SQL["waiting"], {"queue": queue, "target": target} | page).fetchone()
     return events(connection, parse(ids))
+
+
+def read_recent(connection: Connection, queue: str, page: dict[str, int]) -> list[Event]:
+    return [stored_of(row) for row in connection.execute(SQL["recent"], {"queue": queue} | page)]
 
 
 def read_counts(connection: Connection, now: int) -> list[Count]:

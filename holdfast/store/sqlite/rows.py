@@ -78,6 +78,14 @@ def event_of(row: list[Any], moments: Moments) -> Event:
     return Event(*_made(row, moments))
 
 
+def stored_of(columns: Row) -> Event:
+    """An event from its columns as they are stored."""
+    row = list(columns)
+    row[8] = parse(row[8])
+    row[17] = None if row[17] is None else parse(row[17])
+    return event_of(row, Moments())
+
+
 def finished_of(columns: Row) -> FinishedEvent:
     row, moments = list(columns), Moments()
     row[8] = parse(row[8])

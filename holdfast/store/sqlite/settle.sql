@@ -54,10 +54,10 @@ where event.id = b.id;
 select queue, target, fence from event where id = :id and fence > 0 and vt > :now;
 
 -- name: is_leased
-select queue, fence > 0 and vt > :now from event where id = :id;
+select fence > 0 and vt > :now from event where id = :id and queue = :queue;
 
 -- name: is_finished
-select exists (select 1 from event_hist where id = :id);
+select exists (select 1 from event_hist where id = :id and queue = :queue);
 
 -- name: turn_mates
 select id from event indexed by event_leased

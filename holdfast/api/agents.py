@@ -1,0 +1,93 @@
+"""Agents, teams, and what they said."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request
+from typing_extensions import TypedDict
+
+from holdfast.api.answer import Answer, Refused, millis
+from holdfast.api.page import Paged
+from holdfast.api.route import Guarded, described
+from holdfast.api.served import served_by
+from holdfast.event import AgentMessage
+
+routes = APIRouter(route_class=Guarded, tags=["agents"])
+
+AgentId = Annotated[str, Path(description="An agent's id.")]
+
+
+class Agent(TypedDict):
+    """An agent that a process has announced."""
+
+    name: str
+    default: bool
+    lane: str
+
+
+class AgentLine(TypedDict):
+    """A line of an agent's history."""
+
+    id: int
+    agent_id: str
+    role: str
+    channel: str
+    sender: str
+    message_id: str
+    content: str
+    created_at: int
+
+
+LINE: dict[str, Any] = {
+    "id": 3,
+    "agent_id": "coder",
+    "role": "user",
+    "channel": "api",
+    "sender": "Ada",
+    "message_id": "api_m8boovyb",
+    "content": "what broke the build?",
+    "created_at": 1767225600000,
+}
+
+
+@routes.get(
+    "/api/agents",
+    summary="The agents",
+    **described("read", dict[str, Agent], {"coder": {"name": "coder", "default": True, "lane": "conversation"}}),
+)
+async def get_agents(request: Request) -> Answer:
+    """By id. `lane` says what is worked one at a time: each conversation, the whole agent, or nothing."""
+    routing = await served_by(request).routing()
+    return Answer(
+        {id_: Agent(name=id_, default=id_ == routing.default, lane=lane) for id_, lane in sorted(routing.lanes.items())}
+    )
+
+
+@routes.get(
+    "/api/agents/{id}/messages",
+    summary="What an agent heard and said",
+    **described("read", list[AgentLine], [LINE], 400, 404),
+)
+async def get_agent_messages(request: Request, id: AgentId, page: Paged) -> Answer:
+    """Newest first."""
+    served = served_by(request)
+    found = await served.store.agent_messages(id, **page.bounds) if id.isprintable() else []
+    if not found and id not in (await served.routing()).lanes:
+        raise Refused(404, "agent not found")
+    return Answer([_line(line) for line in found])
+
+
+def _line(line: AgentMessage) -> AgentLine:
+    assert line.id is not None
+    assert line.created_at is not None
+    return AgentLine(
+        id=line.id,
+        agent_id=line.agent_id,
+        role=line.role,
+        channel=line.channel,
+        sender=line.sender,
+        message_id=line.message_id,
+        content=line.content,
+        created_at=millis(line.created_at),
+    )

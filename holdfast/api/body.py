@@ -1,0 +1,115 @@
+"""A request's body, read within limits and checked strictly: nothing is guessed and nothing is taken twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
+from starlette.requests import ClientDisconnect, Request
+
+from holdfast.api.answer import Refused
+
+MOST = 1024 * 1024
+DEEPEST = 32
+WITHIN = 30.0
+"""Seconds that a client may take to send a body."""
+
+TOO_LARGE = f"the body is over {MOST // 1024 // 1024} MiB"
+
+B = TypeVar("B", bound="Body")
+
+
+class Body(BaseModel):
+    """What a client sends: keys in camel case, types as they are named. Further keys are ignored."""
+
+    model_config = ConfigDict(alias_generator=to_camel, strict=True, frozen=True)
+
+
+async def body_of(request: Request, kind: type[B]) -> B:
+    try:
+        return kind.model_validate(parsed(await _read(request)))
+    except ValidationError as error:
+        raise Refused(400, explained(error.errors(include_url=False)[0])) from None
+
+
+def explained(problem: ErrorDetails) -> str:
+    """One mistake in one line; what was given is not repeated."""
+    place = ".".join(str(part) for part in problem["loc"] if part not in ("query", "path"))
+    if problem["type"] == "missing" or problem["input"] is None:
+        return f"{place} is required"
+    message = problem["msg"].removeprefix("Value error, ")
+    message = f"{message[:1].lower()}{message[1:]}"
+    return f"{place}: {message}" if place else message
+
+
+async def _read(request: Request) -> bytes:
+    chunks, size = [], 0
+    try:
+        async with asyncio.timeout(WITHIN):
+            async for chunk in request.stream():
+                size += len(chunk)
+                # The rest is not kept: whoever sends without end gets his answer now.
+                if size > MOST:
+                    raise Refused(413, TOO_LARGE)
+                chunks.append(chunk)
+    except TimeoutError:
+        raise Refused(408, f"the body did not arrive within {WITHIN:g} s") from None
+    except ClientDisconnect:
+        raise Refused(400, "the body was not sent in full") from None
+    return b"".join(chunks)
+
+
+def parsed(body: bytes) -> Any:
+    try:
+        value = json.loads(body.decode(), object_pairs_hook=_without_duplicates, parse_constant=_refuse)
+        _check(value, DEEPEST)
+    except UnicodeDecodeError:
+        raise Refused(400, "the body is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise Refused(400, f"the body is not JSON: {error}") from None
+    except RecursionError:
+        raise Refused(400, "the body is nested too deeply") from None
+    except ValueError as error:
+        raise Refused(400, f"the body cannot be taken: {error}") from None
+    return value
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return found
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _check(value: Any, depth: int) -> None:
+    """What no database could keep, or no reader could read again."""
+    match value:
+        case str():
+            _check_text(value)
+        case float() if not math.isfinite(value):
+            raise ValueError("a number is too large")
+        case dict() | list() if depth == 0:
+            raise ValueError("it is nested too deeply")
+        case dict():
+            for key, item in value.items():
+                _check_text(key)
+                _check(item, depth - 1)
+        case list():
+            for item in value:
+                _check(item, depth - 1)
+
+
+def _check_text(text: str) -> None:
+    if "\x00" in text:
+        raise ValueError("a text holds NUL")
+    if not text.isascii() and any("\ud800" <= sign <= "\udfff" for sign in text):
+        raise ValueError("a text holds half a surrogate pair")

@@ -1,0 +1,36 @@
+"""The OpenAPI document, and a page of our own that shows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request
+
+from holdfast.api.answer import Answer
+from holdfast.api.route import ROLE, Guarded, described
+
+routes = APIRouter(route_class=Guarded, tags=["documentation"])
+
+SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "What `holdfast token` prints."},
+}
+
+
+@routes.get("/openapi.json", summary="This document", **described("read", dict[str, Any], {"openapi": "3.1.0"}))
+async def get_openapi(request: Request) -> Answer:
+    """For tools that make clients."""
+    return Answer(document_of(request.app))
+
+
+def document_of(app: FastAPI) -> dict[str, Any]:
+    """What FastAPI says of the routes, with roles; and without its own answer to mistakes, which is not ours."""
+    document = app.openapi()
+    document.setdefault("components", {})["securitySchemes"] = SCHEMES
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            operation["responses"].pop("422", None)
+            if ROLE in operation:
+                operation["security"] = [{"bearer": []}]
+    for name in ("HTTPValidationError", "ValidationError"):
+        document["components"].get("schemas", {}).pop(name, None)
+    return document

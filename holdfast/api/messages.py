@@ -1,0 +1,93 @@
+"""Messages come in: stored, then answered 200."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Request
+from pydantic import AfterValidator, Field, StringConstraints
+from pydantic_core import PydanticCustomError
+from typing_extensions import TypedDict
+
+from holdfast.api.answer import Answer, Refused
+from holdfast.api.body import Body, body_of
+from holdfast.api.route import Guarded, described
+from holdfast.api.served import served_by
+from holdfast.router import Address, put_message
+
+routes = APIRouter(route_class=Guarded, tags=["messages"])
+
+LONGEST_NAME = 200
+"""Names become a part of index keys, which have a limit of their own."""
+
+
+def printable(text: str) -> str:
+    if not text or not text.isprintable():
+        raise ValueError("only printable characters are allowed, and at least one")
+    return text
+
+
+def said(text: str) -> str:
+    if not text.strip():
+        raise PydanticCustomError("missing", "is required")
+    return text
+
+
+Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
+Printable = Annotated[Name, AfterValidator(printable)]
+Named = Annotated[Name, AfterValidator(said)]
+Text = Annotated[str, AfterValidator(said)]
+Channel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,32}$")]
+MessageId = Annotated[str, StringConstraints(max_length=200), AfterValidator(printable)]
+
+
+class NewMessage(Body):
+    """A message for an agent."""
+
+    message: Text = Field(description="The text; `@agent` before it names who shall answer.")
+    agent: Name | None = Field(None, description="Who shall answer, an agent or a team; wins over `@agent`.")
+    sender: Name | None = Field(None, description="Who says it; by default `API`.")
+    sender_id: Name | None = Field(None, description="Tells senders of one name apart: whose conversation it is.")
+    channel: Channel | None = Field(None, description="Where it comes from, and the answer goes; by default `api`.")
+    message_id: MessageId | None = Field(None, description="Makes a second post of the same message a 409.")
+
+
+class Stored(TypedDict):
+    """The message is stored, whatever happens next."""
+
+    ok: bool
+    messageId: str
+
+
+@routes.post(
+    "/api/message",
+    summary="Store a message for an agent",
+    **described(
+        "send",
+        Stored,
+        {"ok": True, "messageId": "api_m8boovyb"},
+        404,
+        409,
+        body=NewMessage,
+        given={"message": "@coder what broke the build?", "sender": "Ada"},
+    ),
+)
+async def post_message(request: Request) -> Answer:
+    """Stored before it is answered: a crash right after loses nothing. The answer of the agent is a response."""
+    served = served_by(request)
+    message = await body_of(request, NewMessage)
+    address = Address(
+        channel=message.channel or "api", sender=message.sender or "API", sender_id=message.sender_id or None
+    )
+    id_, stored = await put_message(
+        served.store,
+        await served.routing(),
+        message.message,
+        address,
+        max_attempts=served.settings.max_attempts,
+        agent=message.agent,
+        message_id=message.message_id,
+    )
+    if stored is None:
+        raise Refused(409, "duplicate messageId", further={"messageId": id_})
+    return Answer(Stored(ok=True, messageId=id_))

@@ -1,0 +1,175 @@
+"""Responses go out: listed, fetched and acked by clients, or made without a question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, NotRequired
+
+from fastapi import APIRouter, Query, Request
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from holdfast.api.answer import OK, Answer, Ok, Refused, millis
+from holdfast.api.body import Body, body_of
+from holdfast.api.messages import Channel, Name, Named, Printable, Stored, Text
+from holdfast.api.page import EventId, Page, Paged
+from holdfast.api.route import Guarded, described
+from holdfast.api.served import served_by
+from holdfast.event import OUTBOX, Event, NewEvent, Payload, new_id
+from holdfast.router import Address
+from holdfast.worker import RESPONSE_ATTEMPTS
+
+routes = APIRouter(route_class=Guarded, tags=["responses"])
+
+
+class Response(TypedDict):
+    """What an agent answered, or what was said without a question."""
+
+    id: int
+    channel: str
+    sender: str
+    senderId: str | None
+    message: str
+    originalMessage: str
+    timestamp: int
+    messageId: str | None
+    agent: str | None
+    files: NotRequired[list[str]]
+    metadata: NotRequired[dict[str, Any]]
+
+
+class PendingPage(Page):
+    """Responses that one channel's client has not acked."""
+
+    limit: int = Field(100, ge=1, le=1000, description="At most so many.")
+    channel: Printable = Field(description="Of which channel.")
+
+
+class NewResponse(Body):
+    """Something to say to somebody who did not ask."""
+
+    channel: Channel = Field(description="Where it is said.")
+    sender: Named = Field(description="To whom.")
+    message: Text = Field(description="The text.")
+    sender_id: Name | None = Field(None, description="Tells senders of one name apart: whose conversation it is.")
+    agent: Name | None = Field(None, description="Who says it.")
+    files: list[str] | None = Field(None, max_length=100, description="Files below the files root.")
+    metadata: dict[str, Any] | None = Field(None, description="Anything, kept with it.")
+
+
+EXAMPLE = {
+    "id": 8,
+    "channel": "api",
+    "sender": "Ada",
+    "senderId": None,
+    "message": "the last commit did",
+    "originalMessage": "what broke the build?",
+    "timestamp": 1767225600000,
+    "messageId": "api_m8boovyb",
+    "agent": "coder",
+}
+
+
+@routes.get("/api/responses", summary="Recent responses", **described("read", list[Response], [EXAMPLE], 400))
+async def get_responses(request: Request, page: Paged) -> Answer:
+    """Newest first, whether they were fetched or not. `messageId` is that of the message answered."""
+    found = await served_by(request).store.recent(OUTBOX, **page.bounds)
+    return Answer([_response(event) for event in found])
+
+
+@routes.get(
+    "/api/responses/pending",
+    summary="Responses that wait for a channel's client",
+    **described("send", list[Response], [EXAMPLE], 400),
+)
+async def get_pending(request: Request, page: Annotated[PendingPage, Query()]) -> Answer:
+    """Oldest first, without claiming them; they stay until they are acked."""
+    found = await served_by(request).store.waiting(OUTBOX, page.channel, **page.bounds)
+    return Answer([_response(event) for event in found])
+
+
+@routes.post(
+    "/api/responses",
+    summary="Say something unasked",
+    **described(
+        "send",
+        Stored,
+        {"ok": True, "messageId": "proactive_m8boovyb"},
+        body=NewResponse,
+        given={"channel": "api", "sender": "Ada", "message": "the build is green again"},
+    ),
+)
+async def post_response(request: Request) -> Answer:
+    """Stored before it is answered, and delivered like an answer."""
+    served = served_by(request)
+    said = await body_of(request, NewResponse)
+    _refuse_outside(served.settings.files, said.files or [])
+    while True:
+        id_ = new_id("proactive")
+        # A generated id that was taken is drawn again, or the message would be lost.
+        if await served.store.put([_proactive(said, id_)]) != [None]:
+            return Answer(Stored(ok=True, messageId=id_))
+
+
+@routes.post("/api/responses/{id}/ack", summary="The client has it", **described("send", Ok, {"ok": True}, 404, 409))
+async def ack(request: Request, id: EventId) -> Answer:
+    """It does not come again. Asking twice is no mistake; one that a channel is delivering right now is a 409."""
+    match await served_by(request).store.ack(id, OUTBOX):
+        case "unknown":
+            raise Refused(404, "response not found")
+        case "busy":
+            raise Refused(409, "the response is being delivered by its channel")
+        case "acked":
+            return Answer(OK)
+
+
+def _response(event: Event) -> Response:
+    payload = event.event
+    response = Response(
+        id=event.id,
+        channel=payload.get("channel") or event.target,
+        sender=payload.get("sender") or "",
+        senderId=payload.get("sender_id"),
+        message=payload.get("message") or "",
+        originalMessage=payload.get("original_message") or "",
+        timestamp=millis(event.created_at),
+        messageId=payload.get("message_id"),
+        agent=payload.get("agent"),
+    )
+    if payload.get("files"):
+        response["files"] = payload["files"]
+    if payload.get("metadata"):
+        response["metadata"] = payload["metadata"]
+    return response
+
+
+def _proactive(said: NewResponse, message_id: str) -> NewEvent:
+    address = Address(channel=said.channel, sender=said.sender, sender_id=said.sender_id or None)
+    payload: Payload = {
+        "kind": "response",
+        "channel": said.channel,
+        "conversation": address.conversation,
+        "sender": said.sender,
+        "sender_id": address.sender_id,
+        "message": said.message,
+        "original_message": "",
+        "message_id": message_id,
+        "agent": said.agent,
+    }
+    for name in ("files", "metadata"):
+        if value := getattr(said, name):
+            payload[name] = value
+    return NewEvent(
+        event=payload,
+        queue=OUTBOX,
+        target=said.channel,
+        lane=f"{said.channel}/{address.conversation}",
+        message_id=message_id,
+        max_attempts=RESPONSE_ATTEMPTS,
+    )
+
+
+def _refuse_outside(root: Path, files: list[str]) -> None:
+    for name in files:
+        if not (root / name).resolve().is_relative_to(root.resolve()):
+            raise Refused(400, f"files: only what is below {root} can be sent")

@@ -1,0 +1,80 @@
+"""`token`, and what `up` and `serve` print to be let in with."""
+
+from __future__ import annotations
+
+import stat
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from holdfast.api.tokens import ROLES, tokens_in
+from tests.cli.shell import Running, Shell
+
+
+def link(running: Running) -> str:
+    assert running.process.stdout is not None
+    word, address = running.process.stdout.readline().split()
+    assert word == "open"
+    return address
+
+
+def test_a_token_is_printed_alone_and_each_role_has_its_own(alone: Shell) -> None:
+    printed = [alone.out("token", "--role", role) for role in ROLES]
+    assert len({line.strip() for line in printed}) == 3
+    assert all(line.count("\n") == 1 and len(line.strip()) >= 32 for line in printed)
+    assert alone.out("token") == printed[-1], "admin by default, and the same every time"
+
+
+def test_a_role_that_does_not_exist_is_wrong_usage(alone: Shell) -> None:
+    assert "--role" in alone.refused("token", "--role", "root", code=2)
+
+
+def test_token_files_are_their_owners_alone(alone: Shell) -> None:
+    alone.out("token")
+    [file] = (alone.folder / ".holdfast").glob("*token*")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_processes_that_start_at_once_agree_on_the_tokens(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(16) as threads:
+        found = list(threads.map(lambda _: tokens_in(tmp_path), range(64)))
+    assert all(tokens == found[0] for tokens in found)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["token-admin", "token-read", "token-send"]
+
+
+def test_an_empty_token_file_lets_nobody_in_and_is_named(alone: Shell) -> None:
+    alone.out("token")
+    path = alone.write(".holdfast/token-admin", "\n")
+    assert f"{path} holds no token" in alone.refused("token")
+    assert "holds no token" in alone.refused("up", "--port", "0")
+
+
+@pytest.mark.parametrize("command", ["up", "serve"])
+def test_the_printed_link_logs_a_browser_in(alone: Shell, command: str) -> None:
+    with alone.running(command, "--port", "0") as running:
+        address = link(running)
+        assert address == f"{running.address}/login?token={alone.out('token').strip()}"
+        assert "token=" not in running.ready
+        cookies = urllib.request.HTTPCookieProcessor()
+        browser = urllib.request.build_opener(cookies)
+        with pytest.raises(urllib.error.HTTPError), browser.open(address):
+            pass  # There may be no page yet, but the cookie was set on the way.
+        with browser.open(f"{running.address}/api/queue/status") as answer:
+            assert answer.status == 200
+        assert alone.out("token").strip() not in running.log
+
+
+def test_without_auth_everybody_on_this_machine_is_let_in(alone: Shell) -> None:
+    with alone.running("up", "--port", "0", "--no-auth") as up:
+        assert link(up) == f"{up.address}/"
+        with urllib.request.urlopen(f"{up.address}/api/queue/status") as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.parametrize("command", ["up", "serve"])
+def test_every_address_without_auth_is_refused_and_starts_nothing(alone: Shell, command: str) -> None:
+    line = alone.refused(command, "--port", "0", "--host", "0.0.0.0", "--no-auth")
+    assert "--no-auth works on loopback only" in line
+    assert not (alone.folder / ".holdfast").exists()

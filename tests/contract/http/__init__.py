@@ -1,0 +1,1 @@
+"""CONTRACT section 5, row by row, on every store."""

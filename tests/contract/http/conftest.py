@@ -1,0 +1,53 @@
+"""The API over a store with a clock that the test moves, asked without a socket between."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from holdfast.agents.echo import echo
+from holdfast.api.app import create_app
+from holdfast.api.tokens import tokens_in
+from holdfast.consumer import Consumer
+from holdfast.harness import AgentHarness
+from holdfast.settings import Settings
+from holdfast.store.base import Store
+from tests.contract.http.steps import HOST, Api
+
+
+@dataclass
+class Front:
+    """What the routes need of a harness."""
+
+    settings: Settings | None
+    store: Store
+    stopping: bool = False
+    consumers: Sequence[Consumer] = ()
+
+
+@pytest_asyncio.fixture
+async def api(store: Store, tmp_path: Path) -> AsyncIterator[Api]:
+    """An API for the agents coder (the default) and writer, which make up the team dev."""
+    app = AgentHarness(default="coder")
+    for name in ("coder", "writer"):
+        app.add(name, echo)
+    app.team("dev", name="Devs", agents=["coder", "writer"], leader="coder")
+    await app.routing.write(store)
+    settings = Settings(home=tmp_path, database="sqlite:///unused.db")
+    transport = httpx.ASGITransport(create_app(Front(settings, store), HOST), client=("127.0.0.1", 1))
+    async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
+        yield Api(client, store, tokens_in(tmp_path), settings)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """The files root, with a file in it."""
+    root = tmp_path / "files"
+    root.mkdir()
+    (root / "report.txt").write_text("all is well")
+    return root
