@@ -48,6 +48,8 @@ class AgentPolicy:
     timeout: timedelta | None = None
     idle: timedelta | None = None
     concurrency: int | None = None
+    heartbeat: timedelta | None = None
+    heartbeat_prompt: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from holdfast import activity, channels, gauge
 from holdfast import settings as configuration
 from holdfast.agent import Agent
 from holdfast.agents.function import Function
+from holdfast.channels.heartbeat import Heartbeat
 from holdfast.consumer import ENDS_WITHIN, Consumer
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.event import INBOX, OUTBOX, Event, NewEvent, new_id
@@ -152,6 +153,8 @@ class AgentHarness(Roster):
             try:
                 for channel in channels.configured(settings, store, given, app_token):
                     self.add_channel(channel)
+                if beats := self.beats(settings.heartbeat):
+                    self.add_channel(Heartbeat(store, self.routing, beats, settings.max_attempts))
                 async with serve(self):
                     if num_workers:
                         await self._run_all(store, settings, num_workers, ready)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 from holdfast.activity import Listener, Listeners
 from holdfast.agent import Agent, AgentPolicy, Team
 from holdfast.agents.function import Function, FunctionAgent
 from holdfast.channel import AnyChannel
+from holdfast.channels.heartbeat import PROMPT, Beat
 from holdfast.errors import HoldfastError
 from holdfast.hook import Hooks, IncomingHook, OutgoingHook
 from holdfast.router import Routing, checked_id
@@ -36,6 +38,7 @@ class Roster:
     @default.setter
     def default(self, agent: str) -> None:
         self._default = agent
+        self._routing = None
 
     def agent(self, id: str, **policy: Any) -> Callable[[Function], Function]:
         """Decorates a function that answers turns; the rest are fields of AgentPolicy."""
@@ -113,6 +116,20 @@ class Roster:
         policies = self.policies
         seats = {id_: Seat(agent, policies[id_].timeout, policies[id_].idle) for id_, agent in self.agents.items()}
         return Worker(seats, self.default, self.hooks, self.channels)
+
+    def beats(self, every: timedelta) -> list[Beat]:
+        """Who is asked how often whether there is anything to do, `every` so often unless the agent has its own."""
+        often = {id_: every if policy.heartbeat is None else policy.heartbeat for id_, policy in self.policies.items()}
+        return [
+            Beat(
+                agent=id_,
+                every=interval,
+                prompt=self.policies[id_].heartbeat_prompt or PROMPT,
+                targets=self.targets_of(id_),
+            )
+            for id_, interval in often.items()
+            if interval
+        ]
 
     def targets_of(self, agent: str) -> list[str]:
         """Under which targets an agent's messages are stored: '' belongs to the default agent."""

@@ -51,6 +51,10 @@ class RunTable(Table):
     """The longest that a turn may take without a sign of work."""
     concurrency: int | None = Field(default=None, ge=1, examples=[2])
     """Turns of the agent at once, over all processes."""
+    heartbeat: Duration | None = Field(default=None, examples=["30 min"])
+    """How often the agent is asked by itself whether there is anything to do, where it has its own; 0 is never."""
+    heartbeat_prompt: str | None = Field(default=None, min_length=1, examples=["Look at the build."])
+    """What it is asked then."""
 
     @property
     def runs(self) -> str:

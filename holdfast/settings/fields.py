@@ -57,6 +57,8 @@ class Settings(BaseSettings):
     """A random time up to this before the first look; 30s suits a fleet."""
     grace: Duration = timedelta(seconds=30)
     """How long running turns may go on after a stop was asked for."""
+    heartbeat: Duration = timedelta(0)
+    """How often each agent is asked by itself whether there is anything to do; 0 is never."""
     sweep_every: Duration = Field(default=timedelta(seconds=60), ge=timedelta(milliseconds=10))
     """How often to look for what is expired or old."""
     expire_after: Duration = timedelta(hours=24)
