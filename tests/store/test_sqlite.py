@@ -8,15 +8,16 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.event import NewEvent
-from holdfast.outcome import Settled
+from holdfast.outcome import Done, Settled
 from holdfast.store.base import Filter, Process, SweepPolicy
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite import SqliteStore, sweep
 from holdfast.store.sqlite.lock import HeldFile, WriteLock
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import claim, claim_one, message, put
@@ -234,3 +235,45 @@ async def test_many_dead_letters_are_buried_and_retried_in_batches(sqlite: Sqlit
     clock.tick(minutes=11)
     assert (await sqlite.sweep(SweepPolicy())).dead == 2500
     assert len(await sqlite.retry(Filter(queue="inbox"))) == 2500
+
+
+async def test_ids_grow_in_the_order_of_commits_whoever_writes(sqlite: SqliteStore, database: Path) -> None:
+    async with SqliteStore(database) as other, SqliteStore(database) as third:
+        ids = [await put(store) for store in (sqlite, sqlite, sqlite, other, sqlite, other, other, third, sqlite)]
+        with closing(sqlite3.connect(database, isolation_level=None)) as shell:
+            ids.append(shell.execute("insert into event (event) values ('{}') returning id").fetchone()[0])
+        ids += [await put(store) for store in (sqlite, other)]
+    assert ids == sorted(set(ids))
+
+
+async def test_ids_drawn_ahead_in_what_was_rolled_back_are_drawn_again(sqlite: SqliteStore) -> None:
+    first = await put(sqlite)
+    for _ in range(3):
+        with pytest.raises(HoldfastError, match="max_attempts"):
+            await sqlite.put([message() for _ in range(300)] + [message(max_attempts="many")])
+        with pytest.raises(HoldfastError, match="max_attempts"):
+            await sqlite.put([message(max_attempts="many")])
+    with closing(sqlite3.connect(sqlite.path, isolation_level=None)) as shell:
+        by_hand = shell.execute("insert into event (event) values ('{}') returning id").fetchone()[0]
+    assert first < by_hand < await put(sqlite)
+
+
+async def test_many_keys_are_walked_in_parts_and_not_again_at_once(
+    sqlite: SqliteStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "KEYS", 2)
+    policy = SweepPolicy(dedup_window=timedelta(hours=1))
+
+    async def end_keyed(*names: str) -> None:
+        await sqlite.put([message(message_id=name) for name in names])
+        await sqlite.settle([(turn, Done()) for turn in await claim(sqlite, limit=9)])
+
+    await end_keyed("", "a", "b", "c", "d")
+    clock.tick(minutes=61)
+    await end_keyed("young", "younger")
+    assert (await sqlite.sweep(policy)).forgotten == 5
+    assert await sqlite.put([message(message_id="a"), message(message_id="young")]) == [8, None]
+    clock.tick(seconds=30)
+    assert (await sqlite.sweep(SweepPolicy(dedup_window=timedelta(seconds=1)))).forgotten == 0
+    clock.tick(seconds=10)
+    assert (await sqlite.sweep(SweepPolicy(dedup_window=timedelta(seconds=1)))).forgotten == 2

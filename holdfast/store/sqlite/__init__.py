@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,6 +52,7 @@ class SqliteStore(SqliteReads):
         self._signs = liveness.SignsOfLife(self.path, monotonic)
         self._wakeups = Wakeups()
         self._writer: Writer | None = None
+        self._old_keys = sweep.OldKeys(self._now)
 
     async def __aenter__(self) -> SqliteStore:
         try:
@@ -202,12 +204,23 @@ class SqliteStore(SqliteReads):
         discarded = await self._in_batches(sweep.discard_unserved, policy)
         headless = await self._reader.run(lambda c: sweep.headless_lanes(c, policy.queue))
         mended = await self._write(lambda db: sweep.mend(db, policy.queue, headless)) if headless else 0
-        forgotten = await self._in_batches(sweep.forget, policy)
+        forgotten = await self._forget(policy)
         pruned = await self._in_batches(sweep.prune, policy)
         return Swept(dead=dead, expired=expired, discarded=discarded, mended=mended, forgotten=forgotten, pruned=pruned)
 
     async def forget_activity(self, keep: timedelta) -> int:
         return await self._in_batches(sweep.forget_activity, keep)
+
+    async def _forget(self, policy: SweepPolicy) -> int:
+        total = 0
+        start: str | None = "" if self._old_keys.is_due(policy) else None
+        while start is not None:
+            walk = partial(self._old_keys.walk, policy=policy, start=start)
+            old, start = await self._reader.run(walk)
+            for first in range(0, len(old), sweep.BATCH):
+                batch = old[first : first + sweep.BATCH]
+                total += await self._write(partial(sweep.forget, policy=policy, message_ids=batch))
+        return total
 
     async def _in_batches(self, step: Callable[[Writing, T], int], wanted: T) -> int:
         total = 0

@@ -19,13 +19,14 @@ SQL = load()
 Key = tuple[str, str]
 
 
-def put(db: Writing, rows: str, count: int, *, keyed: bool) -> list[int | None]:
-    """Store the rows; the id of each, or None where its message is known."""
+def put(db: Writing, rows: str, count: int, *, keyed: bool, last_id: int | None = None) -> list[int | None]:
+    """Store the rows; the id of each, or None where its message is known. Ids may be drawn before: those after one."""
     if count == 0:
         return []
     connection = db.connection
-    [last_id] = connection.execute(SQL["last_id"]).fetchone()
-    params = {"rows": rows, "now": db.now, "last_id": last_id}
+    if last_id is None:
+        last_id = db.ids.draw(connection, count)
+    params = {"rows": rows, "now": db.now, "last_id": last_id, "count": count}
     if keyed:
         connection.execute(SQL["put_keys"], params)
     stored = connection.execute(SQL["put_events"], params).rowcount
@@ -40,9 +41,8 @@ def put(db: Writing, rows: str, count: int, *, keyed: bool) -> list[int | None]:
 def put_one(db: Writing, new: NewEvent, event: str) -> int | None:
     """Store one event, its payload given as text: the commonest put, twice as fast without JSON around it."""
     connection = db.connection
-    last_id: int
-    [last_id] = connection.execute(SQL["last_id"]).fetchone()
-    params = dict(zip(ROW, new_row(new), strict=True)) | {"event": event, "id": last_id + 1, "now": db.now}
+    id = db.ids.draw(connection, 1) + 1
+    params = dict(zip(ROW, new_row(new), strict=True)) | {"event": event, "id": id, "now": db.now}
     params |= {name: storable_name(params[name]) for name in ("queue", "target", "lane", "message_id")}
     if params["vt"] is not None and params["vt"] > db.now:
         # A delayed event carries no lane: it would hold up what comes after it.
@@ -50,7 +50,7 @@ def put_one(db: Writing, new: NewEvent, event: str) -> int | None:
     if new.message_id is not None and connection.execute(SQL["put_key"], params).rowcount == 0:
         return None
     connection.execute(SQL["put_event"], params)
-    return last_id + 1
+    return id
 
 
 def put_records(db: Writing, records: Iterable[Record]) -> None:

@@ -1,9 +1,12 @@
 -- Storing events. :rows is a JSON array of
 -- [queue, target, lane, event_ts, vt, event, message_id, max_attempts, parent_id, root_id, hops].
--- Ids are given in the order of the rows, from :last_id + 1; the writer is alone, so nobody else takes them.
+-- Ids are given in the order of the rows, from :last_id + 1.
 
--- name: last_id
-select coalesce(max(seq), 0) from sqlite_sequence where name = 'event';
+-- name: draw_ids
+update sqlite_sequence set seq = seq + :count where name = 'event' returning seq;
+
+-- name: first_ids
+insert into sqlite_sequence (name, seq) values ('event', :count) returning seq;
 
 -- name: put_key
 insert into message_key (queue, message_id, event_id, parent_id, seen_at)
@@ -16,7 +19,13 @@ insert into event (
   created_at, updated_at
 )
 values (
-  :id, :queue, :target, :lane, :lane is null, coalesce(:event_ts, :now), coalesce(:vt, :now), :event, :message_id,
+  :id, :queue, :target, :lane,
+  -- what the trigger would find, without a second write of the row
+  not exists (
+    select 1 from event as h indexed by event_lane
+    where h.queue = :queue and h.lane = :lane and iif(h.head, 0, h.id) = 0
+  ),
+  coalesce(:event_ts, :now), coalesce(:vt, :now), :event, :message_id,
   :max_attempts, :parent_id, coalesce(:root_id, :id), :hops, :now, :now
 );
 
@@ -61,7 +70,7 @@ left join message_key as k on k.queue = n.queue and k.message_id = n.message_id
 where n.message_id is null or k.event_id = n.id;
 
 -- name: ids_after
-select json_group_array(id) from event where id > :last_id;
+select json_group_array(id) from event where id > :last_id and id <= :last_id + :count;
 
 -- name: known_keys
 select k.queue, k.message_id, k.parent_id

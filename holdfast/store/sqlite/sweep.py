@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from sqlite3 import Connection
 from typing import Any
 
 from holdfast.store.base import SweepPolicy
-from holdfast.store.payload import dump
+from holdfast.store.payload import dump, parse
 from holdfast.store.sqlite.leases import finish
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.rows import MICROSECOND
@@ -16,6 +18,7 @@ from holdfast.store.sqlite.writer import Writing
 SQL = load()
 
 BATCH = 1000
+KEYS = 10_000
 ANY_ATTEMPTS = 2**31
 
 
@@ -76,21 +79,44 @@ def mend(db: Writing, queue: str, lanes: list[str]) -> int:
     return sum(db.connection.execute(SQL["mend_lane"], each).rowcount for each in params)
 
 
-def forget(db: Writing, policy: SweepPolicy) -> int:
-    """Message ids older than the dedup window are forgotten once their event is not live."""
-    return _delete(db, "forget_keys", policy.queue, policy.dedup_window)
+@dataclass(slots=True)
+class OldKeys:
+    """Looks for message ids that can be forgotten: older than the dedup window, and their event not live.
+
+    No index has them by age, it would cost every put a page. All of a queue are walked, by a reader; if they are many,
+    the next walk is put off by a hundredth of the window.
+    """
+
+    now: Callable[[], int]
+    _not_before: dict[str, int] = field(default_factory=dict)
+
+    def is_due(self, policy: SweepPolicy) -> bool:
+        return self.now() >= self._not_before.get(policy.queue, 0)
+
+    def walk(self, connection: Connection, policy: SweepPolicy, start: str) -> tuple[list[str], str | None]:
+        """What is old among the next of the keys, and where the walk goes on; None at their end."""
+        before = self.now() - policy.dedup_window // MICROSECOND
+        params = {"queue": policy.queue, "before": before, "start": start, "count": KEYS}
+        count, last, old = connection.execute(SQL["old_keys"], params).fetchone()
+        if count < KEYS:
+            return parse(old), None
+        self._not_before[policy.queue] = self.now() + policy.dedup_window // MICROSECOND // 100
+        # the least text that is greater, as no text holds a NUL
+        return parse(old), last + "\x01"
+
+
+def forget(db: Writing, policy: SweepPolicy, message_ids: Sequence[str]) -> int:
+    before = db.now - policy.dedup_window // MICROSECOND
+    params = {"queue": policy.queue, "before": before, "message_ids": dump(message_ids)}
+    return db.connection.execute(SQL["forget_keys"], params).rowcount
 
 
 def prune(db: Writing, policy: SweepPolicy) -> int:
     """History that need not be kept goes; dead letters never."""
     if policy.keep_history is None:
         return 0
-    return _delete(db, "prune_history", policy.queue, policy.keep_history)
-
-
-def _delete(db: Writing, name: str, queue: str, age: timedelta) -> int:
-    params = {"queue": queue, "before": db.now - age // MICROSECOND, "batch": BATCH}
-    return db.connection.execute(SQL[name], params).rowcount
+    params = {"queue": policy.queue, "before": db.now - policy.keep_history // MICROSECOND, "batch": BATCH}
+    return db.connection.execute(SQL["prune_history"], params).rowcount
 
 
 def forget_activity(db: Writing, keep: timedelta) -> int:

@@ -61,14 +61,29 @@ where head = 0
     limit 1
   );
 
+-- name: old_keys
+-- the next :count message ids of a queue: how many, the last, and a JSON array of those that can be forgotten
+select
+  count(*),
+  max(k.message_id),
+  json_group_array(k.message_id) filter (
+    where k.seen_at < :before and not exists (select 1 from event as e where e.id = k.event_id)
+  )
+from (
+  select message_id, event_id, seen_at
+  from message_key
+  where queue = :queue and message_id >= :start
+  order by message_id
+  limit :count
+) as k;
+
 -- name: forget_keys
+-- a key that was forgotten by another process meanwhile, and put again, is not old
 delete from message_key
 where queue = :queue
-  and message_id in (
-    select k.message_id from message_key as k indexed by message_key_seen
-    where k.queue = :queue and k.seen_at < :before and not exists (select 1 from event as e where e.id = k.event_id)
-    limit :batch
-  );
+  and message_id in (select value from json_each(:message_ids))
+  and seen_at < :before
+  and not exists (select 1 from event as e where e.id = event_id);
 
 -- name: prune_history
 delete from event_hist

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from holdfast.event import Payload
 from holdfast.store.sqlite.activity import note
+from holdfast.store.sqlite.ids import Ids
 from holdfast.store.sqlite.lock import WriteLock
 from holdfast.store.sqlite.writer import Writing, connect, translated
 
@@ -29,6 +30,7 @@ class SqliteTransaction:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-transaction")
         self._connection: sqlite3.Connection | None = None
         self._lock: WriteLock | None = None
+        self._ids = Ids()
 
     async def run(self, work: Callable[[Writing], T]) -> T:
         """Do work in this transaction: all of it or, on an error, none."""
@@ -64,14 +66,16 @@ class SqliteTransaction:
         self._lock.__enter__()
         self._connection = connect(self._path)
         self._connection.execute("begin immediate")
+        self._ids.begin(self._connection)
 
     def _work(self, work: Callable[[Writing], T]) -> T:
         assert self._connection is not None
         told = len(self._frames)
         self._connection.execute("savepoint request")
         try:
-            result = work(Writing(self._connection, self._now(), self.ready, self._frames))
+            result = work(Writing(self._connection, self._now(), self._ids, self.ready, self._frames))
         except BaseException:
+            self._ids.forget()
             del self._frames[told:]
             if self._connection.in_transaction:
                 self._connection.execute("rollback to request")

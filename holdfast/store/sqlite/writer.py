@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.event import Payload
 from holdfast.store.sqlite.activity import note
+from holdfast.store.sqlite.ids import Ids
 from holdfast.store.sqlite.lock import WriteLock
 
 T = TypeVar("T")
@@ -57,6 +58,10 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     else:
         connection.execute("pragma journal_mode = wal")
         connection.execute(f"pragma cache_size = -{CACHE_KIB}")
+        # What a savepoint or a large statement might undo stays in memory: else each batch writes it to a file first.
+        connection.execute("pragma temp_store = memory")
+        # Freed pages are not written once more, full of zeros; some builds of SQLite do so unless told.
+        connection.execute("pragma secure_delete = fast")
     return connection
 
 
@@ -81,6 +86,7 @@ class Writing:
 
     connection: sqlite3.Connection
     now: int
+    ids: Ids
     ready: set[str]
     frames: list[Payload]
 
@@ -116,6 +122,7 @@ class Writer:
     _queue: SimpleQueue[Request | None] = field(default_factory=SimpleQueue)
     _thread: threading.Thread | None = None
     _closed: bool = False
+    _ids: Ids = field(default_factory=Ids)
 
     def start(self) -> None:
         connection = connect(self.path)
@@ -178,9 +185,15 @@ class Writer:
 
     def _commit(self, connection: sqlite3.Connection, group: list[Request], ready: set[str]) -> None:
         frames: list[Payload] = []
-        connection.execute("begin immediate")
+        self._begin(connection)
         for request in self._waiting(group):
-            self._attempt(Writing(connection, self.now(), ready, frames), request)
+            if request.future.cancelled():
+                continue
+            db = Writing(connection, self.now(), self._ids, ready, frames)
+            if request is group[0]:
+                self._attempt_first(db, request)
+            else:
+                self._attempt(db, request)
         if frames:
             note(connection, frames, self.now())
         connection.execute("commit")
@@ -199,10 +212,24 @@ class Writer:
             group.append(request)
             yield request
 
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        connection.execute("begin immediate")
+        self._ids.begin(connection)
+
+    def _attempt_first(self, db: Writing, request: Request) -> None:
+        """Do the first request of a group: if it fails, there is nothing before it to be kept."""
+        try:
+            request.result = request.work(db)
+        except Exception as error:
+            if not db.connection.in_transaction:
+                raise
+            request.error = error
+            db.frames.clear()
+            self._roll_back(db.connection)
+            self._begin(db.connection)
+
     def _attempt(self, db: Writing, request: Request) -> None:
         """Do one request in a savepoint, so that its failure is its own."""
-        if request.future.cancelled():
-            return
         connection, told = db.connection, len(db.frames)
         connection.execute("savepoint request")
         try:
@@ -213,11 +240,12 @@ class Writer:
                 raise
             request.error = error
             del db.frames[told:]
+            self._ids.forget()
             connection.execute("rollback to request")
         connection.execute("release request")
 
-    @staticmethod
-    def _roll_back(connection: sqlite3.Connection) -> None:
+    def _roll_back(self, connection: sqlite3.Connection) -> None:
+        self._ids.forget()
         with suppress(sqlite3.Error):
             if connection.in_transaction:
                 connection.execute("rollback")
