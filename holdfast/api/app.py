@@ -10,9 +10,10 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from holdfast import __version__
-from holdfast.api import agents, dead, docs, health, login, messages, queue, responses
+from holdfast.api import agents, dead, docs, health, login, messages, queue, responses, stream
 from holdfast.api.answer import Answer, Refused
 from holdfast.api.body import explained
+from holdfast.api.feed import Feed
 from holdfast.api.guard import Access, Guard
 from holdfast.api.served import Harness, Served
 from holdfast.api.tokens import Tokens, tokens_in
@@ -25,12 +26,22 @@ log = logging.getLogger(__name__)
 PHRASES = {404: "Not found", 405: "Method not allowed"}
 
 # What is asked most often comes first: routes are tried in turn.
-FAMILIES = [messages.routes, responses.routes, queue.routes, dead.routes, agents.routes, docs.routes, login.routes]
+FAMILIES = [
+    messages.routes,
+    responses.routes,
+    queue.routes,
+    dead.routes,
+    agents.routes,
+    stream.routes,
+    docs.routes,
+    login.routes,
+]
 
 
 def create_app(harness: Harness, host: str) -> FastAPI:
     """The whole API, to be served at `host`."""
     app = _application(harness, host)
+    app.state.feed = Feed(lambda: harness.store)
     for routes in FAMILIES:
         app.include_router(routes)
     return _with_health(app)

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from uvicorn import Config, Server
 
 from holdfast.api.app import create_app, create_metrics_app
+from holdfast.api.feed import Feed
 from holdfast.api.served import Harness
 from holdfast.errors import HoldfastError
 
@@ -45,9 +46,25 @@ async def _serve(app: FastAPI, host: str, port: int) -> AsyncIterator[int]:
         async with asyncio.TaskGroup() as group:
             group.create_task(server.serve([listener]))
             try:
-                yield listener.getsockname()[1]
+                with _fed(app, group):
+                    yield listener.getsockname()[1]
             finally:
                 server.should_exit = True
+
+
+@contextmanager
+def _fed(app: FastAPI, group: asyncio.TaskGroup) -> Iterator[None]:
+    """Streams, if it has any, are fed during the block and end with it: the server waits for them."""
+    feed: Feed | None = getattr(app.state, "feed", None)
+    if feed is None:
+        yield
+        return
+    feeding = group.create_task(feed.run())
+    try:
+        yield
+    finally:
+        feed.close()
+        feeding.cancel()
 
 
 class _Server(Server):

@@ -52,12 +52,17 @@ async def _serving(app: AgentHarness, serve: Serve) -> AsyncIterator[int]:
         app.stop()
 
 
+def token_of(port: int, role: Role) -> dict[str, str]:
+    """The header that proves a role."""
+    return {"authorization": f"Bearer {_tokens[port][role]}"}
+
+
 async def ask(port: int, path: str, method: str = "GET", body: Any = None, role: Role = "admin") -> tuple[int, str]:
     """Status and body of an answer to somebody with the token of a role."""
 
     def asking() -> tuple[int, str]:
         data = None if body is None else json.dumps(body).encode()
-        headers = {"authorization": f"Bearer {_tokens[port][role]}"}
+        headers = token_of(port, role)
         request = urllib.request.Request(f"http://{LOOPBACK}:{port}{path}", data, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=10) as answer:

@@ -1,0 +1,118 @@
+"""A client of the event stream, light enough to run by the hundred."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+PATH = "/api/events/stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """An event of the stream; `comment` alone is set where it is none."""
+
+    id: str = ""
+    event: str = ""
+    data: Any = None
+    comment: str = ""
+
+
+class Refused(Exception):
+    """The server answered with something else than a stream: its status and body."""
+
+    def __init__(self, status: int, body: str) -> None:
+        super().__init__(f"{status} {body}")
+        self.status = status
+        self.body = body
+
+
+class Stream:
+    """Frames in the order they come; ends where the server ends it."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self.headers: dict[str, str] = {}
+        self.last_id = ""
+        self._reader = reader
+        self._text = b""
+
+    async def read_head(self) -> int:
+        status = int((await self._reader.readline()).split()[1])
+        while (line := (await self._reader.readline()).decode().strip()) != "":
+            name, _, value = line.partition(":")
+            self.headers[name.lower()] = value.strip()
+        return status
+
+    async def body(self) -> str:
+        return (await self._reader.readexactly(int(self.headers.get("content-length", "0")))).decode()
+
+    async def frames(self) -> AsyncIterator[Frame]:
+        while True:
+            block, found, rest = self._text.partition(b"\n\n")
+            if not found:
+                if not await self._more():
+                    return
+                continue
+            self._text = rest
+            frame = _frame(block.decode())
+            self.last_id = frame.id or self.last_id
+            yield frame
+
+    async def next(self, within: float = 20.0) -> Frame:
+        """The next frame that is no mere comment."""
+        async with asyncio.timeout(within):
+            async for frame in self.frames():
+                if frame.event:
+                    return frame
+        raise EOFError
+
+    async def _more(self) -> bool:
+        size = int((await self._reader.readline()).strip() or b"0", 16)
+        if size:
+            self._text += await self._reader.readexactly(size)
+        await self._reader.readline()
+        return size > 0
+
+
+def _frame(block: str) -> Frame:
+    fields: dict[str, Any] = {}
+    for line in block.split("\n"):
+        name, _, value = line.partition(": ")
+        if name in ("id", "event"):
+            fields[name] = value
+        elif name == "data":
+            fields[name] = json.loads(value)
+        elif line.startswith(":"):
+            fields["comment"] = line[2:]
+    return Frame(**fields)
+
+
+@asynccontextmanager
+async def watching(
+    port: int,
+    *,
+    last_id: str | None = None,
+    query: str = "",
+    headers: Mapping[str, str] | None = None,
+    host: str = "127.0.0.1",
+    limit: int = 2**16,
+) -> AsyncIterator[Stream]:
+    """A connection to the stream; raises Refused where there is none to be had."""
+    reader, writer = await asyncio.open_connection(host, port, limit=limit)
+    try:
+        given = {"host": f"{host}:{port}", **(headers or {}), **({} if last_id is None else {"last-event-id": last_id})}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+        writer.write(f"GET {PATH}{query} HTTP/1.1\r\n{lines}\r\n".encode())
+        stream = Stream(reader)
+        status = await stream.read_head()
+        if status != 200:
+            raise Refused(status, await stream.body())
+        yield stream
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
