@@ -137,8 +137,13 @@ class Turn:
         return self.primary.event
 
     @property
+    def is_room_batch(self) -> bool:
+        """Whether it is several copies of what was said in a room, worked together."""
+        return len(self.events) > 1 and all(event.event.get("kind") == ROOM for event in self.events)
+
+    @property
     def text(self) -> str:
-        return self.primary.text
+        return "\n\n".join(event.text for event in self.events) if self.is_room_batch else self.primary.text
 
     @property
     def team(self) -> str | None:
@@ -152,7 +157,8 @@ class Turn:
 
     @property
     def message_id(self) -> str | None:
-        return self.primary.message_id
+        first = self.primary.message_id
+        return f"chatroom_batch_{first or self.primary.id}" if self.is_room_batch else first
 
     @property
     def channel(self) -> str:
@@ -187,6 +193,8 @@ class Turn:
 
 # Payloads of ours carry a tag, "kind"; one without it is an event as Slack sent it. What routing found when the
 # message was stored stands beside, in keys that no platform uses.
+ROOM = "room"
+"""The kind of a message that is a copy of what was said in a team's room."""
 ROUTED_TEXT = "routed_text"
 ROUTED_TEAM = "routed_team"
 

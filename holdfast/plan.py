@@ -44,7 +44,7 @@ class Plan:
             backoff=Backoff(first=self._settings.retry_first, most=self._settings.retry_most),
             **self._patience,
         )
-        handle = roster.worker().handle
+        handle = roster.worker(self._store, self._settings.files).handle
         if not self._settings.activity and not roster.listeners:
             return Consumer(self._store, policy, handle, self._holder)
         self.reporter = reporter = Reporter(self._store, handle, roster.default, roster.listeners)

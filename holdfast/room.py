@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.errors import HoldfastError
-from holdfast.event import ChatMessage, NewEvent, Payload, new_id
+from holdfast.event import ROOM, ChatMessage, NewEvent, Payload, new_id
 from holdfast.router import Route, Routing
 from holdfast.store.base import Store
 
 CHANNEL = "chatroom"
 """Where a message comes from that a person posted to a room; answers to it are lines of that room."""
 PERSON = "user"
-ROOM = "room"
-"""The kind of a payload that is a copy of what was said in a room."""
 
 
 class _IdTaken(Exception):
@@ -25,10 +23,9 @@ async def post(store: Store, routing: Routing, team: str, text: str, *, max_atte
     if not text.strip():
         raise HoldfastError("a message to a room needs a text")
     team_id, _ = routing.team(team)
-    origin = {"channel": CHANNEL, "sender": PERSON, "sender_id": None, "conversation": f"{CHANNEL}:{team_id}"}
     while True:
         id_ = new_id(CHANNEL)
-        new = copies(routing, team_id, PERSON, text, origin | {"origin_id": id_, "origin_message": text}, max_attempts)
+        new = copies(routing, team_id, PERSON, text, _origin(team_id, id_, text), max_attempts)
         try:
             async with store.transaction() as tx:
                 line = await store.say(ChatMessage(team_id=team_id, from_agent=PERSON, message=text), tx=tx)
@@ -38,6 +35,18 @@ async def post(store: Store, routing: Routing, team: str, text: str, *, max_atte
                 return line
         except _IdTaken:
             continue
+
+
+def _origin(team_id: str, id_: str, text: str) -> Payload:
+    return {
+        "channel": CHANNEL,
+        "sender": PERSON,
+        "sender_id": None,
+        "conversation": f"{CHANNEL}:{team_id}",
+        "origin_id": id_,
+        "origin_message": text,
+        "origin_room": team_id,
+    }
 
 
 def copies(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from holdfast.activity import Listener, Listeners
@@ -14,6 +15,8 @@ from holdfast.channels.heartbeat import PROMPT, Beat
 from holdfast.errors import HoldfastError
 from holdfast.hook import Hooks, IncomingHook, OutgoingHook
 from holdfast.router import Routing, checked_id
+from holdfast.store.base import Store
+from holdfast.teamwork import Teamwork
 from holdfast.worker import Seat, Worker
 
 
@@ -111,11 +114,11 @@ class Roster:
             teams=dict(self.teams),
         )
 
-    def worker(self) -> Worker:
+    def worker(self, store: Store, files: Path) -> Worker:
         """What handles turns for these agents."""
         policies = self.policies
         seats = {id_: Seat(agent, policies[id_].timeout, policies[id_].idle) for id_, agent in self.agents.items()}
-        return Worker(seats, self.default, self.hooks, self.channels)
+        return Worker(store, seats, self.default, self.hooks, Teamwork(self.routing, files), self.channels)
 
     def beats(self, every: timedelta) -> list[Beat]:
         """Who is asked how often whether there is anything to do, `every` so often unless the agent has its own."""

@@ -11,11 +11,14 @@ from functools import partial
 from types import MappingProxyType
 
 from holdfast.agent import Agent, Reply
+from holdfast.budget import stopped
 from holdfast.channel import AnyChannel, Attentive, attentive
 from holdfast.event import (
     OUTBOX,
+    ROOM,
     ROUTED_TEXT,
     AgentMessage,
+    ChatMessage,
     Event,
     NewEvent,
     Payload,
@@ -29,8 +32,12 @@ from holdfast.event import (
 )
 from holdfast.hook import Hooks
 from holdfast.outcome import Dead, Done, Outcome, Retry, Snooze
+from holdfast.store.base import Store
+from holdfast.teamwork import Teamwork
 
 RESPONSE_ATTEMPTS = 10
+ROOM_BATCH = 100
+"""Copies of what was said in a room that are worked together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +83,18 @@ class Worker:
 
     def __init__(
         self,
+        store: Store,
         seats: Mapping[str, Seat],
         default: str,
         hooks: Hooks,
+        teamwork: Teamwork,
         channels: Mapping[str, AnyChannel] = MappingProxyType({}),
     ) -> None:
+        self._store = store
         self._seats = seats
         self._default = default
         self._hooks = hooks
+        self._teamwork = teamwork
         self._channels = channels
 
     async def handle(self, turn: Turn) -> Outcome:
@@ -92,6 +103,12 @@ class Worker:
         if seat is None:
             return Dead(f"no agent named {name!r} runs here", "no_agent")
         turn.agent = name
+        if turn.event.get("kind") == ROOM and len(turn.events) == 1:
+            await self._store.gather(turn, ROOM_BATCH)
+        end = await stopped(self._store, turn)
+        return await self._within_limits(seat, turn) if end is None else end
+
+    async def _within_limits(self, seat: Seat, turn: Turn) -> Outcome:
         limit = _Limit(seat)
         turn.on_progress = limit.progress
         try:
@@ -134,12 +151,25 @@ class Worker:
             case str():
                 return self._outcome(turn, Reply(answer))
             case Reply():
-                return Done((response(turn, answer), *turn.emitted), (*_heard(turn), _said(turn, answer)))
+                return self._replied(turn, answer)
             case Retry() | Snooze() | Dead():
                 return answer
             case _:
                 kind = type(answer).__name__
                 return Retry(f"agent {turn.agent!r} answered {kind} instead of a text", error_class="answer")
+
+    def _replied(self, turn: Turn, reply: Reply) -> Done:
+        """Tags go where they say; what is left is the answer, unless nothing is."""
+        shared = self._teamwork.share(turn, reply.text)
+        records = (*_heard(turn), _said(turn, reply), *shared.lines)
+        emits = (*shared.emits, *turn.emitted)
+        if shared.is_for_others_alone:
+            return Done(emits, records)
+        answer = replace(reply, text=shared.text, files=(*reply.files, *shared.files))
+        room = turn.event.get("origin_room")
+        if room is not None:
+            return Done(emits, (*records, ChatMessage(team_id=room, from_agent=turn.agent, message=answer.text)))
+        return Done((response(turn, answer), *emits), records)
 
 
 def _told(channel: Attentive, payload: Payload) -> Payload:
@@ -148,7 +178,7 @@ def _told(channel: Attentive, payload: Payload) -> Payload:
 
 
 def response(turn: Turn, reply: Reply) -> NewEvent:
-    """The response to where the message came from, in order per conversation."""
+    """The response to where the first message came from, in order per conversation."""
     payload: Payload = {
         "kind": "response",
         "channel": turn.channel,
@@ -156,8 +186,8 @@ def response(turn: Turn, reply: Reply) -> NewEvent:
         "sender": turn.sender,
         "sender_id": turn.event.get("sender_id" if "kind" in turn.event else "user"),
         "message": reply.text,
-        "original_message": written_of(turn.event),
-        "message_id": turn.message_id,
+        "original_message": turn.event.get("origin_message") or written_of(turn.event),
+        "message_id": turn.event.get("origin_id") or turn.message_id,
         "agent": turn.agent,
     }
     if reply.files:
@@ -182,7 +212,7 @@ def _line(turn: Turn, event: Event, role: str, content: str) -> Record:
         role=role,
         channel=channel_of(event.event),
         sender=sender_of(event.event) if role == "user" else turn.agent,
-        message_id=event.message_id or str(event.id),
+        message_id=(event.message_id if role == "user" else turn.message_id) or str(event.id),
         content=content,
         conversation=conversation_of(event.event),
     )

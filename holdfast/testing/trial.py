@@ -14,6 +14,7 @@ from holdfast.harness import AgentHarness
 from holdfast.migrations.runner import migrate
 from holdfast.outcome import Outcome
 from holdfast.policy import Policy, Share, failed
+from holdfast.room import post
 from holdfast.router import Address, put_message
 from holdfast.store import open_store
 from holdfast.store.base import Filter, Store
@@ -30,6 +31,7 @@ class Trial:
     app: AgentHarness
     store: Store
     clock: Clock
+    files: Path
     worked: list[tuple[Turn, Outcome]] = field(default_factory=list)
 
     async def say(self, text: str, *, agent: str | None = None, address: Address | None = None) -> str:
@@ -39,9 +41,13 @@ class Trial:
         )
         return id_
 
+    async def post(self, team: str, text: str) -> int:
+        """Say something in a team's room; the id of the line."""
+        return await post(self.store, self.app.routing, team, text, max_attempts=MAX_ATTEMPTS)
+
     async def work(self) -> list[tuple[Turn, Outcome]]:
         """Hand out and settle what is ready now, and what becomes ready by that; each turn with its outcome."""
-        handle = self.app.worker().handle
+        handle = self.app.worker(self.store, self.files).handle
         done: list[tuple[Turn, Outcome]] = []
         while turns := await self.store.claim(INBOX, self._targets(), limit=1, lease=LEASE, max_attempts=MAX_ATTEMPTS):
             turn = turns[0]
@@ -75,4 +81,4 @@ async def trial(app: AgentHarness, clock: Clock | None = None) -> AsyncIterator[
         url = f"sqlite:///{Path(folder) / 'trial.db'}"
         migrate(url)
         async with open_store(url, clock=clock) as store:
-            yield Trial(app, store, clock)
+            yield Trial(app, store, clock, Path(folder) / "files")

@@ -1,0 +1,79 @@
+"""Tags in replies, in linear time: `[@mate: text]`, `[#team: text]`, `[send_file: path]`, outside of code fences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+TagKind = Literal["mate", "room", "file"]
+
+HEAD = re.compile(r"\[(?:([@#])([^\[\]:\n]*)|send_file\s*):")
+MARK = re.compile(r"`{3,}|^~{3,}|[\[\]]", re.MULTILINE)
+KINDS: dict[str | None, TagKind] = {"@": "mate", "#": "room", None: "file"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """One tag, with its place in the text; `names` are ids as they were written."""
+
+    kind: TagKind
+    names: tuple[str, ...]
+    text: str
+    start: int
+    end: int
+
+
+def tags(text: str) -> list[Tag]:
+    """The tags of a text, outermost only, in order."""
+    found: list[Tag] = []
+    # Most replies have none, and pay for no more than this.
+    if "[@" not in text and "[#" not in text and "[send_file" not in text:
+        return found
+    after = 0
+    for start, end in _pairs(text).items():
+        head = HEAD.match(text, start, end) if end and start >= after else None
+        if head is not None:
+            names = tuple(name for part in (head[2] or "").split(",") if (name := part.strip().lstrip("@#")))
+            found.append(Tag(KINDS[head[1]], names, text[head.end() : end - 1].strip(), start, end))
+            after = end
+    return found
+
+
+def _pairs(text: str) -> dict[int, int]:
+    """Where each bracket opens, in order, and where it is closed; 0 where it is not. Code does not count."""
+    ends: dict[int, int] = {}
+    opened: list[int] = []
+    fence = ""
+    for mark in MARK.finditer(text):
+        sign = mark[0]
+        if fence:
+            # Closed by as many of the same, or more; one that is never closed goes on to the end.
+            fence = "" if sign.startswith(fence) else fence
+        elif sign == "[":
+            opened.append(mark.start())
+            ends[mark.start()] = 0
+        elif sign != "]":
+            fence = sign
+        elif opened:
+            ends[opened.pop()] = mark.end()
+    return ends
+
+
+def without(text: str, taken: Iterable[Tag]) -> str:
+    """The text outside of these tags, without the gaps that they leave."""
+    pieces: list[str] = []
+    at = 0
+    for tag in taken:
+        _add(pieces, text[at : tag.start])
+        at = tag.end
+    _add(pieces, text[at:])
+    return "".join(pieces).strip()
+
+
+def _add(pieces: list[str], piece: str) -> None:
+    """What follows a tag, without a second space or the rest of a line that the tag had to itself."""
+    if pieces and piece[:1].isspace() and (not pieces[-1] or pieces[-1][-1].isspace()):
+        piece = piece[1:]
+    pieces.append(piece)

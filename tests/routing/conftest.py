@@ -1,0 +1,54 @@
+"""A team on every store: agents whose answers a test scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast import AgentHarness, Turn
+from holdfast.agent import Answer
+from holdfast.store.base import Store
+from holdfast.testing.clock import Clock
+from holdfast.testing.trial import Trial
+
+Script = Callable[[Turn], Answer]
+
+
+class Stage:
+    """Agents that say what the test wrote for them, and what they heard."""
+
+    def __init__(self) -> None:
+        self.app = AgentHarness(default="coder")
+        self.heard: list[tuple[str, str]] = []
+        self.scripts: dict[str, Script] = {}
+
+    def add(self, *agents: str, **policy: object) -> None:
+        for agent in agents:
+            self.app.add(agent, self._answer, **policy)
+
+    async def _answer(self, turn: Turn) -> Answer:
+        self.heard.append((turn.agent, turn.text))
+        script = self.scripts.get(turn.agent)
+        return None if script is None else script(turn)
+
+    def says(self, agent: str, *replies: Answer) -> None:
+        """Its replies in turn; silence after the last."""
+        waiting = list(replies)
+        self.scripts[agent] = lambda turn: waiting.pop(0) if waiting else None
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """Team dev of three, team art of two."""
+    stage = Stage()
+    stage.add("coder", "writer", "tester", "painter")
+    stage.app.team("dev", agents=["coder", "writer", "tester"], leader="coder")
+    stage.app.team("art", agents=["painter", "coder"], leader="painter")
+    return stage
+
+
+@pytest.fixture
+def play(stage: Stage, store: Store, clock: Clock, tmp_path: Path) -> Trial:
+    return Trial(stage.app, store, clock, tmp_path / "files")

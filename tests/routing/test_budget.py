@@ -1,0 +1,86 @@
+"""Agents that mention each other for ever are stopped, and the dead letter says why."""
+
+from __future__ import annotations
+
+from holdfast import Retry
+from holdfast.agent import Answer
+from holdfast.event import Turn
+from holdfast.store.base import Filter
+from holdfast.testing.trial import Trial
+from tests.routing.conftest import Stage
+
+
+def ping_pong(turn: Turn) -> Answer:
+    return f"[@{'writer' if turn.agent == 'coder' else 'coder'}: your turn]"
+
+
+async def test_two_agents_that_mention_each_other_are_stopped_by_the_hop_limit(stage: Stage, play: Trial) -> None:
+    stage.scripts = {"coder": ping_pong, "writer": ping_pong}
+    message_id = await play.say("@dev go")
+    await play.work()
+    assert len(stage.heard) == 1 + 8
+    [letter] = await play.store.dead(Filter())
+    assert (letter.hops, letter.target, letter.error_class) == (9, "writer", "hop_limit")
+    assert letter.last_error == (
+        f"hop limit: 8 hand-offs from message {message_id}; stopped what @coder sent to @writer"
+    )
+    assert str(letter.message_id).startswith("internal_internal_")
+    assert str(letter.message_id).endswith(f"{message_id}/1/1/1/1/1/1/1/1/1")
+
+
+async def test_a_person_s_retry_lets_one_more_through(stage: Stage, play: Trial) -> None:
+    stage.scripts = {"coder": ping_pong, "writer": ping_pong}
+    await play.say("@dev go")
+    await play.work()
+    failures = [Retry("not yet")]
+    stage.scripts["writer"] = lambda turn: failures.pop() if failures else ping_pong(turn)
+    [letter] = await play.store.dead(Filter())
+    await play.store.retry(Filter())
+    await play.work()
+    play.clock.tick(minutes=10)
+    await play.work()
+    assert stage.heard[9:] == [("writer", "[Message from teammate @coder]\nyour turn")] * 2
+    [further] = await play.store.dead(Filter())
+    assert (further.parent_id, further.hops, further.error_class) == (letter.id, 10, "hop_limit")
+
+
+async def test_a_root_message_has_a_budget(stage: Stage, play: Trial) -> None:
+    everybody = {"coder": "[@writer,tester: x]", "writer": "[@coder,tester: x]", "tester": "[@coder,writer: x]"}
+    stage.scripts = {agent: (lambda turn, text=text: text) for agent, text in everybody.items()}  # type: ignore[misc]
+    message_id = await play.say("@dev go")
+    await play.work()
+    assert len(stage.heard) == 1 + 64
+    letters = await play.store.dead(Filter(), limit=1000)
+    assert {letter.error_class for letter in letters} == {"budget"}
+    assert letters[0].last_error is not None
+    assert letters[0].last_error.startswith(f"budget: 64 messages from message {message_id}; stopped what @")
+    # All that was worked sent two on, less those of the budget that were let through.
+    assert len(letters) == 2 * 65 - 64
+
+
+async def test_another_message_has_a_budget_of_its_own(stage: Stage, play: Trial) -> None:
+    stage.says("coder", "[@writer: x]" * 64, "[@writer: y]")
+    for _ in range(2):
+        await play.say("@dev go")
+        await play.work()
+    assert len(stage.heard) == 2 + 64 + 1
+    assert await play.store.dead(Filter()) == []
+
+
+async def test_a_reply_of_a_thousand_tags_is_cut_and_one_letter_speaks_for_the_rest(stage: Stage, play: Trial) -> None:
+    stage.says("coder", "[@writer: x]" * 1000)
+    await play.say("@dev go")
+    await play.work()
+    assert len(stage.heard) == 1 + 64
+    [letter] = await play.store.dead(Filter())
+    assert str(letter.last_error).endswith("; stopped what @coder sent to @writer, with 935 more of the same reply")
+
+
+async def test_a_batch_with_one_too_many_is_worked_one_by_one(stage: Stage, play: Trial) -> None:
+    stage.says("coder", "[@tester: x]" * 63 + "[#dev: one][#dev: two]")
+    await play.say("@dev go")
+    await play.work()
+    heard = [text.split("\n")[-1] for agent, text in stage.heard if agent == "writer"]
+    assert heard == ["one"]
+    assert len([text for agent, text in stage.heard if agent == "tester"]) == 63
+    assert {letter.error_class for letter in await play.store.dead(Filter())} == {"budget"}
