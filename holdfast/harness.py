@@ -15,10 +15,11 @@ from holdfast import activity, channels, gauge
 from holdfast import settings as configuration
 from holdfast.agent import Agent
 from holdfast.agents.function import Function
+from holdfast.channel import attentive
 from holdfast.channels.heartbeat import Heartbeat
 from holdfast.consumer import ENDS_WITHIN, Consumer
 from holdfast.errors import HoldfastError, StoreUnavailable
-from holdfast.event import INBOX, OUTBOX, Event, NewEvent, new_id
+from holdfast.event import INBOX, OUTBOX, Event, NewEvent, channel_of, new_id, text_of
 from holdfast.migrations.runner import migrate
 from holdfast.plan import Plan
 from holdfast.room import post
@@ -221,7 +222,9 @@ class AgentHarness(Roster):
                     consumer.wake.set()
 
     async def _on_event(self, new: NewEvent) -> int | None:
-        [stored] = await self.store.put([self.routing.placed(new)])
+        channel = attentive(self.channels.get(channel_of(new.event)))
+        text = text_of(new.event) if channel is None else channel.heard(new.event)
+        [stored] = await self.store.put([self.routing.placed(new, text)])
         return stored
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from holdfast.agent import LanePolicy, Team, lane_of
 from holdfast.errors import HoldfastError, Unknown
-from holdfast.event import ROUTED_TEAM, ROUTED_TEXT, NewEvent, Payload, conversation_of, new_id, text_of
+from holdfast.event import ROUTED_TEAM, ROUTED_TEXT, NewEvent, Payload, conversation_of, new_id
 from holdfast.store.base import Store, Transaction
 
 SETTING = "routing"
@@ -114,12 +114,12 @@ class Routing:
         known = ", ".join(sorted(self.teams)) or "none"
         raise Unknown(f"there is no team named {id!r}; known are: {known}")
 
-    def placed(self, new: NewEvent) -> NewEvent:
+    def placed(self, new: NewEvent, text: str) -> NewEvent:
         """An event from a channel: its agent by its text, its lane by its conversation, unless it names one."""
         conversation = conversation_of(new.event)
         if new.lane is not None or not conversation:
             return new
-        route = Route(new.target) if new.target else self.route(text_of(new.event))
+        route = Route(new.target) if new.target else self.route(text)
         placed = self.event(new.event, route, conversation, message_id=new.message_id, max_attempts=new.max_attempts)
         return replace(placed, queue=new.queue, event_ts=new.event_ts, vt=new.vt)
 

@@ -132,12 +132,16 @@ class Worker:
 
     def _shown(self, turn: Turn) -> AbstractAsyncContextManager[object]:
         """The channel's status, where it has one, while the agent works."""
-        channel = attentive(self._channels.get(turn.channel))
+        channel = self._attentive(turn)
         return nullcontext() if channel is None else channel.working(turn.event, again=turn.attempt > 1)
+
+    def _attentive(self, turn: Turn) -> Attentive | None:
+        """The channel, if it knows the message: what a teammate handed on it never saw."""
+        return attentive(self._channels.get(turn.channel)) if turn.from_agent is None else None
 
     def _as_said(self, turn: Turn) -> Turn:
         """The turn as its agent sees it: what was said to it, and a way to read what was said before."""
-        channel = attentive(self._channels.get(turn.channel))
+        channel = self._attentive(turn)
         if channel is None:
             return turn
         events = tuple(replace(event, event=_told(channel, event.event)) for event in turn.events)
