@@ -24,12 +24,26 @@ import psycopg
 from holdfast.event import INBOX, OUTBOX, NewEvent
 from holdfast.store import open_store
 from holdfast.store.base import Store, SweepPolicy
-from holdfast.testing.checker import Report, Run, check, read_journal, read_tables
+from holdfast.testing.checker import Report, check
+from holdfast.testing.journal import Run, read_journal, read_tables
 from tests.crash.worker import Orders, note
 
 PATIENCE = 90.0
 LANES = 12
 ENOUGH = 10_000
+
+
+ANSWERED = {
+    True: """
+select event ->> 'message_id' from agent.event where queue = 'outbox'
+union all select event ->> 'message_id' from agent.event_hist where queue = 'outbox'
+""",
+    False: """
+select event ->> 'message_id' from event where queue = 'outbox'
+union all select event ->> 'message_id' from event_hist where queue = 'outbox'
+""",
+}
+"""By engine, PostgreSQL or not: which message each response answers."""
 
 
 def until(holds: Callable[[], Any], within: float = PATIENCE) -> Any:
@@ -109,7 +123,7 @@ class Crew:
             NewEvent(
                 event={"kind": "message", "channel": "api", "message": "hi", **payload},
                 lane=f"lane {number % LANES}",
-                message_id=f"message {number}",
+                message_id=name_of(number),
                 max_attempts=max_attempts,
             )
             for number in range(first, first + count)
@@ -164,28 +178,34 @@ def nursery() -> Iterator[Popen[str]]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-async def judge(crew: Crew) -> Report:
-    """Nothing lost, all settled once, in order, one response each; the report of what ran again."""
+async def judge(crew: Crew, *, leases_may_end: bool = False) -> Report:
+    """Nothing lost, all settled once, in order, one response each; the report of what ran again.
+
+    `leases_may_end`: also under a process that lives, because it stood still or the clock was set."""
     assert not list(crew.folder.glob("died-*")), crew.said()
     runs, faults = read_journal(crew.folder / "journal")
-    rows = read_tables(crew.url)
-    report = check(runs, rows, crew.stored, leases_may_end=True)
-    responses = Counter(row.parent_id for row in rows if row.parent_id is not None)
-    ended = {row.id: row.outcome for row in rows}
-    violations = [
-        *faults,
-        *report.violations,
-        *(
-            f"message {id} is {ended[id] or 'live'} and has {responses[id]} responses"
-            for id in crew.stored
-            if ended[id] != "completed" or responses[id] != 1
-        ),
-    ]
+    report = check(runs, read_tables(crew.url), crew.stored, may_die=True, leases_may_end=leases_may_end)
     async with open_store(crew.url) as store:
         mended = [(await store.sweep(SweepPolicy(queue=queue))).mended for queue in (INBOX, OUTBOX)]
     assert mended == [0, 0], "lanes had no head"
+    violations = [*faults, *report.violations, *unanswered(crew)]
     assert violations == [], "\n".join(violations[:20])
     return report
+
+
+def unanswered(crew: Crew) -> list[str]:
+    """Messages that have not ended with exactly one response, whoever may have put it there."""
+    ended = {row.id: row.outcome for row in read_tables(crew.url)}
+    answers = Counter(answered for (answered,) in crew.query(ANSWERED[crew.is_postgres]))
+    return [
+        f"message {id} is {ended[id] or 'live'} and has {answers[name]} responses"
+        for id, name in zip(crew.stored, map(name_of, range(len(crew.stored))), strict=True)
+        if ended[id] != "completed" or answers[name] != 1
+    ]
+
+
+def name_of(number: int) -> str:
+    return f"message {number}"
 
 
 def shuffled(points: tuple[str, ...], times: int) -> list[str]:

@@ -38,9 +38,9 @@ class Tally:
         self.done: Counter[tuple[str, str]] = Counter()
         self.leased = 0
 
-    async def take(self, crew: Crew, **faults: int) -> None:
+    async def take(self, crew: Crew, *, leases_may_end: bool = False, **faults: int) -> None:
         """Judge a run and add it up."""
-        report = await judge(crew)
+        report = await judge(crew, leases_may_end=leases_may_end)
         engine = "postgres" if crew.is_postgres else "sqlite"
         for kill in crew.kills():
             self.done[engine, f"killed {kill['point']}"] += 1
@@ -115,7 +115,7 @@ async def test_processes_stand_still_past_their_leases(crew: Crew, store: Store,
         taken_over += nap(crew, workers[number % len(workers)])
     await crew.wait_drained(store)
     crew.dismiss()
-    await tally.take(crew, stopped_past_the_lease=NAPS, whose_turns_others_took=taken_over)
+    await tally.take(crew, leases_may_end=True, stopped_past_the_lease=NAPS, whose_turns_others_took=taken_over)
     assert taken_over
 
 
@@ -144,7 +144,7 @@ async def test_the_clock_jumps_under_deaf_processes(crew: Crew, store: Store, ta
         until(lambda: len(crew.runs()) > seen + 20)  # noqa: B023 - called at once
     await crew.wait_drained(store)
     crew.dismiss()
-    await tally.take(crew, clock_steps=NAPS, processes_that_hear_nothing=len(workers))
+    await tally.take(crew, leases_may_end=True, clock_steps=NAPS, processes_that_hear_nothing=len(workers))
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)

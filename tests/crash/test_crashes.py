@@ -7,10 +7,12 @@ import os
 import signal
 import time
 
+import pytest
+
 from holdfast.event import FinishedEvent
 from holdfast.store.base import Filter, Store
-from tests.crash.crew import Crew, judge, until
-from tests.crash.worker import POINTS
+from tests.crash.crew import Crew, judge, unanswered, until
+from tests.crash.worker import BETWEEN, POINTS
 
 
 async def test_a_process_that_dies_at_any_point_loses_nothing(crew: Crew, store: Store) -> None:
@@ -23,6 +25,24 @@ async def test_a_process_that_dies_at_any_point_loses_nothing(crew: Crew, store:
     crew.dismiss()
     await judge(crew)
     assert sorted(kill["point"] for kill in crew.kills()) == sorted(POINTS)
+
+
+@pytest.mark.parametrize(("apart", "responses"), [("before", 2), ("after", 0)])
+async def test_a_response_that_is_stored_apart_from_its_end_would_be_found(
+    crew: Crew, store: Store, apart: str, responses: int
+) -> None:
+    """The faults that one transaction prevents are put in: a crash between the two doubles an answer, or loses it."""
+    await crew.put(store, 60)
+    doomed = crew.hire(apart=apart, point=BETWEEN, nth=3, workers=3)
+    until(lambda: not crew.lives(doomed))
+    crew.hire(apart=apart)
+    await crew.wait_drained(store)
+    crew.dismiss()
+    found = unanswered(crew)
+    assert found
+    assert all(fault.endswith(f"has {responses} responses") for fault in found)
+    with pytest.raises(AssertionError):
+        await judge(crew)
 
 
 async def test_the_work_of_a_killed_process_is_claimed_again_within_five_seconds(crew: Crew, store: Store) -> None:
@@ -53,7 +73,7 @@ async def test_a_process_that_stood_still_past_its_lease_is_refused(crew: Crew, 
     until(lambda: any(run.process == sleeper and run.id != id for run in crew.runs()))
     await crew.wait_drained(store)
     crew.dismiss()
-    await judge(crew)
+    await judge(crew, leases_may_end=True)
     first, second = [run for run in crew.runs() if run.id == id]
     assert (first.process, first.ended in (None, "lost")) == (sleeper, True)
     assert second.ended == "completed"
@@ -77,7 +97,7 @@ async def test_a_process_that_stood_still_cannot_end_what_another_is_working_on(
     gates[1].touch()
     await crew.wait_drained(store)
     crew.dismiss()
-    await judge(crew)
+    await judge(crew, leases_may_end=True)
     assert [(run.process, run.ended == "completed") for run in crew.runs() if run.id == id] == [
         (sleeper, False),
         (owner, True),
@@ -123,7 +143,7 @@ async def test_the_clock_is_put_forward_and_back_under_running_turns(crew: Crew,
         until(lambda number=number: len(crew.runs()) >= 8 * number)  # type: ignore[misc]
     await crew.wait_drained(store)
     crew.dismiss()
-    await judge(crew)
+    await judge(crew, leases_may_end=True)
 
 
 def step(crew: Crew, seconds: float) -> None:

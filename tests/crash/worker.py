@@ -11,7 +11,7 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -20,10 +20,10 @@ from holdfast import harness
 from holdfast.agent import Answer
 from holdfast.event import Turn
 from holdfast.harness import AgentHarness
-from holdfast.outcome import Lost, Outcome, Retry, Settled
+from holdfast.outcome import Done, Lost, Outcome, Retry, Settled
 from holdfast.settings import Settings
 from holdfast.store import Store, open_store
-from holdfast.testing.checker import Journal
+from holdfast.testing.journal import Journal
 
 POINTS = (
     "after the claim",
@@ -33,6 +33,7 @@ POINTS = (
     "during the commit",
     "after the commit",
 )
+BETWEEN = "between response and end"
 SEVERAL = 3
 
 
@@ -49,6 +50,8 @@ class Orders:
     deaf: bool = False
     point: str | None = None
     nth: int = 1
+    apart: str | None = None
+    """A fault: responses are put "before" or "after" the settle instead of with it."""
 
     def dump(self) -> str:
         return json.dumps(asdict(self))
@@ -85,14 +88,38 @@ def kill_me() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Apart:
+    """A store with a fault: what a turn emits is put in a transaction of its own, and a mine lies between the two."""
+
+    def __init__(self, store: Store, mine: Mine, order: str) -> None:
+        self._store = store
+        self._mine = mine
+        self._order = order
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def settle(self, ends: Sequence[tuple[Turn, Outcome]], **options: Any) -> list[Settled | Lost]:
+        emits = [emit for _, end in ends if isinstance(end, Done) for emit in end.emits]
+        bare = [(turn, replace(end, emits=()) if isinstance(end, Done) else end) for turn, end in ends]
+        if self._order == "before":
+            await self._store.put(emits)
+            self._mine.step(BETWEEN)
+        results = await self._store.settle(bare, **options)
+        if self._order == "after":
+            self._mine.step(BETWEEN)
+            await self._store.put(emits)
+        return results
+
+
 class Mined:
     """A store with mines on the way of a turn."""
 
-    def __init__(self, store: Store, journal: Journal, mine: Mine, deaf: bool) -> None:
-        self._store = store
+    def __init__(self, store: Store, journal: Journal, mine: Mine, orders: Orders) -> None:
+        self._store = store if orders.apart is None else cast(Store, Apart(store, mine, orders.apart))
         self._journal = journal
         self._mine = mine
-        self._deaf = deaf
+        self._deaf = orders.deaf
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -177,7 +204,7 @@ def run(orders: Orders) -> None:
     @asynccontextmanager
     async def open_mined(url: str, **options: Any) -> AsyncIterator[Store]:
         async with open_store(url, **options, clock=clock) as store:
-            yield cast(Store, Mined(store, journal, mine, orders.deaf))
+            yield cast(Store, Mined(store, journal, mine, orders))
 
     harness.open_store = open_mined  # type: ignore[attr-defined]
     settings = Settings(

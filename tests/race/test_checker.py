@@ -9,7 +9,8 @@ from pathlib import Path
 from holdfast.event import Event, NewEvent, Turn
 from holdfast.outcome import Done, Lost, Retry, Settled
 from holdfast.store.base import Store
-from holdfast.testing.checker import Journal, Report, Row, Run, check, read_journal, read_tables
+from holdfast.testing.checker import Report, check
+from holdfast.testing.journal import Journal, Row, Run, read_journal, read_tables
 from tests.conformance.steps import claim_one, end, put_lane
 
 
@@ -110,7 +111,7 @@ def test_a_run_that_no_claim_shows_is_found() -> None:
 def test_a_claim_that_nobody_ran_is_found_unless_somebody_died() -> None:
     rows = [replace(ROWS[0], claims=2), *ROWS[1:]]
     assert found(rows=rows) == ["event 1 ran 1 times and was claimed 2 times"]
-    assert found(rows=rows, leases_may_end=True) == []
+    assert found(rows=rows, may_die=True) == []
 
 
 def test_a_retry_runs_again_before_what_follows() -> None:
@@ -124,31 +125,83 @@ def test_a_retry_runs_again_before_what_follows() -> None:
 def test_a_crash_costs_a_run_and_is_reported() -> None:
     crashed = run(1, 5, None, settles=[])
     rows = [replace(ROWS[0], claims=2), *ROWS[1:]]
-    report = check([crashed, *RUNS], rows, STORED, leases_may_end=True)
+    report = check([crashed, *RUNS], rows, STORED, may_die=True)
     assert report.violations == []
     assert report.reruns == ["event 1 (fence 10, process 1) ran again: event 1 (fence 5, process 1) had no answer"]
 
 
-def test_a_zombie_that_lost_its_turn_may_overlap() -> None:
+TWICE = [replace(ROWS[0], claims=2), *ROWS[1:]]
+
+
+def test_a_zombie_that_lost_its_turn_may_overlap_where_leases_end() -> None:
     zombie = run(1, 5, 99, process=2, settles=["lost"])
-    report = check([zombie, *RUNS], [replace(ROWS[0], claims=2), *ROWS[1:]], STORED, leases_may_end=True)
+    report = check([zombie, *RUNS], TWICE, STORED, leases_may_end=True)
     assert report.violations == []
     assert report.reruns == ["event 1 (fence 10, process 1) ran again: event 1 (fence 5, process 2) had lost its turn"]
 
 
-def test_a_zombie_that_was_overtaken_before_it_started_is_no_fault() -> None:
+def test_two_handlers_of_one_event_at_once_are_found_where_processes_only_die() -> None:
+    """A process that was taken for dead, and lived."""
+    for settles in (["lost"], []):
+        zombie = run(1, 5, 15, process=2, settles=settles)
+        assert found([zombie, *RUNS], TWICE, may_die=True) == [
+            "lane a of inbox: event 1 (fence 10, process 1) started before event 1 (fence 5, process 2) was through"
+        ]
+        assert found([zombie, *RUNS], TWICE, leases_may_end=True) == []
+
+
+def test_one_that_lost_its_turn_was_alone_until_then() -> None:
+    """Its event is taken over at 30: what of its lane ran before that ran beside it."""
+    lost = run(1, 5, 99, process=2, settles=["lost"])
+    runs = [lost, run(2, 10, 20), run(1, 30, 40), *RUNS[2:]]
+    faults = found(runs, TWICE, leases_may_end=True)
+    assert f"lane a of inbox: {runs[1]} started before {lost} was through" in faults
+
+
+def test_a_turn_that_is_lost_to_nobody_excuses_nothing() -> None:
+    """As after an answer that was lost on the way: the end counted, and so does the run."""
+    lost = run(1, 10, 35, settles=["lost"])
+    assert found([lost, *RUNS[1:]], leases_may_end=True) == [
+        "lane a of inbox: event 2 (fence 30, process 1) started before event 1 (fence 10, process 1) was through"
+    ]
+
+
+def test_a_zombie_that_was_overtaken_before_it_started_is_no_fault_where_leases_end() -> None:
+    """It stood still between claim and start."""
     late = run(1, 15, None, fence=5, process=2, settles=[])
-    rows = [replace(ROWS[0], claims=2), *ROWS[1:]]
-    assert found([*RUNS, late], rows, leases_may_end=True) == []
+    assert found([*RUNS, late], TWICE, leases_may_end=True) == []
+    assert found([*RUNS, late], TWICE, may_die=True) != []
     newest = run(1, 15, None, fence=11, process=2, settles=[])
-    assert found([*RUNS, newest], rows, leases_may_end=True) != []
+    assert found([*RUNS, newest], TWICE, leases_may_end=True) != []
+
+
+def test_a_zombie_whose_end_counted_is_never_excused() -> None:
+    for ended in ("completed", "back", "dead"):
+        late = run(1, 15, 25, fence=5, process=2, settles=[ended])
+        assert found([*RUNS, late], TWICE, leases_may_end=True) != []
+
+
+def test_an_event_that_was_handled_and_never_answered_is_found() -> None:
+    unanswered = [run(1, 10, 20, emits=1, settles=[]), *RUNS[1:]]
+    assert found(unanswered, leases_may_end=True) == ["event 1 emitted 0 events instead of 1"]
+    live = [Row(id=1, claims=1), *ROWS[1:], Row(id=6, parent_id=1)]
+    assert found(unanswered, live, leases_may_end=True) == ["event 1 is live and emitted 1 events"]
+
+
+def test_what_was_collected_and_came_back_is_worked_one_by_one() -> None:
+    together = [run(id, 5, 8, settles=["back"]) for id in (1, 2, 3)]
+    rows = [replace(row, claims=1 + (row.id <= 3)) for row in ROWS]
+    assert found([*together, *RUNS], rows) == []
+    swapped = [*together, run(2, 10, 20), run(1, 30, 40), *RUNS[2:]]
+    assert len(found(swapped, rows)) == 1
 
 
 def test_an_end_under_a_fence_that_is_no_longer_the_latest_is_found() -> None:
     owner = run(1, 15, 25, process=2, settles=["lost"])
     faults = found([*RUNS, owner], [replace(ROWS[0], claims=2), *ROWS[1:]], leases_may_end=True)
     assert faults == [
-        "event 1 (fence 10, process 1) completed although the turn was that of event 1 (fence 15, process 2)"
+        "event 1 (fence 10, process 1) completed although the turn was that of event 1 (fence 15, process 2)",
+        "lane a of inbox: event 1 (fence 15, process 2) started before event 1 (fence 10, process 1) was through",
     ]
 
 

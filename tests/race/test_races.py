@@ -12,8 +12,9 @@ import pytest
 from holdfast.event import INBOX, OUTBOX, NewEvent
 from holdfast.store import open_store
 from holdfast.store.base import SweepPolicy
-from holdfast.testing.checker import Report, Run, check, read_journal, read_tables
+from holdfast.testing.checker import Report, check
 from holdfast.testing.databases import POSTGRES_ENGINES, SQLITE
+from holdfast.testing.journal import Run, read_journal, read_tables
 from tests.race.worker import HELD, complaints, workers
 
 # By engine: processes, events, lanes.

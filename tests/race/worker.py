@@ -17,7 +17,7 @@ from holdfast.outcome import Done, Outcome, Retry, Snooze
 from holdfast.store import open_store
 from holdfast.store.base import Store
 from holdfast.store.postgres.bulk import BULK
-from holdfast.testing.checker import Journal
+from holdfast.testing.journal import Journal
 
 LONG, SHORT = timedelta(minutes=10), timedelta(seconds=2)
 AT_ONCE = 25
