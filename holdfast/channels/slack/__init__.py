@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from holdfast.channel import Part, Put, Undeliverable, part_key
+from holdfast.channels.slack import status, upload
 from holdfast.channels.slack.access import Access
 from holdfast.channels.slack.gate import Shared
-from holdfast.channels.slack.mrkdwn import mrkdwn
+from holdfast.channels.slack.incoming import text_for
+from holdfast.channels.slack.mrkdwn import mrkdwn, unescape
 from holdfast.channels.slack.place import Place, place_of
+from holdfast.channels.slack.reading import Reader, messages
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.channels.split import split
-from holdfast.event import Event, Payload
+from holdfast.event import Event, Line, Payload, text_of, written_of
 
 LONGEST = 4000
 NO_ANSWER = "(no answer)"
 EVENT_TYPE = "holdfast_part"
-PAGE = 200
+LET_GO_WITHIN = 2.0
+"""Seconds that signs of work get to be taken away at a stop."""
 
 
 class SlackChannel:
@@ -28,12 +35,59 @@ class SlackChannel:
 
     def __init__(self, accesses: Sequence[Access], *, files: Path | None = None, shared: Shared | None = None) -> None:
         self.workspaces = [Workspace(access, shared) for access in accesses]
+        self._readers = {workspace: Reader(workspace) for workspace in self.workspaces}
         self._files = files
+        self._group: asyncio.TaskGroup | None = None
+        self._chores: set[asyncio.Task[None]] = set()
+        self._people: dict[tuple[Workspace, str], str] = {}
 
     async def run(self, put: Put) -> None:
         async with asyncio.TaskGroup() as group:
+            self._group = group
             for workspace in self.workspaces:
                 group.create_task(workspace.run(put))
+            try:
+                await asyncio.Event().wait()
+            finally:
+                if self._chores:
+                    await asyncio.wait(self._chores, timeout=LET_GO_WITHIN)
+                self._group = None
+
+    def _start(self, chore: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        assert self._group is not None
+        task = self._group.create_task(chore)
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
+        return task
+
+    async def receive(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, str]:
+        """A request to /slack/events: only what one of our workspaces signed is looked at."""
+        for workspace in self.workspaces:
+            answer = await workspace.receive(body, headers)
+            if answer is not None:
+                return answer
+        return 401, "the signature is not Slack's"
+
+    @property
+    def webhooks(self) -> Mapping[str, Any]:
+        """Paths of the API that are this channel's."""
+        signed = any(workspace.access.signing_secret for workspace in self.workspaces)
+        return {"/slack/events": self.receive} if signed else {}
+
+    def heard(self, payload: Payload) -> str:
+        workspace = self._of_team(payload.get("team"))
+        bot = None if workspace is None else workspace.bot
+        return unescape(text_of(payload) if bot is None else text_for(bot, written_of(payload)))
+
+    async def thread(self, payload: Payload) -> Sequence[Line]:
+        place = Place(payload.get("team"), str(payload.get("channel")))
+        return await self._readers[await self._workspace(place)].thread(payload)
+
+    def working(self, payload: Payload, *, again: bool) -> AbstractAsyncContextManager[object]:
+        workspace = self._of_team(payload.get("team"))
+        if self._group is None or workspace is None or not workspace.access.status or not payload.get("ts"):
+            return nullcontext()
+        return status.shown(workspace, payload, self._start, again=again)
 
     def split(self, response: Event) -> Sequence[Part]:
         files = [str(path) for path in response.event.get("files") or ()]
@@ -43,51 +97,57 @@ class SlackChannel:
         return parts + [Part(part_key(response, len(texts) + number), file=file) for number, file in enumerate(files)]
 
     async def prepare(self, response: Event, part: Part) -> Payload:
-        return {}
+        if part.file is None:
+            return {}
+        _, workspace = await self._place(response)
+        return await upload.upload(workspace, self._files, part.file)
 
     async def post(self, response: Event, part: Part, note: Payload) -> Payload:
         place, workspace = await self._place(response)
-        metadata = {"event_type": EVENT_TYPE, "event_payload": {"key": part.key}}
+        if part.file is not None:
+            return await upload.share(workspace, place, note)
         answer = await workspace.call(
             "chat.postMessage",
             channel=place.channel,
             text=part.text,
             thread_ts=place.thread_ts,
-            metadata=metadata,
+            metadata={"event_type": EVENT_TYPE, "event_payload": {"key": part.key}},
             unfurl_links=False,
         )
         return {"channel": answer["channel"], "ts": answer["ts"]}
 
     async def find(self, response: Event, part: Part, note: Payload) -> Payload | None:
+        """Slack keeps the key of a text with its message, and a file has an id of its own."""
         place, workspace = await self._place(response)
-        method = "conversations.replies" if place.thread_ts else "conversations.history"
-        where = {"ts": place.thread_ts} if place.thread_ts else {}
-        cursor = ""
-        while True:
-            answer = await workspace.call(
-                method,
-                channel=place.channel,
-                oldest=place.after,
-                include_all_metadata=True,
-                limit=PAGE,
-                cursor=cursor or None,
-                **where,
-            )
-            for message in answer["messages"]:
-                if message.get("metadata", {}).get("event_payload", {}).get("key") == part.key:
-                    return {"channel": place.channel, "ts": message["ts"]}
-            cursor = (answer.get("response_metadata") or {}).get("next_cursor") or ""
-            if not cursor:
-                return None
+        wanted = {"oldest": place.after, "include_all_metadata": True}
+        async for message in messages(workspace, place.channel, place.thread_ts, **wanted):
+            key = ((message.get("metadata") or {}).get("event_payload") or {}).get("key")
+            files = [file.get("id") for file in message.get("files") or ()]
+            if key == part.key or (part.file is not None and note.get("file_id") in files):
+                return {"channel": place.channel, "ts": message["ts"]}
+        return None
 
     async def _place(self, response: Event) -> tuple[Place, Workspace]:
         place = place_of(response.event)
-        return place, await self._workspace(place)
+        workspace = await self._workspace(place)
+        if not place.is_person:
+            return place, workspace
+        key = (workspace, place.channel)
+        if key not in self._people:
+            opened = await workspace.call("conversations.open", users=place.channel)
+            self._people[key] = opened["channel"]["id"]
+        return replace(place, channel=self._people[key]), workspace
 
-    async def _workspace(self, place: Place) -> Workspace:
+    def _of_team(self, team: str | None) -> Workspace | None:
         if len(self.workspaces) == 1:
             return self.workspaces[0]
-        for workspace in self.workspaces:
-            if (await workspace.ready()).team == place.team:
-                return workspace
-        raise Undeliverable("team_not_found", f"there is no token for the workspace {place.team}")
+        return next((one for one in self.workspaces if one.bot is not None and one.bot.team == team), None)
+
+    async def _workspace(self, place: Place) -> Workspace:
+        if len(self.workspaces) > 1:
+            for workspace in self.workspaces:
+                await workspace.ready()
+        found = self._of_team(place.team)
+        if found is None:
+            raise Undeliverable("team_not_found", f"there is no token for the workspace {place.team}")
+        return found

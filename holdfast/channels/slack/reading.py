@@ -1,0 +1,109 @@
+"""What Slack knows of a conversation: its messages, page by page, and the names of people and channels."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+from holdfast.channel import NotNow, Undeliverable
+from holdfast.channels.slack.incoming import platform_time
+from holdfast.channels.slack.mrkdwn import unescape
+from holdfast.channels.slack.workspace import Refusal, Workspace
+from holdfast.event import Line, Payload
+
+PAGE = 200
+KEEP = 200
+"""Lines of a thread that an agent is offered; of a longer one the newest."""
+REMEMBER = 5000
+FORGET_AFTER = 3600.0
+_NAMED = re.compile(r"<([@#])([A-Z0-9]+)(?:\|([^<>]*))?>")
+_LINK = re.compile(r"<((?:https?|mailto):[^<>|]+)(?:\|([^<>]*))?>")
+
+
+async def messages(workspace: Workspace, channel: str, thread_ts: str | None, **wanted: Any) -> AsyncIterator[Payload]:
+    """All messages of a thread, oldest first, or of a channel, newest first; as many pages as there are."""
+    method = "conversations.replies" if thread_ts else "conversations.history"
+    where = {"channel": channel, "ts": thread_ts} if thread_ts else {"channel": channel}
+    cursor: str | None = None
+    while True:
+        answer = await workspace.call(method, **where, **wanted, limit=PAGE, cursor=cursor)
+        for message in answer["messages"]:
+            yield message
+        cursor = (answer.get("response_metadata") or {}).get("next_cursor")
+        if not cursor:
+            return
+
+
+class Reader:
+    """Reads threads of one workspace, and remembers who is who for a while."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._names: OrderedDict[str, tuple[float, str]] = OrderedDict()
+
+    async def thread(self, payload: Payload) -> Sequence[Line]:
+        """What was said before this message in its thread, or in its direct messages; the newest, oldest first."""
+        channel, thread_ts, ts = str(payload.get("channel")), payload.get("thread_ts"), str(payload.get("ts"))
+        if thread_ts:
+            before: deque[Payload] = deque(maxlen=KEEP)
+            async for message in messages(self._workspace, channel, thread_ts):
+                if message["ts"] < ts:
+                    before.append(message)
+        elif channel.startswith("D"):
+            before = deque()
+            async for message in messages(self._workspace, channel, None, latest=ts):
+                before.appendleft(message)
+                if len(before) == KEEP:
+                    break
+        else:
+            return ()
+        return [await self._line(message) for message in before]
+
+    async def _line(self, message: Payload) -> Line:
+        bot = await self._workspace.ready()
+        sender = str(message.get("user") or message.get("username") or message.get("bot_id") or "")
+        return Line(
+            sender=await self.name(sender),
+            text=await self._readable(str(message.get("text") or "")),
+            said_at=platform_time(message.get("ts")),
+            is_own=bot.is_author(message),
+        )
+
+    async def _readable(self, text: str) -> str:
+        names = {found[2]: found[3] or await self.name(found[2]) for found in _NAMED.finditer(text)}
+        text = _NAMED.sub(lambda found: f"{found[1]}{names[found[2]]}", text)
+        text = _LINK.sub(lambda found: f"[{found[2]}]({found[1]})" if found[2] else found[1], text)
+        return unescape(text)
+
+    async def name(self, id: str) -> str:
+        """Of a person or a channel; its id where Slack does not say."""
+        match id[:1]:
+            case "U" | "W":
+                return await self._remembered(id, self._user)
+            case "C" | "G":
+                return await self._remembered(id, self._channel)
+        return id
+
+    async def _remembered(self, id: str, ask: Callable[[str], Awaitable[str]]) -> str:
+        known = self._names.get(id)
+        if known is not None and known[0] > time.monotonic():
+            return known[1]
+        try:
+            name = await ask(id)
+        except (NotNow, Undeliverable, Refusal):
+            return id
+        self._names[id] = (time.monotonic() + FORGET_AFTER, name)
+        self._names.move_to_end(id)
+        while len(self._names) > REMEMBER:
+            self._names.popitem(last=False)
+        return name
+
+    async def _user(self, id: str) -> str:
+        user = (await self._workspace.call("users.info", user=id))["user"]
+        return str(user.get("profile", {}).get("display_name") or user.get("real_name") or user.get("name") or id)
+
+    async def _channel(self, id: str) -> str:
+        return str((await self._workspace.call("conversations.info", channel=id))["channel"].get("name") or id)

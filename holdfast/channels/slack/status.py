@@ -1,0 +1,62 @@
+"""The one sign that an agent works on a message: a reaction, which goes when the work is over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from holdfast.channel import NotNow
+from holdfast.channels.slack.workspace import Refusal, Workspace
+from holdfast.event import Payload
+from holdfast.telemetry import CANNOT_SHOW
+from holdfast.telemetry.logs import Entry
+
+log = logging.getLogger(__name__)
+
+TRIES = 5
+
+Start = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+@asynccontextmanager
+async def shown(workspace: Workspace, payload: Payload, start: Start, *, again: bool) -> AsyncIterator[None]:
+    """Adds the reaction after a while, and takes it away after the block; neither holds up the work."""
+    access = workspace.access
+    added: list[asyncio.Task[None]] = []
+    where = {"channel": payload.get("channel"), "timestamp": payload.get("ts"), "name": access.status}
+    later = asyncio.get_running_loop().call_later(
+        access.status_after.total_seconds(), lambda: added.append(start(_try(workspace, "reactions.add", where, 1)))
+    )
+    try:
+        yield
+    finally:
+        later.cancel()
+        # A worker that died before us may have left it there.
+        if added or again:
+            start(_take_away(workspace, where, added))
+
+
+async def _take_away(workspace: Workspace, where: Payload, added: list[asyncio.Task[None]]) -> None:
+    if added:
+        await asyncio.wait(added)
+    await _try(workspace, "reactions.remove", where, TRIES)
+
+
+async def _try(workspace: Workspace, method: str, where: Payload, tries: int) -> None:
+    for nth in range(tries):
+        try:
+            await workspace.call(method, **where)
+            return
+        except NotNow as wait:
+            if nth + 1 < tries:
+                await asyncio.sleep(wait.delay.total_seconds())
+        except Refusal as refusal:
+            if refusal.code not in ("already_reacted", "no_reaction"):
+                log.warning(Entry(CANNOT_SHOW, error=refusal))
+            return
+        except Exception as error:  # noqa: BLE001 - a sign is not worth a turn
+            log.warning(Entry(CANNOT_SHOW, error=error))
+            return

@@ -1,0 +1,46 @@
+"""Files that go out with a response: sent to Slack first, shared in the thread after."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from holdfast.channel import Undeliverable
+from holdfast.channels.slack.place import Place
+from holdfast.channels.slack.workspace import Refusal, Workspace
+from holdfast.event import Payload
+
+LARGEST = 100 * 1024 * 1024
+
+
+async def upload(workspace: Workspace, root: Path | None, file: str) -> Payload:
+    """Nobody sees it yet; its id is what it can be found by."""
+    path = _allowed(root, file)
+    content = await asyncio.to_thread(path.read_bytes)
+    answer = await workspace.call("files.getUploadURLExternal", filename=path.name, length=len(content))
+    async with workspace.session.post(answer["upload_url"], data=content) as response:
+        if response.status != 200:
+            raise Refusal("the upload of a file", f"status_{response.status}")
+    return {"file_id": answer["file_id"], "name": path.name}
+
+
+async def share(workspace: Workspace, place: Place, note: Payload) -> Payload:
+    files = [{"id": note["file_id"], "title": note["name"]}]
+    await workspace.call(
+        "files.completeUploadExternal", files=files, channel_id=place.channel, thread_ts=place.thread_ts
+    )
+    return {"channel": place.channel, "file_id": note["file_id"]}
+
+
+def _allowed(root: Path | None, file: str) -> Path:
+    """Only what lies below the files root may leave the machine, whatever an agent says."""
+    if root is None:
+        raise Undeliverable("file_refused", "no folder is set from which files may be sent")
+    path = (root / file).resolve()
+    if root.resolve() not in path.parents:
+        raise Undeliverable("file_refused", f"{file} is not below {root}")
+    if not path.is_file():
+        raise Undeliverable("file_gone", f"{file} is not there")
+    if path.stat().st_size > LARGEST:
+        raise Undeliverable("file_too_large", f"{file} has more than {LARGEST // 1024 // 1024} MiB")
+    return path
