@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -92,6 +92,19 @@ class Attentive(Protocol):
 
     def working(self, payload: Payload, *, again: bool) -> AbstractAsyncContextManager[object]:
         """Shows that the message is being worked on, while the block runs; `again` if it was before."""
+
+
+Webhook = Callable[[bytes, Mapping[str, str]], Awaitable[tuple[int, str]]]
+"""Takes the body and the headers (in lower case) of a request; gives the status and the text of its answer."""
+
+
+@runtime_checkable
+class Webhooks(Protocol):
+    """A platform that calls us by HTTP. Nobody checks such a request but the channel itself."""
+
+    @property
+    def webhooks(self) -> Mapping[str, Webhook]:
+        """By their paths."""
 
 
 def attentive(channel: object) -> Attentive | None:

@@ -152,7 +152,7 @@ class AgentHarness(Roster):
             self._store = store
             given = dict(self.channels)
             try:
-                for channel in channels.configured(settings, store, given, app_token):
+                for channel in channels.configured(settings, store, given, app_token) if num_workers else ():
                     self.add_channel(channel)
                 if beats := self.beats(settings.heartbeat):
                     self.add_channel(Heartbeat(store, self.routing, beats, settings.max_attempts))

@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from holdfast import __version__
-from holdfast.api import agents, dead, docs, health, login, messages, queue, responses, stream
+from holdfast.api import agents, dead, docs, health, login, messages, queue, responses, stream, webhook
 from holdfast.api.answer import Answer, Refused
 from holdfast.api.body import explained
 from holdfast.api.feed import Feed
@@ -44,6 +44,7 @@ def create_app(harness: Harness, host: str) -> FastAPI:
     app.state.feed = Feed(lambda: harness.store)
     for routes in FAMILIES:
         app.include_router(routes)
+    webhook.mount(app, harness.channels.values())
     return _with_health(app)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from starlette.requests import Request
@@ -31,6 +31,10 @@ class Harness(Protocol):
     @property
     def stopping(self) -> bool:
         """Whether a stop was asked for."""
+
+    @property
+    def channels(self) -> Mapping[str, object]:
+        """What it serves beside the API."""
 
     @property
     def consumers(self) -> Sequence[Consumer]:

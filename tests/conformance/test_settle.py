@@ -152,6 +152,14 @@ async def test_a_checkpoint_replaces_the_one_before(store: Store) -> None:
     assert (await live(store, event_id)).state == {"b": 2}
 
 
+async def test_done_may_bring_the_last_state(store: Store) -> None:
+    event_id = await put(store)
+    turn = await claim_one(store)
+    await store.checkpoint(turn, {"part": 1})
+    assert await store.settle([(turn, Done(state={"part": 2}))]) == [Settled(turn)]
+    assert (await finished(store, event_id)).state == {"part": 2}
+
+
 async def test_done_stores_its_records(store: Store, clock: Clock) -> None:
     await put(store)
     line = AgentMessage(agent_id="coder", role="assistant", channel="api", sender="c", message_id="m1", content="hi")

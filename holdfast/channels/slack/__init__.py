@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.channel import Part, Put, Undeliverable, part_key
+from holdfast.channel import Part, Put, Undeliverable, Webhook, part_key
 from holdfast.channels.slack import status, upload
 from holdfast.channels.slack.access import Access
 from holdfast.channels.slack.gate import Shared
@@ -69,7 +69,7 @@ class SlackChannel:
         return 401, "the signature is not Slack's"
 
     @property
-    def webhooks(self) -> Mapping[str, Any]:
+    def webhooks(self) -> Mapping[str, Webhook]:
         """Paths of the API that are this channel's."""
         signed = any(workspace.access.signing_secret for workspace in self.workspaces)
         return {"/slack/events": self.receive} if signed else {}

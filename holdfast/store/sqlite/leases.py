@@ -263,6 +263,8 @@ def settle(db: Writing, ends: Sequence[tuple[Turn, Outcome]], max_attempts: int)
         if not is_held(turn, there):
             results.append(Lost(turn))
             continue
+        if isinstance(outcome, Done) and outcome.state is not None:
+            checkpoint(db, turn, dump(outcome.state))
         _, attempts, most = there[turn.primary.id]
         results.append(Settled(turn, settlement.add(turn, outcome, attempts, most)))
         for event in turn.events:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -27,6 +28,7 @@ BOT_TOKEN = "xoxb-fake"  # noqa: S105 - it opens nothing but this
 APP_TOKEN = "xapp-fake"  # noqa: S105
 SIGNING_SECRET = "fake-signing-secret"  # noqa: S105
 PATIENCE = 30.0
+LOOK_EVERY = 0.02
 
 
 class FakeSlack:
@@ -42,7 +44,8 @@ class FakeSlack:
         self.sockets = Sockets(self.faults)
         self.sockets.signing_secret = SIGNING_SECRET
         self.port = port
-        self.changed = asyncio.Condition()
+        self._called = asyncio.Event()
+        self.last_event: dict[str, Any] = {}
         self.routes: list[web.RouteDef] = []
         self._methods = Methods(self.workspace, self._address)
         self._deliveries = asyncio.TaskGroup()
@@ -102,11 +105,10 @@ class FakeSlack:
         """Someone writes a message; the app hears of it if it is a mention or a direct message."""
         room = self.workspace.rooms[channel]
         message = self.workspace.post(room, user, text, thread_ts, **further)
-        await self._tell()
         event = message | {"channel": channel, "event_ts": message["ts"]}
         if room.is_direct:
             self.deliver(event | {"channel_type": "im"})
-        elif self.mention_of_bot in text:
+        elif self.mention_of_bot.removesuffix(">") in text:
             self.deliver(event | {"type": "app_mention"})
         return str(message["ts"])
 
@@ -115,6 +117,7 @@ class FakeSlack:
 
     def deliver(self, event: dict[str, Any], **envelope: Any) -> None:
         """Send an event to the app, again and again until it is acknowledged."""
+        self.last_event = event
         payload = {
             "token": "fake",
             "team_id": self.workspace.team,
@@ -138,14 +141,14 @@ class FakeSlack:
         return self.bot_messages(ts, channel)
 
     async def until(self, look: Callable[[], Any], within: float = PATIENCE) -> Any:
-        """What a look finds once it finds something; it looks whenever something has changed here."""
-        async with asyncio.timeout(within), self.changed:
-            await self.changed.wait_for(look)
-        return look()
-
-    async def _tell(self) -> None:
-        async with self.changed:
-            self.changed.notify_all()
+        """What a look finds once it finds something; it looks after every call, and now and then."""
+        async with asyncio.timeout(within):
+            while not (found := look()):
+                self._called.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_EVERY):
+                        await self._called.wait()
+        return found
 
     async def _call(self, request: web.Request) -> web.StreamResponse:
         method = request.match_info["method"]
@@ -157,7 +160,7 @@ class FakeSlack:
         elif fault is not None and fault.how != "drop_after":
             return _failed(request, fault)
         answer = self._answer(request, method, given)
-        await self._tell()
+        self._called.set()
         if fault is not None and fault.how == "drop_after":
             return _failed(request, fault)
         return answer

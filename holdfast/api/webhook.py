@@ -1,0 +1,35 @@
+"""Paths at which platforms call us: behind their signatures, which the channels check, and not behind our tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fastapi import FastAPI, Request
+from starlette.responses import JSONResponse, Response
+
+from holdfast.channel import Webhook, Webhooks
+
+LARGEST = 1024 * 1024
+
+
+def mount(app: FastAPI, channels: Iterable[object]) -> None:
+    for channel in channels:
+        if isinstance(channel, Webhooks):
+            for path, receive in channel.webhooks.items():
+                app.add_api_route(path, _Endpoint(receive).answer, methods=["POST"], include_in_schema=False)
+
+
+class _Endpoint:
+    def __init__(self, receive: Webhook) -> None:
+        self._receive = receive
+
+    async def answer(self, request: Request) -> Response:
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > LARGEST:
+                return JSONResponse({"error": "the request is too large"}, 413)
+        status, text = await self._receive(body, dict(request.headers))
+        if status >= 400:
+            return JSONResponse({"error": text or "not now"}, status)
+        return Response(text, status, media_type="application/json" if text.startswith("{") else "text/plain")
