@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
@@ -28,6 +28,7 @@ class Front:
     store: Store
     stopping: bool = False
     consumers: Sequence[Consumer] = ()
+    channels: Mapping[str, object] = field(default_factory=dict)
 
 
 @pytest_asyncio.fixture

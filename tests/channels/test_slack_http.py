@@ -1,0 +1,67 @@
+"""Signed requests at /slack/events: behind Slack's signature and not behind our tokens."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+
+from holdfast.agents.echo import echo
+from holdfast.harness import AgentHarness
+from holdfast.settings import Settings
+from holdfast.testing.slack import FakeSlack
+from holdfast.testing.slack.sockets import sign
+from tests.api.serving import serving
+from tests.harness.steps import both_engines, finished
+
+pytestmark = both_engines
+
+
+@pytest.fixture(autouse=True)
+def by_http(slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLACK_APP_TOKEN")
+    monkeypatch.setenv("SLACK_SIGNING_SECRET", slack.signing_secret)
+
+
+@asynccontextmanager
+async def events_url(app: AgentHarness) -> AsyncIterator[str]:
+    async with serving(app) as port:
+        yield f"http://127.0.0.1:{port}/slack/events"
+
+
+async def test_a_signed_mention_is_answered_once_though_it_comes_again(slack: FakeSlack, settings: Settings) -> None:
+    app = AgentHarness(echo, settings=settings)
+    slack.faults.lose_acks = 2
+    async with events_url(app) as url:
+        slack.sockets.request_url = url
+        ts = await slack.mention("hello")
+        assert [reply["text"] for reply in await slack.replies(ts)] == ["you said hello"]
+        await slack.until(lambda: slack.sockets.acked)
+        await finished(app.store, queue="outbox")
+    assert len(slack.bot_messages(ts)) == 1
+    assert sum(slack.sockets.sent.values()) >= 3
+
+
+async def test_what_slack_did_not_sign_or_signed_long_ago_is_refused(slack: FakeSlack, settings: Settings) -> None:
+    app = AgentHarness(echo, settings=settings)
+    body = json.dumps({"type": "event_callback", "event": {"type": "app_mention", "channel": "C1", "ts": "1.2"}})
+    async with events_url(app) as url, httpx.AsyncClient() as client:
+        wrong = await client.post(url, content=body, headers=sign("other secret", body))
+        old = await client.post(url, content=body, headers=sign(slack.signing_secret, body, time.time() - 600))
+        bare = await client.post(url, content=body)
+        assert [answer.status_code for answer in (wrong, old, bare)] == [401, 401, 401]
+        assert await app.store.counts() == []
+
+
+async def test_slack_is_told_that_the_address_is_ours(slack: FakeSlack, settings: Settings) -> None:
+    body = json.dumps({"type": "url_verification", "challenge": "abc", "token": "t"})
+    async with events_url(AgentHarness(echo, settings=settings)) as url, httpx.AsyncClient() as client:
+        await slack.until(lambda: slack.faults.calls["auth.test"])
+        answer = await client.post(url, content=body, headers=sign(slack.signing_secret, body))
+        while answer.status_code == 503:
+            answer = await client.post(url, content=body, headers=sign(slack.signing_secret, body))
+        assert (answer.status_code, answer.json()) == (200, {"challenge": "abc"})
