@@ -144,11 +144,7 @@ def held(connection: Connection, turns: Sequence[Turn]) -> Held:
 
 
 def is_held(turn: Turn, there: Held) -> bool:
-    for event in turn.events:
-        lease = there.get(event.id)
-        if lease is None or lease[0] != turn.fence:
-            return False
-    return True
+    return all(event.id in there and there[event.id][0] == turn.fence for event in turn.events)
 
 
 def renew(db: Writing, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
