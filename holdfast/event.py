@@ -16,6 +16,8 @@ INBOX = "inbox"
 OUTBOX = "outbox"
 MEMORY = "memory"
 
+RESPONSE_ATTEMPTS = 10
+
 Payload = dict[str, Any]
 
 _ALPHABET = string.digits + string.ascii_lowercase
@@ -38,6 +40,13 @@ class NewEvent:
     event_ts: datetime | None = None
     vt: datetime | None = None
     max_attempts: int | None = None
+
+
+def response_event(payload: Payload) -> NewEvent:
+    """A response for its channel, in order per conversation."""
+    channel, conversation = payload["channel"], payload.get("conversation")
+    lane = f"{channel}/{conversation}" if conversation else None
+    return NewEvent(event=payload, queue=OUTBOX, target=channel, lane=lane, max_attempts=RESPONSE_ATTEMPTS)
 
 
 class _Parsed:

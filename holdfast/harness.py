@@ -24,7 +24,7 @@ from holdfast.migrations.runner import migrate
 from holdfast.plan import Plan
 from holdfast.room import post
 from holdfast.roster import Roster
-from holdfast.router import Address, put_message
+from holdfast.router import Address, put_message, receive
 from holdfast.settings import Settings
 from holdfast.stop import signals
 from holdfast.store import Store, open_store
@@ -224,8 +224,7 @@ class AgentHarness(Roster):
     async def _on_event(self, new: NewEvent) -> int | None:
         channel = attentive(self.channels.get(channel_of(new.event)))
         text = text_of(new.event) if channel is None else channel.heard(new.event)
-        [stored] = await self.store.put([self.routing.placed(new, text)])
-        return stored
+        return await receive(self.store, self.routing, new, text)
 
 
 async def _say_goodbye(store: Store, process_id: str, consumers: Sequence[Consumer]) -> None:

@@ -10,12 +10,11 @@ from holdfast.activity import Reporter
 from holdfast.channel import AnyChannel
 from holdfast.consumer import Consumer
 from holdfast.delivery import LEASE, Delivery
-from holdfast.event import INBOX, MEMORY, OUTBOX
+from holdfast.event import INBOX, MEMORY, OUTBOX, RESPONSE_ATTEMPTS
 from holdfast.policy import Backoff, Policy, Share
 from holdfast.roster import Roster
 from holdfast.settings import Settings
 from holdfast.store.base import Store, SweepPolicy
-from holdfast.worker import RESPONSE_ATTEMPTS
 
 COLLECT_LIMIT = 100
 OUTBOX_BACKOFF = Backoff(most=timedelta(seconds=60))

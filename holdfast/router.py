@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 
 from holdfast.agent import LanePolicy, Team, lane_of
 from holdfast.errors import HoldfastError, Unknown
-from holdfast.event import ROUTED_TEAM, ROUTED_TEXT, NewEvent, Payload, conversation_of, new_id
+from holdfast.event import (
+    ROUTED_TEAM,
+    ROUTED_TEXT,
+    NewEvent,
+    Payload,
+    channel_of,
+    conversation_of,
+    new_id,
+    response_event,
+    written_of,
+)
 from holdfast.store.base import Store, Transaction
 
 SETTING = "routing"
 """Under this key processes and SQL callers find the routing of the harness."""
 
 ID = re.compile(r"[^\s@#,:/\[\]]+")
+NOT_CHATS = ("api", "slack", "chatroom", "heartbeat")
+"""Where `@agent` alone is a text like any other; elsewhere it makes that agent the conversation's default."""
+
+ALONE = re.compile(r"@(\S+)\s*")
 PREFIX = re.compile(r"@(\S+)\s+(?=\S)")
 
 
@@ -106,6 +121,13 @@ class Routing:
             return DEFAULT
         return Route(route.agent, route.team, text[prefix.end() :])
 
+    def choice(self, text: str) -> Route | None:
+        """What `@agent` alone makes the default of a conversation; `@default` is the default agent again."""
+        alone = ALONE.fullmatch(text) if text.startswith("@") else None
+        if alone is None:
+            return None
+        return DEFAULT if alone[1].lower() == "default" else self.named(alone[1])
+
     def team(self, id: str) -> tuple[str, Team]:
         """A team and its id, in any case."""
         for known, team in self.teams.items():
@@ -114,12 +136,11 @@ class Routing:
         known = ", ".join(sorted(self.teams)) or "none"
         raise Unknown(f"there is no team named {id!r}; known are: {known}")
 
-    def placed(self, new: NewEvent, text: str) -> NewEvent:
-        """An event from a channel: its agent by its text, its lane by its conversation, unless it names one."""
+    def placed(self, new: NewEvent, route: Route) -> NewEvent:
+        """An event on its route, in the lane of its conversation, unless it names one."""
         conversation = conversation_of(new.event)
         if new.lane is not None or not conversation:
             return new
-        route = Route(new.target) if new.target else self.route(text)
         placed = self.event(new.event, route, conversation, message_id=new.message_id, max_attempts=new.max_attempts)
         return replace(placed, queue=new.queue, event_ts=new.event_ts, vt=new.vt)
 
@@ -174,13 +195,68 @@ async def put_message(
     tx: Transaction | None = None,
 ) -> tuple[str, int | None]:
     """The id of the message and of its event; None where that message is known already."""
-    # An agent that is given wins, and the text stays as it is.
-    route = routing.given(agent) if agent else routing.route(text)
     payload = message(text, address)
     while True:
         id_ = message_id or new_id(address.channel)
-        new = routing.event(payload, route, address.conversation, message_id=id_, max_attempts=max_attempts)
-        [stored] = await store.put([new], tx=tx)
+        new = NewEvent(event=payload, message_id=id_, max_attempts=max_attempts)
+        stored = await receive(store, routing, new, text, agent=agent, tx=tx)
         # A generated id that was taken is drawn again, or the message would be lost.
         if stored is not None or message_id is not None:
             return id_, stored
+
+
+async def receive(
+    store: Store,
+    routing: Routing,
+    new: NewEvent,
+    text: str,
+    *,
+    agent: str | None = None,
+    tx: Transaction | None = None,
+) -> int | None:
+    """Store a message for the agent that is given, that its text names, or that its conversation chose."""
+    # An agent that is given wins, and the text stays as it is.
+    route = routing.given(agent) if agent else Route(new.target) if new.target else routing.route(text)
+    if route is DEFAULT and channel_of(new.event) not in NOT_CHATS:
+        choice = routing.choice(text)
+        if choice is not None:
+            return await _choose(store, routing, choice, new, tx)
+        route = await _chosen(store, routing, conversation_of(new.event))
+    [stored] = await store.put([routing.placed(new, route)], tx=tx)
+    return stored
+
+
+def _key(conversation: str) -> str:
+    return f"default/{conversation}"
+
+
+async def _chosen(store: Store, routing: Routing, conversation: str) -> Route:
+    """The agent or team that was made this conversation's default, if it is still there."""
+    chosen = await store.setting(_key(conversation)) or {}
+    team = routing.teams.get(chosen.get("team"))
+    if team is not None:
+        return Route(team.leader, chosen["team"])
+    return Route(chosen["agent"]) if chosen.get("agent") in routing.lanes else DEFAULT
+
+
+async def _choose(store: Store, routing: Routing, choice: Route, new: NewEvent, tx: Transaction | None) -> int | None:
+    """Another default for a conversation, and a word that it is so: both or none, and once if it is delivered again."""
+    conversation = conversation_of(new.event)
+    value = None if choice is DEFAULT else {"agent": choice.agent, "team": choice.team}
+    async with store.transaction() if tx is None else nullcontext(tx) as joined:
+        [stored] = await store.put([_confirmation(routing, choice, new)], tx=joined)
+        if stored is not None:
+            await store.set_setting(_key(conversation), value, tx=joined)
+    return stored
+
+
+def _confirmation(routing: Routing, choice: Route, new: NewEvent) -> NewEvent:
+    agent = choice.agent or routing.default
+    meant = f"@{choice.team or agent}"
+    text = (
+        f"{meant} answers here again." if choice is DEFAULT else f"{meant} answers here from now on; @default ends it."
+    )
+    payload = {name: new.event.get(name) for name in ("channel", "conversation", "sender", "sender_id")}
+    answer = {"message": text, "original_message": written_of(new.event), "message_id": new.message_id, "agent": agent}
+    id_ = None if new.message_id is None else f"{new.message_id}/1"
+    return replace(response_event({"kind": "response", **payload, **answer}), message_id=id_)

@@ -14,7 +14,6 @@ from holdfast.agent import Agent, Reply
 from holdfast.budget import stopped
 from holdfast.channel import AnyChannel, Attentive, attentive
 from holdfast.event import (
-    OUTBOX,
     ROOM,
     ROUTED_TEXT,
     AgentMessage,
@@ -26,6 +25,7 @@ from holdfast.event import (
     Turn,
     channel_of,
     conversation_of,
+    response_event,
     sender_of,
     with_text,
     written_of,
@@ -35,7 +35,6 @@ from holdfast.outcome import Dead, Done, Outcome, Retry, Snooze
 from holdfast.store.base import Store
 from holdfast.teamwork import Teamwork
 
-RESPONSE_ATTEMPTS = 10
 ROOM_BATCH = 100
 """Copies of what was said in a room that are worked together."""
 
@@ -198,8 +197,7 @@ def response(turn: Turn, reply: Reply) -> NewEvent:
         payload["files"] = list(reply.files)
     if metadata := turn.metadata | reply.metadata:
         payload["metadata"] = metadata
-    lane = f"{turn.channel}/{turn.conversation}" if turn.conversation else None
-    return NewEvent(event=payload, queue=OUTBOX, target=turn.channel, lane=lane, max_attempts=RESPONSE_ATTEMPTS)
+    return response_event(payload)
 
 
 def _heard(turn: Turn) -> tuple[Record, ...]:

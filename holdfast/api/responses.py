@@ -15,9 +15,8 @@ from holdfast.api.messages import Channel, Name, Named, Printable, Stored, Text
 from holdfast.api.page import EventId, Page, Paged
 from holdfast.api.route import Guarded, described
 from holdfast.api.served import served_by
-from holdfast.event import OUTBOX, Event, NewEvent, Payload, new_id
+from holdfast.event import OUTBOX, RESPONSE_ATTEMPTS, Event, NewEvent, Payload, new_id
 from holdfast.router import Address
-from holdfast.worker import RESPONSE_ATTEMPTS
 
 routes = APIRouter(route_class=Guarded, tags=["responses"])
 

@@ -1,0 +1,112 @@
+"""In chats, `@agent` alone makes that agent the conversation's default, for all processes, until `@default`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.event import OUTBOX
+from holdfast.router import Address, Route, put_message
+from holdfast.store.base import Store
+from holdfast.testing.fixtures import StoreFactory
+from tests.routing.test_router import ROUTING
+
+CHAT = Address(channel="telegram", sender="Ada", sender_id="7")
+
+
+async def say(store: Store, text: str, address: Address = CHAT, **options: Any) -> tuple[str, int | None]:
+    return await put_message(store, ROUTING, text, address, max_attempts=5, **options)
+
+
+async def route_of(store: Store, text: str, address: Address = CHAT) -> Route:
+    _, id_ = await say(store, text, address)
+    event = await store.live(id_ or 0)
+    assert event is not None
+    assert event.queue == "inbox"
+    return Route(event.target, event.event.get("routed_team"), event.event.get("routed_text"))
+
+
+async def confirmations(store: Store, channel: str = "telegram") -> list[str]:
+    return [event.event["message"] for event in await store.waiting(OUTBOX, channel)]
+
+
+async def test_an_agent_alone_becomes_the_default_of_that_conversation(
+    store: Store, another_store: StoreFactory
+) -> None:
+    await say(store, "@CODER")
+    other = await another_store()
+    assert await route_of(other, "hi") == Route("coder")
+    assert await route_of(other, "@writer hi") == Route("writer", None, "hi")
+    assert await route_of(other, "hi", Address(channel="telegram", sender="Bo", sender_id="8")) == Route()
+    assert await confirmations(store) == ["@coder answers here from now on; @default ends it."]
+
+
+async def test_no_agent_hears_of_it(store: Store) -> None:
+    id_, stored = await say(store, "@coder \n")
+    [response] = await store.waiting(OUTBOX, "telegram")
+    assert (response.id, response.message_id, response.lane) == (stored, f"{id_}/1", "telegram/telegram:7")
+    assert response.event["original_message"] == "@coder \n"
+    assert [count.queue for count in await store.counts()] == [OUTBOX]
+
+
+async def test_a_team_can_be_the_default(store: Store) -> None:
+    await say(store, "@devs")
+    assert await route_of(store, "hi") == Route("coder", "dev")
+
+
+async def test_default_clears_it(store: Store) -> None:
+    await say(store, "@writer")
+    await say(store, "@Default")
+    assert await route_of(store, "hi") == Route()
+    assert (await confirmations(store))[1] == "@host answers here again."
+    assert await store.setting("default/telegram:7") is None
+
+
+@pytest.mark.parametrize("text", ["@nobody", " @coder", "@coder:", "hi @coder", "@"])
+async def test_anything_else_is_a_message(store: Store, text: str) -> None:
+    assert await route_of(store, text) == Route()
+
+
+@pytest.mark.parametrize("channel", ["api", "slack"])
+async def test_not_by_the_api_and_not_in_slack(store: Store, channel: str) -> None:
+    address = Address(channel=channel, sender="Ada")
+    assert await route_of(store, "@coder", address) == Route()
+    assert await route_of(store, "hi", address) == Route()
+    assert await confirmations(store, channel) == []
+
+
+async def test_an_agent_given_beside_the_text_wins(store: Store) -> None:
+    _, id_ = await say(store, "@coder", agent="writer")
+    event = await store.live(id_ or 0)
+    assert event is not None
+    assert (event.target, event.event["message"]) == ("writer", "@coder")
+
+
+async def test_a_message_that_is_delivered_again_changes_nothing(store: Store) -> None:
+    await say(store, "@coder", message_id="telegram_1")
+    await say(store, "@default", message_id="telegram_2")
+    assert await say(store, "@coder", message_id="telegram_1") == ("telegram_1", None)
+    assert await route_of(store, "hi") == Route()
+    assert len(await confirmations(store)) == 2
+
+
+async def test_an_agent_that_is_gone_is_nobody_s_default(store: Store) -> None:
+    await store.set_setting("default/telegram:7", {"agent": "gone", "team": None})
+    assert await route_of(store, "hi") == Route()
+
+
+class _Undo(Exception):
+    """Rolls a transaction back."""
+
+
+async def test_it_joins_the_caller_s_transaction(store: Store) -> None:
+    async def undone() -> None:
+        async with store.transaction() as tx:
+            await say(store, "@coder", tx=tx)
+            raise _Undo
+
+    with pytest.raises(_Undo):
+        await undone()
+    assert await route_of(store, "hi") == Route()
+    assert await confirmations(store) == []
