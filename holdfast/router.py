@@ -233,7 +233,7 @@ def _key(conversation: str) -> str:
 async def _chosen(store: Store, routing: Routing, conversation: str) -> Route:
     """The agent or team that was made this conversation's default, if it is still there."""
     chosen = await store.setting(_key(conversation)) or {}
-    team = routing.teams.get(chosen.get("team"))
+    team = routing.teams.get(chosen.get("team") or "")
     if team is not None:
         return Route(team.leader, chosen["team"])
     return Route(chosen["agent"]) if chosen.get("agent") in routing.lanes else DEFAULT
