@@ -50,6 +50,8 @@ class AgentPolicy:
     concurrency: int | None = None
     heartbeat: timedelta | None = None
     heartbeat_prompt: str | None = None
+    memory: bool = False
+    """Whether turns come with what is known of who asks, and may add to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,9 @@ from typing import Any, cast
 
 from pydantic_core import from_json
 
+from holdfast.memory import Memory
+from holdfast.memory.observation import Observation
+
 INBOX = "inbox"
 OUTBOX = "outbox"
 MEMORY = "memory"
@@ -128,6 +131,10 @@ class Turn:
     events: tuple[Event, ...] = field(compare=False)
     agent: str = field(default="", compare=False)
     emitted: list[NewEvent] = field(default_factory=list, compare=False)
+    records: list[Record] = field(default_factory=list, compare=False)
+    """What is kept beside the events, in the transaction that ends this turn."""
+    memory: Memory | None = field(default=None, compare=False)
+    """Where the agent's policy says so."""
     metadata: Payload = field(default_factory=dict, compare=False)
     """What hooks and the agent add; it goes with the reply."""
     on_progress: Callable[[], None] | None = field(default=None, compare=False)
@@ -283,4 +290,4 @@ class Activity:
     frames: tuple[Payload, ...]
 
 
-Record = AgentMessage | ChatMessage | Activity
+Record = AgentMessage | ChatMessage | Activity | Observation

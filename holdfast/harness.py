@@ -208,6 +208,8 @@ class AgentHarness(Roster):
             consumers.append(plan.inbox(self, num_workers))
         if self.channels:
             consumers.append(plan.outbox(self.channels))
+        if self._loaded().memory:
+            consumers.append(plan.memory())
         return consumers
 
     def _alive(self, process: Process) -> Process:

@@ -12,9 +12,12 @@ from holdfast.consumer import Consumer
 from holdfast.delivery import LEASE, Delivery
 from holdfast.event import INBOX, MEMORY, OUTBOX, RESPONSE_ATTEMPTS
 from holdfast.policy import Backoff, Policy, Share
+from holdfast.recall import Recall
+from holdfast.relay import KnowledgeStoreOutboxRelay, RelayOptions
 from holdfast.roster import Roster
 from holdfast.settings import Settings
 from holdfast.store.base import Store, SweepPolicy
+from holdfast.store.memories import open_knowledge, open_observations
 
 COLLECT_LIMIT = 100
 OUTBOX_BACKOFF = Backoff(most=timedelta(seconds=60))
@@ -43,7 +46,7 @@ class Plan:
             backoff=Backoff(first=self._settings.retry_first, most=self._settings.retry_most),
             **self._patience,
         )
-        handle = roster.worker(self._store, self._settings.files).handle
+        handle = roster.worker(self._store, self._settings.files, self._recall()).handle
         if not self._settings.activity and not roster.listeners:
             return Consumer(self._store, policy, handle, self._holder)
         self.reporter = reporter = Reporter(self._store, handle, roster.default, roster.listeners)
@@ -70,6 +73,17 @@ class Plan:
             **self._patience,
         )
         return Consumer(self._store, policy, Delivery(channels, self._store).handle, self._holder)
+
+    def _recall(self) -> Recall | None:
+        if not self._settings.memory:
+            return None
+        knowledge = open_knowledge(self._store)
+        return Recall(open_observations(self._store), knowledge, self._settings.memory_tokens)
+
+    def memory(self) -> Consumer:
+        options = RelayOptions(node_id=self._holder)
+        relay = KnowledgeStoreOutboxRelay(open_observations(self._store), open_knowledge(self._store), options=options)
+        return relay.consumer(poll=self._settings.poll, jitter=self._settings.poll_jitter)
 
     def sweeps(self) -> Sequence[SweepPolicy]:
         settings = self._settings

@@ -17,13 +17,12 @@ from holdfast.memory.observation import Observation
 from holdfast.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
 from holdfast.policy import Policy, Share
 from holdfast.store.base import Store
-from holdfast.store.memories import ObservationStore
+from holdfast.store.memories import DEFAULT_AGENT_NAME, ObservationStore
 from holdfast.telemetry import INDEX_AWAY, RELAY_FAILED
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
 
-DEFAULT_AGENT_NAME = "memory.observation"
 POISON_CLAIM = "POISON"
 """What agent.mem_outbox shows as the holder of a dead one."""
 
@@ -162,8 +161,8 @@ class KnowledgeStoreOutboxRelay:
                 return outcome
             await asyncio.sleep(outcome.delay.total_seconds())
 
-    def consumer(self, holder: str | None = None) -> Consumer:
-        """The one loop of every queue, over this relay."""
+    def consumer(self, *, poll: timedelta | None = None, jitter: timedelta | None = None) -> Consumer:
+        """The one loop of every queue, over this relay; how often it polls may be given."""
         options = self.options
         share = Share(
             targets=("",),
@@ -175,10 +174,10 @@ class KnowledgeStoreOutboxRelay:
             queue=MEMORY,
             shares=(share,),
             at_once=TURNS_AT_ONCE,
-            poll=options.poll_interval,
-            jitter=options.poll_interval / 4,
+            poll=poll or options.poll_interval,
+            jitter=jitter or options.poll_interval / 4,
         )
-        return Consumer(self._store, policy, self.patiently, holder or options.node_id)
+        return Consumer(self._store, policy, self.patiently, options.node_id)
 
     def start(self) -> None:
         """Work in the background until stopped."""

@@ -14,6 +14,7 @@ from holdfast.channel import AnyChannel
 from holdfast.channels.heartbeat import PROMPT, Beat
 from holdfast.errors import HoldfastError
 from holdfast.hook import Hooks, IncomingHook, OutgoingHook
+from holdfast.recall import Recall
 from holdfast.router import Routing, checked_id
 from holdfast.store.base import Store
 from holdfast.teamwork import Teamwork
@@ -114,10 +115,12 @@ class Roster:
             teams=dict(self.teams),
         )
 
-    def worker(self, store: Store, files: Path) -> Worker:
+    def worker(self, store: Store, files: Path, recall: Recall | None = None) -> Worker:
         """What handles turns for these agents."""
-        policies = self.policies
-        seats = {id_: Seat(agent, policies[id_].timeout, policies[id_].idle) for id_, agent in self.agents.items()}
+        seats = {
+            id_: Seat(agent, policy.timeout, policy.idle, recall if policy.memory else None)
+            for id_, agent, policy in ((id_, agent, self.policies[id_]) for id_, agent in self.agents.items())
+        }
         return Worker(store, seats, self.default, self.hooks, Teamwork(self.routing, files), self.channels)
 
     def beats(self, every: timedelta) -> list[Beat]:

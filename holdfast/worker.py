@@ -32,6 +32,7 @@ from holdfast.event import (
 )
 from holdfast.hook import Hooks
 from holdfast.outcome import Dead, Done, Outcome, Retry, Snooze
+from holdfast.recall import Recall
 from holdfast.store.base import Store
 from holdfast.teamwork import Teamwork
 
@@ -46,6 +47,7 @@ class Seat:
     agent: Agent
     timeout: timedelta | None = None
     idle: timedelta | None = None
+    recall: Recall | None = None
 
 
 class _Limit:
@@ -112,18 +114,20 @@ class Worker:
         turn.on_progress = limit.progress
         try:
             async with self._shown(turn), limit.timeout:
-                return await self._ask(seat.agent, turn)
+                return await self._ask(seat, turn)
         except TimeoutError:
             if not limit.timeout.expired():
                 # The agent's own.
                 raise
             return limit.reached()
 
-    async def _ask(self, agent: Agent, turn: Turn) -> Outcome:
+    async def _ask(self, seat: Seat, turn: Turn) -> Outcome:
         heard = await self._hooks.hear(self._as_said(turn))
         if not isinstance(heard, Turn):
             return Done(tuple(turn.emitted)) if isinstance(heard, Done) else heard
-        answer = await self._hooks.say(heard, await agent.answer(heard))
+        if seat.recall is not None:
+            await seat.recall.remind(heard)
+        answer = await self._hooks.say(heard, await seat.agent.answer(heard))
         # What is kept of the messages is what was written, not what hooks made of it.
         ids = set(heard.ids)
         as_written = tuple(event for event in turn.events if event.id in ids)
@@ -150,7 +154,7 @@ class Worker:
         """An Answer, if the agent keeps to its type; it is a user's own code."""
         match answer:
             case None:
-                return Done(tuple(turn.emitted), _heard(turn))
+                return Done(tuple(turn.emitted), (*_heard(turn), *turn.records))
             case str():
                 return self._outcome(turn, Reply(answer))
             case Reply():
@@ -164,7 +168,7 @@ class Worker:
     def _replied(self, turn: Turn, reply: Reply) -> Done:
         """Tags go where they say; what is left is the answer, unless nothing is."""
         shared = self._teamwork.share(turn, reply.text)
-        records = (*_heard(turn), _said(turn, reply), *shared.lines)
+        records = (*_heard(turn), _said(turn, reply), *shared.lines, *turn.records)
         emits = (*shared.emits, *turn.emitted)
         if shared.is_for_others_alone:
             return Done(emits, records)

@@ -15,6 +15,7 @@ from holdfast.cli.agents import agents
 from holdfast.cli.database import init, migrate
 from holdfast.cli.doctor import doctor
 from holdfast.cli.letters import dead, history, replay
+from holdfast.cli.memory import memory
 from holdfast.cli.running import serve, up, work
 from holdfast.cli.sending import send
 from holdfast.cli.status import status
@@ -33,6 +34,7 @@ commands = [up, work, serve, migrate, init, send, status, agents, history, repla
 for command in commands:
     app.command()(command)
 app.add_typer(dead, name="dead")
+app.add_typer(memory, name="memory")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+import secrets
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
 from holdfast.errors import HoldfastError
-from holdfast.event import new_id
 
 _NAME = re.compile(r"[^:\s][^:]*")
 _MOST_CERTAIN = 0.99
@@ -53,7 +53,7 @@ class Observation:
     subject_type: str
     subject_id: str
     content: str
-    id: str = field(default_factory=lambda: new_id("obs"))
+    id: str = field(default_factory=lambda: f"obs_{secrets.token_hex(8)}")
     type: ObservationType = ObservationType.EXPLICIT
     observer: str = ""
     source_message_ids: tuple[str, ...] = ()

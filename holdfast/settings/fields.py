@@ -69,6 +69,10 @@ class Settings(BaseSettings):
     """How long the id of a finished message is remembered."""
     keep_history: OrForever = Field(default=None, examples=["24h"])
     """How long finished events are kept; by default 24h on SQLite, "forever" on PostgreSQL. Never a dead letter."""
+    memory: bool = True
+    """Whether this process carries what agents observe into the index, and reminds agents that remember."""
+    memory_tokens: int = Field(default=1000, ge=0)
+    """How much of a turn may be what its agent remembers."""
     activity: bool = True
     """Whether what happens to messages is written down for /api/events/stream."""
     keep_activity: Duration = timedelta(hours=24)

@@ -12,6 +12,9 @@ from holdfast.memory.knowledge import KnowledgeStore
 from holdfast.memory.observation import Observation, Subject
 from holdfast.store.base import Store, Transaction
 
+DEFAULT_AGENT_NAME = "memory.observation"
+"""Whose documents observations are in the index."""
+
 
 class ObservationStore(Protocol):
     """Where observations live. Every change writes its `memory` event in the same transaction, a caller's own too.
@@ -64,6 +67,9 @@ class ObservationStore(Protocol):
 
     async def wait_indexed(self, position: int, *, within: float = 5.0) -> bool:
         """Whether the change at this position is in the index, waiting for it that many seconds."""
+
+    async def has_pending(self, subject_key: str) -> bool:
+        """Whether changes of a subject are on their way to the index."""
 
     async def forget(self, workspace_id: str, subject_type: str, subject_id: str) -> dict[str, int]:
         """Remove every trace of a subject, its own messages too; how many rows of what."""

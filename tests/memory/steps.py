@@ -7,8 +7,8 @@ from typing import Any
 from holdfast.event import MEMORY
 from holdfast.memory.knowledge import KnowledgeScope
 from holdfast.memory.observation import Observation
-from holdfast.relay import DEFAULT_AGENT_NAME
 from holdfast.store.base import Store
+from holdfast.store.memories import DEFAULT_AGENT_NAME
 
 ANN = KnowledgeScope(DEFAULT_AGENT_NAME, "acme:USER:ann")
 BOB = KnowledgeScope(DEFAULT_AGENT_NAME, "acme:USER:bob")

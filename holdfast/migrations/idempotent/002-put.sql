@@ -264,6 +264,9 @@ begin
     select team_id, from_agent, message, agent.now()
     from jsonb_to_recordset(_records) as row (team_id text, from_agent text, message text)
     where team_id is not null;
+    if _records @? '$[*].subject_type' then
+        perform agent.keep_observation(line) from jsonb_array_elements(_records) as line where line ? 'subject_type';
+    end if;
     insert into agent.activity (frames)
     select ('[' || string_agg(frames, ',' order by nth) || ']')::json
     from rows from (jsonb_to_recordset(_records) as (frames text)) with ordinality as row (frames, nth)

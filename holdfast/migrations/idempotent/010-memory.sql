@@ -1,6 +1,7 @@
 -- Observations. Every change writes its event to the queue `memory` in the same transaction.
 --
---   save_observation     insert or replace one
+--   keep_observation     insert or replace one, without its event
+--   save_observation     the same with its event
 --   remove_observation   for good, or softly
 --   merge_observations   two become one
 --   forget_subject       every trace of one, its own messages too
@@ -30,21 +31,14 @@ begin
 end
 $$;
 
--- _observation: workspace_id, id, subject_type, subject_id, content and, as wanted, observer, type, source_message_ids
--- and confidence. Returns its position.
-create or replace function agent.save_observation(_observation jsonb) returns int8
+-- Insert or replace, without an event: for a caller who puts that himself.
+create or replace function agent.keep_observation(_observation jsonb) returns agent.observation
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _before text;
-    _saved agent.observation;
+    _kept agent.observation;
 begin
-    -- Locked, so that of two who save it at once the later one has the higher version.
-    select case when deleted_at is null then agent.subject_key(workspace_id, subject_type, subject_id) end into _before
-    from agent.observation
-    where workspace_id = _observation ->> 'workspace_id' and id = _observation ->> 'id'
-    for update;
     insert into agent.observation as known
     ( workspace_id, id, subject_type, subject_id, observer, type, content, source_message_ids, confidence, version
     , created_at, updated_at )
@@ -55,11 +49,31 @@ begin
         ( workspace_id text, id text, subject_type text, subject_id text, observer text, type text, content text
         , source_message_ids text[], confidence float8 )
     on conflict (workspace_id, id) do update
+    -- The version is drawn here, when the row is locked: of two who save it at once the later one has the higher.
     set subject_type = excluded.subject_type, subject_id = excluded.subject_id, observer = excluded.observer
       , type = excluded.type, content = excluded.content, source_message_ids = excluded.source_message_ids
       , confidence = excluded.confidence, version = nextval('agent.observation_version')
       , updated_at = excluded.updated_at, deleted_at = null
-    returning * into _saved;
+    returning * into _kept;
+    return _kept;
+end
+$$;
+
+-- _observation: workspace_id, id, subject_type, subject_id, content and, as wanted, observer, type, source_message_ids
+-- and confidence. Returns its position.
+create or replace function agent.save_observation(_observation jsonb) returns int8
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _before text;
+    _saved agent.observation;
+begin
+    select case when deleted_at is null then agent.subject_key(workspace_id, subject_type, subject_id) end into _before
+    from agent.observation
+    where workspace_id = _observation ->> 'workspace_id' and id = _observation ->> 'id'
+    for update;
+    _saved := agent.keep_observation(_observation);
     if _before <> agent.subject_key(_saved.workspace_id, _saved.subject_type, _saved.subject_id) then
         perform agent.put_memory_event('DELETE', _saved.workspace_id, _saved.id, _before, _saved.version);
     end if;

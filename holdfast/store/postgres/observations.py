@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.memory.observation import Observation, ObservationType, Subject, subject_key
-from holdfast.memory.secret import redacted
 from holdfast.store.base import Transaction
 from holdfast.store.payload import dump, parse
 from holdfast.store.positions import gone_within
 from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.wire import observation_row
 
 _COLUMNS = (
     "workspace_id, id, subject_type, subject_id, observer, type, content, source_message_ids, version, created_at,"
@@ -28,7 +28,7 @@ class PostgresObservationStore:
         self.store = store
 
     async def save(self, observation: Observation, *, tx: Transaction | None = None) -> int:
-        return int(await self._call("select agent.save_observation(%s)", (row_of(observation),), tx))
+        return int(await self._call("select agent.save_observation(%s)", (dump(observation_row(observation)),), tx))
 
     async def delete(self, workspace_id: str, id: str, *, tx: Transaction | None = None) -> int | None:
         position: int | None = await self._call("select agent.remove_observation(%s, %s)", (workspace_id, id), tx)
@@ -40,7 +40,7 @@ class PostgresObservationStore:
         return position
 
     async def merge(self, winner: str, loser: str, merged: Observation, *, tx: Transaction | None = None) -> int:
-        arguments = (winner, loser, row_of(merged))
+        arguments = (winner, loser, dump(observation_row(merged)))
         return int(await self._call("select agent.merge_observations(%s, %s, %s)", arguments, tx))
 
     async def _call(self, statement: str, arguments: tuple[Any, ...], tx: Transaction | None) -> Any:
@@ -104,29 +104,19 @@ class PostgresObservationStore:
     async def wait_indexed(self, position: int, *, within: float = 5.0) -> bool:
         return await gone_within(self.store, position, within)
 
+    async def has_pending(self, subject_key: str) -> bool:
+        return bool(
+            await self.store.connections.value(
+                "select exists (select from agent.event where queue = 'memory' and lane = %s)", (subject_key,)
+            )
+        )
+
     async def forget(self, workspace_id: str, subject_type: str, subject_id: str) -> dict[str, int]:
         subject_key(workspace_id, subject_type, subject_id)
         removed = await self.store.connections.value(
             "select agent.forget_subject(%s, %s, %s)", (workspace_id, subject_type, subject_id)
         )
         return dict(parse(removed))
-
-
-def row_of(observation: Observation) -> str:
-    """What agent.save_observation takes."""
-    return dump(
-        {
-            "workspace_id": observation.workspace_id,
-            "id": observation.id,
-            "subject_type": observation.subject_type,
-            "subject_id": observation.subject_id,
-            "observer": observation.observer,
-            "type": observation.type.value,
-            "content": redacted(observation.content),
-            "source_message_ids": list(observation.source_message_ids),
-            "confidence": observation.confidence,
-        }
-    )
 
 
 def _observation(row: tuple[Any, ...]) -> Observation:

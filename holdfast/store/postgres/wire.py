@@ -7,6 +7,8 @@ from operator import attrgetter
 from typing import Any, TypeVar, assert_never, cast
 
 from holdfast.event import Activity, ChatMessage, Event, FinishedEvent, NewEvent, Payload, Record, Turn
+from holdfast.memory.observation import Observation
+from holdfast.memory.secret import redacted
 from holdfast.outcome import Dead, Done, Outcome, Retry, Snooze
 from holdfast.store.payload import dump, parse, storable_name
 
@@ -74,6 +76,8 @@ def record(line: Record) -> Payload:
     if isinstance(line, Activity):
         # As text, which the server need not take apart; without brackets, so that it can be joined to others.
         return {"frames": dump(line.frames)[1:-1]}
+    if isinstance(line, Observation):
+        return observation_row(line)
     if isinstance(line, ChatMessage):
         return {"team_id": line.team_id, "from_agent": line.from_agent, "message": line.message}
     return {
@@ -84,6 +88,21 @@ def record(line: Record) -> Payload:
         "message_id": line.message_id,
         "content": line.content,
         "conversation": line.conversation,
+    }
+
+
+def observation_row(observation: Observation) -> Payload:
+    """What agent.save_observation takes."""
+    return {
+        "workspace_id": observation.workspace_id,
+        "id": observation.id,
+        "subject_type": observation.subject_type,
+        "subject_id": observation.subject_id,
+        "observer": observation.observer,
+        "type": observation.type.value,
+        "content": redacted(observation.content),
+        "source_message_ids": list(observation.source_message_ids),
+        "confidence": observation.confidence,
     }
 
 

@@ -155,3 +155,6 @@ from knowledge
 where nth = 0 and not deleted
 group by agent_name, context_id
 order by agent_name, context_id;
+
+-- name: pending_changes
+select exists (select 1 from event where queue = 'memory' and lane = :subject_key);

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
 from holdfast.event import MEMORY, NewEvent
 from holdfast.memory.observation import Observation, ObservationType, Subject, subject_key
-from holdfast.memory.secret import redacted
 from holdfast.store.base import Transaction
-from holdfast.store.payload import dump, parse, storable
+from holdfast.store.payload import dump, parse
 from holdfast.store.positions import gone_within
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.observed import keep, next_version
 from holdfast.store.sqlite.put import put_one
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.rows import micros, moment
@@ -104,6 +105,13 @@ class SqliteObservationStore:
     async def wait_indexed(self, position: int, *, within: float = 5.0) -> bool:
         return await gone_within(self.store, position, within)
 
+    async def has_pending(self, subject_key: str) -> bool:
+        params = {"subject_key": subject_key}
+        [found] = await self.store.read(
+            lambda connection: connection.execute(SQL["pending_changes"], params).fetchone()
+        )
+        return bool(found)
+
     async def forget(self, workspace_id: str, subject_type: str, subject_id: str) -> dict[str, int]:
         key = subject_key(workspace_id, subject_type, subject_id)
         subject = {"workspace_id": workspace_id, "subject_type": subject_type.upper(), "subject_id": subject_id}
@@ -112,10 +120,10 @@ class SqliteObservationStore:
 
 def save(db: Writing, observation: Observation, *, id_: str | None = None) -> int:
     """Insert or replace, and tell the index; the position."""
-    params = params_of(observation, db.now) | {"id": id_ or observation.id}
-    before = db.connection.execute(SQL["observation_subject_of"], params | {"deleted": False}).fetchone()
-    params["version"] = _next_version(db)
-    db.connection.execute(SQL["save_observation"], params)
+    observation = replace(observation, id=id_ or observation.id)
+    known = {"workspace_id": observation.workspace_id, "id": observation.id, "deleted": False}
+    before = db.connection.execute(SQL["observation_subject_of"], known).fetchone()
+    params = keep(db, observation)
     if before is not None and before[0] != observation.subject_key:
         _tell(db, "DELETE", params, before[0])
     return _tell(db, "UPSERT", params, observation.subject_key)
@@ -126,15 +134,9 @@ def remove(db: Writing, workspace_id: str, id_: str, *, soft: bool) -> int | Non
     known = db.connection.execute(SQL["observation_subject_of"], params | {"deleted": not soft}).fetchone()
     if known is None:
         return None
-    params["version"] = _next_version(db)
+    params["version"] = next_version(db)
     db.connection.execute(SQL["soft_delete_observation" if soft else "delete_observation"], params)
     return _tell(db, "DELETE", params, known[0])
-
-
-def _next_version(db: Writing) -> int:
-    version: int
-    [version] = db.connection.execute(SQL["next_observation_version"]).fetchone()
-    return version
 
 
 def _tell(db: Writing, operation: str, params: dict[str, Any], key: str) -> int:
@@ -151,21 +153,6 @@ def _tell(db: Writing, operation: str, params: dict[str, Any], key: str) -> int:
     db.ready.add(MEMORY)
     assert position is not None, "it has no message id that could be known already"
     return position
-
-
-def params_of(observation: Observation, now: int) -> dict[str, Any]:
-    return {
-        "workspace_id": observation.workspace_id,
-        "id": observation.id,
-        "subject_type": observation.subject_type,
-        "subject_id": observation.subject_id,
-        "observer": observation.observer,
-        "type": observation.type.value,
-        "content": storable(redacted(observation.content)),
-        "source_message_ids": dump(list(observation.source_message_ids)),
-        "confidence": observation.confidence,
-        "now": now,
-    }
 
 
 def _forget(db: Writing, subject: dict[str, Any], key: str) -> dict[str, int]:

@@ -8,8 +8,10 @@ from sqlite3 import Connection
 from typing import Any
 
 from holdfast.event import INBOX, Activity, AgentMessage, ChatMessage, Event, NewEvent, Record
+from holdfast.memory.observation import Observation
 from holdfast.store.activity import received_frame
 from holdfast.store.payload import dump, parse, storable, storable_name
+from holdfast.store.sqlite.observed import keep
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.rows import ROW, new_row, record_params
 from holdfast.store.sqlite.writer import Writing
@@ -57,6 +59,8 @@ def put_records(db: Writing, records: Iterable[Record]) -> None:
     for record in records:
         if isinstance(record, Activity):
             db.frames += record.frames
+        elif isinstance(record, Observation):
+            keep(db, record)
         else:
             put_line(db, record)
 

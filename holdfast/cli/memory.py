@@ -1,0 +1,182 @@
+"""`holdfast memory`: what agents remember, and whether the index agrees."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.options import AsJson, Config, Database, Home, Limit, opened, settings_of
+from holdfast.cli.printing import print_json, print_table, short
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.memory.knowledge import Hit, KnowledgeStore
+    from holdfast.memory.observation import Observation, Subject
+    from holdfast.settings import Settings
+    from holdfast.store.memories import ObservationStore
+    from holdfast.upkeep import Difference
+
+memory = typer.Typer(
+    help="What agents remember: search, list, forget, verify, reindex.", rich_markup_mode=None, add_completion=False
+)
+
+About = Annotated[str, typer.Argument(help="Whom it is about: workspace:TYPE:id, such as default:USER:ann.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+@memory.command()
+def search(
+    subject: About,
+    query: Annotated[str, typer.Argument(help="What to look for.")],
+    limit: Limit = 5,
+    database: Database = None,
+    config: Config = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find what is known about a subject, by words and by meaning."""
+    hits = asyncio.run(_search(settings_of(config, database=database, home=home), subject, query, limit))
+    if as_json:
+        print_json(hits)
+        return
+    rows = [(f"{hit.score:.2f}", hit.id, short(hit.content)) for hit in hits]
+    print_table(("score", "id", "observation"), rows, empty="nothing is known that fits")
+
+
+@memory.command("list")
+def list_memory(
+    subject: Annotated[str | None, typer.Argument(help="workspace:TYPE:id; without it, all subjects.")] = None,
+    limit: Limit = 20,
+    database: Database = None,
+    config: Config = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """List who is remembered, or what is known about one."""
+    settings = settings_of(config, database=database, home=home)
+    if subject is None:
+        subjects = asyncio.run(_subjects(settings))
+        if as_json:
+            print_json(subjects)
+            return
+        rows = [(one.key, one.observations) for one in subjects]
+        print_table(("subject", "observations"), rows, empty="nobody is remembered yet")
+        return
+    known = asyncio.run(_observations(settings, subject, limit))
+    if as_json:
+        print_json(known)
+        return
+    lines = [(one.id, one.type.lower(), f"{one.confidence:.2f}", one.updated_at, short(one.content)) for one in known]
+    print_table(("id", "type", "confidence", "updated", "observation"), lines, empty="nothing is known")
+
+
+@memory.command()
+def forget(
+    subject: About,
+    yes: Yes = False,
+    database: Database = None,
+    config: Config = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove every trace of a subject: observations, index, and its messages with all that came of them."""
+    settings = settings_of(config, database=database, home=home)
+    parts = _parts(subject)
+    if not yes and not typer.confirm(f"Remove every trace of {subject}? This cannot be undone."):
+        raise typer.Abort
+    removed = asyncio.run(_forget(settings, parts))
+    if as_json:
+        print_json(removed)
+        return
+    print_table(("what", "removed"), list(removed.items()), empty="")
+
+
+@memory.command()
+def verify(database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False) -> None:
+    """Compare the index with the observations; exit code 1 where they differ."""
+    found = asyncio.run(_verify(settings_of(config, database=database, home=home)))
+    if as_json:
+        print_json(found)
+    else:
+        rows = [(one.subject_key, one.id, one.what) for one in found]
+        print_table(("subject", "id", "in the index"), rows, empty="the index holds what the observations say")
+    if found:
+        raise typer.Exit(1)
+
+
+@memory.command()
+def reindex(database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False) -> None:
+    """Write the whole index anew, searchable throughout; needed after a change of the model."""
+    done = asyncio.run(_reindex(settings_of(config, database=database, home=home)))
+    if as_json:
+        print_json({"indexed": done})
+    else:
+        typer.echo(f"{done} observations are indexed")
+
+
+def _parts(subject: str) -> tuple[str, str, str]:
+    parts = subject.split(":", 2)
+    if len(parts) != 3 or not all(part.strip() for part in parts):
+        raise HoldfastError(f"a subject is workspace:TYPE:id, such as default:USER:ann, not {subject!r}")
+    return parts[0], parts[1].upper(), parts[2]
+
+
+@asynccontextmanager
+async def _memory(settings: Settings) -> AsyncIterator[tuple[ObservationStore, KnowledgeStore]]:
+    from holdfast.store.memories import open_knowledge, open_observations
+
+    async with opened(settings) as store:
+        yield open_observations(store), open_knowledge(store)
+
+
+async def _search(settings: Settings, subject: str, query: str, limit: int) -> list[Hit]:
+    from holdfast.memory.knowledge import KnowledgeScope
+    from holdfast.store.memories import DEFAULT_AGENT_NAME
+
+    key = ":".join(_parts(subject))
+    async with _memory(settings) as (_, knowledge):
+        return await knowledge.search(KnowledgeScope(DEFAULT_AGENT_NAME, key), query, limit)
+
+
+async def _subjects(settings: Settings) -> list[Subject]:
+    async with _memory(settings) as (observations, _):
+        return await observations.find_subjects()
+
+
+async def _observations(settings: Settings, subject: str, limit: int) -> list[Observation]:
+    async with _memory(settings) as (observations, _):
+        return await observations.find_by_subject(*_parts(subject), limit=limit)
+
+
+async def _forget(settings: Settings, subject: tuple[str, str, str]) -> dict[str, int]:
+    from holdfast.upkeep import forget
+
+    async with _memory(settings) as (observations, knowledge):
+        return await forget(observations, knowledge, *subject)
+
+
+async def _verify(settings: Settings) -> list[Difference]:
+    from holdfast.upkeep import verify
+
+    async with _memory(settings) as (observations, knowledge):
+        return await verify(observations, knowledge)
+
+
+async def _reindex(settings: Settings) -> int:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from holdfast.upkeep import reindex
+
+    # On stderr, and for a person who waits: what is printed is the result alone.
+    console = Console(file=sys.stderr)
+    async with _memory(settings) as (observations, knowledge):
+        total = await observations.count()
+        with Progress(console=console, disable=not console.is_terminal) as bar:
+            task = bar.add_task("indexing", total=total)
+            return await reindex(observations, knowledge, lambda done: bar.update(task, completed=done))

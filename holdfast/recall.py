@@ -1,0 +1,135 @@
+"""What an agent remembers in its turn: relevant observations, ways to look for more, and to observe."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from holdfast.event import MEMORY, NewEvent, Payload, Turn
+from holdfast.memory.knowledge import IndexUnavailable, KnowledgeScope, KnowledgeStore
+from holdfast.memory.observation import Observation, ObservationType, subject_key
+from holdfast.memory.secret import redacted
+from holdfast.store.memories import DEFAULT_AGENT_NAME, ObservationStore
+
+USER = "USER"
+AGENT = "AGENT"
+CHARACTERS_PER_TOKEN = 4
+LEAST_SCORE = 0.2
+"""Below this a hit has nothing to do with the message."""
+CURRENT_WITHIN = timedelta(seconds=2)
+"""What was observed in the turn before is waited for this long."""
+LOOK_EVERY = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Gives turns their memory."""
+
+    observations: ObservationStore
+    knowledge: KnowledgeStore
+    budget: int = 1000
+    """Tokens that relevant observations may take in a turn."""
+
+    async def remind(self, turn: Turn) -> None:
+        """From now on the turn knows what is relevant to its text, and can remember more."""
+        memory = TurnMemory(self, turn)
+        turn.memory = memory
+        memory.relevant = self._within_budget(await memory.search(turn.text, max_results=20))
+
+    def _within_budget(self, found: Sequence[str]) -> list[str]:
+        left = self.budget * CHARACTERS_PER_TOKEN
+        kept = []
+        for content in found:
+            left -= len(content)
+            if left < 0:
+                break
+            kept.append(content)
+        return kept
+
+
+class TurnMemory:
+    """The memory of one turn: about the person who asks and about the agent itself."""
+
+    def __init__(self, recall: Recall, turn: Turn) -> None:
+        self.relevant: Sequence[str] = ()
+        self._recall = recall
+        self._turn = turn
+        self._workspace = workspace_of(turn.event)
+        self._person = str(turn.event.get("sender_id" if "kind" in turn.event else "user") or turn.sender)
+
+    def _subjects(self) -> list[tuple[str, str]]:
+        return [(type_, id_) for type_, id_ in ((USER, self._person), (AGENT, self._turn.agent)) if id_.strip()]
+
+    async def search(self, query: str, *, max_results: int = 5) -> list[str]:
+        """What is known that bears on a question, best first."""
+        hits = []
+        for type_, id_ in self._subjects():
+            key = subject_key(self._workspace, type_, id_)
+            await self._become_current(key)
+            try:
+                scope = KnowledgeScope(DEFAULT_AGENT_NAME, key)
+                hits += await self._recall.knowledge.search(scope, query, max_results, LEAST_SCORE)
+            except IndexUnavailable:
+                # An agent without its memory is better than none.
+                continue
+        return [hit.content for hit in sorted(hits, key=lambda hit: -hit.score)[:max_results]]
+
+    async def _become_current(self, key: str) -> None:
+        """Changes that are on their way to the index arrive first, if they do so soon."""
+        until = asyncio.get_running_loop().time() + CURRENT_WITHIN.total_seconds()
+        while await self._recall.observations.has_pending(key):
+            if asyncio.get_running_loop().time() > until:
+                return
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def recall(self, *, limit: int = 20) -> list[str]:
+        """What was observed last about the person who asks."""
+        if not self._person.strip():
+            return []
+        found = await self._recall.observations.find_by_subject(self._workspace, USER, self._person, limit=limit)
+        return [observation.content for observation in found]
+
+    def observe(self, content: str, *, about: str = USER, kind: ObservationType = ObservationType.EXPLICIT) -> str:
+        """Remember something about the person who asks, or the agent itself; stored with the end of the turn."""
+        subject_id = self._turn.agent if about.upper() == AGENT else self._person
+        observation = Observation(
+            workspace_id=self._workspace,
+            subject_type=about,
+            subject_id=subject_id,
+            id=self._id(content),
+            content=redacted(content),
+            type=kind,
+            observer=self._turn.agent,
+            source_message_ids=(self._turn.message_id,) if self._turn.message_id else (),
+        )
+        self._turn.records.append(observation)
+        self._turn.emit(_change(observation))
+        return observation.id
+
+    def _id(self, content: str) -> str:
+        """The same in a repeated turn, so that it is not remembered twice."""
+        source = f"{self._turn.primary.id}\n{self._turn.agent}\n{content}"
+        return f"obs_{hashlib.sha256(source.encode('utf-8', 'replace')).hexdigest()[:16]}"
+
+
+def workspace_of(payload: Payload) -> str:
+    """Whose memory it is: the Slack workspace's, else one for all."""
+    return str(payload.get("workspace" if "kind" in payload else "team") or "default")
+
+
+def _change(observation: Observation) -> NewEvent:
+    key = observation.subject_key
+    return NewEvent(
+        queue=MEMORY,
+        lane=key,
+        event={
+            "kind": "memory",
+            "workspace_id": observation.workspace_id,
+            "observation_local_id": observation.id,
+            "subject_key": key,
+            "operation": "UPSERT",
+        },
+    )

@@ -1,0 +1,76 @@
+"""Upkeep of memory: whether the index holds what the observations say, how to make it so, and how to forget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from holdfast.memory.knowledge import IndexOptions, KnowledgeScope, KnowledgeStore
+from holdfast.memory.observation import subject_key
+from holdfast.relay import document_of
+from holdfast.store.memories import DEFAULT_AGENT_NAME, ObservationStore
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A document that is missing in the index, is there without being known, or has another content."""
+
+    subject_key: str
+    id: str
+    what: str
+
+
+async def verify(observations: ObservationStore, knowledge: KnowledgeStore) -> list[Difference]:
+    """All differences between the observations and their index."""
+    found: list[Difference] = []
+    keys = set()
+    for subject in await observations.find_subjects():
+        keys.add(subject.key)
+        known = await observations.find_by_subject(subject.workspace_id, subject.type, subject.id)
+        wanted = {observation.id: document_of(observation).hash for observation in known}
+        found += await _compared(knowledge, subject.key, wanted)
+    for scope in (await knowledge.status()).scopes:
+        if scope.agent_name == DEFAULT_AGENT_NAME and scope.context_id not in keys:
+            found += await _compared(knowledge, scope.context_id, {})
+    return found
+
+
+async def _compared(knowledge: KnowledgeStore, key: str, wanted: dict[str, str]) -> list[Difference]:
+    there = await knowledge.documents(KnowledgeScope(DEFAULT_AGENT_NAME, key))
+    missing = [Difference(key, id_, "missing") for id_ in wanted.keys() - there.keys()]
+    unknown = [Difference(key, id_, "unknown") for id_ in there.keys() - wanted.keys()]
+    other = [Difference(key, id_, "other content") for id_ in wanted.keys() & there.keys() if wanted[id_] != there[id_]]
+    return sorted(missing + unknown + other, key=lambda difference: difference.id)
+
+
+async def reindex(
+    observations: ObservationStore, knowledge: KnowledgeStore, on_progress: Callable[[int], None] | None = None
+) -> int:
+    """Make the index hold what the observations say, subject by subject, searchable throughout; how many."""
+    done = 0
+    keys = set()
+    for subject in await observations.find_subjects():
+        keys.add(subject.key)
+        known = await observations.find_by_subject(subject.workspace_id, subject.type, subject.id)
+        source = [document_of(observation) for observation in known]
+        before = done
+
+        def progress(count: int, before: int = before) -> None:
+            if on_progress is not None:
+                on_progress(before + count)
+
+        options = IndexOptions(on_progress=progress)
+        done += await knowledge.reindex(KnowledgeScope(DEFAULT_AGENT_NAME, subject.key), source, options)
+    for scope in (await knowledge.status()).scopes:
+        if scope.agent_name == DEFAULT_AGENT_NAME and scope.context_id not in keys:
+            await knowledge.clear(scope)
+    return done
+
+
+async def forget(
+    observations: ObservationStore, knowledge: KnowledgeStore, workspace_id: str, subject_type: str, subject_id: str
+) -> dict[str, int]:
+    """Remove every trace of a subject, the index last; how many rows of what."""
+    removed = await observations.forget(workspace_id, subject_type, subject_id)
+    key = subject_key(workspace_id, subject_type, subject_id)
+    return removed | {"index": await knowledge.clear(KnowledgeScope(DEFAULT_AGENT_NAME, key))}
