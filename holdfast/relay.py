@@ -21,6 +21,8 @@ from holdfast.store.memories import DEFAULT_AGENT_NAME, ObservationStore
 from holdfast.telemetry import INDEX_AWAY, RELAY_FAILED
 from holdfast.telemetry.logs import Entry
 
+__all__ = ["DEFAULT_AGENT_NAME", "POISON_CLAIM", "DrainResult", "KnowledgeStoreOutboxRelay", "RelayOptions"]
+
 log = logging.getLogger(__name__)
 
 POISON_CLAIM = "POISON"
