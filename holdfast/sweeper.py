@@ -70,7 +70,8 @@ class Sweeper:
         await self._store.forget_activity(self._keep_activity)
 
     async def _reap(self) -> None:
-        for process in await self._store.reap():
+        most = {policy.queue: policy.max_attempts for policy in self._policies}
+        for process in await self._store.reap(most):
             REAPED.add()
             log.warning(Entry(PROCESS_GONE, process=process))
 

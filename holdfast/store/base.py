@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -242,8 +242,10 @@ class Store(Protocol):
     async def processes(self) -> list[Process]:
         """All processes that registered and were not seen to die."""
 
-    async def reap(self) -> list[str]:
-        """Look for dead processes; those seen dead twice lose their turns. Their ids are returned."""
+    async def reap(self, max_attempts: Mapping[str, int] | None = None) -> list[str]:
+        """Look for dead processes; those seen dead twice lose their turns. Their ids are returned.
+
+        `max_attempts` by queue, for events without a number of their own."""
 
     def wakeups(self) -> AsyncIterator[str]:
         """Names of queues in which something became ready, '' for any; never the only way to learn of it."""

@@ -105,6 +105,24 @@ async def test_what_a_dead_process_had_without_attempts_left_is_buried(
     assert sorted(await claim_ids(store)) == [[follower], [free]]
 
 
+async def test_how_many_attempts_a_dead_process_leaves_is_the_queue_s_policy(
+    store: Store, another_store: StoreFactory, clock: Clock, hasty: None
+) -> None:
+    other = await another_store()
+    await other.register(process("two", clock.now))
+    tried = {queue: await put(store, queue=queue) for queue in ("inbox", "outbox")}
+    for _ in range(3):
+        clock.tick(minutes=11)
+        for queue in tried:
+            assert len(await claim(other, queue=queue, holder="two", max_attempts=10)) == 1
+    await other.close()
+    async with asyncio.timeout(15):
+        while not await store.reap({"outbox": 10}):  # noqa: ASYNC110 - nothing tells of a death but a look
+            await asyncio.sleep(0.1)
+    assert (await finished(store, tried["inbox"])).outcome == "dead"
+    assert (await live(store, tried["outbox"])).fence == 0
+
+
 async def test_the_work_of_others_is_left_alone(store: Store, database_url: str, clock: Clock) -> None:
     ours, theirs = [await put(store) for _ in range(2)]
     turn = await claim_one(store, holder="survivor")

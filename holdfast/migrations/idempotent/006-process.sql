@@ -58,8 +58,11 @@ begin
 end
 $$;
 
+drop function if exists agent.reap(text[], int4);
+
 -- Takes their turns from processes that are gone. The lock is tried once more, so that one that came back is spared.
-create or replace function agent.reap(_ids text[], _max_attempts int4 default 3) returns setof text
+-- _max_attempts: by queue, for events without a number of their own; 3 where a queue is not named.
+create or replace function agent.reap(_ids text[], _max_attempts jsonb default '{}') returns setof text
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
 as $$
@@ -74,7 +77,8 @@ begin
         continue when not found;
         _used_up := array
         ( select id from agent.event
-          where attempts > 0 and fence > 0 and holder = _id and attempts >= coalesce(max_attempts, _max_attempts)
+          where attempts > 0 and fence > 0 and holder = _id
+            and attempts >= coalesce(max_attempts, (_max_attempts ->> queue)::int4, 3)
           order by id for update );
         perform agent.finish(_used_up, array_fill('dead'::text, array[cardinality(_used_up)])
             , array_fill(format('process %s died', _id), array[cardinality(_used_up)]));

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -257,13 +257,14 @@ class PostgresStore(PostgresReads):
             "select agent.beat(%s, %s, %s)", (process.id, process.last_wake_reason, process.turns)
         )
 
-    async def reap(self) -> list[str]:
+    async def reap(self, max_attempts: Mapping[str, int] | None = None) -> list[str]:
         self._start_session()
         if not self._session.trusted:
             self._watch.forget()
             return []
         gone = self._watch.look(await self._connections.value("select agent.silent_processes()"))
-        rows = await self._connections.rows("select agent.reap(%s)", (gone,)) if gone else []
+        arguments = gone, dump(dict(max_attempts or {}))
+        rows = await self._connections.rows("select agent.reap(%s, %s)", arguments) if gone else []
         return [row[0] for row in rows]
 
     def wakeups(self) -> AsyncIterator[str]:

@@ -25,6 +25,8 @@ logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
 TRIES = 5
 WAIT_FOR_CONNECTION = 10.0
+WAIT_WHILE_AWAY = 2.0
+"""Once nobody got a connection for so long, the next ones need not wait as long: a stop would wait for them."""
 
 
 class Connections:
@@ -33,12 +35,12 @@ class Connections:
     def __init__(self, url: str, *, clock: Clock | None, size: int, pooled: bool = False) -> None:
         self._url = url
         self._clock = clock
+        self._patience = WAIT_FOR_CONNECTION
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
             min_size=1,
             max_size=size,
             open=False,
-            timeout=WAIT_FOR_CONNECTION,
             configure=_configure,
             # Behind a pooler the next call may meet another session, which knows nothing of prepared statements.
             kwargs={"autocommit": True, "prepare_threshold": None if pooled else 2},
@@ -89,12 +91,17 @@ class Connections:
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
         cancelled = _cancellations()
-        async with self._pool.connection() as connection:
-            # The pool waits by asyncio.wait_for, which before Python 3.12 may swallow a cancellation: a task that was
-            # told to end once would go on for ever.
-            if _cancellations() > cancelled:
-                raise asyncio.CancelledError
-            yield connection
+        try:
+            async with self._pool.connection(self._patience) as connection:
+                self._patience = WAIT_FOR_CONNECTION
+                # The pool waits by asyncio.wait_for, which before Python 3.12 may swallow a cancellation: a task that
+                # was told to end once would go on for ever.
+                if _cancellations() > cancelled:
+                    raise asyncio.CancelledError
+                yield connection
+        except PoolTimeout:
+            self._patience = WAIT_WHILE_AWAY
+            raise
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -268,10 +268,11 @@ class SqliteStore(SqliteReads):
     async def beat(self, process: Process) -> None:
         await self._write(lambda db: _execute(db, "beat", process_params(process)))
 
-    async def reap(self) -> list[str]:
+    async def reap(self, max_attempts: Mapping[str, int] | None = None) -> list[str]:
         ids = [process.id for process in await self.processes()]
         gone = await asyncio.to_thread(self._signs.gone, ids)
-        reaped = [id for id in gone if await self._write(lambda db, id=id: liveness.reap(db, self._signs, id))]  # type: ignore[misc]
+        most = dict(max_attempts or {})
+        reaped = [id for id in gone if await self._write(lambda db, id=id: liveness.reap(db, self._signs, id, most))]  # type: ignore[misc]
         for id in reaped:
             self._signs.forget(id)
         return reaped

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -90,14 +90,14 @@ class SignsOfLife:
         return self._folder / quote(process_id, safe="").replace(".", "%2E")
 
 
-def reap(db: Writing, signs: SignsOfLife, process_id: str) -> bool:
+def reap(db: Writing, signs: SignsOfLife, process_id: str, max_attempts: Mapping[str, int]) -> bool:
     """Take back what a dead process held; False if it is back, or reaped by another."""
     connection, now = db.connection, db.now
     if not signs.is_gone(process_id):
         return False
     if connection.execute(SQL["delete_process"], {"id": process_id}).rowcount == 0:
         return False
-    params = {"id": process_id, "max_attempts": DEFAULT_MAX_ATTEMPTS}
+    params = {"id": process_id, "max_attempts": dump(max_attempts), "otherwise": DEFAULT_MAX_ATTEMPTS}
     rows = connection.execute(SQL["held_by"], params).fetchall()
     backs = [[id, now, 0, None, None] for id, _, used_up in rows if not used_up]
     error = f"process {process_id} died"

@@ -20,7 +20,11 @@ select id, host, started_at, seen_at, last_wake_reason, turns from process order
 delete from process where id = :id;
 
 -- name: held_by
-select id, queue, attempts >= coalesce(max_attempts, :max_attempts) as used_up
+-- :max_attempts is a JSON object by queue, for events without a number of their own
+select id, queue,
+  attempts >= coalesce(
+    max_attempts, (select value from json_each(:max_attempts) where key = event.queue), :otherwise
+  ) as used_up
 from event indexed by event_leased
 where fence > 0 and holder = :id;
 
