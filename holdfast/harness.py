@@ -6,8 +6,8 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 
@@ -149,21 +149,30 @@ class AgentHarness(Roster):
         async with open_store(
             settings.database, direct_url=settings.database_direct, pool_size=settings.connections
         ) as store:
-            self._store = store
             given = dict(self.channels)
-            try:
-                for channel in channels.configured(settings, store, given, app_token) if num_workers else ():
-                    self.add_channel(channel)
-                if beats := self.beats(settings.heartbeat):
-                    self.add_channel(Heartbeat(store, self.routing, beats, settings.max_attempts))
-                async with serve(self):
-                    if num_workers:
-                        await self._run_all(store, settings, num_workers, ready)
-                    else:
-                        ready.set()
-                        await self._stop.wait()
-            finally:
-                self._store, self.channels = None, given
+            with self.using(store):
+                try:
+                    for channel in channels.configured(settings, store, given, app_token) if num_workers else ():
+                        self.add_channel(channel)
+                    if beats := self.beats(settings.heartbeat):
+                        self.add_channel(Heartbeat(store, self.routing, beats, settings.max_attempts))
+                    async with serve(self):
+                        if num_workers:
+                            await self._run_all(store, settings, num_workers, ready)
+                        else:
+                            ready.set()
+                            await self._stop.wait()
+                finally:
+                    self.channels = given
+
+    @contextmanager
+    def using(self, store: Store) -> Iterator[None]:
+        """Everything asks this store meanwhile."""
+        self._store = store
+        try:
+            yield
+        finally:
+            self._store = None
 
     async def _run_all(self, store: Store, settings: Settings, num_workers: int, ready: asyncio.Event) -> None:
         now, host = await store.now(), socket.gethostname()

@@ -59,6 +59,8 @@ class Roster:
             raise HoldfastError(f"there are two agents named {id!r}")
         self._routing = None
         self.agents[id] = FunctionAgent(agent) if callable(agent) else agent
+        if hasattr(agent, "join"):
+            agent.join(self)
         # Some kinds of agents are run in their own way, unless told otherwise.
         self.policies[id] = AgentPolicy(**{**getattr(agent, "default_policy", {}), **policy})
 

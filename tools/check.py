@@ -75,7 +75,8 @@ def modules(root: Path) -> Iterator[Path]:
 
 def pages(root: Path) -> Iterator[Path]:
     yield from sorted(root.glob("*.md"))
-    yield from sorted((root / "docs").glob("**/*.md"))
+    for folder in ("docs", "examples"):
+        yield from sorted((root / folder).glob("**/*.md"))
 
 
 def words(tree: ast.AST) -> Iterator[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -20,9 +19,7 @@ from holdfast.outcome import Dead, Retry
 from holdfast.settings.agents import COMMAND_POLICY, MAX_OUTPUT
 from holdfast.settings.environment import passed_on
 
-KILL_AFTER = 2.0
-"""Seconds between asking a command to end and killing it; less than a stopping process waits for its turns."""
-GIVE_UP_AFTER = KILL_AFTER + supervisor.KILL_FOR + 1
+GIVE_UP_AFTER = supervisor.KILL_AFTER + supervisor.KILL_FOR + 1
 ERROR_TAIL = 4096
 CHUNK = 65_536
 
@@ -73,7 +70,7 @@ class CommandAgent:
         heard, held = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", supervisor.__file__, str(heard), str(KILL_AFTER), *self._command),
+                *supervisor.supervised(heard, self._command),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,

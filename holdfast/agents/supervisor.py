@@ -11,10 +11,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 CANNOT_START = 127
+KILL_AFTER = 2.0
+"""Seconds between asking a command to end and killing it; less than a stopping process waits for its turns."""
 LOOK_EVERY = 0.02
 KILL_FOR = 5.0
 """For so long what is left is killed again and again; only the kernel can hold a process for longer."""
@@ -24,8 +27,14 @@ _SET_CHILD_SUBREAPER = 36
 _PROCESSES = Path("/proc")
 
 
-def main(pipe: int, kill_after: float, command: list[str]) -> int:
+def supervised(pipe: int, command: Sequence[str]) -> list[str]:
+    """A command that ends with the other end of a pipe; 0 is its own standard input."""
+    return [sys.executable, "-I", "-S", __file__, str(pipe), *command]
+
+
+def main(pipe: int, command: list[str]) -> int:
     """Exit code of the command, as a shell would give it."""
+    pipe = os.dup(pipe)
     woken, wakes = os.pipe()
     os.set_blocking(wakes, False)
     signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
@@ -42,14 +51,16 @@ def main(pipe: int, kill_after: float, command: list[str]) -> int:
         return CANNOT_START
     _let_go_of_streams()
     family = Family(child.pid)
+    events = select.poll()
+    # What is written to it is not for us: we only hear of its end.
+    events.register(pipe, 0)
+    events.register(woken, select.POLLIN)
     while family.status is None and not asked:
-        readable, _, _ = select.select([pipe, woken], [], [])
-        if pipe in readable:
-            # Nothing is ever written: it can only have ended.
+        if pipe in dict(events.poll()):
             break
         os.read(woken, 4096)
         family.bury()
-    family.end(kill_after)
+    family.end(KILL_AFTER)
     return family.exit_code
 
 
@@ -135,4 +146,4 @@ def _prctl(option: int, value: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]))
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from holdfast.cli.loading import named
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings, place_of
-from holdfast.settings.agents import AgentTable, CommandTable, EchoTable, FunctionTable
+from holdfast.settings.agents import AgentTable, CommandTable, EchoTable, FunctionTable, LlmTable, McpTable
 from holdfast.settings.environment import passed_on
 
 if TYPE_CHECKING:
     from holdfast.agent import Agent
     from holdfast.agents.function import Function
     from holdfast.harness import AgentHarness
+
+SCRIPT = "script:"
 
 
 def add_configured(app: AgentHarness, settings: Settings) -> None:
@@ -45,14 +49,14 @@ def _made(id_: str, table: AgentTable, settings: Settings) -> Agent | Function:
         case CommandTable():
             from holdfast.agents.command import CommandAgent
 
-            return CommandAgent(
-                _found(id_, table, settings),
-                settings.home / "workspace" / id_,
-                variables=table.variables,
-                max_output=table.max_output,
-            )
+            workspace = settings.home / "workspace" / id_
+            command = _found(id_, table, settings)
+            return CommandAgent(command, workspace, variables=table.variables, max_output=table.max_output)
+        case LlmTable():
+            return _llm(id_, table, settings)
         case FunctionTable():
-            return _function(id_, table, settings)
+            with _at(settings, "agents", id_, "function"):
+                return _function(table.function)
         case EchoTable():
             from holdfast.agents.echo import echo
 
@@ -61,16 +65,55 @@ def _made(id_: str, table: AgentTable, settings: Settings) -> Agent | Function:
             assert_never(table)
 
 
-def _function(id_: str, table: FunctionTable, settings: Settings) -> Function:
-    module, _, name = table.function.partition(":")
-    place = place_of(settings, "agents", id_, "function")
-    try:
-        function = named(module, name)[1]
-    except HoldfastError as error:
-        raise HoldfastError(f"{place}: {error}") from error
+def _llm(id_: str, table: LlmTable, settings: Settings) -> Agent:
+    with _at(settings, "agents", id_, "model"):
+        try:
+            from holdfast.agents import llm
+        except ImportError as error:
+            raise HoldfastError(f"language models need a package: pip install 'holdfast[llm]' ({error})") from error
+        script = table.model.removeprefix(SCRIPT)
+        is_script = script != table.model
+        model = llm.scripted(_function(script)) if is_script else llm.model_of(table.model, settings.providers)
+    with _at(settings, "agents", id_, "prompt"):
+        prompt = None if table.prompt is None else llm.Prompt.read(_folder(settings) / table.prompt)
+    with _at(settings, "agents", id_, "tools"):
+        tools = [_function(name) for name in table.tools]
+    with _at(settings, "agents", id_, "mcp"):
+        servers = [llm.server_of(name, _server(name, settings)) for name in table.mcp]
+    return llm.LlmAgent(
+        model,
+        prompt=prompt,
+        tools=tools,
+        toolsets=servers,
+        history_tokens=table.history_tokens,
+        max_requests=table.max_requests,
+    )
+
+
+def _server(name: str, settings: Settings) -> McpTable:
+    if name not in settings.mcp:
+        known = ", ".join(settings.mcp) or "none"
+        raise HoldfastError(f"there is no MCP server [mcp.{name}]; known are: {known}")
+    return settings.mcp[name]
+
+
+def _function(spec: str) -> Callable[..., Any]:
+    module, colon, name = spec.partition(":")
+    if not (module and colon and name):
+        raise HoldfastError(f"{spec!r} is not module:name")
+    function = named(module, name)[1]
     if not callable(function):
-        raise HoldfastError(f"{place}: {table.function} is of type {type(function).__name__}, not a function")
+        raise HoldfastError(f"{spec} is of type {type(function).__name__}, not a function")
     return function
+
+
+@contextmanager
+def _at(settings: Settings, *keys: str) -> Iterator[None]:
+    """What is refused within is told with the line of these keys."""
+    try:
+        yield
+    except HoldfastError as error:
+        raise HoldfastError(f"{place_of(settings, *keys)}: {error}") from error
 
 
 def _found(id_: str, table: CommandTable, settings: Settings) -> list[str]:

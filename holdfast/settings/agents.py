@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
@@ -15,6 +16,8 @@ from holdfast.settings.table import Table
 MAX_OUTPUT = 8 * 1024 * 1024
 COMMAND_POLICY: dict[str, Any] = {"lane": "agent", "turns": "collect", "timeout": timedelta(minutes=30)}
 """A program works in one folder, so one run at a time, which takes what waits."""
+HISTORY_TOKENS = 8000
+MAX_REQUESTS = 50
 LLM_POLICY: dict[str, Any] = {"timeout": timedelta(minutes=10), "idle": timedelta(minutes=2)}
 
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -85,6 +88,29 @@ class CommandTable(RunTable):
         return shlex.join(self.command)
 
 
+class LlmTable(RunTable):
+    """An agent that is a language model."""
+
+    kind: Literal["llm"] = Field(examples=["llm"])
+    """It answers with the conversation before in mind, and may use tools."""
+    model: str = Field(examples=["anthropic:claude-sonnet-4-5"])
+    """provider:model; "test" answers without a network, "script:my_module:play" is a function that plays a model."""
+    prompt: Path | None = Field(default=None, examples=["prompts/writer.md"])
+    """The system prompt, a Jinja template; ./ is the folder of this file. By default a few words of our own."""
+    history_tokens: int = Field(default=HISTORY_TOKENS, ge=0)
+    """About how much of the conversation before it is reminded of; the newest is kept."""
+    max_requests: int = Field(default=MAX_REQUESTS, ge=1)
+    """Requests to the model in one turn, tools included."""
+    tools: tuple[str, ...] = Field(default=(), examples=[["my_module:look_up"]])
+    """Python functions that it may call, each module:name."""
+    mcp: tuple[str, ...] = Field(default=(), examples=[["files"]])
+    """MCP servers whose tools it may call, by the names of their tables."""
+
+    @property
+    def runs(self) -> str:
+        return self.model
+
+
 class FunctionTable(RunTable):
     """An agent that is a Python function."""
 
@@ -105,7 +131,20 @@ class EchoTable(RunTable):
     """It says what it was told."""
 
 
-AgentTable = Annotated[CommandTable | FunctionTable | EchoTable, Field(discriminator="kind")]
+AgentTable = Annotated[CommandTable | LlmTable | FunctionTable | EchoTable, Field(discriminator="kind")]
+
+
+class McpTable(Table):
+    """A server of the Model Context Protocol, by command or by address."""
+
+    command: tuple[str, ...] = Field(default=(), examples=[["npx", "-y", "@modelcontextprotocol/server-memory"]])
+    """The program that is started for a turn, and its arguments."""
+    variables: tuple[str, ...] = Field(default=(), examples=[["GITHUB_TOKEN"]])
+    """Variables of the environment that it may see beside ordinary ones such as PATH and HOME."""
+    url: str = Field(default="", examples=["http://127.0.0.1:8000/mcp"])
+    """Where the server answers, in place of a command."""
+    token_variable: str = Field(default="", examples=["FILES_TOKEN"])
+    """Variable of the environment that holds the token for that address."""
 
 
 class TeamTable(Table):

@@ -14,7 +14,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from holdfast.settings.agents import AgentTable, Id, TeamTable
+from holdfast.settings.agents import AgentTable, Id, McpTable, TeamTable
 from holdfast.settings.channels import Channels
 from holdfast.settings.duration import Duration, OrForever
 from holdfast.settings.environment import PREFIX, service_name
@@ -103,12 +103,14 @@ class Settings(BaseSettings):
     """Share of the turns that have spans, from 0 to 1, beside one in every second."""
     default: str = Field(default="", examples=["coder"])
     """The agent of messages that name none; by default the first."""
-    agents: dict[Id, AgentTable] = Field(default_factory=dict, examples=["coder", "helper", "parrot"])
+    agents: dict[Id, AgentTable] = Field(default_factory=dict, examples=["coder", "writer", "helper", "parrot"])
     """An agent."""
     teams: dict[Id, TeamTable] = Field(default_factory=dict, examples=["dev"])
     """Agents that work together; a message to the team goes to its leader."""
     channels: Channels = Channels()
     """Where messages come from, beside the API."""
+    mcp: dict[str, McpTable] = Field(default_factory=dict, examples=["files"])
+    """A server of tools for language models, of the Model Context Protocol: a command, or an address."""
     providers: dict[str, Provider] = Field(default_factory=dict, examples=["local"])
     """A provider of language models; agents name it before the colon, as in model = "local:llama"."""
 

@@ -30,6 +30,10 @@ STORE_CALL = Histogram(
 )
 STORE_ERRORS = Counter("holdfast_store_errors_total", "Calls of the store that failed.", ("call", "error_class"))
 
+TOKENS = Counter(
+    "holdfast_tokens_total", "Tokens that language models read (input) and wrote (output).", ("agent", "model", "kind")
+)
+
 PLACES = Gauge("holdfast_places", "Turns that this process may work at once.", ("queue",))
 PLACES_BUSY = Gauge("holdfast_places_busy", "Turns that this process works now.", ("queue",))
 EVENTS = Gauge("holdfast_events", "Live events: ready, delayed, queued, leased.", ("queue", "agent", "state"))
@@ -53,6 +57,7 @@ INSTRUMENTS: tuple[Instrument, ...] = (
     REAPED,
     STORE_CALL,
     STORE_ERRORS,
+    TOKENS,
     PLACES,
     PLACES_BUSY,
     EVENTS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from holdfast import AgentHarness, Dead, Done, Retry
 from holdfast.agents.command import CommandAgent
+from holdfast.agents.supervisor import supervised
 from holdfast.outcome import Outcome
 from holdfast.testing.trial import Trial, trial
 from tests.agents.commands import Scripts
@@ -174,6 +176,19 @@ async def test_a_cancelled_turn_leaves_nothing(scripts: Scripts) -> None:
         working.cancel()
         await asyncio.wait([working])
         assert scripts.left() == {}
+
+
+def test_a_program_can_be_ended_with_its_own_standard_input(scripts: Scripts) -> None:
+    command = supervised(0, [scripts.write(f"echo begun; trap '' TERM; setsid sleep 1000 & {HANG}")])
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"not for the supervisor")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"begun\n"
+        process.stdin.close()
+        process.wait(20)
+    assert scripts.left() == {}
 
 
 async def test_a_killed_supervisor_takes_its_command_along(scripts: Scripts) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,11 +67,53 @@ def test_they_join_those_of_an_app(shell: Shell) -> None:
         assert "function" in shell.out("agents", "--config", "other.toml")
 
 
+MODEL = """
+from pydantic_ai import RunContext
+from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart
+from holdfast.agents.llm import Context
+
+def play(messages, info):
+    returned = [part.content for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
+    if returned:
+        return f"{messages[-1].instructions}: {returned}"
+    tools = sorted(tool.name for tool in info.function_tools)
+    return ModelResponse(parts=[ToolCallPart(tool, {"text": "hello"}) for tool in tools])
+
+async def whisper(context: RunContext[Context], text: str) -> str:
+    return f"({text} {context.deps.turn.sender})"
+"""
+WRITER = f"""
+[agents.writer]
+kind = "llm"
+name = "Writer"
+model = "script:my_model:play"
+prompt = "prompts/writer.md"
+tools = ["my_model:whisper"]
+mcp = ["loud"]
+
+[mcp.loud]
+command = ["{sys.executable}", "{Path(__file__).parent / "mcp_server.py"}"]
+variables = ["SECRET_ONE"]
+"""
+
+
+def test_a_language_model_has_its_prompt_tools_and_mcp_servers_from_the_file(shell: Shell) -> None:
+    shell.write("my_model.py", MODEL)
+    (shell.folder / "prompts").mkdir()
+    shell.write("prompts/writer.md", "I am {{ name }}")
+    shell.write("holdfast.toml", WRITER)
+    shell.environment |= {"SECRET_ONE": "1", "SECRET_TWO": "2"}
+    with shell.running("work") as work:
+        said = shell.out("send", "hello", "--wait", "--sender", "ann")
+        assert said == "I am Writer: [\"HELLO ['SECRET_ONE']\", '(hello ann)']\n", work.log
+        assert [(row["kind"], row["runs"]) for row in shell.json("agents")] == [("llm", "script:my_model:play")]
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("[agents.x]\nmodel = 'y'", r"holdfast.toml:1: agents.x: .*'kind'"),
-        ("[agents.x]\nkind = 'robot'", r"holdfast.toml:1: agents.x: .*'robot' .*'command', 'function', 'echo'"),
+        ("[agents.x]\nkind = 'robot'", r"holdfast.toml:1: agents.x: .*'robot' .*'command', 'llm', 'function', 'echo'"),
         ("[agents.x]\nkind = 'command'", r"holdfast.toml:1: agents.x.command: field required"),
         (
             "[agents.x]\nkind = 'echo'\nlan = 'agent'",
@@ -85,6 +128,15 @@ def test_they_join_those_of_an_app(shell: Shell) -> None:
         (
             "[agents.x]\nkind = 'function'\nfunction = 'nosuch:f'",
             r"holdfast.toml:3: agents.x.function: there is no module 'nosuch'",
+        ),
+        ("[agents.x]\nkind = 'llm'\nmodel = 'gpt'", r"holdfast.toml:3: agents.x.model: a model is named"),
+        (
+            "[agents.x]\nkind = 'llm'\nmodel = 'test'\nmcp = ['y']",
+            r"holdfast.toml:4: agents.x.mcp: .*\[mcp.y\]; known are: none",
+        ),
+        (
+            "[agents.x]\nkind = 'llm'\nmodel = 'test'\nprompt = 'no.md'",
+            r"holdfast.toml:4: agents.x.prompt: .*no.md cannot be read",
         ),
         (
             "default = 'y'\n[agents.x]\nkind = 'echo'",

@@ -1,0 +1,123 @@
+"""An agent that is a language model: prompt, history, tools and one streamed run per turn."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from pydantic_ai import Agent as Runner
+from pydantic_ai import RunContext
+from pydantic_ai.exceptions import (
+    AgentRunError,
+    ModelAPIError,
+    ModelQuotaExceededError,
+    ModelRequestRejectedError,
+    UsageLimitExceeded,
+    UserError,
+)
+from pydantic_ai.models import Model
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.toolsets import AbstractToolset
+from pydantic_ai.usage import RunUsage, UsageLimits
+
+from holdfast.agent import NO_ANSWER, Answer, prompt_of
+from holdfast.agents.llm.context import App, Context, Reminder
+from holdfast.agents.llm.history import history
+from holdfast.agents.llm.prompt import Prompt
+from holdfast.errors import HoldfastError
+from holdfast.event import Turn
+from holdfast.outcome import Dead, Retry
+from holdfast.settings.agents import HISTORY_TOKENS, LLM_POLICY, MAX_REQUESTS
+from holdfast.telemetry import TOKENS
+
+SETTINGS = ModelSettings(max_retries=0)
+"""A failed request is a failed turn, which is tried again by the queue; a client that retries would do so unseen."""
+
+
+class LlmAgent:
+    """Works each turn with one run of a model, which may call tools on the way."""
+
+    default_policy: ClassVar[Mapping[str, Any]] = LLM_POLICY
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        prompt: Prompt | None = None,
+        tools: Sequence[Callable[..., Any]] = (),
+        toolsets: Sequence[AbstractToolset[Context]] = (),
+        reminders: Sequence[Reminder] = (),
+        history_tokens: int = HISTORY_TOKENS,
+        max_requests: int = MAX_REQUESTS,
+    ) -> None:
+        self._model = model
+        self._runner = Runner(model, deps_type=Context, tools=tools, toolsets=toolsets, model_settings=SETTINGS)
+        self._prompt = prompt or Prompt()
+        self._reminders = [*reminders]
+        self._history_tokens = history_tokens
+        self._limits = UsageLimits(request_limit=max_requests)
+        self._app: App | None = None
+
+    def join(self, app: App) -> None:
+        """Called where the agent is added to an app."""
+        self._app = app
+
+    def remind(self, reminder: Reminder) -> None:
+        """Adds to what the model is told at each turn."""
+        self._reminders.append(reminder)
+
+    async def answer(self, turn: Turn) -> Answer:
+        if self._app is None:
+            raise HoldfastError("an LlmAgent works in an app: add it with app.add(…)")
+        try:
+            return await self._run(Context(turn, self._app))
+        except ModelQuotaExceededError as error:
+            return _again(error)
+        except (ModelRequestRejectedError, UserError, UsageLimitExceeded) as error:
+            # A wrong key, an unknown model, a request that is refused as it is: trying again changes nothing.
+            return Dead(_told(error), _class(error))
+        except AgentRunError as error:
+            return _again(error)
+
+    async def _run(self, context: Context) -> str:
+        turn = context.turn
+        told = [await self._prompt.text(context), *[await remind(context) for remind in self._reminders]]
+        # Turns that run at once share its connections; they are closed with the last.
+        async with self._model:
+            result = await self._runner.run(
+                prompt_of(turn),
+                deps=context,
+                instructions="\n\n".join(text for text in told if text) or None,
+                message_history=await history(context.app.store, turn, self._history_tokens),
+                usage_limits=self._limits,
+                event_stream_handler=_progress,
+            )
+        self._count(turn, result.usage)
+        return result.output.strip() or NO_ANSWER
+
+    def _count(self, turn: Turn, usage: RunUsage) -> None:
+        name = self._model.model_name
+        counts = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+        turn.metadata["usage"] = {"model": name, "requests": usage.requests, **counts}
+        for kind, count in counts.items():
+            TOKENS.add(turn.agent, name, kind.removesuffix("_tokens"), by=count)
+
+
+async def _progress(context: RunContext[Context], events: AsyncIterable[object]) -> None:
+    async for _ in events:
+        context.deps.turn.progress()
+
+
+def _again(error: AgentRunError) -> Retry:
+    wait = error.retry_after if isinstance(error, ModelAPIError) else None
+    return Retry(_told(error), None if wait is None else timedelta(seconds=wait), _class(error))
+
+
+def _told(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _class(error: Exception) -> str:
+    """Some classes of errors are named for how they came about; the public one above says what they are."""
+    return next(kind.__name__ for kind in type(error).__mro__ if not kind.__name__.startswith("_"))

@@ -1,0 +1,48 @@
+"""What was said before in a conversation, as far as a budget of tokens reaches."""
+
+from __future__ import annotations
+
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
+
+from holdfast.event import AgentMessage, Turn
+from holdfast.store import Store
+
+PAGE = 50
+BYTES_PER_TOKEN = 4
+"""A rough measure that needs no model's own vocabulary; it counts too much rather than too little for most scripts."""
+
+
+async def history(store: Store, turn: Turn, budget: int) -> list[ModelMessage]:
+    """The newest lines of the conversation that fit, oldest first, beginning with one of a user's."""
+    lines = await _newest(store, turn, budget)
+    while lines and lines[0].role != "user":
+        lines.pop(0)
+    senders = {line.sender for line in lines if line.role == "user"} | {turn.sender}
+    return [_message(line, named=len(senders) > 1) for line in lines]
+
+
+async def _newest(store: Store, turn: Turn, budget: int) -> list[AgentMessage]:
+    lines: list[AgentMessage] = []
+    before_id: int | None = None
+    while budget > 0:
+        page = await store.agent_messages(turn.agent, conversation=turn.conversation, limit=PAGE, before_id=before_id)
+        for line in page:
+            budget -= tokens(line.content)
+            if budget < 0:
+                break
+            lines.append(line)
+        if len(page) < PAGE:
+            break
+        before_id = page[-1].id
+    return lines[::-1]
+
+
+def tokens(text: str) -> int:
+    """About how many tokens a text is."""
+    return len(text.encode(errors="replace")) // BYTES_PER_TOKEN + 1
+
+
+def _message(line: AgentMessage, *, named: bool) -> ModelMessage:
+    if line.role == "user":
+        return ModelRequest(parts=[UserPromptPart(f"{line.sender}: {line.content}" if named else line.content)])
+    return ModelResponse(parts=[TextPart(line.content)])

@@ -1,0 +1,75 @@
+"""Models by name: "openai:gpt-…", "anthropic:claude-…", any other of pydantic-ai, or a script for tests and demos."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models import Model, infer_model
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.providers import Provider, infer_provider_class
+
+from holdfast.errors import HoldfastError
+from holdfast.settings.environment import variable
+from holdfast.settings.providers import Provider as ProviderTable
+
+TEST = "test"
+Said = str | ModelResponse
+Script = Callable[[list[ModelMessage], AgentInfo], Said | Awaitable[Said]]
+"""Plays a model: what was said so far, and the tools there are, give its next words or calls."""
+
+
+def model_of(name: str, providers: Mapping[str, ProviderTable] | None = None) -> Model:
+    """The model of a name; what is missing for it, a package or a key, is said before anything runs."""
+    if name == TEST:
+        return TestModel()
+    provider, colon, model = name.partition(":")
+    if not (provider and colon and model):
+        raise HoldfastError(f'a model is named "provider:model", as in "openai:gpt-5", not {name!r}')
+    table = (providers or {}).get(provider, ProviderTable())
+    kind = table.kind or provider
+    try:
+        return infer_model(f"{kind}:{model}", lambda _: _provider(provider, kind, table))
+    except ImportError as error:
+        raise HoldfastError(f"the provider {provider!r} needs a package: {_line(error)}") from error
+    except (UserError, ValueError) as error:
+        raise HoldfastError(f"the model {name!r} cannot be used: {_line(error)}") from error
+
+
+def scripted(script: Script, name: str = "script") -> Model:
+    """A model that a function plays; it streams, as real ones do."""
+
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | dict[int, DeltaToolCall]]:
+        said = script(messages, info)
+        said = await said if inspect.isawaitable(said) else said
+        response = ModelResponse(parts=[TextPart(said)]) if isinstance(said, str) else said
+        # An empty text would be no answer at all, which a script may well want to give.
+        for number, part in enumerate(response.parts):
+            if isinstance(part, TextPart):
+                yield part.content
+            elif isinstance(part, ToolCallPart):
+                call = DeltaToolCall(part.tool_name, part.args_as_json_str(), tool_call_id=part.tool_call_id)
+                yield {number: call}
+
+    return FunctionModel(stream_function=stream, model_name=name)
+
+
+def _provider(name: str, kind: str, table: ProviderTable) -> Provider[Any]:
+    given: dict[str, str] = {"base_url": table.base_url} if table.base_url else {}
+    if table.key_variable:
+        key = variable(table.key_variable)
+        if not key:
+            raise HoldfastError(f"the key of the provider {name!r} is missing: {table.key_variable} is not set")
+        given["api_key"] = key
+    try:
+        return infer_provider_class(kind)(**given)
+    except TypeError as error:
+        raise HoldfastError(f"the provider {name!r} takes no {' or '.join(given)}: {_line(error)}") from error
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,253 @@
+"""Agents that are language models, with scripted models: what they are told, what they may do, how they fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai import RunContext
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo
+
+from holdfast import AgentHarness, Dead, Done, Retry, Turn
+from holdfast.agents.llm import Context, LlmAgent, Prompt, model_of, scripted
+from holdfast.agents.llm.history import tokens
+from holdfast.errors import HoldfastError
+from holdfast.event import AgentMessage
+from holdfast.outcome import Outcome
+from holdfast.router import Address
+from holdfast.settings.providers import Provider
+from holdfast.telemetry import TOKENS
+from holdfast.testing.trial import Trial, trial
+
+Play = Callable[[list[ModelMessage], AgentInfo], Any]
+
+
+def app_of(play: Play, policy: dict[str, Any] | None = None, **given: Any) -> AgentHarness:
+    app = AgentHarness()
+    app.add("coder", LlmAgent(scripted(play), **given), **(policy or {}))
+    return app
+
+
+async def asked(app: AgentHarness, *texts: str) -> list[Outcome]:
+    async with trial(app) as at_work:
+        return [await told(at_work, text) for text in texts]
+
+
+async def told(at_work: Trial, text: str, sender: str = "ann") -> Outcome:
+    await at_work.say(text, address=Address(sender=sender))
+    [(_, outcome)] = await at_work.work()
+    return outcome
+
+
+def text(outcome: Outcome) -> str:
+    assert isinstance(outcome, Done), outcome
+    return str(outcome.emits[0].event["message"])
+
+
+def shown(messages: list[ModelMessage]) -> str:
+    """What a model sees of the conversation, in one line."""
+    return " | ".join(str(part.content) for message in messages for part in message.parts if hasattr(part, "content"))
+
+
+def instructions(messages: list[ModelMessage]) -> str:
+    last = messages[-1]
+    assert isinstance(last, ModelRequest)
+    return last.instructions or ""
+
+
+async def test_the_model_answers() -> None:
+    [outcome] = await asked(app_of(lambda messages, _: f"heard: {shown(messages)}"), "hello")
+    assert text(outcome) == "heard: hello"
+
+
+async def test_it_remembers_the_conversation_and_no_other() -> None:
+    async with trial(app_of(lambda messages, _: f"{len(messages)} said")) as at_work:
+        await told(at_work, "one")
+        await told(at_work, "other", sender="bob")
+        await told(at_work, "two")
+    app = app_of(lambda messages, _: shown(messages))
+    async with trial(app) as at_work:
+        assert text(await told(at_work, "one")) == "one"
+        assert text(await told(at_work, "other", sender="bob")) == "other"
+        assert text(await told(at_work, "two")) == "one | one | two"
+
+
+async def test_of_a_long_conversation_the_newest_is_kept_within_the_budget() -> None:
+    app = app_of(lambda messages, _: shown(messages), history_tokens=tokens("x" * 400) * 3)
+    async with trial(app) as at_work:
+        lines = [
+            AgentMessage(
+                agent_id="coder",
+                role=role,
+                channel="api",
+                sender="ann",
+                message_id="m",
+                content=content,
+                conversation="api:ann",
+            )
+            for number in range(200)
+            for role, content in (("user", f"{number} " + "x" * 396), ("assistant", f"re {number} " + "x" * 390))
+        ]
+        await at_work.store.put([], records=lines)
+        seen = text(await told(at_work, "now")).split(" | ")
+    # Three fit, and the first of them is an answer to nothing.
+    assert [part[:6].strip() for part in seen] == ["199 xx", "re 199", "now"]
+
+
+async def test_people_of_one_conversation_are_told_apart() -> None:
+    app = app_of(lambda messages, _: shown(messages))
+    async with trial(app) as at_work:
+        await at_work.say("I am ann", address=Address(sender="ann", sender_id="room"))
+        await at_work.work()
+        await at_work.say("I am bob", address=Address(sender="bob", sender_id="room"))
+        [(_, outcome)] = await at_work.work()
+    assert text(outcome) == "ann: I am ann | I am ann | I am bob"
+
+
+async def test_the_prompt_knows_agent_team_sender_and_date(tmp_path: Path) -> None:
+    path = tmp_path / "prompt.md"
+    path.write_text(
+        "{{ name }}/{{ agent }} {{ channel }} {{ sender }} {{ date }}{% for id in teammates %} @{{ id }}{% endfor %}"
+    )
+    app = app_of(lambda messages, _: instructions(messages), {"name": "Coder"}, prompt=Prompt.read(path))
+    app.add("writer", lambda turn: "written")
+    app.team("dev", agents=["coder", "writer"], leader="coder")
+    async with trial(app) as at_work:
+        today = (await at_work.store.now()).date()
+        assert text(await told(at_work, "hello")) == f"Coder/coder api ann {today} @writer"
+
+
+async def test_the_standard_prompt_names_the_agent_and_how_to_reach_its_teammates() -> None:
+    app = app_of(lambda messages, _: instructions(messages))
+    app.add("writer", lambda turn: "written", name="Writer")
+    app.team("dev", agents=["coder", "writer"], leader="coder")
+    [outcome] = await asked(app, "hello")
+    assert "You are coder" in text(outcome)
+    assert "Writer (@writer)" in text(outcome)
+
+
+@pytest.mark.parametrize(
+    ("template", "problem"),
+    [
+        ("hello\n{% if %}", r"prompt.md:2: "),
+        ("{{ teammmates }}", "there is no 'teammmates' to write; known are: agent,"),
+    ],
+)
+def test_a_mistake_in_a_prompt_is_found_before_anything_runs(tmp_path: Path, template: str, problem: str) -> None:
+    path = tmp_path / "prompt.md"
+    path.write_text(template)
+    with pytest.raises(HoldfastError, match=problem):
+        Prompt.read(path)
+    with pytest.raises(HoldfastError, match="cannot be read"):
+        Prompt.read(tmp_path / "none.md")
+
+
+async def test_reminders_are_added_to_the_prompt() -> None:
+    async def remind(context: Context) -> str:
+        return f"{context.turn.sender} likes tea."
+
+    app = app_of(lambda messages, _: instructions(messages), prompt=Prompt("Be brief."), reminders=[remind])
+    [outcome] = await asked(app, "hello")
+    assert text(outcome) == "Be brief.\n\nann likes tea."
+
+
+async def test_tools_know_the_turn_and_the_app() -> None:
+    async def who(context: RunContext[Context], greeting: str) -> str:
+        """Who is speaking."""
+        mates = ", ".join(context.deps.teammates) or "nobody"
+        return f"{greeting} {context.deps.turn.sender}, beside {mates}"
+
+    def play(messages: list[ModelMessage], info: AgentInfo) -> Any:
+        returned = [part for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
+        if returned:
+            return f"tool said: {returned[0].content}"
+        assert [tool.name for tool in info.function_tools] == ["who"]
+        return ModelResponse(parts=[ToolCallPart("who", {"greeting": "hello"})])
+
+    async with trial(app_of(play, tools=[who])) as at_work:
+        assert text(await told(at_work, "who am I?")) == "tool said: hello ann, beside nobody"
+
+
+async def test_the_tokens_of_a_turn_go_with_its_response_and_are_counted() -> None:
+    before = TOKENS.values.get(("coder", "script", "output"), 0)
+    [outcome] = await asked(app_of(lambda messages, _: "one two three"), "hello")
+    assert isinstance(outcome, Done)
+    usage = outcome.emits[0].event["metadata"]["usage"]
+    assert usage["model"] == "script"
+    assert usage["requests"] == 1
+    assert usage["input_tokens"] > 0
+    assert TOKENS.values["coder", "script", "output"] - before == usage["output_tokens"] > 0
+
+
+async def test_words_as_they_come_are_signs_of_work() -> None:
+    signs = []
+    app = AgentHarness()
+    agent = LlmAgent(scripted(lambda messages, _: "a few words"))
+    app.add("coder", agent)
+
+    class Noted:
+        async def answer(self, turn: Turn) -> Any:
+            turn.on_progress = lambda: signs.append(1)
+            return await agent.answer(turn)
+
+    app.agents["coder"] = Noted()
+    await asked(app, "hello")
+    assert len(signs) >= 2
+
+
+async def test_an_empty_answer_is_said_so() -> None:
+    [outcome] = await asked(app_of(lambda messages, _: " \n"), "hello")
+    assert text(outcome) == "(no answer)"
+
+
+def failing(error: Exception) -> Play:
+    def play(messages: list[ModelMessage], info: AgentInfo) -> Any:
+        raise error
+
+    return play
+
+
+async def test_a_server_that_fails_is_tried_again() -> None:
+    [outcome] = await asked(app_of(failing(ModelHTTPError(500, "gpt", {"message": "oops"}))), "hello")
+    assert isinstance(outcome, Retry)
+    assert "500" in str(outcome.error)
+
+
+async def test_a_model_that_never_ends_is_stopped_and_told_of() -> None:
+    def again() -> str:
+        """Again."""
+        return "again"
+
+    def play(messages: list[ModelMessage], info: AgentInfo) -> Any:
+        return ModelResponse(parts=[ToolCallPart("again", {})])
+
+    [outcome] = await asked(app_of(play, tools=[again], max_requests=3), "hello")
+    assert isinstance(outcome, Dead)
+    assert outcome.error_class == "UsageLimitExceeded"
+
+
+def test_a_model_limits_its_time() -> None:
+    policy = app_of(lambda messages, _: "x").policies["coder"]
+    assert (policy.timeout, policy.idle) == (timedelta(minutes=10), timedelta(minutes=2))
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("gpt", 'a model is named "provider:model"'),
+        ("groq:llama", r"the provider 'groq' needs a package: .*pydantic-ai-slim\[groq\]"),
+        ("nosuch:model", "the model 'nosuch:model' cannot be used: "),
+        ("openai:gpt-5", "the model 'openai:gpt-5' cannot be used: .*OPENAI_API_KEY"),
+        ("mine:model", "the key of the provider 'mine' is missing: MY_KEY is not set"),
+    ],
+)
+def test_what_a_model_lacks_is_one_clear_line(name: str, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(HoldfastError, match=problem) as refusal:
+        model_of(name, {"mine": Provider(kind="openai-chat", base_url="http://127.0.0.1:1/v1", key_variable="MY_KEY")})
+    assert "\n" not in str(refusal.value)

@@ -1,0 +1,116 @@
+"""The real client of a provider against a server that speaks its protocol: streams, tools, limits and failures."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pydantic_ai import RunContext
+
+from holdfast import AgentHarness, Dead, Done, Retry
+from holdfast.agents.llm import Context, LlmAgent, model_of
+from holdfast.outcome import Outcome
+from holdfast.settings.providers import Provider
+from holdfast.testing.trial import trial
+from tests.agents.openai_server import BREAK_OFF, Call, Refusal, Server, serving
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_KEY", "sk-local")
+
+
+def app_on(server: Server, **given: Any) -> AgentHarness:
+    providers = {"local": Provider(kind="openai-chat", base_url=server.url, key_variable="LOCAL_KEY")}
+    app = AgentHarness()
+    app.add("coder", LlmAgent(model_of("local:fake", providers), **given))
+    return app
+
+
+async def asked(app: AgentHarness, *texts: str) -> list[Outcome]:
+    outcomes = []
+    async with trial(app) as at_work:
+        for text in texts:
+            await at_work.say(text)
+            outcomes += [outcome for _, outcome in await at_work.work()]
+    return outcomes
+
+
+def payload(outcome: Outcome) -> dict[str, Any]:
+    assert isinstance(outcome, Done), outcome
+    return outcome.emits[0].event
+
+
+async def test_an_answer_is_streamed_with_the_history_before_it() -> None:
+    async with serving("I am well", "as I said") as server:
+        first, second = await asked(app_on(server), "how are you?", "pardon?")
+    assert payload(first)["message"] == "I am well"
+    assert payload(second)["message"] == "as I said"
+    usage = payload(first)["metadata"]["usage"]
+    assert (usage["input_tokens"], usage["output_tokens"], usage["model"]) == (11, 7, "fake")
+    assert server.keys == ["Bearer sk-local"] * 2
+    said = [(line["role"], line["content"]) for line in server.requests[1]["messages"]]
+    assert said[0][0] == "system"
+    assert said[1:] == [("user", "how are you?"), ("assistant", "I am well"), ("user", "pardon?")]
+
+
+async def test_a_tool_is_called_and_its_result_goes_back() -> None:
+    async def look_up(context: RunContext[Context], word: str) -> str:
+        """Look a word up."""
+        return f"{word} for {context.deps.turn.agent}"
+
+    async with serving(Call("look_up", {"word": "holdfast"}), "found it") as server:
+        [outcome] = await asked(app_on(server, tools=[look_up]), "look it up")
+    assert payload(outcome)["message"] == "found it"
+    assert payload(outcome)["metadata"]["usage"]["input_tokens"] == 22
+    assert [tool["function"]["name"] for tool in server.requests[0]["tools"]] == ["look_up"]
+    assert server.requests[1]["messages"][-1]["content"] == "holdfast for coder"
+
+
+async def test_too_many_requests_are_tried_again_when_the_provider_says() -> None:
+    async with serving(Refusal(429, "rate_limit_exceeded", "slow down", {"Retry-After": "7"})) as server:
+        [outcome] = await asked(app_on(server), "hello")
+    assert isinstance(outcome, Retry)
+    assert (outcome.delay, outcome.error_class) == (timedelta(seconds=7), "ModelRateLimitError")
+    assert "slow down" in str(outcome.error)
+    assert len(server.requests) == 1, "the client does not try again by itself"
+
+
+async def test_a_failing_server_is_tried_again() -> None:
+    async with serving(Refusal(500, "server_error", "oops")) as server:
+        [outcome] = await asked(app_on(server), "hello")
+    assert isinstance(outcome, Retry)
+    assert outcome.error_class == "ModelServerError"
+    assert len(server.requests) == 1
+
+
+async def test_half_an_answer_is_none() -> None:
+    async with serving(BREAK_OFF) as server:
+        [outcome] = await asked(app_on(server), "hello")
+    assert isinstance(outcome, Retry), outcome
+
+
+async def test_a_server_that_is_not_there_is_tried_again() -> None:
+    async with serving() as server:
+        pass
+    [outcome] = await asked(app_on(server), "hello")
+    assert isinstance(outcome, Retry)
+    assert outcome.error_class == "ModelConnectionError"
+
+
+@pytest.mark.parametrize(
+    ("refusal", "error_class"),
+    [
+        (Refusal(401, "invalid_api_key", "Incorrect API key provided"), "ModelAuthenticationError"),
+        (Refusal(404, "model_not_found", "The model `fake` does not exist"), "ModelNotFoundError"),
+        (Refusal(400, "invalid_request_error", "bad request"), "ModelRequestRejectedError"),
+    ],
+)
+async def test_what_can_never_work_is_a_dead_letter_that_says_why(refusal: Refusal, error_class: str) -> None:
+    async with serving(refusal) as server:
+        [outcome] = await asked(app_on(server), "hello")
+    assert isinstance(outcome, Dead)
+    assert outcome.error_class == error_class
+    assert refusal.message in outcome.reason
+    assert "sk-local" not in outcome.reason
