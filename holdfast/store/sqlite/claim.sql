@@ -74,28 +74,32 @@ update fence set value = value + :turns where one = 1 returning value;
 -- name: claim_heads
 -- the heads in the order of their fences
 update event
-set attempts = attempts + 1, vt = :until, claimed = json_insert(claimed, '$[#]', :now), holder = :holder,
-  fence = :first_fence + r.key, updated_at = :now
+set attempts = attempts + 1, vt = :until, holder = :holder, updated_at = :now,
+  claimed = iif(claimed = '[]', '[' || :now || ']', json_insert(claimed, '$[#]', :now)),
+  fence = :first_fence + r.key
 from json_each(:heads) as r
 where event.id = r.value;
 
 -- name: claim_followers
 -- :followers is a JSON array of [id, fence]
 update event
-set attempts = attempts + 1, vt = :until, claimed = json_insert(claimed, '$[#]', :now), holder = :holder,
-  fence = json_extract(r.value, '$[1]'), updated_at = :now
+set attempts = attempts + 1, vt = :until, holder = :holder, updated_at = :now,
+  claimed = iif(claimed = '[]', '[' || :now || ']', json_insert(claimed, '$[#]', :now)),
+  fence = json_extract(r.value, '$[1]')
 from json_each(:followers) as r
 where event.id = json_extract(r.value, '$[0]');
 
 -- name: events
--- in the order of their ids: the list is sorted for the search by key. The payloads come as they are, apart by a
--- character that JSON text cannot hold.
+-- Column by column, which is read faster than row by row; in the order of their ids, as the list is sorted for the search
+-- by key. The payloads come as they are, apart by a character that JSON text cannot hold.
 select
-  json_group_array(json_array(
-    id, queue, target, lane, head, event_ts, attempts, vt, json(claimed), null, fence, holder, message_id, max_attempts,
-    parent_id, root_id, hops, json(state), last_error, error_class, created_at, updated_at
-  )),
-  group_concat(event, char(30))
+  group_concat(event, char(30)),
+  json_group_array(id), json_group_array(queue), json_group_array(target), json_group_array(lane),
+  json_group_array(head), json_group_array(event_ts), json_group_array(attempts), json_group_array(vt),
+  json_group_array(json(claimed)), json_group_array(fence), json_group_array(holder), json_group_array(message_id),
+  json_group_array(max_attempts), json_group_array(parent_id), json_group_array(root_id), json_group_array(hops),
+  json_group_array(json(state)), json_group_array(last_error), json_group_array(error_class),
+  json_group_array(created_at), json_group_array(updated_at)
 from event
 where id in (select value from json_each(:ids));
 

@@ -1,4 +1,4 @@
-"""Event ids, drawn ahead while nobody else writes the file."""
+"""Ids of events and of what is told about them, drawn ahead while nobody else writes the file."""
 
 from __future__ import annotations
 
@@ -20,33 +20,35 @@ class Ids:
     """
 
     def __init__(self) -> None:
-        self._last = self._end = 0
-        self._ahead = 1
         self._version = -1
+        self._drawn: dict[str, tuple[int, int, int]] = {}
+        """By table: the last id drawn, the last one noted, and how many to note next."""
 
     def begin(self, connection: Connection) -> None:
         """To be called in every transaction, before the first id is drawn."""
         [version] = connection.execute("pragma data_version").fetchone()
         if version != self._version:
             self._version = version
-            self._ahead = 1
             self.forget()
 
     def forget(self) -> None:
         """What was noted may have been rolled back."""
-        self._last = self._end = 0
+        self._drawn.clear()
 
-    def draw(self, connection: Connection, count: int) -> int:
+    def draw(self, connection: Connection, table: str, count: int) -> int:
         """Take so many ids; returns the one before them."""
-        if self._last + count > self._end:
-            self._note(connection, max(count, self._ahead))
-        self._last += count
-        return self._last - count
+        last, end, ahead = self._drawn.get(table, (0, 0, 1))
+        if last + count > end:
+            noted = max(count, ahead)
+            end = _note(connection, table, noted)
+            last, ahead = end - noted, min(2 * ahead, MOST_AHEAD)
+        self._drawn[table] = last + count, end, ahead
+        return last
 
-    def _note(self, connection: Connection, count: int) -> None:
-        found = connection.execute(SQL["draw_ids"], {"count": count}).fetchone()
-        if found is None:
-            found = connection.execute(SQL["first_ids"], {"count": count}).fetchone()
-        self._end = found[0]
-        self._last = self._end - count
-        self._ahead = min(2 * self._ahead, MOST_AHEAD)
+
+def _note(connection: Connection, table: str, count: int) -> int:
+    params = {"table": table, "count": count}
+    found = connection.execute(SQL["draw_ids"], params).fetchone()
+    if found is None:
+        found = connection.execute(SQL["first_ids"], params).fetchone()
+    return int(found[0])

@@ -18,7 +18,7 @@ from holdfast.store.payload import dump, parse
 from holdfast.store.sqlite.activity import failed
 from holdfast.store.sqlite.put import put_emits, put_records
 from holdfast.store.sqlite.queries import load
-from holdfast.store.sqlite.rows import MICROSECOND, Moments, event_of
+from holdfast.store.sqlite.rows import MICROSECOND, events_of
 from holdfast.store.sqlite.writer import Writing
 
 SQL = load()
@@ -59,13 +59,8 @@ def claim(db: Writing, wanted: Claim) -> list[Turn]:
 
 
 def events(connection: Connection, ids: Sequence[int]) -> list[Event]:
-    text, payloads = connection.execute(SQL["events"], {"ids": dump(ids)}).fetchone()
-    rows, moments = parse(text), Moments()
-    if not rows:
-        return []
-    for row, payload in zip(rows, payloads.split("\x1e"), strict=True):
-        row[9] = payload
-    return [event_of(row, moments) for row in rows]
+    payloads, *columns = connection.execute(SQL["events"], {"ids": dump(ids)}).fetchone()
+    return [] if payloads is None else events_of(payloads.split("\x1e"), [parse(column) for column in columns])
 
 
 def _turns(queue: str, claimed: Sequence[Event]) -> list[Turn]:

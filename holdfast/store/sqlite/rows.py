@@ -73,9 +73,15 @@ class Moments(dict[int, datetime]):
         return found
 
 
-def event_of(row: list[Any], moments: Moments) -> Event:
-    """An event from its columns, in the order of its fields, with its JSON parsed."""
-    return Event(*_made(row, moments))
+def events_of(payloads: list[str], columns: list[list[Any]]) -> list[Event]:
+    """Events from their columns, in the order of their fields; the payloads, which stay text, come apart."""
+    columns.insert(9, payloads)
+    moments = Moments()
+    columns[4] = [head == 1 for head in columns[4]]
+    columns[8] = [tuple([moments[at] for at in claimed]) for claimed in columns[8]]
+    for place in (5, 7, 20, 21):
+        columns[place] = [moments[at] for at in columns[place]]
+    return list(map(Event, *columns))
 
 
 def stored_of(columns: Row) -> Event:
@@ -83,7 +89,7 @@ def stored_of(columns: Row) -> Event:
     row = list(columns)
     row[8] = parse(row[8])
     row[17] = None if row[17] is None else parse(row[17])
-    return event_of(row, Moments())
+    return Event(*_made(row, Moments()))
 
 
 def finished_of(columns: Row) -> FinishedEvent:

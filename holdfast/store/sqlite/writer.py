@@ -195,7 +195,7 @@ class Writer:
             else:
                 self._attempt(db, request)
         if frames:
-            note(connection, frames, self.now())
+            note(connection, self._ids, frames, self.now())
         connection.execute("commit")
         self.tally.requests += len(group)
         self.tally.commits += 1
