@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import assert_never
 
@@ -170,7 +170,7 @@ class Reporter:
             await self._written(starts)
         else:
             frames = (starts.frames.pop(turn.fence), *frames)
-        return replace(outcome, records=(*outcome.records, Activity(frames)))
+        return Done(outcome.emits, (*outcome.records, Activity(frames)), outcome.state)
 
     def ended(self, turn: Turn, outcome: Outcome, result: Settled | Lost) -> None:
         """The listeners of this process hear of an end once it is stored."""

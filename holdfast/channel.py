@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from holdfast.errors import HoldfastError
 from holdfast.event import Event, Line, NewEvent, Payload
@@ -108,7 +108,14 @@ class Webhooks(Protocol):
 
 
 def attentive(channel: object) -> Attentive | None:
-    return channel if isinstance(channel, Attentive) else None
+    kind = type(channel)
+    # Asked for every turn, and to compare a class with a protocol takes longer than all else of a turn.
+    if kind not in _attentive:
+        _attentive[kind] = issubclass(kind, Attentive)
+    return cast(Attentive, channel) if _attentive[kind] else None
+
+
+_attentive: dict[type, bool] = {}
 
 
 def part_key(response: Event, number: int) -> str:

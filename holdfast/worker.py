@@ -128,6 +128,8 @@ class Worker:
         if seat.recall is not None:
             await seat.recall.remind(heard)
         answer = await self._hooks.say(heard, await seat.agent.answer(heard))
+        if heard is turn:
+            return self._outcome(turn, answer)
         # What is kept of the messages is what was written, not what hooks made of it.
         ids = set(heard.ids)
         as_written = tuple(event for event in turn.events if event.id in ids)

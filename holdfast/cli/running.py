@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import sys
@@ -166,6 +167,9 @@ def _noting(
 def _say_ready(settings: Settings, addresses: list[str], agents: tuple[str, ...] = ()) -> None:
     parts = [f"agents {', '.join(agents)}"] if agents else []
     parts += [*addresses, _shown(settings.database)]
+    # What was made to start stays to the end: while turns run it need not be looked through for garbage.
+    gc.collect()
+    gc.freeze()
     typer.echo(f"holdfast {__version__} is ready: {'; '.join(parts)}")
 
 

@@ -251,19 +251,23 @@ create or replace function agent.record(_records jsonb) returns void
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+    _now timestamptz := agent.now();
 begin
     if _records is null or jsonb_array_length(_records) = 0 then
         return;
     end if;
     insert into agent.agent_message (agent_id, role, channel, sender, message_id, content, conversation, created_at)
-    select agent_id, role, channel, sender, message_id, content, coalesce(conversation, ''), agent.now()
+    select agent_id, role, channel, sender, message_id, content, coalesce(conversation, ''), _now
     from jsonb_to_recordset(_records) as row
         (agent_id text, role text, channel text, sender text, message_id text, content text, conversation text)
     where agent_id is not null;
-    insert into agent.chat_message (team_id, from_agent, message, created_at)
-    select team_id, from_agent, message, agent.now()
-    from jsonb_to_recordset(_records) as row (team_id text, from_agent text, message text)
-    where team_id is not null;
+    if _records @? '$[*].team_id' then
+        insert into agent.chat_message (team_id, from_agent, message, created_at)
+        select team_id, from_agent, message, _now
+        from jsonb_to_recordset(_records) as row (team_id text, from_agent text, message text)
+        where team_id is not null;
+    end if;
     if _records @? '$[*].subject_type' then
         perform agent.keep_observation(line) from jsonb_array_elements(_records) as line where line ? 'subject_type';
     end if;

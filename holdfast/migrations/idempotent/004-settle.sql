@@ -210,16 +210,22 @@ create or replace function agent.emitted_records(_turns jsonb, _verdicts agent.v
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+    _completed int8[];
+    _all bool;
 begin
     if not _turns @? '$[*].records[0]' then
         return null;
     end if;
+    -- Most often all are: verdicts and turns are not joined then, which would take a look at each for each.
+    _completed := array(select distinct verdict.turn from unnest(_verdicts) as verdict where verdict.ended = 'completed');
+    _all := cardinality(_completed) = jsonb_array_length(_turns);
     return
     ( select jsonb_agg(record.line order by given.turn, record.nth)
       from jsonb_array_elements(_turns) with ordinality as given (body, turn)
       cross join jsonb_array_elements(given.body -> 'records') with ordinality as record (line, nth)
       where jsonb_typeof(given.body -> 'records') = 'array'
-        and given.turn in (select verdict.turn from unnest(_verdicts) as verdict where verdict.ended = 'completed')
+        and (_all or given.turn = any (_completed))
     );
 end
 $$;
