@@ -81,6 +81,7 @@ class Consumer:
             await self._pause(random.random() * self.policy.start_stagger)
             await self._worker(group)
             await self._drain(grace)
+            await self._outlast()
             for keeper in keepers:
                 keeper.cancel()
 
@@ -238,6 +239,13 @@ class Consumer:
         await self._give_back([held for held in self._held if held.outcome is None])
         if not await self._is_idle_within(LET_GO_WITHIN):
             log.warning(Entry(TURNS_LEFT, queue=self.policy.queue, turns=len(self._held)))
+
+    async def _outlast(self) -> None:
+        """A handler that does not let go keeps its lease for as long as it runs, and its end is stored."""
+        running = [held.task for held in self._held if held.task is not None and not held.task.done()]
+        if running:
+            await asyncio.wait(running)
+            await self._is_idle_within(LET_GO_WITHIN)
 
     async def _is_idle_within(self, patience: timedelta) -> bool:
         with suppress(TimeoutError):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from holdfast import consumer
 from holdfast.agents.function import FunctionAgent
 from holdfast.event import Turn
 from holdfast.harness import AgentHarness
@@ -62,6 +65,27 @@ async def test_one_that_ends_late_at_a_stop_is_answered_once(
             [ended] = await finished(store, queue="inbox")
             assert len(await store.waiting("outbox", "api")) == 1
     assert (ended.id, ended.attempts, door.runs) == (leased.id, 1, 1)
+
+
+@both_engines
+async def test_one_that_outlasts_the_stop_of_a_harness_keeps_its_lease(
+    settings: Settings, door: Door, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a caller's own group nobody ends the process."""
+    monkeypatch.setattr(consumer, "LET_GO_WITHIN", timedelta(seconds=1))
+    quickly: dict[str, Any] = {"lease": timedelta(seconds=1), "poll": SOON, "poll_jitter": timedelta(0)}
+    async with running(AgentHarness(door), settings, grace=SOON, **quickly) as stopped:
+        await stopped.put("hi")
+        await until(lambda: door.inside)
+        stopped.stop()
+        async with running(AgentHarness(door), settings, **quickly) as other:
+            await until(lambda: any("left to end" in record.getMessage() for record in caplog.records))
+            over_at = time.monotonic() + 2
+            await until(lambda: time.monotonic() > over_at)
+            assert door.runs == 1
+            door.open.set()
+            [ended] = await finished(other.store, queue="inbox")
+    assert (ended.outcome, ended.attempts, door.runs) == ("completed", 1, 1)
 
 
 async def test_one_past_its_time_limit_keeps_its_turn_and_its_answer(
