@@ -24,6 +24,7 @@ from holdfast.outcome import Done, Lost, Outcome, Retry, Settled
 from holdfast.settings import Settings
 from holdfast.store import Store, open_store
 from holdfast.testing.journal import Journal
+from tests.crash.team import script, team_app
 
 POINTS = (
     "after the claim",
@@ -50,6 +51,7 @@ class Orders:
     deaf: bool = False
     point: str | None = None
     nth: int = 1
+    team: bool = False
     apart: str | None = None
     """A fault: responses are put "before" or "after" the settle instead of with it."""
 
@@ -185,7 +187,7 @@ def answering(orders: Orders, journal: Journal, mine: Mine) -> Callable[[Turn], 
             journal.end(turn)
             return Retry("again", timedelta(milliseconds=turn.primary.id % 50))
         journal.end(turn, emits=1)
-        return f"answer to {turn.primary.id}"
+        return script(turn) if orders.team else f"answer to {turn.primary.id}"
 
     return answer
 
@@ -214,6 +216,7 @@ def run(orders: Orders) -> None:
         poll_jitter=timedelta(0),
         grace=timedelta(seconds=5),
     )
-    app = AgentHarness(answering(orders, journal, mine), settings=settings)
+    make = team_app if orders.team else AgentHarness
+    app = make(answering(orders, journal, mine), settings=settings)
     ready = Path(orders.folder, f"ready-{os.getpid()}")
     asyncio.run(app.run(num_workers=orders.workers, on_ready=ready.touch))
