@@ -18,6 +18,7 @@ from holdfast.event import Turn
 from holdfast.outcome import Dead, Retry
 from holdfast.settings.agents import COMMAND_POLICY, MAX_OUTPUT
 from holdfast.settings.environment import passed_on
+from holdfast.telemetry import count_tokens
 
 GIVE_UP_AFTER = supervisor.KILL_AFTER + supervisor.KILL_FOR + 1
 ERROR_TAIL = 4096
@@ -49,7 +50,7 @@ class CommandAgent:
         return self._judged(turn, ended)
 
     def _judged(self, turn: Turn, ended: Ended) -> Answer:
-        name, complaint = self._command[0], ended.complaint
+        name, complaint = Path(self._command[0]).name, ended.complaint
         if ended.code is None:
             return Retry(f"{name} wrote more than {self._max_output} bytes and was stopped", error_class="flood")
         if ended.code == supervisor.CANNOT_START:
@@ -62,6 +63,7 @@ class CommandAgent:
             return Retry(f"{name} reports: {said.error}", error_class="reported")
         if said.usage:
             turn.metadata["usage"] = said.usage
+            count_tokens(turn.agent, name, said.usage)
         return Reply(said.text or NO_ANSWER)
 
     @asynccontextmanager

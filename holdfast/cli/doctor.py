@@ -150,16 +150,21 @@ def _fits(token: str, name: str) -> bool:
 
 
 def _app(settings: Settings) -> Finding:
+    from holdfast.cli.configured import add_configured
     from holdfast.cli.loading import load_app
+    from holdfast.harness import AgentHarness
 
-    if not settings.app:
-        return Finding("app", "ok", "none, the echo agent answers")
     try:
-        agents = load_app(settings.app).agents
+        app = load_app(settings.app) if settings.app else AgentHarness()
+        is_bare = not app.agents and not settings.agents
+        add_configured(app, settings)
     except HoldfastError as error:
         return Finding("app", "fail", str(error))
-    names = ", ".join(agents)
-    return Finding("app", "ok", f"agents {names}") if names else Finding("app", "warn", f"{settings.app} has no agents")
+    if not is_bare:
+        return Finding("app", "ok", f"agents {', '.join(app.agents)}")
+    if settings.app:
+        return Finding("app", "warn", f"{settings.app} has no agents")
+    return Finding("app", "ok", "none, the echo agent answers")
 
 
 def _home(settings: Settings) -> Finding:

@@ -58,6 +58,8 @@ class RunTable(Table):
     """How often the agent is asked by itself whether there is anything to do, where it has its own; 0 is never."""
     heartbeat_prompt: str | None = Field(default=None, min_length=1, examples=["Look at the build."])
     """What it is asked then."""
+    memory: bool | None = Field(default=None, examples=[True])
+    """Whether its turns come with what is known of who asks; a language model then has tools to look and to observe."""
 
     @property
     def runs(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from holdfast.telemetry.instruments import Counter, Gauge, Histogram, Instrument
 
 QUERY_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -104,3 +106,9 @@ TURNS_GIVEN_BACK = "turns did not end in time and are given back"
 TURNS_LEFT = "turns are left to end with their leases"
 TURNS_LOST = "turns were lost before they settled"
 WATCHER_SLOW = "who watches is too slow and has to come again"
+
+
+def count_tokens(agent: str, model: str, usage: Mapping[str, int]) -> None:
+    """What one turn of an agent used: input_tokens and output_tokens."""
+    for name, count in usage.items():
+        TOKENS.add(agent, model, name.removesuffix("_tokens"), by=count)

@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentHarness, Dead, Done, Retry
+from holdfast import AgentHarness, Dead, Done, Reply, Retry
 from holdfast.agents.command import CommandAgent
 from holdfast.agents.supervisor import supervised
+from holdfast.event import INBOX
 from holdfast.outcome import Outcome
+from holdfast.router import Address, put_message
+from holdfast.telemetry import TOKENS
 from holdfast.testing.trial import Trial, trial
 from tests.agents.commands import Scripts
 
@@ -201,3 +204,27 @@ async def test_a_killed_supervisor_takes_its_command_along(scripts: Scripts) -> 
         os.kill(supervisor, signal.SIGKILL)
         [(_, outcome)] = await working
         assert isinstance(outcome, Retry)
+
+
+async def test_messages_that_waited_are_one_run(scripts: Scripts) -> None:
+    app = app_of(scripts, "cat")
+    async with trial(app) as at_work:
+        store = at_work.store
+        for sender, text in (("ann", "first"), ("bob", "second")):
+            await put_message(store, app.routing, text, Address(sender=sender), max_attempts=3)
+        [turn] = await store.claim(
+            INBOX, ["coder", ""], limit=5, lease=timedelta(minutes=1), collect_limit=10, max_attempts=3
+        )
+        turn.agent = "coder"
+        reply = await app.agents["coder"].answer(turn)
+    assert isinstance(reply, Reply)
+    assert reply.text == "ann: first\n\nbob: second"
+
+
+async def test_tokens_that_a_program_tells_of_are_counted(scripts: Scripts) -> None:
+    result = '{"type": "result", "result": "done", "usage": {"input_tokens": 5, "output_tokens": 2}}'
+    app = app_of(scripts, f"echo '{result}'")
+    outcome, _ = await told(app)
+    assert isinstance(outcome, Done)
+    assert outcome.emits[0].event["metadata"]["usage"] == {"input_tokens": 5, "output_tokens": 2}
+    assert TOKENS.values["coder", "agent.sh", "output"] == 2

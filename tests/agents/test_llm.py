@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,54 +9,19 @@ from typing import Any
 import pytest
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo
 
-from holdfast import AgentHarness, Dead, Done, Retry, Turn
-from holdfast.agents.llm import Context, LlmAgent, Prompt, model_of, scripted
+from holdfast import Dead, Done, Retry
+from holdfast.agents.llm import Context, Prompt, model_of
 from holdfast.agents.llm.history import tokens
 from holdfast.errors import HoldfastError
 from holdfast.event import AgentMessage
-from holdfast.outcome import Outcome
 from holdfast.router import Address
 from holdfast.settings.providers import Provider
 from holdfast.telemetry import TOKENS
-from holdfast.testing.trial import Trial, trial
-
-Play = Callable[[list[ModelMessage], AgentInfo], Any]
-
-
-def app_of(play: Play, policy: dict[str, Any] | None = None, **given: Any) -> AgentHarness:
-    app = AgentHarness()
-    app.add("coder", LlmAgent(scripted(play), **given), **(policy or {}))
-    return app
-
-
-async def asked(app: AgentHarness, *texts: str) -> list[Outcome]:
-    async with trial(app) as at_work:
-        return [await told(at_work, text) for text in texts]
-
-
-async def told(at_work: Trial, text: str, sender: str = "ann") -> Outcome:
-    await at_work.say(text, address=Address(sender=sender))
-    [(_, outcome)] = await at_work.work()
-    return outcome
-
-
-def text(outcome: Outcome) -> str:
-    assert isinstance(outcome, Done), outcome
-    return str(outcome.emits[0].event["message"])
-
-
-def shown(messages: list[ModelMessage]) -> str:
-    """What a model sees of the conversation, in one line."""
-    return " | ".join(str(part.content) for message in messages for part in message.parts if hasattr(part, "content"))
-
-
-def instructions(messages: list[ModelMessage]) -> str:
-    last = messages[-1]
-    assert isinstance(last, ModelRequest)
-    return last.instructions or ""
+from holdfast.testing.trial import trial
+from tests.agents.playing import Play, With, app_of, asked, instructions, shown, text, told
 
 
 async def test_the_model_answers() -> None:
@@ -185,17 +149,9 @@ async def test_the_tokens_of_a_turn_go_with_its_response_and_are_counted() -> No
 
 
 async def test_words_as_they_come_are_signs_of_work() -> None:
-    signs = []
-    app = AgentHarness()
-    agent = LlmAgent(scripted(lambda messages, _: "a few words"))
-    app.add("coder", agent)
-
-    class Noted:
-        async def answer(self, turn: Turn) -> Any:
-            turn.on_progress = lambda: signs.append(1)
-            return await agent.answer(turn)
-
-    app.agents["coder"] = Noted()
+    signs: list[int] = []
+    app = app_of(lambda messages, _: "a few words")
+    app.agents["coder"] = With(app.agents["coder"], lambda turn: setattr(turn, "on_progress", lambda: signs.append(1)))
     await asked(app, "hello")
     assert len(signs) >= 2
 

@@ -79,6 +79,14 @@ def test_an_app_that_cannot_be_loaded_fails(alone: Shell) -> None:
     assert findings(alone, "--app", "bare:app")["app"][0] == "warn"
 
 
+def test_agents_of_the_file_are_looked_at(alone: Shell) -> None:
+    alone.write("holdfast.toml", "[agents.parrot]\nkind = 'echo'\n")
+    assert findings(alone)["app"] == ("ok", "agents parrot")
+    alone.write("holdfast.toml", "[agents.coder]\nkind = 'command'\ncommand = ['nosuch']\n")
+    state, detail = findings(alone)["app"]
+    assert (state, detail.split(": there")[0]) == ("fail", "holdfast.toml:3: agents.coder.command")
+
+
 def test_nothing_stays_locked_or_connected(postgres: str, alone: Shell) -> None:
     findings(alone, "--database", postgres)
     with psycopg.connect(postgres) as connection:

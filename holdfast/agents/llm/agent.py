@@ -24,12 +24,13 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 from holdfast.agent import NO_ANSWER, Answer, prompt_of
 from holdfast.agents.llm.context import App, Context, Reminder
 from holdfast.agents.llm.history import history
+from holdfast.agents.llm.memory import TOOLS, remembered
 from holdfast.agents.llm.prompt import Prompt
 from holdfast.errors import HoldfastError
 from holdfast.event import Turn
 from holdfast.outcome import Dead, Retry
 from holdfast.settings.agents import HISTORY_TOKENS, LLM_POLICY, MAX_REQUESTS
-from holdfast.telemetry import TOKENS
+from holdfast.telemetry import count_tokens
 
 SETTINGS = ModelSettings(max_retries=0)
 """A failed request is a failed turn, which is tried again by the queue; a client that retries would do so unseen."""
@@ -52,9 +53,11 @@ class LlmAgent:
         max_requests: int = MAX_REQUESTS,
     ) -> None:
         self._model = model
-        self._runner = Runner(model, deps_type=Context, tools=tools, toolsets=toolsets, model_settings=SETTINGS)
+        self._runner = Runner(
+            model, deps_type=Context, tools=[*TOOLS, *tools], toolsets=toolsets, model_settings=SETTINGS
+        )
         self._prompt = prompt or Prompt()
-        self._reminders = [*reminders]
+        self._reminders: list[Reminder] = [remembered, *reminders]
         self._history_tokens = history_tokens
         self._limits = UsageLimits(request_limit=max_requests)
         self._app: App | None = None
@@ -100,8 +103,7 @@ class LlmAgent:
         name = self._model.model_name
         counts = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
         turn.metadata["usage"] = {"model": name, "requests": usage.requests, **counts}
-        for kind, count in counts.items():
-            TOKENS.add(turn.agent, name, kind.removesuffix("_tokens"), by=count)
+        count_tokens(turn.agent, name, counts)
 
 
 async def _progress(context: RunContext[Context], events: AsyncIterable[object]) -> None:
