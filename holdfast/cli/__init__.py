@@ -18,6 +18,7 @@ from holdfast.cli.letters import dead, history, replay
 from holdfast.cli.memory import memory
 from holdfast.cli.running import serve, up, work
 from holdfast.cli.sending import send
+from holdfast.cli.slack import demo, slack
 from holdfast.cli.status import status
 from holdfast.errors import HoldfastError
 
@@ -35,6 +36,8 @@ for command in commands:
     app.command()(command)
 app.add_typer(dead, name="dead")
 app.add_typer(memory, name="memory")
+app.add_typer(slack, name="slack")
+app.add_typer(demo, name="demo")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -68,6 +68,7 @@ def _examine(settings: Settings) -> Iterator[Finding]:
             yield _direct(settings)
     yield _app(settings)
     yield _tokens()
+    yield from _slack(settings)
     yield _home(settings)
 
 
@@ -141,6 +142,22 @@ def _tokens() -> Finding:
     if wrong:
         return Finding("tokens", "warn", "; ".join(wrong))
     return Finding("tokens", "ok", f"set are {', '.join(tokens)}" if tokens else "none of Slack's is set")
+
+
+def _slack(settings: Settings) -> Iterator[Finding]:
+    """Slack itself is asked, where a bot token is set."""
+    import asyncio
+
+    from holdfast.settings import Slack
+
+    for workspace in settings.channels.slack or (Slack(),):
+        if workspace.tokens().bot_token:
+            from holdfast.channels.slack.access import access_of
+            from holdfast.channels.slack.check import check
+
+            yield from (Finding(*line) for line in asyncio.run(check(access_of(workspace))))
+        elif settings.channels.slack:
+            yield Finding("Slack", "fail", f"{workspace.bot_token_variable} is not set")
 
 
 def _fits(token: str, name: str) -> bool:

@@ -96,7 +96,10 @@ def test_nothing_stays_locked_or_connected(postgres: str, alone: Shell) -> None:
 
 def test_tokens_are_looked_at_and_never_shown(alone: Shell) -> None:
     assert findings(alone)["tokens"] == ("ok", "none of Slack's is set")
-    good = {"SLACK_BOT_TOKEN": "xoxb-hunter2", "SLACK_SIGNING_SECRET": "hunter3"}
-    assert findings(alone, **good)["tokens"] == ("ok", "set are SLACK_BOT_TOKEN, SLACK_SIGNING_SECRET")
+    nobody = {"SLACK_API_URL": "http://127.0.0.1:1/"}
+    good = {"SLACK_BOT_TOKEN": "xoxb-hunter2", "SLACK_SIGNING_SECRET": "hunter3"} | nobody
+    found = findings(alone, **good)
+    assert found["tokens"] == ("ok", "set are SLACK_BOT_TOKEN, SLACK_SIGNING_SECRET")
+    assert found["Slack"] == ("fail", "Slack cannot be reached: ClientConnectorError")
     swapped = findings(alone, SLACK_APP_TOKEN="xoxb-hunter2")["tokens"]
     assert swapped == ("warn", "SLACK_APP_TOKEN should begin with xapp-")

@@ -121,7 +121,7 @@ class Workspace:
                 return Bot(found["team_id"], found["user_id"], found.get("bot_id") or "", found.get("user") or "")
             except Exception as error:  # noqa: BLE001 - whatever keeps us from Slack now may be over soon
                 if isinstance(error, Refusal) and error.code in REFUSED_AT_START:
-                    raise HoldfastError(f"Slack refuses the bot token: {error.code}; see `holdfast doctor`") from None
+                    raise HoldfastError(f"Slack does not let the bot in: {error.code}; see `holdfast doctor`") from None
                 failures += 1
                 log.warning(Entry(CANNOT_SIGN_IN, error=error))
                 await asyncio.sleep(SIGN_IN.delay(failures).total_seconds())

@@ -46,6 +46,7 @@ class FakeSlack:
         self.port = port
         self._called = asyncio.Event()
         self.last_event: dict[str, Any] = {}
+        self.last_event_id = ""
         self.routes: list[web.RouteDef] = []
         self._methods = Methods(self.workspace, self._address)
         self._deliveries = asyncio.TaskGroup()
@@ -117,14 +118,14 @@ class FakeSlack:
 
     def deliver(self, event: dict[str, Any], **envelope: Any) -> None:
         """Send an event to the app, again and again until it is acknowledged."""
-        self.last_event = event
+        self.last_event, self.last_event_id = event, f"Ev{self.workspace.number()}"
         payload = {
             "token": "fake",
             "team_id": self.workspace.team,
             "api_app_id": APP,
             "event": event,
             "type": "event_callback",
-            "event_id": f"Ev{self.workspace.number()}",
+            "event_id": self.last_event_id,
             "event_time": int(float(event.get("event_ts") or 0)),
             "authorizations": [{"team_id": self.workspace.team, "user_id": self.workspace.bot_user, "is_bot": True}],
         }

@@ -1,0 +1,49 @@
+"""The app manifest: what Slack has to know of the app, to be pasted at its creation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+BOT_SCOPES = (
+    "app_mentions:read",
+    "channels:history",
+    "channels:read",
+    "chat:write",
+    "files:read",
+    "files:write",
+    "groups:history",
+    "groups:read",
+    "im:history",
+    "im:read",
+    "im:write",
+    "reactions:write",
+    "users:read",
+)
+BOT_EVENTS = ("app_mention", "message.im")
+
+
+def manifest(name: str, request_url: str | None = None) -> dict[str, Any]:
+    """With a request URL events come there by HTTP, without one by Socket Mode, which needs no public address."""
+    subscriptions: dict[str, Any] = {"bot_events": list(BOT_EVENTS)}
+    if request_url is not None:
+        subscriptions = {"request_url": request_url} | subscriptions
+    return {
+        "_metadata": {"major_version": 2, "minor_version": 1},
+        "display_information": {"name": name, "description": "Answers when it is mentioned or written to"},
+        "features": {
+            "app_home": {
+                "home_tab_enabled": False,
+                "messages_tab_enabled": True,
+                "messages_tab_read_only_enabled": False,
+            },
+            "bot_user": {"display_name": name, "always_online": True},
+        },
+        "oauth_config": {"scopes": {"bot": list(BOT_SCOPES)}},
+        "settings": {
+            "event_subscriptions": subscriptions,
+            "interactivity": {"is_enabled": False},
+            "org_deploy_enabled": False,
+            "socket_mode_enabled": request_url is None,
+            "token_rotation_enabled": False,
+        },
+    }

@@ -1,0 +1,91 @@
+"""`holdfast slack manifest` and `holdfast demo slack`: Slack's side of the matter, real and on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.options import App, Config, Database, settings_of
+from holdfast.cli.printing import print_json
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.harness import AgentHarness
+
+slack = typer.Typer(help="What Slack has to know of the app.", rich_markup_mode=None)
+demo = typer.Typer(help="Try a channel without an account.", rich_markup_mode=None)
+
+PortOfPage = Annotated[int, typer.Option("--port", help="Port of the chat page; 0 takes a free one.")]
+
+
+@slack.callback()
+def _slack() -> None:
+    """What Slack has to know of the app."""
+
+
+@demo.callback()
+def _demo() -> None:
+    """Try a channel without an account."""
+
+
+@slack.command("manifest")
+def manifest(
+    name: Annotated[str, typer.Option(help="What people call the bot.")] = "holdfast",
+    request_url: Annotated[
+        str | None, typer.Option(help="https://…/slack/events, where events come by HTTP (default: Socket Mode)")
+    ] = None,
+) -> None:
+    """Print the app manifest, to be pasted at https://api.slack.com/apps."""
+    from holdfast.channels.slack import manifest as manifests
+
+    if request_url is not None and not request_url.startswith("https://"):
+        raise HoldfastError("Slack sends events to https:// addresses alone; leave --request-url out for Socket Mode")
+    print_json(manifests.manifest(name, request_url))
+
+
+@demo.command("slack")
+def demo_slack(port: PortOfPage = 3778, database: Database = None, config: Config = None, app: App = None) -> None:
+    """Chat with your agents through a Slack on this machine: the whole path of production, no account."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
+        given = {"database": database or f"sqlite:///{folder}/demo.db", "home": Path(folder), "app": app}
+        harness = _harness(config, given)
+        asyncio.run(_run(harness, port))
+
+
+def _harness(config: Path | None, given: dict[str, object]) -> AgentHarness:
+    from holdfast.cli.configured import add_configured
+    from holdfast.cli.loading import load_app
+    from holdfast.harness import AgentHarness
+    from holdfast.telemetry import starting
+
+    settings = settings_of(config, **given)
+    harness = load_app(settings.app) if settings.app else AgentHarness()
+    harness.settings = settings
+    add_configured(harness, settings)
+    starting.start(settings)
+    return harness
+
+
+async def _run(harness: AgentHarness, port: int) -> None:
+    from holdfast.channels.slack import SlackChannel
+    from holdfast.channels.slack.access import Access
+    from holdfast.testing.slack import FakeSlack
+    from holdfast.testing.slack.page import with_page
+
+    assert harness.settings is not None
+    local = with_page(FakeSlack(port))
+    try:
+        await local.__aenter__()
+    except OSError as error:
+        raise HoldfastError(f"cannot listen at port {port}: {error.strerror}; choose another with --port") from error
+    try:
+        access = Access(bot_token=local.bot_token, app_token=local.app_token, api_url=local.api_url)
+        harness.add_channel(SlackChannel([access], files=harness.settings.home / "files"))
+        address = f"http://127.0.0.1:{local.port}/"
+        await harness.run(on_ready=lambda: typer.echo(f"holdfast is ready: mention the bot at {address}"))
+    finally:
+        await local.__aexit__(None, None, None)

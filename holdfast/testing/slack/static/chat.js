@@ -1,0 +1,135 @@
+// The chat page of the local Slack: asks for the rooms, shows one, and sends what is written.
+"use strict";
+
+const LOOK_EVERY = 400;
+const SIGNS = { eyes: "👀" };
+const state = { rooms: [], users: {}, bot: { id: "", name: "" }, room: null, thread: null, shown: "" };
+const at = (id) => document.getElementById(id);
+
+function element(tag, className, text) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+const unescaped = (text) => text.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
+
+// Slack's mrkdwn, as far as the bot writes it; everything becomes text nodes, never markup.
+const PIECES = /```\n?([\s\S]*?)```|`([^`\n]+)`|<@([A-Z0-9]+)(?:\|[^>]*)?>|<(https?:[^>|]+)(?:\|([^>]*))?>|\*([^*\n]+)\*|_([^_\n]+)_/g;
+
+function written(text) {
+  const box = element("div", "text");
+  let from = 0;
+  for (const found of text.matchAll(PIECES)) {
+    box.append(unescaped(text.slice(from, found.index)));
+    const [all, block, code, user, link, label, bold, italic] = found;
+    if (block !== undefined) box.append(element("pre", "", unescaped(block)));
+    else if (code !== undefined) box.append(element("code", "", unescaped(code)));
+    else if (user) box.append(element("span", "mention", "@" + (state.users[user] || user)));
+    else if (link) {
+      const anchor = element("a", "", unescaped(label || link));
+      anchor.href = unescaped(link);
+      anchor.rel = "noreferrer";
+      box.append(anchor);
+    } else box.append(element(bold ? "strong" : "em", "", unescaped(bold || italic)));
+    from = found.index + all.length;
+  }
+  box.append(unescaped(text.slice(from)));
+  return box;
+}
+
+function item(message) {
+  const bot = message.user === state.bot.id;
+  const line = element("li", [message.thread_ts ? "reply" : "", bot ? "bot" : ""].join(" ").trim());
+  line.append(element("span", "who", state.users[message.user] || message.user));
+  line.append(element("time", "when", new Date(Number(message.ts) * 1000).toLocaleTimeString()));
+  line.append(written(message.text));
+  for (const file of message.files || []) line.append(element("div", "", "📎 " + file.name));
+  if (message.reactions?.length) line.append(element("span", "reactions", message.reactions.map((name) => SIGNS[name] || name).join(" ")));
+  if (!message.thread_ts) {
+    const answer = element("button", "answer", "reply in thread");
+    answer.type = "button";
+    answer.addEventListener("click", () => reply(message.ts));
+    line.append(answer);
+  }
+  return line;
+}
+
+// Replies stand below the message they answer.
+function ordered(messages) {
+  const roots = messages.filter((message) => !message.thread_ts);
+  return roots.flatMap((root) => [root, ...messages.filter((message) => message.thread_ts === root.ts)]);
+}
+
+function reply(ts) {
+  state.thread = ts;
+  at("replying").hidden = ts === null;
+  at("text").focus();
+}
+
+function choose(id) {
+  state.room = id;
+  reply(null);
+  show(true);
+}
+
+function show(fresh) {
+  const room = state.rooms.find((one) => one.id === state.room) || state.rooms[0];
+  if (!room) return;
+  state.room = room.id;
+  const look = JSON.stringify([state.room, room.messages]);
+  if (!fresh && look === state.shown) return;
+  state.shown = look;
+  at("rooms").replaceChildren(...state.rooms.map((one) => {
+    const button = element("button", "", one.direct ? "✉ " + state.bot.name : one.name);
+    button.type = "button";
+    button.setAttribute("aria-current", String(one.id === room.id));
+    button.addEventListener("click", () => choose(one.id));
+    const line = element("li");
+    line.append(button);
+    return line;
+  }));
+  at("title").textContent = room.direct ? "Direct messages with " + state.bot.name : room.name;
+  at("hint").textContent = room.direct ? "Whatever you write here is for the bot." : "Mention @" + state.bot.name + " and it answers in a thread.";
+  at("messages").replaceChildren(...ordered(room.messages).map(item));
+  at("messages").scrollTop = at("messages").scrollHeight;
+  if (fresh && !room.direct && !at("text").value) at("text").value = "@" + state.bot.name + " ";
+}
+
+async function look() {
+  try {
+    const answer = await fetch("/chat/rooms");
+    Object.assign(state, await answer.json());
+    at("problem").textContent = "";
+    show(state.shown === "");
+  } catch {
+    at("problem").textContent = "The local Slack does not answer; is it still running?";
+  }
+  setTimeout(look, LOOK_EVERY);
+}
+
+async function send(event) {
+  event.preventDefault();
+  const room = state.rooms.find((one) => one.id === state.room);
+  const text = at("text").value.trim();
+  if (!text || !room) return;
+  const answer = await fetch("/chat/say", {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ text, channel: room.id, thread_ts: state.thread }),
+  });
+  if (!answer.ok) {
+    at("problem").textContent = await answer.text();
+    return;
+  }
+  at("text").value = room.direct ? "" : "@" + state.bot.name + " ";
+}
+
+at("composer").addEventListener("submit", send);
+at("leave").addEventListener("click", () => reply(null));
+at("text").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.shiftKey) at("composer").requestSubmit();
+  if (event.key === "Enter" && !event.shiftKey) event.preventDefault();
+});
+look();

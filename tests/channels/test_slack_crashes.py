@@ -1,0 +1,88 @@
+"""kill -9 at every step of a mention's way from Slack and back: exactly one visible answer."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from holdfast.store import open_store
+from holdfast.testing.slack import FakeSlack
+from tests.channels.doomed import AFTER_POST, IN_BETWEEN, NOWHERE, PARTS, POINTS
+from tests.crash.conftest import GRACE
+from tests.harness.private_server import private_server
+from tests.harness.steps import both_engines, finished
+
+DIES_WITHIN = 30.0
+
+
+@asynccontextmanager
+async def process(url: str, home: Path, point: str = NOWHERE) -> AsyncIterator[Process]:
+    """Gone after the block whatever happens in it."""
+    command = ["-m", "tests.channels.doomed", url, str(home), point]
+    started = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=PIPE)
+    try:
+        assert started.stdout is not None
+        assert await started.stdout.readline() == b"ready\n"
+        yield started
+    finally:
+        if started.returncode is None:
+            started.kill()
+        await started.wait()
+
+
+def without_grace(url: str) -> None:
+    """Our server has only just started, which would spare the dead for half a minute."""
+    if not url.startswith("sqlite"):
+        with psycopg.connect(url, autocommit=True) as server:
+            server.execute(GRACE.encode())
+
+
+@both_engines
+@pytest.mark.parametrize("point", POINTS)
+async def test_a_process_that_dies_on_the_way_leaves_exactly_one_answer(
+    slack: FakeSlack, database_url: str, tmp_path: Path, point: str
+) -> None:
+    without_grace(database_url)
+    slack.sockets.ack_within = 0.5
+    async with process(database_url, tmp_path, point) as doomed:
+        ts = await slack.mention("hello")
+        async with asyncio.timeout(DIES_WITHIN):
+            assert await doomed.wait() == -signal.SIGKILL
+    async with process(database_url, tmp_path), open_store(database_url) as store:
+        await slack.replies(ts, count=2)
+        [ended] = await finished(store, queue="outbox")
+    assert [reply["text"] for reply in slack.bot_messages(ts)] == PARTS
+    assert len((ended.state or {})["parts"]) == 2
+    if point in (AFTER_POST, IN_BETWEEN):
+        assert slack.faults.calls["chat.postMessage"] == 2
+
+
+@pytest.fixture
+def engine() -> str:
+    return "sqlite"
+
+
+async def test_a_database_that_is_stopped_is_not_acknowledged_and_after_its_start_answered_once(
+    slack: FakeSlack, tmp_path: Path
+) -> None:
+    slack.sockets.ack_within = 0.5
+    with private_server() as server:
+        async with process(server.url, tmp_path):
+            await slack.replies(await slack.mention("before"), count=2)
+            acked = len(slack.sockets.acked)
+            await asyncio.to_thread(server.stop, "immediate")
+            ts = await slack.mention("meanwhile")
+            await slack.until(lambda: slack.sockets.sent[slack.last_event_id] >= 3)
+            assert len(slack.sockets.acked) == acked
+            await asyncio.to_thread(server.start)
+            await slack.replies(ts, count=2)
+            await slack.until(lambda: len(slack.sockets.acked) > acked)
+        assert len(slack.bot_messages(ts)) == 2
