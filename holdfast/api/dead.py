@@ -13,7 +13,7 @@ from holdfast.api.messages import Printable
 from holdfast.api.page import EventId, Page
 from holdfast.api.route import Guarded, described
 from holdfast.api.served import served_by
-from holdfast.event import INBOX, FinishedEvent, channel_of, sender_of, text_of
+from holdfast.event import INBOX, FinishedEvent, channel_of, sender_of, written_of
 from holdfast.store.base import Filter
 
 routes = APIRouter(route_class=Guarded, tags=["dead letters"])
@@ -106,7 +106,7 @@ def _dead(event: FinishedEvent, default: str) -> Dead:
         channel=channel_of(payload),
         sender=sender_of(payload),
         senderId=payload.get("sender_id" if "kind" in payload else "user"),
-        message=text_of(payload),
+        message=written_of(payload),
         messageId=event.message_id,
         agent=agent or None,
     )

@@ -12,7 +12,7 @@ from holdfast.api.answer import MILLISECOND, OK, Answer, Ok, Refused, millis
 from holdfast.api.page import EventId, Paged
 from holdfast.api.route import Guarded, described
 from holdfast.api.served import served_by
-from holdfast.event import INBOX, OUTBOX, Event, channel_of, sender_of, text_of
+from holdfast.event import INBOX, OUTBOX, Event, channel_of, sender_of, written_of
 from holdfast.store.base import DEAD_OUTCOMES, Count
 
 routes = APIRouter(route_class=Guarded, tags=["queue"])
@@ -157,7 +157,7 @@ def _processing(event: Event, default: str, now: datetime) -> Processing:
         messageId=event.message_id,
         channel=channel_of(event.event),
         sender=sender_of(event.event),
-        message=text_of(event.event),
+        message=written_of(event.event),
         agent=event.target or default,
         status="processing",
         startedAt=millis(started_at),

@@ -210,7 +210,7 @@ async def _replay(settings: Settings, ids: list[int]) -> dict[int, int | None]:
 
 
 def _print(found: Sequence[FinishedEvent], as_json: bool, *, empty: str) -> None:
-    from holdfast.event import text_of
+    from holdfast.event import written_of
 
     if as_json:
         print_json(found)
@@ -224,7 +224,7 @@ def _print(found: Sequence[FinishedEvent], as_json: bool, *, empty: str) -> None
             event.outcome,
             event.attempts,
             event.message_id,
-            short(text_of(event.event)),
+            short(written_of(event.event)),
             short(event.last_error or ""),
         )
         for event in found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from holdfast.event import INBOX, NewEvent, Payload, channel_of, sender_of, text_of
+from holdfast.event import INBOX, NewEvent, Payload, channel_of, sender_of, written_of
 from holdfast.store.base import Happened
 from holdfast.store.payload import parse
 
@@ -31,7 +31,7 @@ def received(events: Sequence[NewEvent], ids: Sequence[int | None]) -> Iterator[
 
 
 def received_frame(id: int, message_id: str | None, target: str, event: Payload) -> Payload:
-    return about("message_received", id, message_id, target, event) | {"message": text_of(event)[:SHOWN]}
+    return about("message_received", id, message_id, target, event) | {"message": written_of(event)[:SHOWN]}
 
 
 def happened(position: int, frames: str, milliseconds: int) -> Happened:
