@@ -15,6 +15,7 @@ from holdfast import activity, channels, gauge
 from holdfast import settings as configuration
 from holdfast.agent import Agent
 from holdfast.agents.function import Function
+from holdfast.apology import Apologies
 from holdfast.channel import attentive
 from holdfast.channels.heartbeat import Heartbeat
 from holdfast.consumer import ENDS_WITHIN, Consumer
@@ -192,6 +193,7 @@ class AgentHarness(Roster):
             if plan.reporter is not None:
                 others.append(group.create_task(plan.reporter.run()))
             others += [group.create_task(channel.run(self._on_event)) for channel in self.channels.values()]
+            others.append(group.create_task(Apologies(store, self.channels).run()))
             if spans.tracing is not None:
                 others.append(group.create_task(gauge.keep_reading(store, consumers)))
             ready.set()

@@ -76,6 +76,7 @@ SPAN_STORE_CALL = "store"
 """Followed by the name of the call: store.checkpoint."""
 
 CANNOT_BEAT = "a heartbeat has to wait"
+CANNOT_APOLOGISE = "cannot tell who asked that there will be no answer"
 CANNOT_CLAIM = "cannot claim"
 CANNOT_FOLLOW = "cannot read what happened for those who watch"
 CANNOT_GIVE_BACK = "cannot give turns back"

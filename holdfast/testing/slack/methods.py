@@ -156,8 +156,8 @@ def _structured(value: Any) -> Any:
 
 def _page(messages: list[Message], given: dict[str, Any]) -> dict[str, Any]:
     """One page; the cursor is the place to go on from."""
-    oldest = float(given.get("oldest") or 0)
-    found = [message for message in messages if float(message["ts"]) > oldest]
+    oldest, latest = float(given.get("oldest") or 0), float(given.get("latest") or "inf")
+    found = [message for message in messages if oldest < float(message["ts"]) < latest]
     start, limit = int(given.get("cursor") or 0), min(int(given.get("limit") or 100), 1000)
     page, more = found[start : start + limit], start + limit < len(found)
     if str(given.get("include_all_metadata")) not in ("1", "true", "True"):

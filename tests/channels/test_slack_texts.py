@@ -1,0 +1,163 @@
+"""Texts on their way: which events are messages, Markdown as Slack shows it, and long texts in parts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.channel import Undeliverable
+from holdfast.channels.slack.incoming import Bot, Doors, message_of, platform_time, text_for
+from holdfast.channels.slack.mrkdwn import mrkdwn
+from holdfast.channels.slack.place import Place, place_of
+from holdfast.channels.split import split
+
+BOT = Bot("T1", "UBOT", "B1")
+MENTION = {"type": "app_mention", "user": "U1", "text": "<@UBOT> hi", "team": "T1", "channel": "C1", "ts": "1.000200"}
+
+
+@pytest.fixture(autouse=True)
+def slack_in_the_environment() -> None:
+    """None is needed here."""
+
+
+def heard(doors: Doors | None = None, **changed: Any) -> str | None:
+    event = {name: value for name, value in {**MENTION, **changed}.items() if value is not None}
+    new = message_of({"type": "event_callback", "team_id": "T9", "event": event}, BOT, doors or Doors())
+    return None if new is None else new.message_id
+
+
+def test_a_mention_and_the_message_that_it_is_have_one_id() -> None:
+    assert heard() == "slack_T1_C1_1.000200"
+    assert heard(type="message", channel_type="channel") == "slack_T1_C1_1.000200"
+    assert heard(team=None) == "slack_T9_C1_1.000200"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"type": "message", "text": "hi all"},
+        {"type": "message", "subtype": "message_changed"},
+        {"type": "message", "subtype": "message_deleted", "channel_type": "im"},
+        {"type": "reaction_added"},
+        {"user": "UBOT"},
+        {"bot_id": "B1"},
+        {"bot_id": "B2"},
+        {"user": "USLACKBOT", "type": "message", "channel_type": "im"},
+        {"ts": None},
+        {"channel": None},
+    ],
+)
+def test_what_is_not_said_to_the_bot_is_nobodys(changed: dict[str, Any]) -> None:
+    assert heard(**changed) is None
+
+
+def test_a_mention_without_text_and_one_with_files_are_heard() -> None:
+    assert heard(text=None)
+    assert heard(text="")
+    assert heard(type="message", channel_type="im", subtype="file_share", text="", files=[{"id": "F1"}])
+
+
+def test_lists_say_who_is_heard_and_where() -> None:
+    assert heard(Doors(allow_users=frozenset({"U2"}))) is None
+    assert heard(Doors(allow_users=frozenset({"U1"})))
+    assert heard(Doors(deny_users=frozenset({"U1"}), allow_users=frozenset({"U1"}))) is None
+    assert heard(Doors(allow_channels=frozenset({"C2"}))) is None
+    assert heard(Doors(deny_channels=frozenset({"C1"}))) is None
+    assert heard(Doors(bots=True), bot_id="B2", user=None)
+    assert heard(Doors(bots=True), bot_id="B1") is None
+
+
+def test_times_are_exact_to_the_microsecond() -> None:
+    assert platform_time("1767225600.000200") == datetime(2026, 1, 1, 0, 0, 0, 200, tzinfo=UTC)
+    assert platform_time(1767225600) == datetime(2026, 1, 1, tzinfo=UTC)
+    assert [platform_time(value) for value in (None, "x", "1e99", "nan", "inf")] == [None] * 5
+
+
+def test_the_name_of_the_bot_is_not_part_of_the_text() -> None:
+    assert text_for(BOT, "<@UBOT> hi") == "hi"
+    assert text_for(BOT, "hi <@UBOT|bot>, and <@U2>\nmore") == "hi and <@U2>\nmore"
+    assert text_for(BOT, "<@UBOTHER> hi") == "<@UBOTHER> hi"
+
+
+@pytest.mark.parametrize(
+    ("markdown", "shown"),
+    [
+        ("**bold** and *italic* and ***both***", "*bold* and _italic_ and *_both_*"),
+        ("__bold__ and _italic_ and ~~gone~~", "*bold* and _italic_ and ~gone~"),
+        ("# Title **x**\ntext", "*Title x*\ntext"),
+        ("- one\n* two\n  + three\n1. four", "• one\n• two\n  • three\n1. four"),
+        ("[site](https://a.b/c?d=1&e=2)", "<https://a.b/c?d=1&amp;e=2|site>"),
+        ("![picture](https://a.b/c_(d).png)", "<https://a.b/c_(d).png|picture>"),
+        ("a < b && c > d", "a &lt; b &amp;&amp; c &gt; d"),
+        ("> quoted <b>", "> quoted &lt;b&gt;"),
+        ("`**x** < y` stays", "`**x** &lt; y` stays"),
+        ("```python\na = **b** # c\n- d\n```\n**after**", "```python\na = **b** # c\n- d\n```\n*after*"),
+        ("```\nnever closed **x**", "```\nnever closed **x**"),
+        ("hello <@U1>, see <#C1> and <https://a.b>", "hello <@U1>, see <#C1> and <https://a.b>"),
+        ("<!channel> look", "&lt;!channel&gt; look"),
+        ("2*3*4 and snake_case_name and a ** b", "2*3*4 and snake_case_name and a ** b"),
+        ("**use `x` now**", "*use `x` now*"),
+        ("", ""),
+    ],
+)
+def test_markdown_as_slack_shows_it(markdown: str, shown: str) -> None:
+    assert mrkdwn(markdown) == shown
+
+
+@given(st.text(alphabet="xy *_`~[]()<>&#\n-", max_size=300))
+def test_any_text_can_be_shown(text: str) -> None:
+    shown = mrkdwn(text)
+    assert "\ue000" not in shown
+    assert "\ue001" not in shown
+    assert [sign for sign in shown if sign in "xy"] == [sign for sign in text if sign in "xy"]
+
+
+@given(st.text(alphabet="ab <&;>\n`", max_size=2000), st.integers(20, 100))
+def test_parts_keep_to_the_limit_and_lose_nothing(text: str, limit: int) -> None:
+    parts = split(text, limit)
+    assert all(0 < len(part) <= limit for part in parts)
+    assert [sign for part in parts for sign in part if sign in "ab"] == [sign for sign in text if sign in "ab"]
+
+
+def test_a_text_is_cut_where_it_hurts_least() -> None:
+    assert split("one\n\ntwo", 100) == ["one\n\ntwo"]
+    assert split("a" * 30 + "\n\n" + "b" * 30, 50) == ["a" * 30, "b" * 30]
+    assert split("a" * 30 + "\n" + "b" * 30, 50) == ["a" * 30, "b" * 30]
+    assert split("word " * 20, 50)[0].endswith("word ")
+    assert split("", 50) == []
+
+
+def test_a_code_block_that_is_cut_is_closed_and_opened_again() -> None:
+    code = "\n".join(f"line {number}" for number in range(20))
+    parts = split(f"before\n```python\n{code}\n```\nafter", 80)
+    assert len(parts) > 2
+    assert all(part.count("```") % 2 == 0 for part in parts)
+    assert all(part.startswith("```python\n") for part in parts[1:-1])
+    assert "".join(parts).count("line ") == 20
+
+
+@pytest.mark.parametrize(
+    ("response", "place"),
+    [
+        (("slack:T1:C1:1.2", "slack_T1_C1_1.2"), Place("T1", "C1", "1.2", "1.2")),
+        (("slack:T1:C1:1.2", "slack_T1_C1_3.4"), Place("T1", "C1", "1.2", "3.4")),
+        (("slack:C1:1.2", "slack_T1_C1_1.2"), Place("T1", "C1", "1.2", "1.2")),
+        (("slack:T1:D1:1.2", "slack_T1_D1_1.2"), Place("T1", "D1", None, "1.2")),
+        (("slack:T1:D1:1.2", "slack_T1_D1_1.2/1"), Place("T1", "D1", None, "1.2")),
+        (("slack:T1:D1:1.2", "slack_T1_D1_3.4"), Place("T1", "D1", "1.2", "3.4")),
+        (("slack:U123", "proactive_x"), Place(None, "U123", None, None)),
+    ],
+)
+def test_a_response_finds_its_place_by_its_conversation(response: tuple[str, str], place: Place) -> None:
+    conversation, message_id = response
+    assert place_of({"conversation": conversation, "message_id": message_id}) == place
+
+
+def test_a_message_of_our_own_accord_names_a_channel_or_a_person() -> None:
+    assert place_of({"sender": "ada", "sender_id": "C0123"}) == Place(None, "C0123")
+    with pytest.raises(Undeliverable, match="no_address"):
+        place_of({"sender": "ada"})

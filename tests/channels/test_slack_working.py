@@ -1,0 +1,181 @@
+"""While an agent works: the one sign of it, what it may read of the thread, its files, and failures that are final."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from holdfast import apology
+from holdfast.agent import Reply
+from holdfast.channels.slack import reading
+from holdfast.event import Line, Turn
+from holdfast.harness import AgentHarness
+from holdfast.outcome import Dead
+from holdfast.settings import Settings, Slack
+from holdfast.settings.channels import Channels
+from holdfast.testing.slack import FakeSlack
+from holdfast.testing.slack.workspace import ADA, BOT_USER, DIRECT, GENERAL
+from tests.harness.steps import finished, running
+
+
+@pytest.fixture
+def engine() -> str:
+    return "sqlite"
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apology, "LOOK_EVERY", timedelta(milliseconds=20))
+
+
+def at_once() -> Channels:
+    return Channels(slack=(Slack(status_after=timedelta(0)),))
+
+
+async def test_a_message_shows_that_it_is_worked_on_and_then_no_more(slack: FakeSlack, settings: Settings) -> None:
+    go_on = asyncio.Event()
+
+    async def answer(turn: Turn) -> str:
+        await go_on.wait()
+        return "done"
+
+    async with running(AgentHarness(answer), settings, channels=at_once()):
+        ts = await slack.mention("hello")
+        message = slack.workspace.rooms[GENERAL].find(ts)
+        assert message is not None
+        await slack.until(lambda: message.get("reactions") == ["eyes"])
+        go_on.set()
+        await slack.replies(ts)
+        await slack.until(lambda: message.get("reactions") == [])
+
+
+async def test_a_quick_answer_shows_no_sign_and_costs_no_call(slack: FakeSlack, settings: Settings) -> None:
+    async def answer(turn: Turn) -> str:
+        return "done"
+
+    async with running(AgentHarness(answer), settings):
+        await slack.replies(await slack.mention("hello"))
+    assert slack.faults.calls["reactions.add"] + slack.faults.calls["reactions.remove"] == 0
+
+
+async def test_a_sign_that_slack_refuses_costs_no_answer(slack: FakeSlack, settings: Settings) -> None:
+    slack.faults.plan("reactions.add", "error", code="too_many_reactions")
+
+    async def answer(turn: Turn) -> str:
+        await slack.until(lambda: slack.faults.calls["reactions.add"])
+        return "done"
+
+    async with running(AgentHarness(answer), settings, channels=at_once()):
+        assert len(await slack.replies(await slack.mention("hello"))) == 1
+
+
+async def test_failures_are_shown_when_they_are_final_and_once(slack: FakeSlack, settings: Settings) -> None:
+    tries = 0
+
+    async def answer(turn: Turn) -> str:
+        nonlocal tries
+        tries += 1
+        assert len(slack.bot_messages(ts)) == 0
+        raise RuntimeError("secret detail")
+
+    app = AgentHarness(answer)
+    ts = await slack.mention("hello")
+    async with running(app, settings, retry_first=timedelta(0), retry_most=timedelta(0)):
+        [reply] = await slack.replies(ts)
+        await finished(app.store, queue="outbox")
+    assert tries == 3
+    assert "could not answer" in reply["text"]
+    assert "secret" not in reply["text"]
+    assert reply["thread_ts"] == ts
+
+
+async def test_two_processes_apologise_once(slack: FakeSlack, settings: Settings) -> None:
+    async def answer(turn: Turn) -> Dead:
+        return Dead("no")
+
+    first, second = AgentHarness(answer), AgentHarness(answer)
+    async with running(first, settings), running(second, settings):
+        ts = await slack.mention("hello")
+        await slack.replies(ts)
+        assert len(await finished(first.store, queue="outbox")) == 1
+    assert len(slack.bot_messages(ts)) == 1
+
+
+async def test_long_threads_are_read_to_their_newest_messages(
+    slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "PAGE", 3)
+    monkeypatch.setattr(reading, "KEEP", 4)
+    lines: list[Line] = []
+
+    async def answer(turn: Turn) -> str:
+        lines.extend(await turn.thread())
+        return "read"
+
+    room = slack.workspace.rooms[GENERAL]
+    root = slack.workspace.post(room, ADA, "root")["ts"]
+    for number in range(9):
+        slack.workspace.post(room, ADA, f"{number} for <@{BOT_USER}> in <#{GENERAL}>", root)
+    slack.workspace.post_as_bot(room, "mine &lt;3", root)
+    async with running(AgentHarness(answer), settings):
+        await slack.mention("now", thread_ts=root)
+        await slack.until(lambda: len(slack.bot_messages(root)) == 2)
+    assert [line.text for line in lines] == [*(f"{n} for @holdfast in #general" for n in (6, 7, 8)), "mine <3"]
+    assert [(line.sender, line.is_own) for line in lines] == [*[("ada", False)] * 3, ("holdfast", True)]
+    assert slack.faults.calls["users.info"] == 2
+
+
+async def test_direct_messages_are_read_back_newest_kept(slack: FakeSlack, settings: Settings) -> None:
+    texts: list[str] = []
+
+    async def answer(turn: Turn) -> str:
+        texts.extend(line.text for line in await turn.thread())
+        return "read"
+
+    room = slack.workspace.rooms[DIRECT]
+    for number in range(3):
+        slack.workspace.post(room, ADA, str(number))
+    async with running(AgentHarness(answer), settings):
+        await slack.say_directly("now")
+        await slack.until(lambda: len(room.messages) == 5)
+    assert texts == ["0", "1", "2"]
+
+
+async def test_files_go_out_from_below_the_files_root_alone(slack: FakeSlack, settings: Settings) -> None:
+    root = settings.home / "files"
+    root.mkdir()
+    (root / "report.txt").write_text("all is well")
+    (settings.home / "secret.txt").write_text("not for you")
+
+    async def answer(turn: Turn) -> Reply:
+        return Reply("here", files=(turn.text,))
+
+    app = AgentHarness(answer)
+    async with running(app, settings):
+        ts = await slack.mention("report.txt")
+        [text, file] = await slack.replies(ts, count=2)
+        assert (text["text"], [one["name"] for one in file["files"]]) == ("here", ["report.txt"])
+        assert slack.workspace.uploads[file["files"][0]["id"]].content == b"all is well"
+        await finished(app.store, queue="outbox")
+        await slack.mention("../secret.txt")
+        await slack.until(lambda: len(slack.workspace.rooms[GENERAL].messages) == 5)
+        letters = await finished(app.store, 2, queue="outbox")
+    assert [letter.error_class for letter in letters] == [None, "file_refused"]
+    assert len(slack.workspace.uploads) == 1
+
+
+async def test_a_file_that_may_have_been_shared_is_looked_up(slack: FakeSlack, settings: Settings) -> None:
+    (settings.home / "files").mkdir()
+    (settings.home / "files" / "a.txt").write_text("a")
+    slack.faults.plan("files.completeUploadExternal", "drop_after")
+
+    async def answer(turn: Turn) -> Reply:
+        return Reply("", files=("a.txt",))
+
+    app = AgentHarness(answer)
+    async with running(app, settings):
+        ts = await slack.mention("file")
+        await finished(app.store, queue="outbox")
+    assert len(slack.bot_messages(ts)) == 1
