@@ -180,6 +180,25 @@ def test_a_call_reads_at_most_twice_as_much_at_a_hundred_times_the_backlog(
     assert too_much == {}
 
 
+WAITING = (
+    "insert into agent.event (vt, event) select now() - n * interval '1 min', '{}' from generate_series(1, %s) as n"
+)
+
+
+@pytest.mark.parametrize("known", [0, 1, 2, 20])
+def test_turns_are_numbered_longest_waiting_first_whatever_the_statistics(postgres_url: str, known: int) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("alter table agent.event set (autovacuum_enabled = false)")
+        connection.execute(WAITING, [known])
+        connection.execute("analyze agent.event")
+        connection.execute("delete from agent.event")
+        connection.execute(WAITING, [8])
+        found = connection.execute(
+            "select id from agent.claim('inbox', '{\"\"}', 8, '1 min') order by fence"
+        ).fetchall()
+    assert found == sorted(found, reverse=True)
+
+
 BY_ID = ["fresh_heads", "claim_heads", "claim_followers", "events", "held", "renew", "checkpoint", "leased_fence"]
 BY_ID += ["complete", "finish", "delete_followers", "delete_ended", "back", "ids_after"]
 # The queries of a claim, a settle, a put and a look ahead on SQLite, and how each finds its events.

@@ -67,11 +67,14 @@ begin
           limit _take
           for update skip locked
         )
+        -- Fences are the order of turns; drawn while updating, they would be in whatever order the planner joins.
+        , turn as materialized
+        ( select id, nextval('agent.fence') as fence from ready )
         update agent.event as event
         set attempts = event.attempts + 1, vt = _now + _lease, claimed = event.claimed || _now
-          , fence = nextval('agent.fence'), holder = _holder, updated_at = _now
-        from ready
-        where event.id = ready.id
+          , fence = turn.fence, holder = _holder, updated_at = _now
+        from turn
+        where event.id = turn.id
         returning event.*;
         get diagnostics _taken = row_count;
         _left := _left - _taken;
