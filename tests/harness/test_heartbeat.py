@@ -17,6 +17,7 @@ from holdfast.channels import heartbeat
 from holdfast.channels.heartbeat import PROMPT, Beat, Heartbeat
 from holdfast.event import NewEvent, Turn
 from holdfast.harness import AgentHarness
+from holdfast.outcome import Done
 from holdfast.router import Routing
 from holdfast.settings import Settings
 from holdfast.store.base import Filter, Store
@@ -105,11 +106,13 @@ async def test_what_is_skipped_is_not_made_up_for_in_its_interval(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heartbeat, "LOOK_EVERY", timedelta(milliseconds=10))
-    [id] = await put(store, target="coder")
+    await put(store, target="coder")
+    [turn] = await store.claim("inbox", ["coder"], limit=1, lease=HOUR)
     proxy = Proxy(store)
     async with beating(proxy):
-        await until(lambda: proxy.calls["waiting"])
-        assert await store.ack(id) == "acked"
+        # The second look, so that the first is over.
+        await until(lambda: proxy.calls["now"] > 1)
+        await store.settle([(turn, Done())])
         looks = proxy.calls["now"]
         await until(lambda: proxy.calls["now"] > looks + 3)
     assert await store.waiting("inbox", "coder") == []
