@@ -1,4 +1,4 @@
-"""Agents, teams, and what they said."""
+"""The agents, and what they heard and said."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ async def get_agents(request: Request) -> Answer:
     """By id. `lane` says what is worked one at a time: each conversation, the whole agent, or nothing."""
     routing = await served_by(request).routing()
     return Answer(
-        {id_: Agent(name=id_, default=id_ == routing.default, lane=lane) for id_, lane in sorted(routing.lanes.items())}
+        {
+            id_: Agent(name=routing.names.get(id_, id_), default=id_ == routing.default, lane=lane)
+            for id_, lane in sorted(routing.lanes.items())
+        }
     )
 
 

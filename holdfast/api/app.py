@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from holdfast import __version__
-from holdfast.api import agents, dead, docs, health, login, messages, queue, responses, stream, webhook
+from holdfast.api import agents, dead, docs, health, login, messages, queue, responses, rooms, stream, webhook
 from holdfast.api.answer import Answer, Refused
 from holdfast.api.body import explained
 from holdfast.api.feed import Feed
@@ -33,6 +33,7 @@ FAMILIES = [
     dead.routes,
     agents.routes,
     stream.routes,
+    rooms.routes,
     docs.routes,
     login.routes,
 ]
