@@ -12,7 +12,7 @@ from time import perf_counter
 
 from rich.console import Console
 
-from bench import backlog, drain, idle, latency, memory, put, report, worker
+from bench import backlog, drain, http, idle, latency, memory, put, report, worker
 from bench.engine import Engine
 from bench.postgres import PostgresEngine
 from bench.row import Row
@@ -30,6 +30,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "put-one": put.put_one,
     "put-eight": put.put_eight,
     "put-bulk": put.put_bulk,
+    "http-put": http.http_put,
     "drain-one": drain.drain_one,
     "drain-batch": drain.drain_batch,
     "backlog-lanes": backlog.with_many_lanes,

@@ -26,6 +26,11 @@ class Running:
         self._process = process
         self.ready_after = ready_after
 
+    def says(self) -> str:
+        """The next line that it prints."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
     def kill(self) -> None:
         """kill -9."""
         self._process.kill()

@@ -24,11 +24,17 @@ RESPONSE_ATTEMPTS = 10
 Payload = dict[str, Any]
 
 _ALPHABET = string.digits + string.ascii_lowercase
+_LENGTH = 8
+_POSSIBLE = len(_ALPHABET) ** _LENGTH
 
 
 def new_id(prefix: str) -> str:
     """prefix_ and eight random characters; short enough to say aloud, so a collision must be met by drawing again."""
-    return f"{prefix}_{''.join(secrets.choice(_ALPHABET) for _ in range(8))}"
+    number, signs = secrets.randbelow(_POSSIBLE), []
+    for _ in range(_LENGTH):
+        number, sign = divmod(number, len(_ALPHABET))
+        signs.append(_ALPHABET[sign])
+    return f"{prefix}_{''.join(signs)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,23 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 
 from holdfast import __version__
-from holdfast.api import agents, dead, docs, health, login, messages, queue, responses, rooms, stream, webhook
+from holdfast.api import (
+    agents,
+    dead,
+    docs,
+    health,
+    login,
+    messages,
+    pages,
+    queue,
+    responses,
+    rooms,
+    stream,
+    webhook,
+)
 from holdfast.api.answer import Answer, Refused
 from holdfast.api.body import explained
 from holdfast.api.feed import Feed
@@ -23,27 +37,21 @@ from holdfast.telemetry.logs import Entry, redact
 
 log = logging.getLogger(__name__)
 
+CORS: dict[str, Any] = {
+    "allow_methods": ["GET", "POST", "DELETE"],
+    "allow_headers": ["authorization", "content-type", "last-event-id"],
+}
 PHRASES = {404: "Not found", 405: "Method not allowed"}
 
 # What is asked most often comes first: routes are tried in turn.
-FAMILIES = [
-    messages.routes,
-    responses.routes,
-    queue.routes,
-    dead.routes,
-    agents.routes,
-    stream.routes,
-    rooms.routes,
-    docs.routes,
-    login.routes,
-]
+FAMILIES = [family.routes for family in (messages, responses, queue, dead, agents, rooms, stream, docs, pages, login)]
 
 
 def create_app(harness: Harness, host: str) -> FastAPI:
     """The whole API, to be served at `host`."""
     app = _application(harness, host)
     app.state.feed = Feed(lambda: harness.store)
-    for routes in FAMILIES:
+    for routes in [*FAMILIES, pages.open_routes]:
         app.include_router(routes)
     webhook.mount(app, harness.channels.values())
     return _with_health(app)
@@ -66,8 +74,12 @@ def _application(harness: Harness, host: str) -> FastAPI:
     )
     served = app.state.served = Served(harness)
     settings = served.settings
-    tokens = app.state.tokens = Tokens(tokens_in(settings.home)) if settings.api_auth == "token" else None
-    app.add_middleware(Guard, access=Access.of(settings, host, tokens))
+    tokens = Tokens(tokens_in(settings.home)) if settings.api_auth == "token" else None
+    access = app.state.access = Access.of(settings, host, tokens)
+    if access.origins:
+        app.add_middleware(CORSMiddleware, allow_origins=sorted(access.origins), **CORS)
+    # Added last, it stands before all others.
+    app.add_middleware(Guard, access=access)
     handlers: dict[Any, Any] = {
         HTTPException: _no_route,
         RequestValidationError: _invalid,

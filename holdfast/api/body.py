@@ -66,7 +66,7 @@ async def _read(request: Request) -> bytes:
 
 def parsed(body: bytes) -> Any:
     try:
-        value = json.loads(body.decode(), object_pairs_hook=_without_duplicates, parse_constant=_refuse)
+        value = _DECODER.decode(body.decode())
         _check(value, DEEPEST)
     except UnicodeDecodeError:
         raise Refused(400, "the body is not UTF-8") from None
@@ -88,6 +88,9 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no number of JSON")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_without_duplicates, parse_constant=_refuse)
 
 
 def _check(value: Any, depth: int) -> None:

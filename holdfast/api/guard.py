@@ -72,6 +72,15 @@ class Access:
         origins = frozenset(_listed(settings.api_origins))
         return cls(host=host, tokens=tokens, names=frozenset(names), origins=origins, rate=settings.api_rate)
 
+    def role_of(self, token: str, client: str) -> Role | None:
+        """None without a token, and for a wrong one, which counts."""
+        if self.tokens is None:
+            return ROLES[-1]
+        role = self.tokens.role_of(token) if token else None
+        if token and role is None and not self.wrong.take(client):
+            raise Refused(429, "too many wrong tokens, ask again later", headers={"retry-after": "1"})
+        return role
+
     def knows_host(self, value: str) -> bool:
         """A page of a foreign name that was made to point here keeps that name in Host; an address cannot lie so."""
         try:
@@ -135,22 +144,16 @@ class Guard:
         client = (scope.get("client") or ("", 0))[0]
         if not self._rate.take(client):
             raise Refused(429, "too many requests, ask again in a second", headers={"retry-after": "1"})
+        if b"transfer-encoding" in headers and b"content-length" in headers:
+            # Whoever stands before us may have read it the other way.
+            raise Refused(400, "a body has either a length or comes in chunks")
         if _length(headers) > MOST:
             raise Refused(413, TOO_LARGE)
         return self._role(scope, headers, client)
 
     def _role(self, scope: Scope, headers: Headers, client: str) -> Role | None:
-        """The role of the token that came along; None without one, and for a wrong one, which counts."""
-        access = self._access
-        if access.tokens is None:
-            return ROLES[-1]
         token = _bearer(headers) or _cookie(headers, cookie_name(scope))
-        if not token:
-            return None
-        role = access.tokens.role_of(token)
-        if role is None and not access.wrong.take(client):
-            raise Refused(429, "too many wrong tokens, ask again later", headers={"retry-after": "1"})
-        return role
+        return self._access.role_of(token, client)
 
 
 def _secure(message: Message) -> None:

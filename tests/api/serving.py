@@ -52,9 +52,13 @@ async def _serving(app: AgentHarness, serve: Serve) -> AsyncIterator[int]:
         app.stop()
 
 
+def secret_of(port: int, role: Role) -> str:
+    return _tokens[port][role]
+
+
 def token_of(port: int, role: Role) -> dict[str, str]:
     """The header that proves a role."""
-    return {"authorization": f"Bearer {_tokens[port][role]}"}
+    return {"authorization": f"Bearer {secret_of(port, role)}"}
 
 
 async def ask(port: int, path: str, method: str = "GET", body: Any = None, role: Role = "admin") -> tuple[int, str]:

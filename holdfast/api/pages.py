@@ -1,0 +1,71 @@
+"""Pages and what belongs to them, read once from our own folder; no request ever names a path of the disk."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from fastapi import APIRouter, Request
+from starlette.responses import RedirectResponse, Response
+
+from holdfast.api.answer import Refused
+from holdfast.api.route import Guarded, described
+
+KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+
+open_routes = APIRouter(include_in_schema=False)
+routes = APIRouter(route_class=Guarded, tags=["documentation"])
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A file as it is served; it may be kept, and is asked for again before it is used."""
+
+    content: bytes
+    kind: str
+    tag: str
+
+    def answer(self, request: Request) -> Response:
+        headers = {"etag": self.tag, "cache-control": "no-cache"}
+        if request.headers.get("if-none-match") == self.tag:
+            return Response(status_code=304, headers=headers)
+        return Response(self.content, headers=headers, media_type=self.kind)
+
+
+@cache
+def pages() -> dict[str, Page]:
+    found = {}
+    for file in files("holdfast.api").joinpath("static").iterdir():
+        kind = KINDS.get(file.name.rpartition(".")[2])
+        if kind is not None:
+            content = file.read_bytes()
+            found[file.name] = Page(content, kind, f'"{hashlib.sha256(content).hexdigest()[:16]}"')
+    return found
+
+
+@open_routes.get("/")
+async def get_index(request: Request) -> Response:
+    """The chat page holds no secret: what it shows, it asks for with the cookie."""
+    page = pages().get("index.html")
+    return RedirectResponse("/docs", 303) if page is None else page.answer(request)
+
+
+@open_routes.get("/static/{name:path}")
+async def get_static(request: Request, name: str) -> Response:
+    page = pages().get(name)
+    if page is None:
+        raise Refused(404, "Not found")
+    return page.answer(request)
+
+
+@routes.get(
+    "/docs",
+    summary="A page that shows the OpenAPI document",
+    response_class=Response,
+    **described("read", None, None, content="text/html"),
+)
+async def get_docs(request: Request) -> Response:
+    """Our own: it loads nothing from elsewhere."""
+    return pages()["docs.html"].answer(request)
