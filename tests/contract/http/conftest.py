@@ -13,7 +13,6 @@ import pytest_asyncio
 from holdfast.agents.echo import echo
 from holdfast.api.app import create_app
 from holdfast.api.tokens import tokens_in
-from holdfast.channel import Channel
 from holdfast.consumer import Consumer
 from holdfast.harness import AgentHarness
 from holdfast.settings import Settings
@@ -29,7 +28,6 @@ class Front:
     store: Store
     stopping: bool = False
     consumers: Sequence[Consumer] = ()
-    channels: Mapping[str, Channel] = field(default_factory=dict)
     channels: Mapping[str, object] = field(default_factory=dict)
 
 
