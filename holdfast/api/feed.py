@@ -99,6 +99,7 @@ class Watcher:
 
     cursor: Cursor
     wants: Callable[[Payload], bool]
+    is_fresh: bool = False
     is_live: bool = False
     sent: Cursor = field(init=False)
     heard: Cursor = field(init=False)
@@ -160,6 +161,9 @@ class Feed:
 
     async def watch(self, watcher: Watcher, gap: Callable[[Cursor, Cursor], bytes]) -> AsyncGenerator[bytes]:
         """What the watcher wants from its cursor on, until the feed is closed or the watcher is too slow."""
+        if self._next is None and watcher.is_fresh:
+            # The window begins where its first watcher does, or all who come before the first look had to catch up.
+            self._next = watcher.cursor.position
         with self._watching():
             while not self.is_closed:
                 news = self._news

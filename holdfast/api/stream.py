@@ -66,7 +66,8 @@ async def events(
     wants = _wanted(_names(agent), _names(channel), _names(type))
     given = _given(last_event_id or since)
     first, following = await feed.span()
-    return _Stream(feed, Watcher(given or Cursor(following), wants), _reaches(given, first, following), first)
+    watcher = Watcher(given or Cursor(following), wants, is_fresh=given is None)
+    return _Stream(feed, watcher, _reaches(given, first, following), first)
 
 
 def _given(text: str) -> Cursor | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -18,8 +19,13 @@ class Frame:
 
     id: str = ""
     event: str = ""
-    data: Any = None
+    text: str = ""
     comment: str = ""
+
+    @property
+    def data(self) -> Any:
+        """Parsed when looked at: most of a crowd only count."""
+        return json.loads(self.text)
 
 
 class Refused(Exception):
@@ -38,7 +44,8 @@ class Stream:
         self.headers: dict[str, str] = {}
         self.last_id = ""
         self._reader = reader
-        self._text = b""
+        self._rest = b""
+        self._blocks: deque[bytes] = deque()
 
     async def read_head(self) -> int:
         status = int((await self._reader.readline()).split()[1])
@@ -51,16 +58,11 @@ class Stream:
         return (await self._reader.readexactly(int(self.headers.get("content-length", "0")))).decode()
 
     async def frames(self) -> AsyncIterator[Frame]:
-        while True:
-            block, found, rest = self._text.partition(b"\n\n")
-            if not found:
-                if not await self._more():
-                    return
-                continue
-            self._text = rest
-            frame = _frame(block.decode())
-            self.last_id = frame.id or self.last_id
-            yield frame
+        while self._blocks or await self._more():
+            while self._blocks:
+                frame = _frame(self._blocks.popleft().decode())
+                self.last_id = frame.id or self.last_id
+                yield frame
 
     async def next(self, within: float = 20.0) -> Frame:
         """The next frame that is no mere comment."""
@@ -73,19 +75,20 @@ class Stream:
     async def _more(self) -> bool:
         size = int((await self._reader.readline()).strip() or b"0", 16)
         if size:
-            self._text += await self._reader.readexactly(size)
+            *blocks, self._rest = (self._rest + await self._reader.readexactly(size)).split(b"\n\n")
+            self._blocks.extend(blocks)
         await self._reader.readline()
         return size > 0
 
 
 def _frame(block: str) -> Frame:
-    fields: dict[str, Any] = {}
+    fields: dict[str, str] = {}
     for line in block.split("\n"):
         name, _, value = line.partition(": ")
         if name in ("id", "event"):
             fields[name] = value
         elif name == "data":
-            fields[name] = json.loads(value)
+            fields["text"] = value
         elif line.startswith(":"):
             fields["comment"] = line[2:]
     return Frame(**fields)

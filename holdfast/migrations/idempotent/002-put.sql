@@ -274,7 +274,7 @@ begin
     insert into agent.activity (frames)
     select ('[' || string_agg(frames, ',' order by nth) || ']')::json
     from rows from (jsonb_to_recordset(_records) as (frames text)) with ordinality as row (frames, nth)
-    where frames is not null
+    where frames is not null and agent.activity_agent() is not null
     having count(*) > 0;
 end
 $$;

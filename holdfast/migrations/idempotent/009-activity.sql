@@ -100,7 +100,7 @@ end
 $$;
 
 -- At most _limit rows at once; how many were placed. Whoever finds another at it need not wait: it places the same rows.
-create or replace function agent.place_activity(_limit int4 default 10000) returns int4
+create or replace function agent.place_activity(_limit int4 default 10000, _wait bool default false) returns int4
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -117,6 +117,9 @@ begin
     perform from agent.activity where place is null order by id limit 1;
     if not found then
         return 0;
+    end if;
+    if _wait then
+        perform from agent.activity_end for update;
     end if;
     select place into _last from agent.activity_end for update skip locked;
     if not found then
@@ -163,7 +166,8 @@ language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    while agent.place_activity() > 0 loop
+    -- It waits for others: "now" is after all that is committed, also for those who ask at the same time.
+    while agent.place_activity(_wait => true) > 0 loop
     end loop;
     next := (select place + 1 from agent.activity_end);
     first := coalesce((select min(place) from agent.activity where place is not null), next);

@@ -1,0 +1,73 @@
+"""What happens, told to two hundred clients of one server: how many frames a second, and how late."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from statistics import median
+
+from bench.engine import Engine
+from bench.process import started
+from bench.row import Row
+from bench.scale import Scale
+from holdfast.event import Activity
+from holdfast.store import Store, open_store
+from holdfast.testing.watch import watching
+
+CLIENTS = 200
+FRAMES = 2000
+TOGETHER = 20
+PORT = 38777
+LAST = "processor_start"
+
+
+async def fan_out(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
+    with engine.fresh() as url, started("serve", url, "--port", str(PORT), "--no-auth"):
+        async with open_store(url) as store:
+            rates, lates = zip(*[await _round(store) for _ in range(scale.rounds)], strict=True)
+    yield Row(
+        store=engine.name,
+        what=f"frames to {CLIENTS} clients",
+        measured=median(rates),
+        against="frames written",
+        beside=median(rates) / CLIENTS,
+        unit="frames/s",
+    )
+    yield Row(
+        store=engine.name,
+        what=f"until {CLIENTS} clients have a frame",
+        measured=median(lates) * 1000,
+        against="one look",
+        beside=100,
+        unit="ms",
+    )
+
+
+async def _round(store: Store) -> tuple[float, float]:
+    """Frames that reached clients per second, and how long one that is written alone takes to reach the last."""
+    connected = asyncio.Semaphore(0)
+    async with asyncio.TaskGroup() as group:
+        clients = [group.create_task(_client(connected)) for _ in range(CLIENTS)]
+        for _ in clients:
+            await connected.acquire()
+        written_at = time.perf_counter()
+        await store.put([], records=[Activity(({"type": "response_ready", "messageId": "alone"},))])
+        for _ in clients:
+            await connected.acquire()
+        late = time.perf_counter() - written_at
+        begun_at = time.perf_counter()
+        for _ in range(FRAMES // TOGETHER):
+            await store.put([], records=[Activity(({"type": "chain_step_done", "response": "x" * 100},) * TOGETHER)])
+        await store.put([], records=[Activity(({"type": LAST},))])
+        await asyncio.gather(*clients)
+    return CLIENTS * FRAMES / (time.perf_counter() - begun_at), late
+
+
+async def _client(connected: asyncio.Semaphore) -> None:
+    async with watching(PORT) as stream:
+        async for frame in stream.frames():
+            if frame.event in ("connected", "response_ready"):
+                connected.release()
+            if frame.event == LAST:
+                return
