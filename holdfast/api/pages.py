@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 
 from fastapi import APIRouter, Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from holdfast.api.answer import Refused
 from holdfast.api.route import Guarded, described
@@ -48,8 +48,7 @@ def pages() -> dict[str, Page]:
 @open_routes.get("/")
 async def get_index(request: Request) -> Response:
     """The chat page holds no secret: what it shows, it asks for with the cookie."""
-    page = pages().get("index.html")
-    return RedirectResponse("/docs", 303) if page is None else page.answer(request)
+    return pages()["index.html"].answer(request)
 
 
 @open_routes.get("/static/{name:path}")

@@ -1,0 +1,122 @@
+// What the conversation looks like. Texts are texts: nothing that anybody wrote becomes markup.
+
+const LABELS = {
+  sending: "sending",
+  unsent: "not sent",
+  received: "received",
+  routed: "routed",
+  working: "working",
+  answered: "answered",
+  silent: "read, no answer",
+  retrying: "failed, trying again",
+  failed: "failed",
+};
+const PATH = ["received", "routed", "working"];
+
+export function element(name, values = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(values)) {
+    if (key.startsWith("on")) {
+      made.addEventListener(key.slice(2), value);
+    } else if (value !== undefined && value !== false) {
+      made.setAttribute(key, value === true ? "" : value);
+    }
+  }
+  made.append(...children.filter((child) => child !== undefined && child !== ""));
+  return made;
+}
+
+// Code between fences and backticks; the rest as it is.
+function written(text) {
+  return text.split(/\n?(```[\s\S]*?(?:```|$))\n?/).flatMap((part) => {
+    if (part.startsWith("```")) {
+      const code = part.slice(3).replace(/```$/, "").replace(/^[\w+-]*\n/, "");
+      return [element("pre", {}, element("code", {}, code))];
+    }
+    return part.split(/(`[^`\n]+`)/).map((piece) => {
+      const isCode = piece.length > 2 && piece.startsWith("`") && piece.endsWith("`");
+      return isCode ? element("code", {}, piece.slice(1, -1)) : piece;
+    });
+  });
+}
+
+function steps(message) {
+  const at = PATH.indexOf(message.state);
+  const shown = PATH.slice(0, at + 1).map((step, index) => {
+    const isLast = index === at;
+    const label = step === "working" && message.worker ? `${message.worker} is working` : LABELS[step];
+    return element("li", isLast ? { "aria-current": "step", class: "busy" } : {}, label);
+  });
+  return element("ol", { class: "steps" }, ...shown);
+}
+
+function state(message, onRetry, onSendAgain) {
+  const line = element("div", { class: "state", "data-state": message.state });
+  if (PATH.includes(message.state)) {
+    line.append(steps(message));
+  } else if (message.state !== "answered") {
+    line.append(element("span", {}, LABELS[message.state] || message.state));
+  }
+  if (message.error) {
+    line.append(element("span", { class: "why" }, message.error));
+  }
+  if (message.state === "failed" && message.eventId) {
+    line.append(element("button", { type: "button", class: "quiet", onclick: () => onRetry(message) }, "Retry"));
+  }
+  if (message.state === "unsent") {
+    line.append(element("button", { type: "button", class: "quiet", onclick: () => onSendAgain(message) }, "Send again"));
+  }
+  return line;
+}
+
+function exchange(message, onRetry, onSendAgain) {
+  const parts = [];
+  if (message.text) {
+    parts.push(element("div", { class: "said mine" }, ...written(message.text)));
+  }
+  for (const step of message.handed || []) {
+    parts.push(element("p", { class: "who" }, step));
+  }
+  for (const answer of message.answers) {
+    parts.push(element("p", { class: "who" }, answer.agent || ""));
+    parts.push(element("div", { class: "said theirs" }, ...written(answer.text)));
+    for (const file of answer.files || []) {
+      parts.push(element("p", { class: "who" }, `file: ${file}`));
+    }
+  }
+  parts.push(state(message, onRetry, onSendAgain));
+  return element("section", { class: "exchange", "data-message": message.id, "data-state": message.state }, ...parts);
+}
+
+export class View {
+  constructor({ log, empty, onRetry, onSendAgain }) {
+    Object.assign(this, { log, empty, onRetry, onSendAgain });
+    this.shown = new Map();
+  }
+
+  // Only what changed is made anew, so that a reader's place and selection stay.
+  show(messages) {
+    const wasAtEnd = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 80;
+    this.empty.hidden = messages.length > 0;
+    const before = this.shown;
+    this.shown = new Map();
+    for (const message of messages) {
+      const key = JSON.stringify(message);
+      const known = before.get(message.id);
+      before.delete(message.id);
+      const node = known?.key === key ? known.node : exchange(message, this.onRetry, this.onSendAgain);
+      if (known && known.node !== node) {
+        known.node.replaceWith(node);
+      } else if (!known) {
+        this.log.append(node);
+      }
+      this.shown.set(message.id, { key, node });
+    }
+    for (const { node } of before.values()) {
+      node.remove();
+    }
+    if (wasAtEnd) {
+      this.log.scrollTop = this.log.scrollHeight;
+    }
+  }
+}

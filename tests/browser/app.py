@@ -1,0 +1,30 @@
+"""Agents for tests of the page: one that answers, one that takes its time, one that fails until it is told not to."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from holdfast import AgentHarness, Dead, Turn
+
+app = AgentHarness(default="echo")
+
+
+@app.agent("echo")
+async def echo(turn: Turn) -> str:
+    return f"you said {turn.text}"
+
+
+@app.agent("slow")
+async def slow(turn: Turn) -> str:
+    """Waits for a file, so that the test decides how long it takes."""
+    while not Path("go").exists():  # noqa: ASYNC110, ASYNC240 - another process makes it
+        await asyncio.sleep(0.02)
+    return f"slowly: {turn.text}"
+
+
+@app.agent("broken")
+async def broken(turn: Turn) -> str | Dead:
+    if not Path("mended").exists():  # noqa: ASYNC240
+        return Dead("the printer is on fire")
+    return f"mended: {turn.text}"

@@ -1,0 +1,56 @@
+"""A Chromium, and a server of its own for every test."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, async_playwright
+
+from tests.browser.server import Server
+
+SCRIPT = Path(__file__).parents[2] / "tools" / "chromium"
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Its path; where it cannot be had tests are skipped, and in CI they fail."""
+    asked = subprocess.run([SCRIPT], capture_output=True, text=True, check=False)
+    if asked.returncode == 0:
+        return asked.stdout.strip().splitlines()[-1]
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"no browser: {asked.stderr.strip()}", pytrace=False)
+    pytest.skip(f"no browser: {asked.stderr.strip()}")
+
+
+@pytest_asyncio.fixture
+async def browser(chromium: str) -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield browser
+        await browser.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """`holdfast up` with the agents of tests/browser/app.py, as a process."""
+    with Server(tmp_path) as server:
+        yield server
+
+
+@pytest_asyncio.fixture
+async def page(browser: Browser, server: Server) -> AsyncIterator[Page]:
+    """The chat page, logged in; whatever the browser complains of fails the test."""
+    context = await browser.new_context(viewport={"width": 1000, "height": 700})
+    page = await context.new_page()
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    await page.goto(server.link)
+    yield page
+    assert complaints == []
+    await context.close()

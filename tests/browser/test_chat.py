@@ -1,0 +1,154 @@
+"""The chat page: what is sent is answered and seen, whatever happens to page, tab or server."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.browser.server import Server
+
+expect.set_options(timeout=30_000)
+
+
+async def say(page: Page, text: str, agent: str | None = None) -> None:
+    if agent is not None:
+        await page.get_by_label("Agent").select_option(agent)
+    await page.get_by_label("Message").fill(text)
+    await page.keyboard.press("Enter")
+
+
+async def test_a_message_is_answered_live(page: Page) -> None:
+    await expect(page.locator("#line")).to_have_attribute("data-state", "live")
+    await say(page, "hello")
+    await expect(page.locator(".said.theirs")).to_have_text("you said hello")
+    await expect(page.locator(".exchange")).to_have_attribute("data-state", "answered")
+
+
+async def test_what_happens_is_shown_while_the_agent_works(page: Page, server: Server) -> None:
+    await say(page, "take your time", "slow")
+    await expect(page.locator(".steps")).to_contain_text("slow is working")
+    server.allow("go")
+    await expect(page.locator(".said.theirs")).to_have_text("slowly: take your time")
+
+
+async def test_a_reload_in_the_middle_of_an_answer_loses_nothing(page: Page, server: Server) -> None:
+    await say(page, "wait for me", "slow")
+    await expect(page.locator(".steps")).to_contain_text("working")
+    await page.reload()
+    await expect(page.locator(".said.mine")).to_have_text("wait for me")
+    server.allow("go")
+    await expect(page.locator(".said.theirs")).to_have_text("slowly: wait for me")
+    await page.reload()
+    await expect(page.locator(".said.theirs")).to_have_count(1)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_server_restart_in_the_middle_of_an_answer_loses_nothing(
+    page: Page, server: Server, how: signal.Signals
+) -> None:
+    await say(page, "hold fast", "slow")
+    await expect(page.locator(".steps")).to_contain_text("working")
+    if how == signal.SIGTERM:
+        server.allow("go")
+    server.end(how)
+    await expect(page.locator("#line")).to_have_attribute("data-state", "away")
+    server.allow("go")
+    server.start()
+    await expect(page.locator(".said.theirs")).to_have_text("slowly: hold fast")
+    await expect(page.locator("#line")).to_have_attribute("data-state", "live")
+
+
+async def test_what_could_not_be_sent_can_be_sent_again(page: Page, server: Server) -> None:
+    await expect(page.locator("#line")).to_have_attribute("data-state", "live")
+    server.end()
+    await say(page, "anybody there?")
+    await expect(page.locator(".state")).to_contain_text("not sent")
+    server.start()
+    await page.get_by_role("button", name="Send again").click()
+    await expect(page.locator(".said.theirs")).to_have_text("you said anybody there?")
+
+
+async def test_a_failed_message_is_retried_from_the_page(page: Page, server: Server) -> None:
+    await say(page, "print this", "broken")
+    await expect(page.locator(".state")).to_contain_text("the printer is on fire")
+    server.allow("mended")
+    await page.get_by_role("button", name="Retry").click()
+    await expect(page.locator(".said.theirs")).to_have_text("mended: print this")
+    await expect(page.get_by_role("button", name="Retry")).to_have_count(0)
+
+
+async def test_two_tabs_show_the_same_and_answer_once(page: Page, server: Server) -> None:
+    other = await page.context.new_page()
+    await other.goto(server.address)
+    await say(page, "from the first")
+    await expect(other.locator(".said.theirs")).to_have_text("you said from the first")
+    await say(other, "from the second")
+    for tab in (page, other):
+        await expect(tab.locator(".said.theirs")).to_have_count(2)
+        await expect(tab.locator(".said.theirs").last).to_have_text("you said from the second")
+
+
+async def test_another_browser_sees_nothing_of_it(page: Page, server: Server, browser: Browser) -> None:
+    await say(page, "between us")
+    await expect(page.locator(".said.theirs")).to_have_count(1)
+    context = await browser.new_context()
+    other = await context.new_page()
+    await other.goto(server.link)
+    await say(other, "hello")
+    await expect(other.locator(".said.theirs")).to_have_text("you said hello")
+    await context.close()
+
+
+async def test_what_is_written_never_becomes_markup(page: Page) -> None:
+    evil = "<img src=x onerror=\"document.title='owned'\"> <script>document.title='owned'</script> ```<b>code</b>```"
+    await say(page, evil)
+    await expect(page.locator(".said.theirs")).to_contain_text("<img src=x")
+    await expect(page.locator(".said.theirs pre code")).to_have_text("<b>code</b>")
+    assert await page.title() == "Holdfast"
+    assert await page.locator(".said img, .said script, .said b").count() == 0
+
+
+async def test_the_page_works_by_keyboard_alone(page: Page) -> None:
+    await expect(page.get_by_label("Message")).to_be_focused()
+    await page.keyboard.type("first line")
+    await page.keyboard.press("Shift+Enter")
+    await page.keyboard.type("second line")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".said.mine")).to_have_text("first line\nsecond line", use_inner_text=True)
+    await expect(page.get_by_label("Message")).to_be_focused()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_the_page_fits_a_narrow_screen(browser: Browser, server: Server, scheme: str, shots: Shots) -> None:
+    context = await browser.new_context(viewport={"width": 360, "height": 640}, color_scheme=scheme)  # type: ignore[arg-type]
+    page = await context.new_page()
+    await page.goto(server.link)
+    await say(page, "a word that is longer than the screen is wide: " + "x" * 200)
+    await expect(page.locator(".said.theirs")).to_have_count(1)
+    assert await page.evaluate("document.documentElement.scrollWidth") == 360
+    send = await page.get_by_role("button", name="Send").bounding_box()
+    assert send is not None
+    assert send["y"] + send["height"] <= 640
+    assert send["height"] >= 44
+    await page.screenshot(path=shots(f"phone-{scheme}.png"))
+    await context.close()
+
+
+async def test_somebody_who_is_not_logged_in_is_told_how(browser: Browser, server: Server) -> None:
+    page = await browser.new_page()
+    await page.goto(server.address)
+    await expect(page.get_by_role("alert")).to_contain_text("not logged in")
+    await page.close()
+
+
+Shots = Callable[[str], Path]
+
+
+@pytest.fixture
+def shots(tmp_path: Path) -> Shots:
+    """Where screenshots go."""
+    return lambda name: tmp_path / name
