@@ -12,7 +12,7 @@ from time import perf_counter
 
 from rich.console import Console
 
-from bench import backlog, drain, fanout, http, idle, latency, memory, put, report, worker
+from bench import backlog, drain, fanout, http, idle, latency, memory, put, report, slack, worker
 from bench.engine import Engine
 from bench.postgres import PostgresEngine
 from bench.row import Row
@@ -41,6 +41,8 @@ MEASUREMENTS: dict[str, Measurement] = {
     "pick-up": latency.pick_up,
     "re-claim": latency.re_claim,
     "fan-out": fanout.fan_out,
+    "slack": slack.mention_to_reply,
+    "slack-burst": slack.mention_burst,
     "idle": idle.idle,
     "start-up": idle.start_up,
     "worker-memory": worker.worker_memory,

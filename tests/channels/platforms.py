@@ -1,0 +1,80 @@
+"""Platforms as the channel contract sees them: somebody says something, and something becomes visible."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from holdfast.event import OUTBOX
+from holdfast.harness import AgentHarness
+from holdfast.store.base import Filter
+from holdfast.testing.slack import FakeSlack
+from holdfast.testing.slack.workspace import GENERAL
+from tests.harness.steps import until
+
+
+class Platform(Protocol):
+    """One conversation on one platform."""
+
+    async def say(self, text: str) -> str:
+        """Somebody says it; how the platform calls the message."""
+
+    async def say_again(self, message: str) -> None:
+        """The platform delivers the same message once more."""
+
+    async def visible(self, count: int) -> list[str]:
+        """What can be read of the answers, in order, once there are so many."""
+
+
+class SlackPlatform:
+    """One thread."""
+
+    def __init__(self, slack: FakeSlack, app: AgentHarness) -> None:
+        self._slack = slack
+        self._root: str | None = None
+        self._events: dict[str, dict[str, object]] = {}
+
+    async def say(self, text: str) -> str:
+        ts = await self._slack.mention(text, thread_ts=self._root)
+        self._root = self._root or ts
+        self._events[ts] = self._slack.last_event
+        return ts
+
+    async def say_again(self, message: str) -> None:
+        acked = len(self._slack.sockets.acked)
+        self._slack.deliver(self._events[message])
+        await self._slack.until(lambda: len(self._slack.sockets.acked) > acked)
+
+    async def visible(self, count: int) -> list[str]:
+        assert self._root is not None
+        return [reply["text"] for reply in await self._slack.replies(self._root, GENERAL, count=count)]
+
+
+class ApiPlatform:
+    """One sender; what is answered waits to be fetched."""
+
+    def __init__(self, slack: FakeSlack, app: AgentHarness) -> None:
+        self._app = app
+        self._texts: dict[str, str] = {}
+
+    async def say(self, text: str) -> str:
+        message = f"client-{len(self._texts)}"
+        self._texts[message] = text
+        assert await self._app.put(text, sender_id="ada", message_id=message) == message
+        return message
+
+    async def say_again(self, message: str) -> None:
+        assert await self._app.put(self._texts[message], sender_id="ada", message_id=message) is None
+
+    async def visible(self, count: int) -> list[str]:
+        async def waiting() -> list[str]:
+            found = await self._app.responses("api")
+            return [str(response.event["message"]) for response in found] if len(found) >= count else []
+
+        texts: list[str] = await until(waiting)
+        return texts
+
+
+async def undelivered(app: AgentHarness) -> list[tuple[str, str | None]]:
+    """How the responses ended that ended badly."""
+    letters = await app.store.dead(Filter(queue=OUTBOX))
+    return [(letter.outcome, letter.error_class) for letter in letters]
