@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Protocol, cast, runtime_checkable
 
 from holdfast.errors import HoldfastError
-from holdfast.event import Event, Line, NewEvent, Payload
+from holdfast.event import Event, NewEvent, Payload
 
 Put = Callable[[NewEvent], Awaitable[int | None]]
 """Stores a message and returns after commit: only then may a channel acknowledge its platform. An event that names
@@ -80,6 +81,17 @@ class InParts(Protocol):
 AnyChannel = Channel | InParts
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """What somebody said earlier in the conversation, as the platform keeps it."""
+
+    sender: str
+    text: str
+    said_at: datetime | None = None
+    is_own: bool = False
+    """Whether it was the bot that said it."""
+
+
 @runtime_checkable
 class Attentive(Protocol):
     """A platform that has more to say of a message, and can show that an agent works on it."""
@@ -89,6 +101,9 @@ class Attentive(Protocol):
 
     async def thread(self, payload: Payload) -> Sequence[Line]:
         """What was said before in its conversation, oldest first."""
+
+    async def fetch(self, payload: Payload) -> Sequence[Path]:
+        """The files that came with it, where they can be read now."""
 
     def working(self, payload: Payload, *, again: bool) -> AbstractAsyncContextManager[object]:
         """Shows that the message is being worked on, while the block runs; `again` if it was before."""

@@ -8,9 +8,13 @@ import string
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_core import from_json
+
+if TYPE_CHECKING:
+    from holdfast.channel import Line
 
 from holdfast.memory import Memory
 from holdfast.memory.observation import Observation
@@ -117,17 +121,6 @@ class FinishedEvent(Event):
     finished_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """What somebody said earlier in the conversation, as the platform keeps it."""
-
-    sender: str
-    text: str
-    said_at: datetime | None = None
-    is_own: bool = False
-    """Whether it was the bot that said it."""
-
-
 @dataclass(slots=True, unsafe_hash=True)
 class Turn:
     """One event, or several of one lane, under one lease. The fence tells this holder from all others."""
@@ -145,6 +138,7 @@ class Turn:
     """What hooks and the agent add; it goes with the reply."""
     on_progress: Callable[[], None] | None = field(default=None, compare=False)
     reader: Callable[[], Awaitable[Sequence[Line]]] | None = field(default=None, compare=False)
+    fetcher: Callable[[], Awaitable[Sequence[Path]]] | None = field(default=None, compare=False)
 
     @property
     def primary(self) -> Event:
@@ -206,6 +200,10 @@ class Turn:
     async def thread(self) -> Sequence[Line]:
         """The conversation so far, oldest first, from the platform itself; empty where it cannot be asked."""
         return () if self.reader is None else await self.reader()
+
+    async def files(self) -> Sequence[Path]:
+        """What came with the message, fetched from the platform to below the files root."""
+        return () if self.fetcher is None else await self.fetcher()
 
     def progress(self) -> None:
         """The work goes on: an agent's idle time limit begins anew. From any thread."""

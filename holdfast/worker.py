@@ -150,7 +150,8 @@ class Worker:
         if channel is None:
             return turn
         events = tuple(replace(event, event=_told(channel, event.event)) for event in turn.events)
-        return replace(turn, events=events, reader=partial(channel.thread, turn.event))
+        reader, fetcher = partial(channel.thread, turn.event), partial(channel.fetch, turn.event)
+        return replace(turn, events=events, reader=reader, fetcher=fetcher)
 
     def _outcome(self, turn: Turn, answer: object) -> Outcome:
         """An Answer, if the agent keeps to its type; it is a user's own code."""

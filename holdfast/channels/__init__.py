@@ -25,4 +25,4 @@ def configured(
         from holdfast.channels.slack.access import access_of
 
         accesses = [access_of(workspace, app_token) for workspace in workspaces]
-        yield SlackChannel(accesses, files=settings.home / "files", shared=store)
+        yield SlackChannel(accesses, files=settings.files, shared=store)

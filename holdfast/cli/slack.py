@@ -84,7 +84,7 @@ async def _run(harness: AgentHarness, port: int) -> None:
         raise HoldfastError(f"cannot listen at port {port}: {error.strerror}; choose another with --port") from error
     try:
         access = Access(bot_token=local.bot_token, app_token=local.app_token, api_url=local.api_url)
-        harness.add_channel(SlackChannel([access], files=harness.settings.home / "files"))
+        harness.add_channel(SlackChannel([access], files=harness.settings.files))
         address = f"http://127.0.0.1:{local.port}/"
         await harness.run(on_ready=lambda: typer.echo(f"holdfast is ready: mention the bot at {address}"))
     finally:

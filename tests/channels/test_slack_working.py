@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from datetime import timedelta
 
 import pytest
 
 from holdfast import apology
 from holdfast.agent import Reply
-from holdfast.channels.slack import reading
-from holdfast.event import Line, Turn
+from holdfast.agents.echo import echo
+from holdfast.channel import Line
+from holdfast.channels.slack import download, reading
+from holdfast.event import NewEvent, Turn
 from holdfast.harness import AgentHarness
 from holdfast.outcome import Dead
 from holdfast.settings import Settings, Slack
@@ -179,3 +183,69 @@ async def test_a_file_that_may_have_been_shared_is_looked_up(slack: FakeSlack, s
         ts = await slack.mention("file")
         await finished(app.store, queue="outbox")
     assert len(slack.bot_messages(ts)) == 1
+
+
+async def test_files_that_came_along_are_fetched_when_the_agent_asks(
+    slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "LARGEST", 10)
+    found: list[tuple[str, bytes]] = []
+
+    async def answer(turn: Turn) -> str:
+        found.extend((path.name, path.read_bytes()) for path in await turn.files())
+        assert all(settings.home in path.parents for path in await turn.files())
+        return "read"
+
+    foreign = {"id": "F9", "name": "x", "url_private_download": "https://evil.example/x"}
+    files = [slack.file("../a.txt", b"small"), slack.file("b.txt", b"x" * 11), foreign]
+    async with running(AgentHarness(answer), settings):
+        await slack.replies(await slack.mention("look", files=files))
+    assert [content for _, content in found] == [b"small"]
+    assert "/" not in found[0][0]
+
+
+async def test_a_sender_who_is_not_heard_has_no_file_fetched(slack: FakeSlack, settings: Settings) -> None:
+    async def answer(turn: Turn) -> str:
+        await turn.files()
+        return "read"
+
+    closed = Channels(slack=(Slack(deny_users=(ADA,)),))
+    async with running(AgentHarness(answer), settings, channels=closed):
+        await slack.mention("look", files=[slack.file("a.txt", b"small")])
+        await slack.until(lambda: slack.sockets.acked)
+    assert not (settings.home / "files").exists()
+
+
+async def test_several_workspaces_each_answer_in_their_own(slack: FakeSlack, settings: Settings) -> None:
+    async with FakeSlack(team="T0OTHER") as other:
+        tables = (Slack(), Slack(api_url=other.api_url))
+        async with running(AgentHarness(echo), settings, channels=Channels(slack=tables)):
+            here, there = await slack.mention("here"), await other.mention("there")
+            assert [reply["text"] for reply in await slack.replies(here)] == ["you said here"]
+            assert [reply["text"] for reply in await other.replies(there)] == ["you said there"]
+
+
+async def test_the_app_token_may_be_given_to_run(
+    slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLACK_APP_TOKEN")
+    app = AgentHarness(echo, settings=settings)
+    async with asyncio.TaskGroup() as group:
+        await app.run(app_token=slack.app_token, task_group=group)
+        assert [reply["text"] for reply in await slack.replies(await slack.mention("hello"))] == ["you said hello"]
+        app.stop()
+
+
+async def test_a_message_of_our_own_accord_reaches_a_person(slack: FakeSlack, settings: Settings) -> None:
+    app = AgentHarness(echo)
+    payload = {"kind": "response", "channel": "slack", "sender": "ada", "sender_id": ADA, "message": "good morning"}
+    async with running(app, settings):
+        await app.store.put([NewEvent(event=payload, queue="outbox", target="slack")])
+        await slack.until(lambda: slack.workspace.rooms[DIRECT].messages)
+    assert slack.workspace.rooms[DIRECT].messages[0]["text"] == "good morning"
+
+
+def test_a_process_without_slack_does_not_import_it() -> None:
+    code = "import sys, holdfast.harness; print({'slack_sdk', 'slack_bolt', 'aiohttp'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

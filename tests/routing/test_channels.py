@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest_asyncio
 
 from holdfast import AgentHarness, Turn
-from holdfast.channel import Put
-from holdfast.event import OUTBOX, Event, Line, NewEvent, Payload
+from holdfast.channel import Line, Put
+from holdfast.event import OUTBOX, Event, NewEvent, Payload
 from holdfast.settings import Settings
 from tests.harness.steps import finished, running
 
@@ -38,6 +38,9 @@ class Mentioning:
         return str(payload["text"]).removeprefix("<@B> ")
 
     async def thread(self, payload: Payload) -> Sequence[Line]:
+        return []
+
+    async def fetch(self, payload: Payload) -> Sequence[Path]:
         return []
 
     def working(self, payload: Payload, *, again: bool) -> AbstractAsyncContextManager[object]:

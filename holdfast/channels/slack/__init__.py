@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.channel import Part, Put, Undeliverable, Webhook, part_key
-from holdfast.channels.slack import status, upload
+from holdfast.channel import Line, Part, Put, Undeliverable, Webhook, part_key
+from holdfast.channels.slack import download, status, upload
 from holdfast.channels.slack.access import Access
 from holdfast.channels.slack.gate import Shared
 from holdfast.channels.slack.incoming import text_for
 from holdfast.channels.slack.mrkdwn import mrkdwn, unescape
 from holdfast.channels.slack.place import Place, place_of
 from holdfast.channels.slack.reading import Reader, messages
-from holdfast.channels.slack.workspace import Workspace
+from holdfast.channels.slack.workspace import Refusal, Workspace
 from holdfast.channels.split import split
-from holdfast.event import Event, Line, Payload, text_of, written_of
+from holdfast.event import Event, Payload, text_of, written_of
 
 LONGEST = 4000
 NO_ANSWER = "(no answer)"
@@ -82,6 +82,12 @@ class SlackChannel:
     async def thread(self, payload: Payload) -> Sequence[Line]:
         place = Place(payload.get("team"), str(payload.get("channel")))
         return await self._readers[await self._workspace(place)].thread(payload)
+
+    async def fetch(self, payload: Payload) -> Sequence[Path]:
+        workspace = self._of_team(payload.get("team"))
+        if self._files is None or workspace is None:
+            return ()
+        return await download.download(workspace, self._files, payload)
 
     def working(self, payload: Payload, *, again: bool) -> AbstractAsyncContextManager[object]:
         workspace = self._of_team(payload.get("team"))
@@ -148,6 +154,12 @@ class SlackChannel:
             for workspace in self.workspaces:
                 await workspace.ready()
         found = self._of_team(place.team)
-        if found is None:
-            raise Undeliverable("team_not_found", f"there is no token for the workspace {place.team}")
-        return found
+        return found if found is not None else await self._sharing(place)
+
+    async def _sharing(self, place: Place) -> Workspace:
+        """In a channel that workspaces share, people of others speak: whichever of ours is in it may answer."""
+        for workspace in self.workspaces:
+            with suppress(Undeliverable, Refusal):
+                await workspace.call("conversations.info", channel=place.channel)
+                return workspace
+        raise Undeliverable("team_not_found", f"there is no token for the workspace {place.team}")

@@ -8,11 +8,11 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
-from holdfast.channel import NotNow, Undeliverable
+from holdfast.channel import Line, NotNow, Undeliverable
 from holdfast.channels.slack.incoming import platform_time
 from holdfast.channels.slack.mrkdwn import unescape
 from holdfast.channels.slack.workspace import Refusal, Workspace
-from holdfast.event import Line, Payload
+from holdfast.event import Payload
 
 PAGE = 200
 KEEP = 200

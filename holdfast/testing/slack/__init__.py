@@ -20,7 +20,7 @@ from aiohttp import web
 from holdfast.testing.slack.faults import Fault, Faults
 from holdfast.testing.slack.methods import SCOPES, Methods, Refused
 from holdfast.testing.slack.sockets import Sockets
-from holdfast.testing.slack.workspace import ADA, APP, DIRECT, GENERAL, Message, Workspace
+from holdfast.testing.slack.workspace import ADA, APP, DIRECT, GENERAL, Message, Upload, Workspace
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -70,6 +70,7 @@ class FakeSlack:
                 web.post("/api/{method}", self._call),
                 web.get("/api/{method}", self._call),
                 web.post("/upload/{file}", self._upload),
+                web.get("/files/{file}", self._download),
                 web.get("/link", self.sockets.connect),
                 *self.routes,
             ]
@@ -112,6 +113,13 @@ class FakeSlack:
         elif self.mention_of_bot.removesuffix(">") in text:
             self.deliver(event | {"type": "app_mention"})
         return str(message["ts"])
+
+    def file(self, name: str, content: bytes) -> dict[str, Any]:
+        """A file that can be said along, as in say(text, files=[…])."""
+        upload = Upload(f"F0{self.workspace.number()}", name, content)
+        self.workspace.uploads[upload.id] = upload
+        address = self._address(f"/files/{upload.id}")
+        return {"id": upload.id, "name": name, "size": len(content), "url_private_download": address}
 
     async def say_directly(self, text: str, **further: Any) -> str:
         return await self.say(text, channel=DIRECT, **further)
@@ -183,6 +191,11 @@ class FakeSlack:
         except Refused as refusal:
             return web.json_response({"ok": False, "error": str(refusal)})
         return web.json_response({"ok": True, **answer}, headers={"x-oauth-scopes": SCOPES})
+
+    async def _download(self, request: web.Request) -> web.Response:
+        if request.headers.get("authorization") != f"Bearer {self.bot_token}":
+            raise web.HTTPForbidden
+        return web.Response(body=self.workspace.uploads[request.match_info["file"]].content)
 
     async def _upload(self, request: web.Request) -> web.Response:
         upload = self.workspace.uploads[request.match_info["file"]]

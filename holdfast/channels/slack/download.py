@@ -1,0 +1,76 @@
+"""Files that came with a message: fetched when an agent asks, by then from a sender who may speak to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from holdfast.channels.slack.workspace import Workspace
+from holdfast.event import Payload
+from holdfast.telemetry import FILE_REFUSED
+from holdfast.telemetry.logs import Entry
+
+log = logging.getLogger(__name__)
+
+LARGEST = 20 * 1024 * 1024
+SLACKS = (".slack.com", ".slack-files.com", ".slack-gov.com")
+CHUNK = 64 * 1024
+
+
+async def download(workspace: Workspace, root: Path, payload: Payload) -> list[Path]:
+    """Where they are now, in a folder of the message below the files root; what is too large is left out."""
+    await workspace.ready()
+    folder = root / "slack" / re.sub(r"[^\w.-]", "_", f"{payload.get('channel')}-{payload.get('ts')}")
+    found = []
+    for file in payload.get("files") or ():
+        path = await _fetch(workspace, folder, file)
+        if path is not None:
+            found.append(path)
+    return found
+
+
+async def _fetch(workspace: Workspace, folder: Path, file: Payload) -> Path | None:
+    url = str(file.get("url_private_download") or file.get("url_private") or "")
+    # The token goes with the request: to Slack alone, whatever the event says.
+    content = await _content(workspace, url) if _is_slacks(url, workspace.access.api_url) else "it is not at Slack"
+    if isinstance(content, str):
+        log.warning(Entry(FILE_REFUSED, file=file.get("id"), reason=content))
+        return None
+    path = folder / f"{_plain(str(file.get('id')))}-{_plain(str(file.get('name') or 'file'))}"
+    await asyncio.to_thread(_keep, path, content)
+    return path
+
+
+async def _content(workspace: Workspace, url: str) -> bytes | str:
+    """What it holds, or why it is not to be had."""
+    headers = {"authorization": f"Bearer {workspace.access.bot_token}"}
+    async with workspace.session.get(url, headers=headers, allow_redirects=False) as answer:
+        if answer.status != 200:
+            return f"status {answer.status}"
+        content = bytearray()
+        async for chunk in answer.content.iter_chunked(CHUNK):
+            content += chunk
+            if len(content) > LARGEST:
+                return f"it has more than {LARGEST // 1024 // 1024} MiB"
+    return bytes(content)
+
+
+def _keep(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def _is_slacks(url: str, api_url: str) -> bool:
+    parts = urlsplit(url)
+    own = urlsplit(api_url)
+    if (parts.scheme, parts.netloc) == (own.scheme, own.netloc):
+        return True
+    return parts.scheme == "https" and f".{parts.hostname or ''}".endswith(SLACKS)
+
+
+def _plain(name: str) -> str:
+    """A name without folders."""
+    return re.sub(r"[^\w. -]", "_", name).lstrip(".")[:100] or "file"
