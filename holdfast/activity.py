@@ -30,6 +30,9 @@ SETTING = "activity"
 LAST_WORDS = timedelta(seconds=1)
 """For listeners to hear the rest when the harness stops."""
 
+LOOK_AGAIN = timedelta(seconds=2)
+"""How soon a worker notices that the first API was started."""
+
 GATHER = timedelta(milliseconds=50)
 """Starts wait this long for each other; a turn that ends sooner tells both in one go."""
 
@@ -116,8 +119,20 @@ class Reporter:
         self._starts = _Starts()
         self._has_starts = asyncio.Event()
         self._hurry = asyncio.Event()
+        self._is_on = False
+        self._look_at = 0.0
+
+    async def look(self) -> None:
+        """Whether anybody could read it: an API has been there, here or in another process."""
+        self._look_at = asyncio.get_running_loop().time() + LOOK_AGAIN.total_seconds()
+        with suppress(HoldfastError):
+            self._is_on = bool(await self._store.setting(SETTING))
 
     async def handle(self, turn: Turn) -> Outcome:
+        if asyncio.get_running_loop().time() > self._look_at:
+            await self.look()
+        if not self._is_on and not self._listeners:
+            return await self._handler(turn)
         starts, started = self._starts, self._started(turn)
         starts.frames[turn.fence] = started
         self._has_starts.set()
@@ -236,8 +251,10 @@ async def announce(store: Store, process: Process, listeners: Listeners, default
     """Tells the store whether to note what happens, and everybody that a process started."""
     if listeners:
         listen_to_puts(store, listeners, default)
-    await store.set_setting(SETTING, is_on)
+    if not is_on:
+        await store.set_setting(SETTING, False)
     started: Payload = {"type": "processor_start", "process": process.id, "host": process.host}
     listeners.tell(started)
     if is_on:
+        # Not kept where no API has ever been: nobody could read it.
         await store.put([], records=[Activity((started,))])

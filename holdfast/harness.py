@@ -186,6 +186,8 @@ class AgentHarness(Roster):
         sweeper = Sweeper(
             store, plan.sweeps(), lambda: self._alive(process), settings.sweep_every, settings.keep_activity
         )
+        if plan.reporter is not None:
+            await plan.reporter.look()
         async with asyncio.TaskGroup() as group:
             working = [group.create_task(consumer.run(settings.grace)) for consumer in consumers]
             others = [group.create_task(self._listen(store, consumers))]

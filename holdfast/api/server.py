@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from fastapi import FastAPI
 from uvicorn import Config, Server
 
+from holdfast import activity
 from holdfast.api.app import create_app, create_metrics_app
 from holdfast.api.connection import limited
 from holdfast.api.feed import Feed
@@ -20,9 +21,15 @@ LAST_ANSWERS = 5
 """Seconds that running requests get when the harness ends."""
 
 
-def serve_http(harness: Harness, host: str, port: int) -> AbstractAsyncContextManager[int]:
+@asynccontextmanager
+async def serve_http(harness: Harness, host: str, port: int) -> AsyncIterator[int]:
     """The whole API while the block runs; yields the port, a free one for 0."""
-    return _serve(create_app(harness, host), host, port)
+    app = create_app(harness, host)
+    if app.state.served.settings.activity:
+        # From now on there may be readers: every process notes what happens.
+        await harness.store.set_setting(activity.SETTING, True)
+    async with _serve(app, host, port) as bound:
+        yield bound
 
 
 def serve_metrics(harness: Harness, host: str, port: int) -> AbstractAsyncContextManager[int]:

@@ -74,7 +74,7 @@ class Settings(BaseSettings):
     memory_tokens: int = Field(default=1000, ge=0)
     """How much of a turn may be what its agent remembers."""
     activity: bool = True
-    """Whether what happens to messages is written down for /api/events/stream."""
+    """Whether what happens to messages is written down for /api/events/stream, once there was an API to read it."""
     keep_activity: Duration = timedelta(hours=24)
     """How long it is kept; a client that comes back later is told of the gap."""
     api_host: str = "127.0.0.1"

@@ -1,6 +1,6 @@
 -- What happened, for whoever watches.
 --
---   activity_agent     the default agent's name, for frames; null where activity is switched off
+--   activity_agent     the default agent's name, for frames; null unless an API has been there to tell it
 --   about              the part that all frames about a message share
 --   note_received      messages that came into the inbox, by the ids of their events
 --   note_insert        (trigger) the same for a plain insert
@@ -16,7 +16,7 @@ language plpgsql stable security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    if (select value from agent.setting where key = 'activity') = 'false' then
+    if (select value from agent.setting where key = 'activity') is distinct from 'true' then
         return null;
     end if;
     return coalesce((select value ->> 'default' from agent.setting where key = 'routing'), '');

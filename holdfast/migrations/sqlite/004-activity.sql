@@ -26,5 +26,5 @@ begin
       json_extract(new.event, iif(json_type(new.event, '$.kind') is null, '$.text', '$.message')), 1, 2000
     )
   ))
-  where coalesce((select json_extract(value, '$') from setting where key = 'activity'), 1);
+  where coalesce((select json_extract(value, '$') from setting where key = 'activity'), 0);
 end;

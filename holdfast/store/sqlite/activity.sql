@@ -4,7 +4,7 @@
 -- the default agent, and whether anything is noted at all
 select
   coalesce((select json_extract(value, '$.default') from setting where key = 'routing'), ''),
-  coalesce((select json_extract(value, '$') from setting where key = 'activity'), 1);
+  coalesce((select json_extract(value, '$') from setting where key = 'activity'), 0);
 
 -- name: put_activity
 insert into activity (id, frames, created_at) values (:id, :frames, :now);
