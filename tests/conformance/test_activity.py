@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from holdfast.event import OUTBOX, Activity, NewEvent
 from holdfast.outcome import Dead, Done, Retry, Snooze
@@ -16,6 +17,12 @@ from tests.conformance.steps import bury, claim_one, end, message, put
 
 HELLO = {"kind": "message", "channel": "api", "sender": "ann", "message": "hello"}
 ABOUT = {"messageId": "m1", "agent": "coder", "channel": "api", "sender": "ann"}
+
+
+@pytest_asyncio.fixture(autouse=True)
+async def there_was_an_api(store: Store) -> None:
+    """Else nothing is written: nobody could read it."""
+    await store.set_setting("activity", True)
 
 
 async def told(store: Store, position: int = 0) -> list[dict[str, Any]]:
@@ -179,3 +186,10 @@ async def test_activity_can_be_switched_off(store: Store) -> None:
     await store.set_setting("activity", False)
     await bury(store, await put(store))
     assert await told(store) == []
+
+
+async def test_without_an_api_nothing_is_written(another_store: StoreFactory) -> None:
+    store = await another_store()
+    await store.set_setting("activity", None)
+    await store.put([NewEvent(event=HELLO, message_id="m1")], records=[Activity(({"type": "chain_step_start"},))])
+    assert await store.activity(0) == []

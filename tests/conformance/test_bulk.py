@@ -84,6 +84,7 @@ async def test_many_events_are_stored_with_their_records_or_not_at_all(store: St
 async def test_each_new_message_is_told_however_many_are_put(store: Store, count: int) -> None:
     hello = {"kind": "message", "channel": "api", "sender": "ann", "message": "hello"}
     await store.set_setting("routing", {"default": "coder"})
+    await store.set_setting("activity", True)
     await store.put([NewEvent(event=hello, message_id=f"m {n}") for n in range(count)])
     await store.put([NewEvent(event={}, message_id=f"m {n}") for n in range(count)])
     await store.put([NewEvent(event=hello, queue=OUTBOX)] * count)

@@ -7,6 +7,7 @@ import logging
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from holdfast import AgentHarness, Dead, Done, Turn
 from holdfast.activity import Listeners, Reporter
@@ -18,6 +19,12 @@ from holdfast.telemetry import LISTENER_FAILED
 from tests.harness.steps import Proxy, both_engines, running, until
 
 DONE = ["chain_step_start", "chain_step_done", "response_ready"]
+
+
+@pytest_asyncio.fixture(autouse=True)
+async def there_was_an_api(store: Store) -> None:
+    """Else nothing is written: nobody could read it."""
+    await store.set_setting("activity", True)
 
 
 async def told(store: Store, message_id: str | None = None) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from tests.store.psql import Connection, column, connect, insert, value
 @pytest.fixture
 def sql(postgres_url: str) -> Iterator[Connection]:
     with connect(postgres_url) as connection:
+        connection.execute("select agent.set_setting('activity', 'true')")
         yield connection
 
 

@@ -249,6 +249,7 @@ async def test_histories_have_their_views(store: SqliteStore, shell: sqlite3.Con
 
 async def test_a_plain_insert_is_a_message_received(store: SqliteStore, shell: sqlite3.Connection) -> None:
     await store.set_setting("routing", {"default": "coder"})
+    await store.set_setting("activity", True)
     shell.execute(
         """insert into event (event) values ('{"kind":"message","channel":"api","sender":"ann","message":"hi"}')"""
     )
