@@ -122,16 +122,16 @@ async def test_in_a_storm_of_429_every_wait_is_kept_and_no_attempt_used(slack: F
 async def test_one_process_waits_when_slack_told_another_to(
     slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slack.faults.plan("chat.postMessage", "ratelimited", seconds=2)
+    slack.faults.plan("chat.postMessage", "ratelimited", seconds=3)
     first, second = AgentHarness(echo), AgentHarness(echo)
     async with running(first, settings):
         await slack.mention("told to wait")
         await slack.until(lambda: slack.faults.calls["chat.postMessage"] == 1)
-    told_at = asyncio.get_running_loop().time()
+        told_at = asyncio.get_running_loop().time()
     async with running(second, settings):
         ts = await slack.mention("hello")
         await slack.replies(ts)
-    assert asyncio.get_running_loop().time() - told_at > 1.5
+    assert asyncio.get_running_loop().time() - told_at > 2.5
 
 
 @pytest.mark.parametrize("how", ["status", "drop_before", "drop_after"])

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from holdfast.event import Event, Payload, text_of, written_of
 LONGEST = 4000
 NO_ANSWER = "(no answer)"
 EVENT_TYPE = "holdfast_part"
+EARLIER = timedelta(minutes=10)
 LET_GO_WITHIN = 2.0
 """Seconds that signs of work get to be taken away at a stop."""
 
@@ -75,6 +77,9 @@ class SlackChannel:
         return {"/slack/events": self.receive} if signed else {}
 
     def heard(self, payload: Payload) -> str:
+        if "kind" in payload:
+            # A teammate's words, not Slack's.
+            return text_of(payload)
         workspace = self._of_team(payload.get("team"))
         bot = None if workspace is None else workspace.bot
         return unescape(text_of(payload) if bot is None else text_for(bot, written_of(payload)))
@@ -125,7 +130,9 @@ class SlackChannel:
     async def find(self, response: Event, part: Part, note: Payload) -> Payload | None:
         """Slack keeps the key of a text with its message, and a file has an id of its own."""
         place, workspace = await self._place(response)
-        wanted = {"oldest": place.after, "include_all_metadata": True}
+        # Not the whole history of a channel; clocks may differ by some minutes.
+        since = place.after or f"{(response.created_at - EARLIER).timestamp():.6f}"
+        wanted = {"oldest": since, "include_all_metadata": True}
         async for message in messages(workspace, place.channel, place.thread_ts, **wanted):
             key = ((message.get("metadata") or {}).get("event_payload") or {}).get("key")
             files = [file.get("id") for file in message.get("files") or ()]

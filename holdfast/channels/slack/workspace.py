@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from holdfast.channel import NotNow, Put, Undeliverable
 from holdfast.channels.slack.access import Access
@@ -77,7 +78,7 @@ class Workspace:
         self.access = access
         self._shared = shared
         self._signed_in = asyncio.Event()
-        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._bot: Bot | None = None
         self._bolt: AsyncApp | None = None
         for secret in (access.bot_token, access.app_token, access.signing_secret):
