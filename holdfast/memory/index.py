@@ -35,14 +35,14 @@ class Tables(Protocol):
     async def known(self, scope: KnowledgeScope, ids: Sequence[str] | None = None) -> dict[str, Known]:
         """What is there of these, or of all; stones of deleted ones too where ids are named."""
 
-    async def write(self, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> int:
-        """Write entries, none over a newer version; how many."""
+    async def write(self, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> set[str]:
+        """Write entries, none over a newer version, and none without pieces over another content; which ones."""
 
     async def remove(self, scope: KnowledgeScope, ids: Sequence[str] | None, version: int | None) -> int:
         """Remove documents, all of the scope without ids, but none that is newer; how many."""
 
-    async def replace(self, scope: KnowledgeScope, written: Sequence[Entry], model: str, until: int) -> int:
-        """Write these and remove the others up to a version, at once; how many are written."""
+    async def replace(self, scope: KnowledgeScope, written: Sequence[Entry], model: str, until: int) -> set[str]:
+        """Write these and remove the others up to a version, at once; which ones are written."""
 
     async def by_words(self, scope: KnowledgeScope, query: str, limit: int) -> Found:
         """By full text."""
@@ -58,33 +58,36 @@ class KnowledgeIndex:
     """A KnowledgeStore in the database of a store."""
 
     def __init__(self, tables: Tables, embedder: Embedder | None = None) -> None:
-        self._tables = tables
-        self._embedder = embedder or LocalEmbedder()
+        self.tables = tables
+        self.embedder = embedder or LocalEmbedder()
 
     async def upsert(self, scope: KnowledgeScope, documents: KnowledgeSource) -> int:
-        wanted = list(documents)
-        if not wanted:
-            return 0
+        wanted, count = list(documents), 0
         with _reachable():
-            known = await self._tables.known(scope, [document.id for document in wanted])
-            return await self._tables.write(scope, await self._made(wanted, known), self._embedder.model)
+            while wanted:
+                known = await self.tables.known(scope, [document.id for document in wanted])
+                made = await self._made(wanted, known)
+                written = await self.tables.write(scope, made, self.embedder.model)
+                count += len(written)
+                wanted = _overtaken(made, written)
+        return count
 
     async def _made(self, documents: list[KnowledgeDocument], known: Mapping[str, Known]) -> list[Entry]:
-        return await asyncio.to_thread(entries, documents, known, self._embedder)
+        return await asyncio.to_thread(entries, documents, known, self.embedder)
 
     async def delete(self, scope: KnowledgeScope, ids: Iterable[str], *, version: int | None = None) -> int:
         with _reachable():
-            return await self._tables.remove(scope, sorted(ids), version)
+            return await self.tables.remove(scope, sorted(ids), version)
 
     async def clear(self, scope: KnowledgeScope) -> int:
         with _reachable():
-            return await self._tables.remove(scope, None, None)
+            return await self.tables.remove(scope, None, None)
 
     async def reindex(
         self, scope: KnowledgeScope, source: KnowledgeSource, options: IndexOptions = DEFAULT_OPTIONS
     ) -> int:
         with _reachable():
-            known = await self._tables.known(scope)
+            known = await self.tables.known(scope)
             # What comes while we read is newer than all of this, and stays.
             until = max((there.version for there in known.values()), default=0)
             made: list[Entry] = []
@@ -93,25 +96,27 @@ class KnowledgeIndex:
                 until = max(until, *(document.version for document in documents))
                 if options.on_progress is not None:
                     options.on_progress(len(made))
-            return await self._tables.replace(scope, made, self._embedder.model, until)
+            written = await self.tables.replace(scope, made, self.embedder.model, until)
+        await self.upsert(scope, _overtaken(made, written))
+        return len(made)
 
     async def search(self, scope: KnowledgeScope, query: str, max_results: int = 5, min_score: float = 0) -> list[Hit]:
         if not query.strip() or max_results < 1:
             return []
         with _reachable():
-            [vector] = await asyncio.to_thread(self._embedder.embed, [query])
+            [vector] = await asyncio.to_thread(self.embedder.embed, [query])
             limit = max(CANDIDATES, max_results)
-            near = await self._tables.by_meaning(scope, vector, self._embedder.model, limit) or []
-            worded = await self._tables.by_words(scope, query, limit)
+            near = await self.tables.by_meaning(scope, vector, self.embedder.model, limit) or []
+            worded = await self.tables.by_words(scope, query, limit)
         return [hit for hit in fused(query, near, worded) if hit.score >= min_score][:max_results]
 
     async def documents(self, scope: KnowledgeScope) -> dict[str, str]:
         with _reachable():
-            return {id_: there.hash for id_, there in (await self._tables.known(scope)).items()}
+            return {id_: there.hash for id_, there in (await self.tables.known(scope)).items()}
 
     async def status(self) -> IndexStatus:
         with _reachable():
-            return await self._tables.status(self._embedder.model, self._embedder.dimensions)
+            return await self.tables.status(self.embedder.model, self.embedder.dimensions)
 
     async def close(self) -> None:
         """The store that holds the tables is its owner's to close."""
@@ -126,6 +131,11 @@ class _reachable:  # noqa: N801 - reads as a condition
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, StoreUnavailable):
             raise IndexUnavailable(str(error)) from error
+
+
+def _overtaken(made: Sequence[Entry], written: set[str]) -> list[KnowledgeDocument]:
+    """Those that seemed to be there already, until a relay that had lost its lease removed or changed them."""
+    return [entry.document for entry in made if entry.pieces is None and entry.document.id not in written]
 
 
 def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:

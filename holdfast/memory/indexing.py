@@ -40,7 +40,7 @@ def entries(documents: Sequence[KnowledgeDocument], known: Mapping[str, Known], 
     """What has to be written of these. Runs in a thread: embedding takes its time."""
     newest = {document.id: document for document in documents}.values()
     wanted = [document for document in newest if not _is_older(document, known.get(document.id))]
-    changed = [document for document in wanted if not _is_same(document, known.get(document.id), embedder.model)]
+    changed = [document for document in wanted if not is_same(document, known.get(document.id), embedder.model)]
     split = {document.id: chunks(document.content) for document in changed}
     texts = [text for pieces in split.values() for text in pieces]
     vectors = iter(embedder.embed(texts))
@@ -52,5 +52,6 @@ def _is_older(document: KnowledgeDocument, known: Known | None) -> bool:
     return known is not None and document.version < known.version
 
 
-def _is_same(document: KnowledgeDocument, known: Known | None, model: str) -> bool:
+def is_same(document: KnowledgeDocument, known: Known | None, model: str) -> bool:
+    """Whether the index has this content already, by this model."""
     return known is not None and not known.deleted and (known.hash, known.model) == (document.hash, model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from holdfast.event import MEMORY
@@ -24,3 +25,10 @@ async def outbox(store: Store) -> list[tuple[str, str]]:
     """The pending changes, oldest first: which observation, and what to do."""
     events = await store.waiting(MEMORY, "")
     return [(event.event["observation_local_id"], event.event["operation"]) for event in events]
+
+
+async def indexed(store: Store, *, within: float = 120) -> None:
+    """Waits until relays have left nothing in the outbox."""
+    async with asyncio.timeout(within):
+        while any(count.queue == MEMORY for count in await store.counts()):  # noqa: ASYNC110 - it is the database's
+            await asyncio.sleep(0.05)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import cast
 
 import pytest
 
 from holdfast.memory.embedder import Embedder
+from holdfast.memory.index import KnowledgeIndex, Tables
+from holdfast.memory.indexing import Known
 from holdfast.memory.knowledge import IndexOptions, KnowledgeDocument, KnowledgeScope, KnowledgeStore
+from holdfast.relay import KnowledgeStoreOutboxRelay
 from holdfast.store.base import Store
-from holdfast.store.memories import open_knowledge, open_observations
+from holdfast.store.memories import ObservationStore, open_knowledge, open_observations
 from holdfast.testing.clock import Clock
-from tests.memory.steps import ANN, BOB
+from holdfast.upkeep import verify
+from tests.memory.steps import ANN, BOB, fact, indexed
 
 
 def document(id: str, content: str, version: int = 1) -> KnowledgeDocument:
@@ -140,3 +145,47 @@ async def test_stones_are_purged(store: Store, knowledge: KnowledgeStore, clock:
     clock.tick(days=2)
     await open_observations(store).purge_soft_deleted_before(clock.now)
     assert await knowledge.upsert(ANN, [document("a", "first", 1)]) == 1
+
+
+class Interrupted:
+    """Tables that are changed by somebody else right after they were looked at."""
+
+    def __init__(self, tables: Tables, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        self._tables = tables
+        self._meanwhile: Callable[[], Awaitable[object]] | None = meanwhile
+
+    async def known(self, scope: KnowledgeScope, ids: Sequence[str] | None = None) -> dict[str, Known]:
+        found = await self._tables.known(scope, ids)
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return found
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._tables, name)
+
+
+@pytest.mark.parametrize("way", ["upsert", "reindex"])
+async def test_a_document_that_a_late_relay_removes_is_written_anew_though_it_seemed_unchanged(
+    knowledge: KnowledgeIndex, embedder: Embedder, way: str
+) -> None:
+    await knowledge.upsert(ANN, [document("a", "likes green tea", version=1)])
+    tables = Interrupted(knowledge.tables, lambda: knowledge.delete(ANN, ["a"], version=2))
+    interrupted = KnowledgeIndex(cast(Tables, tables), embedder)
+    assert await getattr(interrupted, way)(ANN, [document("a", "likes green tea", version=3)]) == 1
+    assert await found(knowledge, "green tea") == ["a"]
+
+
+async def test_nothing_of_five_thousand_facts_of_one_subject_is_dropped(
+    knowledge: KnowledgeStore, observations: ObservationStore, relay: KnowledgeStoreOutboxRelay, store: Store
+) -> None:
+    async with store.transaction() as tx:
+        for number in range(5_000):
+            await observations.save(fact(f"number {number} is drawer x{number}", id=str(number)), tx=tx)
+    async with relay:
+        await indexed(store)
+    assert len(await observations.find_by_subject("acme", "USER", "ann")) == 5_000
+    assert await verify(observations, knowledge) == []
+    for number in (0, 1_000, 4_999):
+        assert (await found(knowledge, f"x{number}"))[0] == str(number)
+    assert await observations.delete_workspace("acme") == 5_000

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from holdfast import AgentHarness, Turn
 from holdfast.event import AgentMessage
 from holdfast.memory.knowledge import KnowledgeStore
+from holdfast.relay import document_of
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.memories import ObservationStore, open_knowledge, open_observations
@@ -109,3 +110,16 @@ async def test_forgetting_empties_the_index_too(observations: ObservationStore, 
     removed = await forget(observations, knowledge, "acme", "USER", "ann")
     assert removed == {"events": 1, "history": 0, "agent_messages": 0, "observations": 1, "index": 1}
     assert await knowledge.documents(ANN) == {}
+
+
+async def test_a_relay_that_read_before_the_forgetting_does_not_bring_it_back(
+    observations: ObservationStore, knowledge: KnowledgeStore
+) -> None:
+    await observations.save(fact())
+    read = await observations.find_by_ids("acme", ["w"])
+    await forget(observations, knowledge, "acme", "USER", "ann")
+    await knowledge.upsert(ANN, [document_of(observation) for observation in read])
+    assert await knowledge.documents(ANN) == {}
+    await observations.save(fact("known anew"))
+    assert await reindex(observations, knowledge) == 1
+    assert await verify(observations, knowledge) == []

@@ -73,7 +73,7 @@ end
 $$;
 
 -- _documents: array of {"id", "hash", "version", "pieces": [{"content", "embedding"}]}; without pieces the content is
--- as it was and only the version moves. Returns the ids that were written.
+-- as it was and only the version moves, unless it is no longer as it was. Returns the ids that were written.
 create or replace function agent.put_documents(_agent text, _context text, _model text, _documents jsonb) returns text[]
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
@@ -95,10 +95,11 @@ begin
     order by document_id
     for update;
     select array_agg(given.id), array_agg(given.id) filter (where given.pieces is not null) into _newer, _changed
-    from jsonb_to_recordset(_documents) as given (id text, version int8, pieces jsonb)
+    from jsonb_to_recordset(_documents) as given (id text, hash text, version int8, pieces jsonb)
     inner join agent.knowledge as known
         on known.agent_name = _agent and known.context_id = _context and known.document_id = given.id and known.nth = 0
-    where known.version <= given.version;
+    where known.version <= given.version
+      and (given.pieces is not null or (not known.deleted and known.hash = given.hash and known.model = _model));
     update agent.knowledge as known
     set version = given.version, updated_at = agent.now()
     from jsonb_to_recordset(_documents) as given (id text, version int8)

@@ -11,7 +11,7 @@ from holdfast.memory.knowledge import IndexStatus, KnowledgeScope
 from holdfast.store.payload import dump
 from holdfast.store.postgres import PostgresStore
 
-_PUT = "select cardinality(agent.put_documents(%s, %s, %s, %s))"
+_PUT = "select agent.put_documents(%s, %s, %s, %s)"
 _REMOVE = "select agent.remove_documents(%s, %s, %s, %s, %s)"
 
 
@@ -37,24 +37,25 @@ class PostgresKnowledge:
             )
         return {row[0]: Known(*row[1:]) for row in rows}
 
-    async def write(self, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> int:
+    async def write(self, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> set[str]:
         if not written:
-            return 0
+            return set()
         arguments = (scope.agent_name, scope.context_id, model, dump([_row(entry) for entry in written]))
-        return int(await self._store.connections.value(_PUT, arguments))
+        return set(await self._store.connections.value(_PUT, arguments))
 
     async def remove(self, scope: KnowledgeScope, ids: Sequence[str] | None, version: int | None) -> int:
         wanted = None if ids is None else list(ids)
         arguments: tuple[object, ...] = (scope.agent_name, scope.context_id, wanted, version, [])
         return int(await self._store.connections.value(_REMOVE, arguments))
 
-    async def replace(self, scope: KnowledgeScope, written: Sequence[Entry], model: str, until: int) -> int:
+    async def replace(self, scope: KnowledgeScope, written: Sequence[Entry], model: str, until: int) -> set[str]:
         rows = dump([_row(entry) for entry in written])
         kept = [entry.document.id for entry in written]
         async with self._store.transaction() as tx:
-            await tx.execute(_PUT, (scope.agent_name, scope.context_id, model, rows))
+            cursor = await tx.execute(_PUT, (scope.agent_name, scope.context_id, model, rows))
+            [ids] = await cursor.fetchone()
             await tx.execute(_REMOVE, (scope.agent_name, scope.context_id, None, until, kept))
-        return len(written)
+        return set(ids)
 
     async def by_words(self, scope: KnowledgeScope, query: str, limit: int) -> Found:
         rows = await self._store.connections.rows(

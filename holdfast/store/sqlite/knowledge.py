@@ -8,7 +8,7 @@ from sqlite3 import Connection
 from typing import Any
 
 from holdfast.memory.index import Found, Likened
-from holdfast.memory.indexing import Entry, Known
+from holdfast.memory.indexing import Entry, Known, is_same
 from holdfast.memory.knowledge import IndexStatus, KnowledgeScope
 from holdfast.store.payload import dump
 from holdfast.store.sqlite import SqliteStore
@@ -30,20 +30,20 @@ class SqliteKnowledge:
     async def known(self, scope: KnowledgeScope, ids: Sequence[str] | None = None) -> dict[str, Known]:
         return await self._store.read(lambda connection: _known(connection, scope, ids))
 
-    async def write(self, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> int:
-        return await self._store.write(lambda db: _write(db, scope, written, model)) if written else 0
+    async def write(self, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> set[str]:
+        return await self._store.write(lambda db: _write(db, scope, written, model)) if written else set()
 
     async def remove(self, scope: KnowledgeScope, ids: Sequence[str] | None, version: int | None) -> int:
         return await self._store.write(lambda db: _remove(db, scope, ids, version))
 
-    async def replace(self, scope: KnowledgeScope, written: Sequence[Entry], model: str, until: int) -> int:
+    async def replace(self, scope: KnowledgeScope, written: Sequence[Entry], model: str, until: int) -> set[str]:
         kept = {entry.document.id for entry in written}
 
-        def work(db: Writing) -> int:
-            _write(db, scope, written, model)
+        def work(db: Writing) -> set[str]:
+            done = _write(db, scope, written, model)
             others = [id_ for id_ in _known(db.connection, scope, None) if id_ not in kept]
             _remove(db, scope, others, until)
-            return len(written)
+            return done
 
         return await self._store.write(work)
 
@@ -91,15 +91,19 @@ def _known(connection: Connection, scope: KnowledgeScope, ids: Sequence[str] | N
     }
 
 
-def _write(db: Writing, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> int:
+def _write(db: Writing, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> set[str]:
     known = _known(db.connection, scope, [entry.document.id for entry in written])
-    count = 0
-    for entry in written:
-        there = known.get(entry.document.id)
-        if there is None or there.version <= entry.document.version:
-            _write_entry(db, scope, entry, model)
-            count += 1
-    return count
+    fitting = [entry for entry in written if _fits(entry, known.get(entry.document.id), model)]
+    for entry in fitting:
+        _write_entry(db, scope, entry, model)
+    return {entry.document.id for entry in fitting}
+
+
+def _fits(entry: Entry, there: Known | None, model: str) -> bool:
+    """It is not older than what is there and, without pieces, of the same content."""
+    if there is not None and there.version > entry.document.version:
+        return False
+    return entry.pieces is not None or is_same(entry.document, there, model)
 
 
 def _write_entry(db: Writing, scope: KnowledgeScope, entry: Entry, model: str) -> None:

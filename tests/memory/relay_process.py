@@ -1,0 +1,44 @@
+"""A relay in a process of its own, for tests that kill it: `python -m tests.memory.relay_process URL`."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import time
+from array import array
+from collections.abc import Sequence
+from datetime import timedelta
+
+from holdfast.relay import KnowledgeStoreOutboxRelay, RelayOptions
+from holdfast.store import open_store
+from holdfast.store.memories import open_knowledge, open_observations
+
+# A kill costs an attempt, and this is not about poison.
+OPTIONS = RelayOptions(
+    claim_duration=timedelta(seconds=2), poll_interval=timedelta(milliseconds=100), max_attempts=1_000
+)
+
+
+class Dawdling:
+    """An embedder that takes its time, so that kills hit turns on their way; it is loaded at once."""
+
+    model = "dawdling"
+    dimensions = 2
+
+    def embed(self, texts: Sequence[str]) -> list[bytes]:
+        time.sleep(random.random() * 0.03)
+        return [array("f", (1.0, 0.0)).tobytes()] * len(texts)
+
+
+async def main(url: str) -> None:
+    async with (
+        open_store(url) as store,
+        KnowledgeStoreOutboxRelay(open_observations(store), open_knowledge(store, Dawdling()), options=OPTIONS),
+    ):
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,110 @@
+"""Two relays that are killed again and again, while everything changes: in the end the index is what the store says."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from holdfast.event import MEMORY
+from holdfast.store import open_store
+from holdfast.store.base import Filter
+from holdfast.store.memories import ObservationStore, open_knowledge, open_observations
+from holdfast.upkeep import verify
+from tests.memory.relay_process import Dawdling
+from tests.memory.steps import fact, indexed
+
+RELAYS = 2
+WRITERS = 4
+SUBJECTS = ("ann", "bob", "cid", "dan", "eve")
+IDS = [f"fact-{number}" for number in range(40)]
+CONTENTS = [f"number {number} of the things that are said" for number in range(6)]
+LIVES = (0.05, 0.8)
+"""Seconds that a relay lives once it works: the least, the most."""
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@asynccontextmanager
+async def a_relay(url: str) -> AsyncIterator[Process]:
+    """A process that works; killed at the end of the block."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.memory.relay_process", url, stdout=PIPE)
+    try:
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"ready\n"
+        yield process
+    finally:
+        process.kill()
+        await process.wait()
+
+
+class Fate:
+    """Kills relays for as long as something is written, and counts."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.kills = 0
+        self.written = asyncio.Event()
+
+    async def rule(self, at_least: int) -> None:
+        while not self.written.is_set() or self.kills < at_least:
+            async with a_relay(self._url):
+                await asyncio.sleep(random.uniform(*LIVES))
+            self.kills += 1
+
+
+async def change(observations: ObservationStore) -> None:
+    """One of the things that happen to memory; few contents, so that many changes change nothing."""
+    one, other = random.sample(IDS, 2)
+    new = fact(random.choice(CONTENTS), one, random.choice(SUBJECTS))
+    match random.randrange(10):
+        case 0 | 1:
+            await observations.delete("acme", one)
+        case 2:
+            await observations.soft_delete("acme", one)
+        case 3:
+            await observations.merge(one, other, new)
+        case _:
+            await observations.save(new)
+
+
+async def change_much(observations: ObservationStore, changes: int) -> None:
+    for _ in range(changes):
+        await change(observations)
+        await asyncio.sleep(random.random() * 0.04)
+
+
+async def differ(url: str, changes: int, kills: int) -> None:
+    async with open_store(url) as store:
+        observations, knowledge = open_observations(store), open_knowledge(store, Dawdling())
+        fate = Fate(url)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(RELAYS):
+                group.create_task(fate.rule(kills))
+            async with asyncio.TaskGroup() as writing:
+                for _ in range(WRITERS):
+                    writing.create_task(change_much(observations, changes // WRITERS))
+            fate.written.set()
+        async with a_relay(url), a_relay(url):
+            await indexed(store)
+        assert fate.kills >= kills
+        assert await verify(observations, knowledge) == []
+        assert await observations.count() == (await knowledge.status()).documents > 0
+        assert await store.dead(Filter(queue=MEMORY)) == []
+
+
+async def test_two_relays_that_are_killed_leave_no_difference(database_url: str) -> None:
+    await differ(database_url, changes=300, kills=4)
+
+
+@pytest.mark.chaos
+async def test_two_relays_that_are_killed_leave_no_difference_after_two_thousand_changes(database_url: str) -> None:
+    await differ(database_url, changes=2_000, kills=30)
