@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import harness, plan
 from holdfast.agents.echo import echo
-from holdfast.channels.slack import reading, workspace
+from holdfast.channels.slack import SlackChannel, reading, workspace
 from holdfast.harness import AgentHarness
 from holdfast.policy import Backoff
 from holdfast.settings import Settings
@@ -191,3 +191,27 @@ async def test_a_channel_that_is_slow_answers_late_and_once(slack: FakeSlack, se
     async with running(AgentHarness(echo), settings):
         ts = await slack.mention("hello")
         assert len(await slack.replies(ts)) == 1
+
+
+async def test_while_slack_is_out_of_reach_no_attempt_is_used(
+    slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workspace, "TRY_AGAIN_AFTER", timedelta(milliseconds=20))
+    app = AgentHarness(echo)
+    async with running(app, settings):
+        await slack.replies(await slack.mention("before"))
+        await finished(app.store, queue="outbox")
+        channel = app.channels["slack"]
+        assert isinstance(channel, SlackChannel)
+        client = channel.workspaces[0].client
+        client.base_url = "http://127.0.0.1:1/"
+        ts = await slack.mention("meanwhile")
+        await finished(app.store, 2, queue="inbox")
+        for _ in range(12):
+            await asyncio.sleep(0.03)
+        assert slack.bot_messages(ts) == []
+        client.base_url = slack.api_url
+        await slack.replies(ts)
+        ended = await finished(app.store, 2, queue="outbox")
+    assert [one.attempts for one in ended] == [1, 1]
+    assert len(slack.bot_messages(ts)) == 1

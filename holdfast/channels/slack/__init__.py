@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from holdfast.channel import Line, Part, Put, Undeliverable, Webhook, part_key
+from holdfast.channel import Line, NotNow, Part, Put, Undeliverable, Webhook, part_key
 from holdfast.channels.slack import download, status, upload
 from holdfast.channels.slack.access import Access
 from holdfast.channels.slack.gate import Shared
@@ -26,6 +26,7 @@ LONGEST = 4000
 NO_ANSWER = "(no answer)"
 EVENT_TYPE = "holdfast_part"
 EARLIER = timedelta(minutes=10)
+SIGNING_IN = timedelta(seconds=1)
 LET_GO_WITHIN = 2.0
 """Seconds that signs of work get to be taken away at a stop."""
 
@@ -85,8 +86,8 @@ class SlackChannel:
         return unescape(text_of(payload) if bot is None else text_for(bot, written_of(payload)))
 
     async def thread(self, payload: Payload) -> Sequence[Line]:
-        place = Place(payload.get("team"), str(payload.get("channel")))
-        return await self._readers[await self._workspace(place)].thread(payload)
+        workspace = self._of_team(payload.get("team"))
+        return () if workspace is None else await self._readers[workspace].thread(payload)
 
     async def fetch(self, payload: Payload) -> Sequence[Path]:
         workspace = self._of_team(payload.get("team"))
@@ -157,11 +158,13 @@ class SlackChannel:
         return next((one for one in self.workspaces if one.bot is not None and one.bot.team == team), None)
 
     async def _workspace(self, place: Place) -> Workspace:
-        if len(self.workspaces) > 1:
-            for workspace in self.workspaces:
-                await workspace.ready()
         found = self._of_team(place.team)
-        return found if found is not None else await self._sharing(place)
+        if found is not None and found.is_ready:
+            return found
+        # It may be one that is still signing in, however long Slack is out of reach.
+        if not all(workspace.is_ready for workspace in self.workspaces):
+            raise NotNow(SIGNING_IN)
+        return await self._sharing(place)
 
     async def _sharing(self, place: Place) -> Workspace:
         """In a channel that workspaces share, people of others speak: whichever of ours is in it may answer."""

@@ -36,6 +36,7 @@ PING_EVERY = 5.0
 """Seconds; a connection that is gone without a word is noticed after four of these."""
 SIGN_IN = Backoff(first=timedelta(seconds=1), most=timedelta(seconds=60))
 DEFAULT_WAIT = 30.0
+TRY_AGAIN_AFTER = timedelta(seconds=10)
 
 FINAL = frozenset(
     (
@@ -88,6 +89,10 @@ class Workspace:
     @property
     def bot(self) -> Bot | None:
         return self._bot
+
+    @property
+    def is_ready(self) -> bool:
+        return self._signed_in.is_set()
 
     async def ready(self) -> Bot:
         await self._signed_in.wait()
@@ -201,19 +206,29 @@ class Workspace:
             await self._gate.passing(method)
             try:
                 return await self._request(method, arguments)
+            except Unreachable:
+                # That is our own way to Slack, and no wish of Slack's that others would have to know of.
+                raise
             except NotNow as wait:
                 await self._gate.close(method, wait.delay.total_seconds())
                 raise
 
     async def _request(self, method: str, arguments: Payload) -> Payload:
+        from aiohttp import ClientConnectorError
         from slack_sdk.errors import SlackApiError
 
         try:
             answer = await getattr(self.client, method.replace(".", "_"))(**arguments)
         except SlackApiError as error:
             raise _translated(method, error) from None
+        except ClientConnectorError:
+            raise Unreachable(TRY_AGAIN_AFTER) from None
         found: Payload = answer.data
         return found | {"headers": {name.lower(): value for name, value in answer.headers.items()}}
+
+
+class Unreachable(NotNow):
+    """No connection, so nothing was taken; an outage, however long, makes no dead letters."""
 
 
 class Refusal(HoldfastError):
