@@ -12,7 +12,7 @@ from time import perf_counter
 
 from rich.console import Console
 
-from bench import backlog, drain, fanout, http, idle, latency, memory, put, report, slack, worker
+from bench import backlog, drain, fanout, http, idle, latency, memory, put, quality, remember, report, slack, worker
 from bench.engine import Engine
 from bench.postgres import PostgresEngine
 from bench.row import Row
@@ -45,6 +45,8 @@ MEASUREMENTS: dict[str, Measurement] = {
     "slack-burst": slack.mention_burst,
     "idle": idle.idle,
     "start-up": idle.start_up,
+    "memory-quality": quality.memory_quality,
+    "memory-index": remember.memory_index,
     "worker-memory": worker.worker_memory,
 }
 # Minutes per store; they run when they are named.

@@ -23,6 +23,8 @@ class Scale:
     idle: int
     """Seconds of doing nothing."""
     kills: int
+    observations: int
+    """What memory holds."""
     binding: bool
 
 
@@ -39,6 +41,7 @@ SCALES = {
         watched=10,
         idle=10,
         kills=1,
+        observations=2_000,
         binding=False,
     ),
     "full": Scale(
@@ -54,6 +57,7 @@ SCALES = {
         watched=50,
         idle=20,
         kills=3,
+        observations=50_000,
         binding=True,
     ),
 }

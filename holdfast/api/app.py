@@ -17,6 +17,7 @@ from holdfast.api import (
     docs,
     health,
     login,
+    memory,
     messages,
     pages,
     queue,
@@ -44,7 +45,9 @@ CORS: dict[str, Any] = {
 PHRASES = {404: "Not found", 405: "Method not allowed"}
 
 # What is asked most often comes first: routes are tried in turn.
-FAMILIES = [family.routes for family in (messages, responses, queue, dead, agents, rooms, stream, docs, pages, login)]
+FAMILIES = [
+    family.routes for family in (messages, responses, queue, dead, agents, rooms, memory, stream, docs, pages, login)
+]
 
 
 def create_app(harness: Harness, host: str) -> FastAPI:

@@ -9,6 +9,7 @@ from typing import Protocol
 from starlette.requests import Request
 
 from holdfast.consumer import Consumer
+from holdfast.memory.knowledge import KnowledgeStore
 from holdfast.router import Routing
 from holdfast.settings import Settings
 from holdfast.store.base import Store
@@ -48,6 +49,7 @@ class Served:
         assert harness.settings is not None, "a harness that runs has its settings"
         self.harness = harness
         self.settings = harness.settings
+        self.knowledge: KnowledgeStore | None = None
         self._routing = Routing()
         self._read_at = -REMEMBERED
 

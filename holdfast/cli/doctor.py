@@ -63,6 +63,7 @@ def _examine(settings: Settings) -> Iterator[Finding]:
         yield _schema(settings)
         if server.major is not None:
             yield _timescale(server)
+            yield _pgvector(server)
             yield _clock(server)
             yield _pool(server, settings)
             yield _direct(settings)
@@ -101,6 +102,15 @@ def _timescale(server: Facts) -> Finding:
     if server.timescale_available is not None:
         return Finding("TimescaleDB", "ok", f"not in use; version {server.timescale_available} could be installed")
     return Finding("TimescaleDB", "ok", "not there; history is a plain table")
+
+
+def _pgvector(server: Facts) -> Finding:
+    if server.pgvector is not None:
+        return Finding("pgvector", "ok", f"version {server.pgvector}")
+    if server.pgvector_available is not None:
+        remedy = "`create extension vector`, then `select agent.enable_vectors()` and `holdfast memory reindex`"
+        return Finding("pgvector", "warn", f"not in use, memory finds by words alone; as superuser: {remedy}")
+    return Finding("pgvector", "ok", "not there; memory finds by words alone")
 
 
 def _clock(server: Facts) -> Finding:

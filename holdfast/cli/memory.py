@@ -12,7 +12,6 @@ import typer
 
 from holdfast.cli.options import AsJson, Config, Database, Home, Limit, opened, settings_of
 from holdfast.cli.printing import print_json, print_table, short
-from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.memory.knowledge import Hit, KnowledgeStore
@@ -120,10 +119,9 @@ def reindex(database: Database = None, config: Config = None, home: Home = None,
 
 
 def _parts(subject: str) -> tuple[str, str, str]:
-    parts = subject.split(":", 2)
-    if len(parts) != 3 or not all(part.strip() for part in parts):
-        raise HoldfastError(f"a subject is workspace:TYPE:id, such as default:USER:ann, not {subject!r}")
-    return parts[0], parts[1].upper(), parts[2]
+    from holdfast.memory.observation import parts_of
+
+    return parts_of(subject)
 
 
 @asynccontextmanager

@@ -45,6 +45,15 @@ def subject_key(workspace_id: str, subject_type: str, subject_id: str) -> str:
     return f"{workspace_id}:{subject_type.upper()}:{subject_id}"
 
 
+def parts_of(key: str) -> tuple[str, str, str]:
+    """Workspace, type and id of a subject, as a person writes its key."""
+    parts = key.split(":", 2)
+    if len(parts) != 3 or not key.isprintable():
+        raise HoldfastError(f"a subject is workspace:TYPE:id, such as default:USER:ann, not {key!r}")
+    subject_key(*parts)
+    return parts[0], parts[1].upper(), parts[2]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """One fact about a subject, as one observer sees it."""

@@ -19,6 +19,8 @@ select
     , (select count(*) from pg_catalog.pg_stat_activity where backend_type = 'client backend')
     , (select extversion from pg_catalog.pg_extension where extname = 'timescaledb')
     , (select default_version from pg_catalog.pg_available_extensions where name = 'timescaledb')
+    , (select extversion from pg_catalog.pg_extension where extname = 'vector')
+    , (select default_version from pg_catalog.pg_available_extensions where name = 'vector')
     , clock_timestamp()
 """
 
@@ -41,6 +43,8 @@ class Facts:
     connections_used: int | None = None
     timescale: str | None = None
     timescale_available: str | None = None
+    pgvector: str | None = None
+    pgvector_available: str | None = None
     ahead: timedelta | None = None
     """By how much the server's clock is ahead of ours."""
 
@@ -55,7 +59,7 @@ def facts(url: str) -> Facts:
         row = connection.execute(_SERVER).fetchone()
         received_at = datetime.now(UTC)
     assert row is not None
-    version, major, allowed, used, timescale, available, clock = row
+    version, major, allowed, used, timescale, available, pgvector, pgvector_available, clock = row
     return Facts(
         server=f"PostgreSQL {version}",
         major=major,
@@ -63,6 +67,8 @@ def facts(url: str) -> Facts:
         connections_used=used,
         timescale=timescale,
         timescale_available=available,
+        pgvector=pgvector,
+        pgvector_available=pgvector_available,
         # The answer was made somewhere between, so the middle is off by half the way at most.
         ahead=clock - (sent_at + (received_at - sent_at) / 2),
     )

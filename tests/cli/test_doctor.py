@@ -32,8 +32,19 @@ def test_on_postgresql_clock_connections_extension_and_direct_session_are_looked
 ) -> None:
     found = findings(alone, "--database", postgres)
     assert found["database"][1].startswith("PostgreSQL ")
-    for name in ("TimescaleDB", "clock", "connections", "direct session"):
+    for name in ("TimescaleDB", "pgvector", "clock", "connections", "direct session"):
         assert found[name][0] == "ok"
+
+
+def test_without_pgvector_doctor_says_that_memory_finds_by_words_alone(postgres: str, alone: Shell) -> None:
+    state, detail = findings(alone, "--database", postgres)["pgvector"]
+    assert (state, detail.startswith("version ")) == ("ok", True)
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute("drop extension vector cascade")
+    state, detail = findings(alone, "--database", postgres)["pgvector"]
+    assert state == "warn"
+    assert "words alone" in detail
+    assert "enable_vectors" in detail
 
 
 def test_a_database_out_of_reach_fails_without_its_password(alone: Shell) -> None:

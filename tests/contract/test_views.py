@@ -116,6 +116,17 @@ def test_a_memory_change_is_claimed_by_its_relay_or_poison(sql: Connection) -> N
     assert (found[waiting]["claimed_until"], found[leased]["claimed_until"] is None) == (None, False)
 
 
+def test_the_attempt_count_of_a_memory_change_is_that_of_failed_attempts(sql: Connection) -> None:
+    insert(sql, queue="memory")
+    counts = []
+    for moment in ("1 hour", "0 s"):
+        sql.execute("select agent.claim('memory', '{\"\"}', 1, %s::interval, 'node-1')", [moment])
+        counts += column(sql, "select attempt_count from agent.mem_outbox")
+        sql.execute("update agent.event set vt = now()")
+        counts += column(sql, "select attempt_count from agent.mem_outbox")
+    assert counts == [0, 1, 2, 2]
+
+
 def test_histories_are_shown_by_their_views(sql: Connection) -> None:
     sql.execute(
         """select agent.record('[{"agent_id": "coder", "role": "user", "channel": "api", "sender": "ann"

@@ -135,6 +135,7 @@ async def test_forgetting_a_subject_removes_every_trace(
 ) -> None:
     await observations.save(fact())
     await observations.save(fact(id="b", subject="bob"))
+    await store.set_setting("activity", True)
     said = NewEvent(event={"kind": "message", "sender_id": "ann", "message": "hi"}, message_id="m1")
     await store.put([said, NewEvent(event={"kind": "message", "sender_id": "bob", "message": "hi"}, message_id="m2")])
     turn = await claim_one(store)
@@ -143,12 +144,17 @@ async def test_forgetting_a_subject_removes_every_trace(
     line = AgentMessage(agent_id="a", role="user", channel="api", sender="ann", message_id="m1", content="hi")
     answer = NewEvent(event={"kind": "response", "message": "hello"}, queue="outbox", target="api")
     await store.settle([(mine, Done((answer,), (line,)))])
+    await store.set_setting("default/api:ann", {"agent": "writer"})
+    await store.set_setting("default/api:joann", {"agent": "writer"})
     removed = await observations.forget("acme", "user", "ann")
-    assert removed == {"events": 1, "history": 0, "agent_messages": 0, "observations": 1}
+    assert removed == {"events": 1, "history": 0, "agent_messages": 0, "activity": 0, "settings": 1, "observations": 1}
     removed = await observations.forget("default", "user", "ann")
-    assert removed == {"events": 1, "history": 1, "agent_messages": 1, "observations": 0}
+    assert removed == {"events": 1, "history": 1, "agent_messages": 1, "activity": 1, "settings": 0, "observations": 0}
     assert await observations.count("acme") == 1
     assert await store.agent_messages("a") == []
+    assert [await store.setting(f"default/api:{name}") for name in ("ann", "joann")] == [None, {"agent": "writer"}]
+    told = [(frame["type"], frame.get("messageId")) for row in await store.activity(0) for frame in row.frames]
+    assert told == [("forgotten", None), ("message_received", "m2"), ("agent_routed", "m2")]
 
 
 def test_confidence_follows_from_type_and_sources() -> None:

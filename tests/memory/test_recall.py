@@ -108,7 +108,15 @@ async def test_forgetting_empties_the_index_too(observations: ObservationStore, 
     await observations.save(fact())
     await reindex(observations, knowledge)
     removed = await forget(observations, knowledge, "acme", "USER", "ann")
-    assert removed == {"events": 1, "history": 0, "agent_messages": 0, "observations": 1, "index": 1}
+    assert removed == {
+        "events": 1,
+        "history": 0,
+        "agent_messages": 0,
+        "activity": 0,
+        "settings": 0,
+        "observations": 1,
+        "index": 1,
+    }
     assert await knowledge.documents(ANN) == {}
 
 

@@ -58,7 +58,10 @@ from known;
 
 create or replace view agent.mem_outbox as
 with known as
-( select id, event, attempts, last_error, created_at, vt
+( select id, event
+       -- the attempt that runs has not failed
+       , case when fence > 0 and vt > agent.now() then greatest(attempts - 1, 0) else attempts end as attempt_count
+       , last_error, created_at, vt
        , case when fence > 0 and vt > agent.now() then coalesce(holder, '') end as claimed_by
        , case when fence > 0 and vt > agent.now() then vt end as claimed_until
   from agent.event
@@ -73,7 +76,7 @@ select id
      , event ->> 'observation_local_id' as observation_local_id
      , event ->> 'subject_key' as subject_key
      , event ->> 'operation' as operation
-     , attempts as attempt_count
+     , attempt_count
      , last_error
      , created_at
      , vt as next_attempt_at

@@ -4,6 +4,7 @@
 --   save_observation     the same with its event
 --   remove_observation   for good, or softly
 --   merge_observations   two become one
+--   forget_frames        what activity tells of some messages
 --   forget_subject       every trace of one, its own messages too
 
 create or replace function agent.subject_key(_workspace text, _type text, _id text) returns text
@@ -138,6 +139,24 @@ begin
 end
 $$;
 
+-- A frame stays, and tells nothing: it is a place in the order of all, from which others go on. How many rows it were.
+create or replace function agent.forget_frames(_names text[]) returns int4
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _changed int4;
+begin
+    update agent.activity
+    set frames =
+    ( select json_agg(case when frame ->> 'messageId' = any (_names) then '{"type": "forgotten"}' else frame end order by nth)
+      from json_array_elements(frames) with ordinality as told (frame, nth) )
+    where exists (select from json_array_elements(frames) as frame where frame ->> 'messageId' = any (_names));
+    get diagnostics _changed = row_count;
+    return _changed;
+end
+$$;
+
 -- Every trace of a subject: its observations, their events and index, and, of one that writes messages itself, those
 -- and all that came of them. Ids stay known for as long as they would have, so that a redelivery is not taken for new.
 create or replace function agent.forget_subject(_workspace text, _type text, _id text) returns jsonb
@@ -153,9 +172,9 @@ declare
 begin
     select coalesce(array_agg(id), '{}') into _said
     from
-    ( select id, event from agent.event where queue = 'inbox'
+    ( select id, event from agent.event where queue in ('inbox', 'outbox')
       union all
-      select id, event from agent.event_hist where queue = 'inbox'
+      select id, event from agent.event_hist where queue in ('inbox', 'outbox')
     ) as message
     where upper(_type) = 'USER'
       and case when event ? 'kind'
@@ -180,6 +199,12 @@ begin
     delete from agent.agent_message where message_id = any (_names);
     get diagnostics _removed = row_count;
     _counts := _counts || jsonb_build_object('agent_messages', _removed);
+    _counts := _counts || jsonb_build_object('activity', agent.forget_frames(_names || _said::text[]));
+    -- Which agent answers in a conversation with this one alone.
+    delete from agent.setting
+    where upper(_type) = 'USER' and starts_with(key, 'default/') and right(key, length(_id) + 1) = ':' || _id;
+    get diagnostics _removed = row_count;
+    _counts := _counts || jsonb_build_object('settings', _removed);
     delete from agent.observation
     where workspace_id = _workspace and subject_type = upper(_type) and subject_id = _id;
     get diagnostics _removed = row_count;

@@ -75,9 +75,9 @@ delete from knowledge where deleted and updated_at < :before;
 -- name: said_by
 select coalesce(json_group_array(id), '[]')
 from (
-  select id, event from event where queue = 'inbox'
+  select id, event from event where queue in ('inbox', 'outbox')
   union all
-  select id, event from event_hist where queue = 'inbox'
+  select id, event from event_hist where queue in ('inbox', 'outbox')
 )
 where iif(
   json_extract(event, '$.kind') is not null,
@@ -100,6 +100,27 @@ returning message_id;
 
 -- name: forget_agent_messages
 delete from agent_message where message_id in (select value from json_each(:names));
+
+-- name: forget_frames
+-- a frame stays, and tells nothing: it is a place in the order of all, from which others go on
+update activity
+set frames = (
+  select json_group_array(json(iif(
+    json_extract(told.value, '$.messageId') in (select value from json_each(:names)), '{"type":"forgotten"}', told.value
+  )))
+  from json_each(activity.frames) as told
+)
+where exists (
+  select 1
+  from json_each(activity.frames) as told
+  where json_extract(told.value, '$.messageId') in (select value from json_each(:names))
+);
+
+-- name: forget_choices
+-- which agent answers in a conversation with this one alone
+delete from setting
+where :subject_type = 'USER' and key like 'default/%'
+  and substr(key, -(length(:subject_id) + 1)) = ':' || :subject_id;
 
 -- name: forget_observations
 delete from observation

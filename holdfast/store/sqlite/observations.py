@@ -162,11 +162,16 @@ def _forget(db: Writing, subject: dict[str, Any], key: str) -> dict[str, int]:
     params = subject | {"said": said, "subject_key": key}
     events = db.connection.execute(SQL["forget_events"], params).fetchall()
     history = db.connection.execute(SQL["forget_history"], params).fetchall()
-    names = dump([name for (name,) in (*events, *history) if name is not None])
+    found = [name for (name,) in (*events, *history) if name is not None]
+    names = dump(found)
+    # Activity calls a message without a name by its id.
+    told = [*found, *map(str, parse(said))]
     return {
         "events": len(events),
         "history": len(history),
         "agent_messages": db.connection.execute(SQL["forget_agent_messages"], {"names": names}).rowcount,
+        "activity": db.connection.execute(SQL["forget_frames"], {"names": dump(told)}).rowcount,
+        "settings": db.connection.execute(SQL["forget_choices"], subject).rowcount,
         "observations": db.connection.execute(SQL["forget_observations"], subject).rowcount,
     }
 

@@ -1,0 +1,78 @@
+"""The rows on memory: what is known is found, who is remembered is listed, and a subject is forgotten for good."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.memory.observation import Observation
+from holdfast.relay import KnowledgeStoreOutboxRelay
+from holdfast.store.memories import open_knowledge, open_observations
+from tests.contract.http.steps import Api
+
+ANN = "default:USER:ann"
+
+
+async def remember(api: Api, content: str, id: str, subject: str = "ann") -> None:
+    observations = open_observations(api.store)
+    await observations.save(
+        Observation(workspace_id="default", subject_type="USER", subject_id=subject, id=id, content=content)
+    )
+    await KnowledgeStoreOutboxRelay(observations, open_knowledge(api.store)).drain_once()
+
+
+async def search(api: Api, **query: Any) -> Any:
+    return await api.ask("GET", "/api/memory/search", role="read", params=query)
+
+
+async def test_what_is_known_of_a_subject_is_found_best_first(api: Api) -> None:
+    await remember(api, "Ann likes green tea", "a")
+    await remember(api, "Ann rides a bicycle to work", "b")
+    await remember(api, "Bob likes green tea", "c", "bob")
+    status, found = await search(api, subject=ANN, q="green tea", limit=1)
+    assert (status, [(one["id"], one["content"]) for one in found]) == (200, [("a", "Ann likes green tea")])
+    assert 0 < found[0]["score"] <= 1
+    assert await search(api, subject="default:user:nobody", q="green tea") == (200, [])
+
+
+async def test_who_is_remembered_is_listed(api: Api) -> None:
+    assert await api.get("/api/memory/subjects", role="read") == []
+    await remember(api, "Ann likes green tea", "a")
+    await remember(api, "Ann rides a bicycle", "b")
+    assert await api.get("/api/memory/subjects", role="read") == [
+        {"subject": ANN, "workspace": "default", "type": "USER", "id": "ann", "observations": 2}
+    ]
+
+
+async def test_a_forgotten_subject_leaves_nothing_and_what_went_is_counted(api: Api) -> None:
+    await remember(api, "Ann likes green tea", "a")
+    await api.say("I am Ann", senderId="ann")
+    status, removed = await api.ask("DELETE", f"/api/memory/{ANN}")
+    assert (status, removed["observations"], removed["index"], removed["events"]) == (200, 1, 1, 1)
+    assert await search(api, subject=ANN, q="green tea") == (200, [])
+    assert await api.get("/api/memory/subjects") == []
+    status, removed = await api.ask("DELETE", f"/api/memory/{ANN}")
+    assert (status, set(removed.values())) == (200, {0})
+
+
+async def test_only_an_admin_makes_others_forget(api: Api) -> None:
+    for role in ("read", "send"):
+        status, _ = await api.ask("DELETE", f"/api/memory/{ANN}", role=role)
+        assert status == 403
+
+
+@pytest.mark.parametrize(
+    "query",
+    [{}, {"subject": ANN}, {"q": "tea"}, {"subject": ANN, "q": " "}, {"subject": "ann", "q": "tea"}]
+    + [{"subject": ANN, "q": "tea", "limit": limit} for limit in (0, 1001, "x")],
+)
+async def test_a_search_needs_a_subject_and_a_question(api: Api, query: dict[str, Any]) -> None:
+    status, answer = await search(api, **query)
+    assert (status, list(answer)) == (400, ["error"])
+
+
+@pytest.mark.parametrize("subject", ["ann", "default:ann", "default::ann", ":USER:ann", "default:USER:%00"])
+async def test_what_is_no_subject_is_refused(api: Api, subject: str) -> None:
+    status, answer = await api.ask("DELETE", f"/api/memory/{subject}")
+    assert (status, list(answer)) == (400, ["error"])

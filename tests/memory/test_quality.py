@@ -1,0 +1,29 @@
+"""What is asked for in other words is found, and two searches together find no less than the better one alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.quality import SETS, fill, recall
+from bench.questions import FACTS, PARAPHRASED
+from holdfast.memory.fusion import terms
+from holdfast.memory.index import KnowledgeIndex
+
+LEAST = 0.7
+"""Of the paraphrased questions; a change that finds less is a step back."""
+
+
+def test_the_questions_share_no_word_of_meaning_with_their_answers() -> None:
+    assert len(PARAPHRASED) >= 60
+    assert len(set(FACTS)) == len(FACTS) >= 120
+    shared = {question: terms(question) & terms(answer) for question, answer in PARAPHRASED}
+    assert {question: words for question, words in shared.items() if words} == {}
+
+
+@pytest.mark.parametrize("kind", SETS)
+async def test_the_fused_search_finds_as_much_as_the_better_one_alone(knowledge: KnowledgeIndex, kind: str) -> None:
+    await fill(knowledge)
+    found = await recall(knowledge, SETS[kind])
+    assert found.fused >= found.better_alone, found
+    if found.vectors is not None:
+        assert found.fused >= LEAST, found
