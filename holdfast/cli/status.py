@@ -36,6 +36,8 @@ class QueueState:
     leased: int
     dead: int
     finished: int
+    oldest: timedelta | None = None
+    """How long the longest waiting of the ready ones has waited."""
     arriving: float | None = None
     finishing: float | None = None
 
@@ -107,17 +109,20 @@ async def _look(store: Store) -> State:
 
     counts = await store.counts()
     names = dict.fromkeys([INBOX, OUTBOX, MEMORY, *sorted(count.queue for count in counts)])
-    queues = [await _queue(store, name, counts) for name in names]
-    return State(at=await store.now(), queues=queues, processes=await store.processes())
+    now = await store.now()
+    queues = [await _queue(store, name, [count for count in counts if count.queue == name], now) for name in names]
+    return State(at=now, queues=queues, processes=await store.processes())
 
 
-async def _queue(store: Store, name: str, counts: list[Count]) -> QueueState:
+async def _queue(store: Store, name: str, counts: list[Count], now: datetime) -> QueueState:
     from holdfast.store.base import DEAD_OUTCOMES
 
     ended = await store.outcomes(name)
-    live = {kind: sum(getattr(count, kind) for count in counts if count.queue == name) for kind in LIVE}
+    live = {kind: sum(getattr(count, kind) for count in counts) for kind in LIVE}
     dead = sum(ended.get(outcome, 0) for outcome in DEAD_OUTCOMES)
-    return QueueState(queue=name, dead=dead, finished=sum(ended.values()), **live)
+    since = min((count.ready_since for count in counts if count.ready_since is not None), default=None)
+    oldest = None if since is None else max(now - since, timedelta())
+    return QueueState(queue=name, dead=dead, finished=sum(ended.values()), oldest=oldest, **live)
 
 
 def _with_rates(state: State, before: State, seconds: float) -> State:
@@ -141,7 +146,7 @@ def _with_rates(state: State, before: State, seconds: float) -> State:
 def _drawn(state: State) -> RenderableType:
     from rich.console import Group
 
-    columns = ["queue", *LIVE, "dead", "finished"]
+    columns = ["queue", *LIVE, "dead", "finished", "oldest"]
     rates = ["arriving", "finishing"] if any(queue.arriving is not None for queue in state.queues) else []
     rows = [[getattr(queue, name) for name in (*columns, *rates)] for queue in state.queues]
     heads = [*columns, *(f"{name}/s" for name in rates)]

@@ -15,7 +15,9 @@ from holdfast import AgentHarness, Dead, Turn
 from holdfast.agents.echo import echo
 from holdfast.api.server import serve_metrics
 from holdfast.event import Event, NewEvent
+from holdfast.memory.observation import Observation
 from holdfast.settings import Settings
+from holdfast.store.memories import open_observations
 from holdfast.testing.databases import Databases
 from tests.api.serving import ask, serving
 from tests.harness.steps import both_engines, until
@@ -213,3 +215,18 @@ async def test_metrics_answer_while_the_database_does_not(databases: Databases) 
     assert value(samples, "places", queue="inbox") == 5
     assert value(samples, "store_errors_total", call="counts", error_class="HoldfastError") >= 1
     assert value(again, "store_up") == 1
+
+
+@both_engines
+async def test_the_lag_of_memory_and_its_oldest_change_are_seen(database_url: str) -> None:
+    # No relay runs here, as while the index is away.
+    app = AgentHarness(echo, settings=Settings(database=database_url, memory=False))
+    async with serving(app) as port:
+        for number in range(2):
+            await open_observations(app.store).save(
+                Observation(workspace_id="w", subject_type="USER", subject_id="ann", id=str(number), content="tea")
+            )
+        samples = await scrape(port)
+        for state in ("ready", "queued"):
+            assert value(samples, "events", queue="memory", agent="", state=state) == 1
+        assert ("holdfast_oldest_ready_seconds", frozenset({("queue", "memory")})) in samples

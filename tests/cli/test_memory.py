@@ -1,0 +1,105 @@
+"""`holdfast memory`: what is known is found and listed, the index is compared and mended, a subject is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from holdfast.event import MEMORY
+from holdfast.memory.observation import Observation
+from holdfast.outcome import Dead
+from holdfast.store import open_store
+from holdfast.store.memories import open_observations
+from tests.cli.shell import Shell, eventually
+
+ANN = "default:USER:ann"
+FACTS = {"tea": "Ann likes green tea", "bike": "Ann rides a bicycle to work"}
+
+
+def remember(url: str) -> None:
+    """Saved, but in no index yet."""
+
+    async def save() -> None:
+        async with open_store(url) as store:
+            for id_, content in FACTS.items():
+                observation = Observation(
+                    workspace_id="default", subject_type="USER", subject_id="ann", id=id_, content=content
+                )
+                await open_observations(store).save(observation)
+
+    asyncio.run(save())
+
+
+def poison(url: str) -> list[int]:
+    """The next change becomes a dead letter; the ids of its events."""
+
+    async def bury() -> list[int]:
+        async with open_store(url) as store:
+            [turn] = await store.claim(MEMORY, [""], limit=1, lease=timedelta(minutes=1))
+            await store.settle([(turn, Dead("ValueError: no such dimension"))])
+            return turn.ids
+
+    return asyncio.run(bury())
+
+
+def test_who_is_remembered_and_what_is_known_are_listed(shell: Shell, url: str) -> None:
+    assert shell.out("memory", "list") == "nobody is remembered yet\n"
+    remember(url)
+    assert ANN in shell.out("memory", "list")
+    [ann] = shell.json("memory", "list")
+    assert (ann["id"], ann["observations"]) == ("ann", 2)
+    assert "green tea" in shell.out("memory", "list", ANN)
+    assert [known["id"] for known in shell.json("memory", "list", ANN)] == ["bike", "tea"]
+    assert shell.out("memory", "list", "default:USER:bob") == "nothing is known\n"
+
+
+def test_verify_finds_what_is_missing_and_reindex_makes_it_found(shell: Shell, url: str) -> None:
+    assert shell.out("memory", "verify") == "the index holds what the observations say\n"
+    remember(url)
+    assert shell.out("memory", "search", ANN, "green tea") == "nothing is known that fits\n"
+    differing = shell.run("memory", "verify")
+    assert (differing.returncode, differing.stdout.count("missing")) == (1, 2)
+    assert shell.out("memory", "reindex") == "2 observations are indexed\n"
+    assert shell.json("memory", "verify") == []
+    [best, *_] = shell.json("memory", "search", ANN, "green tea")
+    assert (best["id"], best["content"]) == ("tea", FACTS["tea"])
+    assert "green tea" in shell.out("memory", "search", ANN, "green tea", "--limit", "1")
+    assert shell.json("memory", "search", "default:user:bob", "green tea") == []
+
+
+def test_forgetting_asks_first_and_says_what_went(shell: Shell, url: str) -> None:
+    remember(url)
+    shell.out("memory", "reindex")
+    refused = shell.run("memory", "forget", ANN, given="n\n")
+    assert (refused.returncode, len(shell.json("memory", "list", ANN))) == (1, 2)
+    removed = shell.json("memory", "forget", ANN, "--yes")
+    assert (removed["observations"], removed["index"], removed["events"]) == (2, 2, 2)
+    assert shell.json("memory", "list") == []
+    assert "observations" in shell.out("memory", "forget", ANN, "--yes")
+
+
+def test_what_is_no_subject_is_one_clear_line(shell: Shell) -> None:
+    for command in (("search", "ann", "tea"), ("list", "ann"), ("forget", "default:ann", "--yes")):
+        assert "workspace:TYPE:id" in shell.refused("memory", *command)
+
+
+def test_a_working_process_indexes_what_is_saved_and_status_shows_the_lag(shell: Shell, url: str) -> None:
+    remember(url)
+    _, _, memory = shell.json("status")["queues"]
+    assert (memory["queue"], memory["ready"], memory["queued"], memory["oldest"] is None) == ("memory", 1, 1, False)
+    with shell.running("work"):
+        eventually(lambda: shell.run("memory", "verify").returncode == 0)
+    _, _, memory = shell.json("status")["queues"]
+    assert (memory["ready"], memory["finished"], memory["oldest"]) == (0, 2, None)
+
+
+def test_poison_is_listed_and_retried_as_any_dead_letter(shell: Shell, url: str) -> None:
+    remember(url)
+    [id_] = poison(url)
+    assert "no such dimension" in shell.out("dead", "list", "--queue", "memory")
+    assert [letter["id"] for letter in shell.json("dead", "list", "--queue", "memory")] == [id_]
+    assert shell.json("dead", "list", "--queue", "inbox") == []
+    assert shell.json("dead", "retry", "--queue", "memory") == [id_]
+    with shell.running("work"):
+        eventually(lambda: shell.run("memory", "verify").returncode == 0)
+    assert shell.json("dead", "list") == []
