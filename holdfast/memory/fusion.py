@@ -12,18 +12,25 @@ CANDIDATES = 50
 
 _K = 60
 _WORD = re.compile(r"\w+")
-_COMMON = """
+_SAID_ANYWAY = """
 a about after all also am an and any are as at be because been before being both but by can could did do does doing for
 from get had has have having he her here hers him his how i if in into is it its just know me more most my no not of on
 one or other our out over own she should so some such tell than that the their them then there these they this those to
 too under until up us was we were what when where which while who whom whose why will with would you your yours
 """
+_COMMON = frozenset(_SAID_ANYWAY.split())
 
 
 def terms(text: str) -> set[str]:
     """The words that carry meaning, cut to what their inflections share."""
     words = {word.casefold() for word in _WORD.findall(text)}
-    return {_stem(word) for word in words.difference(_COMMON.split())}
+    return {_stem(word) for word in words.difference(_COMMON)}
+
+
+def telling(text: str) -> list[str]:
+    """The words to look for: those that carry meaning, or all where none does."""
+    words = list(dict.fromkeys(_WORD.findall(text)))
+    return [word for word in words if word.casefold() not in _COMMON] or words
 
 
 def _stem(word: str) -> str:

@@ -143,13 +143,15 @@ async def test_forgetting_a_subject_removes_every_trace(
     mine = turn if turn.message_id == "m1" else other
     line = AgentMessage(agent_id="a", role="user", channel="api", sender="ann", message_id="m1", content="hi")
     answer = NewEvent(event={"kind": "response", "message": "hello"}, queue="outbox", target="api")
+    by_itself = {"kind": "response", "sender_id": "ann", "message": "how are you?"}
+    await store.put([NewEvent(event=by_itself, queue="outbox", target="api")])
     await store.settle([(mine, Done((answer,), (line,)))])
     await store.set_setting("default/api:ann", {"agent": "writer"})
     await store.set_setting("default/api:joann", {"agent": "writer"})
     removed = await observations.forget("acme", "user", "ann")
-    assert removed == {"events": 1, "history": 0, "agent_messages": 0, "activity": 0, "settings": 1, "observations": 1}
+    assert removed == {"events": 1, "history": 0, "agent_messages": 0, "activity": 0, "settings": 0, "observations": 1}
     removed = await observations.forget("default", "user", "ann")
-    assert removed == {"events": 1, "history": 1, "agent_messages": 1, "activity": 1, "settings": 0, "observations": 0}
+    assert removed == {"events": 2, "history": 1, "agent_messages": 1, "activity": 1, "settings": 1, "observations": 0}
     assert await observations.count("acme") == 1
     assert await store.agent_messages("a") == []
     assert [await store.setting(f"default/api:{name}") for name in ("ann", "joann")] == [None, {"agent": "writer"}]

@@ -200,9 +200,9 @@ begin
     get diagnostics _removed = row_count;
     _counts := _counts || jsonb_build_object('agent_messages', _removed);
     _counts := _counts || jsonb_build_object('activity', agent.forget_frames(_names || _said::text[]));
-    -- Which agent answers in a conversation with this one alone.
+    -- Which agent answers in a conversation with this one alone; those of Slack name the thread, and no person.
     delete from agent.setting
-    where upper(_type) = 'USER' and starts_with(key, 'default/') and right(key, length(_id) + 1) = ':' || _id;
+    where upper(_type) = 'USER' and _workspace = 'default' and starts_with(key, 'default/') and right(key, length(_id) + 1) = ':' || _id;
     get diagnostics _removed = row_count;
     _counts := _counts || jsonb_build_object('settings', _removed);
     delete from agent.observation

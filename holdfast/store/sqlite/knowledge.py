@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from sqlite3 import Connection
 from typing import Any
 
+from holdfast.memory.fusion import telling
 from holdfast.memory.index import Found, Likened
 from holdfast.memory.indexing import Entry, Known, is_same
 from holdfast.memory.knowledge import IndexStatus, KnowledgeScope
@@ -17,7 +17,6 @@ from holdfast.store.sqlite.writer import Writing
 
 SQL = load()
 
-_WORD = re.compile(r"\w+")
 _STONE = {"nth": 0, "content": "", "hash": "", "model": "", "deleted": 1, "embedding": None}
 
 
@@ -48,7 +47,7 @@ class SqliteKnowledge:
         return await self._store.write(work)
 
     async def by_words(self, scope: KnowledgeScope, query: str, limit: int) -> Found:
-        words = " OR ".join(f'"{word}"' for word in dict.fromkeys(_WORD.findall(query)))
+        words = " OR ".join(f'"{word}"' for word in telling(query))
         if not words:
             return []
         params = {"query": f'scope : "{_scope_word(scope)}" AND content : ({words})', "limit": limit}

@@ -117,9 +117,9 @@ where exists (
 );
 
 -- name: forget_choices
--- which agent answers in a conversation with this one alone
+-- which agent answers in a conversation with this one alone; those of Slack name the thread, and no person
 delete from setting
-where :subject_type = 'USER' and key like 'default/%'
+where :subject_type = 'USER' and :workspace_id = 'default' and key like 'default/%'
   and substr(key, -(length(:subject_id) + 1)) = ':' || :subject_id;
 
 -- name: forget_observations
