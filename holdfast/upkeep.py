@@ -47,23 +47,32 @@ async def reindex(
     observations: ObservationStore, knowledge: KnowledgeStore, on_progress: Callable[[int], None] | None = None
 ) -> int:
     """Make the index hold what the observations say, subject by subject, searchable throughout; how many."""
+    keys = [subject.key for subject in await observations.find_subjects()]
+    scopes = (await knowledge.status()).scopes
+    keys += [scope.context_id for scope in scopes if scope.agent_name == DEFAULT_AGENT_NAME]
     done = 0
-    keys = set()
-    for subject in await observations.find_subjects():
-        keys.add(subject.key)
-        known = await observations.find_by_subject(subject.workspace_id, subject.type, subject.id)
-        source = [document_of(observation) for observation in known]
-        before = done
+    for key in dict.fromkeys(keys):
+        done += await _reindex_subject(observations, knowledge, key, _counting_on(done, on_progress))
+    return done
 
-        def progress(count: int, before: int = before) -> None:
-            if on_progress is not None:
-                on_progress(before + count)
 
-        options = IndexOptions(on_progress=progress)
-        done += await knowledge.reindex(KnowledgeScope(DEFAULT_AGENT_NAME, subject.key), source, options)
-    for scope in (await knowledge.status()).scopes:
-        if scope.agent_name == DEFAULT_AGENT_NAME and scope.context_id not in keys:
-            await knowledge.clear(scope)
+def _counting_on(before: int, on_progress: Callable[[int], None] | None) -> IndexOptions:
+    if on_progress is None:
+        return IndexOptions()
+    return IndexOptions(on_progress=lambda count: on_progress(before + count))
+
+
+async def _reindex_subject(
+    observations: ObservationStore, knowledge: KnowledgeStore, key: str, options: IndexOptions
+) -> int:
+    scope = KnowledgeScope(DEFAULT_AGENT_NAME, key)
+    workspace_id, subject_type, subject_id = key.split(":", 2)
+    known = await observations.find_by_subject(workspace_id, subject_type, subject_id)
+    done = await knowledge.reindex(scope, [document_of(observation) for observation in known], options)
+    # What a relay indexed since we read them was not among these, and went with what is no more.
+    read = {observation.version for observation in known}
+    current = await observations.find_by_subject(workspace_id, subject_type, subject_id)
+    await knowledge.upsert(scope, [document_of(one) for one in current if one.version not in read])
     return done
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import cast
 
 from holdfast import AgentHarness, Turn
 from holdfast.event import AgentMessage
-from holdfast.memory.knowledge import KnowledgeStore
-from holdfast.relay import document_of
+from holdfast.memory.knowledge import DEFAULT_OPTIONS, IndexOptions, KnowledgeScope, KnowledgeSource, KnowledgeStore
+from holdfast.relay import KnowledgeStoreOutboxRelay, document_of
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.memories import ObservationStore, open_knowledge, open_observations
@@ -130,4 +131,39 @@ async def test_a_relay_that_read_before_the_forgetting_does_not_bring_it_back(
     assert await knowledge.documents(ANN) == {}
     await observations.save(fact("known anew"))
     assert await reindex(observations, knowledge) == 1
+    assert await verify(observations, knowledge) == []
+
+
+class Busy:
+    """A knowledge store to which something comes while its index is written anew."""
+
+    def __init__(self, real: KnowledgeStore, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        self._real = real
+        self._meanwhile = meanwhile
+
+    async def reindex(
+        self, scope: KnowledgeScope, source: KnowledgeSource, options: IndexOptions = DEFAULT_OPTIONS
+    ) -> int:
+        read = list(source)
+        await self._meanwhile()
+        return await self._real.reindex(scope, read, options)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name)
+
+
+async def test_what_is_saved_and_indexed_during_a_reindex_stays(
+    observations: ObservationStore, knowledge: KnowledgeStore, relay: KnowledgeStoreOutboxRelay
+) -> None:
+    async def meanwhile() -> None:
+        for id_ in ("late", "later"):
+            await observations.save(fact(f"said {id_}", id=id_))
+        await relay.drain_once()
+        await observations.delete("acme", "w")
+
+    await observations.save(fact())
+    await relay.drain_once()
+    await reindex(observations, cast(KnowledgeStore, Busy(knowledge, meanwhile)))
+    assert sorted(await knowledge.documents(ANN)) == ["late", "later", "w"]
+    await relay.drain_once()
     assert await verify(observations, knowledge) == []

@@ -171,7 +171,9 @@ begin
     delete from agent.knowledge
     where agent_name = _agent and context_id = _context and document_id = any (_removed) and nth > 0;
     update agent.knowledge
-    set content = '', hash = '', model = '', deleted = true, version = greatest(version, _version), updated_at = agent.now()
+    set content = '', hash = '', model = '', deleted = true, updated_at = agent.now()
+      -- Of a whole scope each keeps its own: what was saved meanwhile may be older than the newest of the others.
+      , version = case when _ids is null then version else greatest(version, _version) end
     where agent_name = _agent and context_id = _context and document_id = any (_removed);
     if agent.has_vectors() then
         update agent.knowledge set embedding = null

@@ -40,8 +40,10 @@ class SqliteKnowledge:
 
         def work(db: Writing) -> set[str]:
             done = _write(db, scope, written, model)
-            others = [id_ for id_ in _known(db.connection, scope, None) if id_ not in kept]
-            _remove(db, scope, others, until)
+            for id_, there in _known(db.connection, scope, None).items():
+                # Each by its own version: what was saved meanwhile may be older than the newest of the others.
+                if id_ not in kept and there.version <= until:
+                    _remove(db, scope, [id_], there.version)
             return done
 
         return await self._store.write(work)
