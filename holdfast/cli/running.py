@@ -131,9 +131,12 @@ def _run(
     prepare(settings)
 
     def on_ready() -> None:
-        _say_ready(settings, addresses, tuple(harness.agents) if works else ())
-        if link:
-            typer.echo(f"open {_link(settings, addresses[0])}")
+        # What was made to start stays to the end: while turns run it need not be looked through for garbage.
+        gc.collect()
+        gc.freeze()
+        said = _ready(settings, addresses, tuple(harness.agents) if works else ())
+        # In one piece: whoever waits for the first line may not stay for the second.
+        typer.echo(f"{said}\nopen {_link(settings, addresses[0])}" if link else said)
         sys.stdout.flush()
 
     running = harness.run(serve=server, on_ready=on_ready, works=works)
@@ -164,13 +167,10 @@ def _noting(
     return serving
 
 
-def _say_ready(settings: Settings, addresses: list[str], agents: tuple[str, ...] = ()) -> None:
+def _ready(settings: Settings, addresses: list[str], agents: tuple[str, ...] = ()) -> str:
     parts = [f"agents {', '.join(agents)}"] if agents else []
     parts += [*addresses, _shown(settings.database)]
-    # What was made to start stays to the end: while turns run it need not be looked through for garbage.
-    gc.collect()
-    gc.freeze()
-    typer.echo(f"holdfast {__version__} is ready: {'; '.join(parts)}")
+    return f"holdfast {__version__} is ready: {'; '.join(parts)}"
 
 
 def _shown(url: str) -> str:

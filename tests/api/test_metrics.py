@@ -137,11 +137,11 @@ async def test_depth_and_age_are_read_when_asked_and_an_unnamed_event_is_its_def
     async with serving(app, serve_metrics) as port:
         long_ago = await app.store.now() - timedelta(minutes=2)
         # Nobody here serves the queue, so what is put stays.
-        await app.store.put([NewEvent(event={}, queue="memory", target=target, vt=long_ago) for target in ("", "x")])
+        await app.store.put([NewEvent(event={}, queue="letters", target=target, vt=long_ago) for target in ("", "x")])
         samples = await scrape(port)
-    assert value(samples, "events", queue="memory", agent="x", state="ready") == 1
-    assert value(samples, "events", queue="memory", agent="", state="ready") == 1
-    assert 120 <= value(samples, "oldest_ready_seconds", queue="memory") < 180
+    assert value(samples, "events", queue="letters", agent="x", state="ready") == 1
+    assert value(samples, "events", queue="letters", agent="", state="ready") == 1
+    assert 120 <= value(samples, "oldest_ready_seconds", queue="letters") < 180
 
 
 @both_engines
