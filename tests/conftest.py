@@ -1,3 +1,33 @@
 """Every test may use the fixtures that plugin authors get."""
 
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
 pytest_plugins = ["holdfast.testing.fixtures"]
+
+LEFT_OUT = {
+    "api": ("postgres15",),
+    "channels": ("postgres15", "timescale"),
+    "contract/http": ("postgres15",),
+    "memory": ("timescale",),
+    "routing": ("postgres15", "timescale"),
+}
+"""What the store's own suites show on every PostgreSQL need not be shown there again by what is built upon it."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("HOLDFAST_TEST_ENGINES") == "all":
+        return
+    left_out = [item for item in items if _is_left_out(item)]
+    items[:] = [item for item in items if item not in set(left_out)]
+    config.hook.pytest_deselected(items=left_out)
+
+
+def _is_left_out(item: pytest.Item) -> bool:
+    folder = Path(item.path).parent.relative_to(Path(__file__).parent).as_posix()
+    called = getattr(item, "callspec", None)
+    return called is not None and called.params.get("engine") in LEFT_OUT.get(folder, ())

@@ -151,7 +151,7 @@ class PostgresStore(PostgresReads):
             f"select {COLUMNS} from agent.claim(%s, %s, %s, %s, %s, %s, %s)",
             (queue, list(targets), limit, lease, holder, collect_limit, max_attempts),
         )
-        return turns_of([event_of(row) for row in rows])
+        return turns_of(rows)
 
     async def renew(self, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
         if not turns:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from operator import attrgetter
 from typing import Any, TypeVar, assert_never, cast
@@ -10,6 +11,7 @@ from holdfast.event import Activity, ChatMessage, Event, FinishedEvent, NewEvent
 from holdfast.memory.observation import Observation
 from holdfast.memory.secret import redacted
 from holdfast.outcome import Dead, Done, Outcome, Retry, Snooze
+from holdfast.store.collector import uncollected
 from holdfast.store.payload import dump, parse, storable_name
 
 # In the order of the fields of Event.
@@ -39,10 +41,11 @@ def _completed(event: AnyEvent) -> AnyEvent:
     return event
 
 
-def turns_of(events: list[Event]) -> list[Turn]:
+@uncollected
+def turns_of(rows: Sequence[tuple[Any, ...]]) -> list[Turn]:
     """Claimed events by fence, each turn with its head first."""
     members: dict[int, list[Event]] = {}
-    for event in sorted(events, key=attrgetter("id")):
+    for event in sorted(map(event_of, rows), key=attrgetter("id")):
         members.setdefault(event.fence, []).append(event)
     return [Turn(turn[0].queue, fence, tuple(turn)) for fence, turn in sorted(members.items())]
 

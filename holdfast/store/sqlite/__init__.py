@@ -58,7 +58,7 @@ class SqliteStore(SqliteReads):
         try:
             await asyncio.to_thread(require_schema, self.path)
             writer = Writer(self.path, asyncio.get_running_loop(), self._now, self._ring)
-            await asyncio.to_thread(writer.start)
+            await writer.start()
         except BaseException:
             await self._reader.close()
             raise

@@ -14,6 +14,7 @@ from holdfast.errors import LeaseLost
 from holdfast.event import INBOX, Event, NewEvent, Record, Turn
 from holdfast.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
 from holdfast.store.base import COLLECT_BYTES, Acked
+from holdfast.store.collector import uncollected
 from holdfast.store.payload import dump, parse
 from holdfast.store.sqlite.activity import failed
 from holdfast.store.sqlite.put import put_emits, put_records
@@ -37,6 +38,7 @@ class Claim:
     max_attempts: int
 
 
+@uncollected
 def claim(db: Writing, wanted: Claim) -> list[Turn]:
     connection, now = db.connection, db.now
     heads = _ready(connection, now, wanted)
@@ -246,6 +248,7 @@ def finish(db: Writing, ends: Sequence[list[Any]]) -> None:
         db.frames += failed(db.connection, [id for id, *_ in ends], dead=True)
 
 
+@uncollected
 def settle(db: Writing, ends: Sequence[tuple[Turn, Outcome]], max_attempts: int) -> list[Settled | Lost]:
     there = held(db.connection, [turn for turn, _ in ends])
     settlement = Settlement(db.now, max_attempts)

@@ -36,7 +36,13 @@ class Reader:
 
     def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
-            return work(self._connection())
+            connection = self._connection()
+            # One snapshot for all its statements: what one found the next must find, too.
+            connection.execute("begin")
+            try:
+                return work(connection)
+            finally:
+                connection.execute("commit")
         except sqlite3.Error as error:
             raise translated(error, self._path) from error
 

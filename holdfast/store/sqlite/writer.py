@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.event import Payload
 from holdfast.store.sqlite.activity import note
+from holdfast.store.sqlite.calls import LoopCalls
 from holdfast.store.sqlite.ids import Ids
 from holdfast.store.sqlite.lock import WriteLock
 
@@ -121,12 +122,14 @@ class Writer:
     watching: bool = False
     _queue: SimpleQueue[Request | None] = field(default_factory=SimpleQueue)
     _thread: threading.Thread | None = None
+    _calls: LoopCalls | None = None
     _closed: bool = False
     _ids: Ids = field(default_factory=Ids)
 
-    def start(self) -> None:
-        connection = connect(self.path)
+    async def start(self) -> None:
+        connection = await asyncio.to_thread(connect, self.path)
         lock = WriteLock(self.path)
+        self._calls = LoopCalls(self.loop)
         self._thread = threading.Thread(target=self._run, args=(connection, lock), name="holdfast-writer", daemon=True)
         self._thread.start()
 
@@ -151,6 +154,8 @@ class Writer:
         self._closed = True
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
+        if self._calls is not None:
+            self._calls.close()
 
     def _run(self, connection: sqlite3.Connection, lock: WriteLock) -> None:
         foreign = _ForeignCommits(connection)
@@ -251,9 +256,8 @@ class Writer:
                 connection.execute("rollback")
 
     def _call(self, function: Callable[..., None], *args: Any) -> None:
-        # the loop may be gone when a program ends without closing its store
-        with suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(function, *args)
+        assert self._calls is not None
+        self._calls.call(function, *args)
 
     def _complete(self, group: list[Request], ready: set[str]) -> None:
         for request in group:
