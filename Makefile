@@ -17,7 +17,7 @@ up: .venv/.setup ## start Holdfast on SQLite
 	@exec $(BIN)/holdfast up $(ARGS)
 
 test: check ## set-up, all checks and the whole suite
-	$(BIN)/pytest -n logical --maxprocesses 4 $(ARGS)
+	$(BIN)/pytest -n 3 $(ARGS)
 
 check: .venv/.dev ## format, lint, types, import rules, sizes, queries, references in docs
 	$(BIN)/ruff format --check $(CODE)

@@ -25,10 +25,10 @@ LAST_ANSWERS = 5
 async def serve_http(harness: Harness, host: str, port: int) -> AsyncIterator[int]:
     """The whole API while the block runs; yields the port, a free one for 0."""
     app = create_app(harness, host)
-    if app.state.served.settings.activity:
-        # From now on there may be readers: every process notes what happens.
-        await harness.store.set_setting(activity.SETTING, True)
     async with _serve(app, host, port) as bound:
+        if app.state.served.settings.activity:
+            # From now on there may be readers: every process notes what happens.
+            await harness.store.set_setting(activity.SETTING, True)
         yield bound
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict
 
 from holdfast.agents.echo import echo
@@ -21,6 +22,13 @@ async def test_a_mention_is_answered_in_its_thread(slack: FakeSlack, settings: S
         ts = await slack.mention("hello")
         [reply] = await slack.replies(ts)
     assert (reply["text"], reply["thread_ts"]) == ("you said hello", ts)
+
+
+async def test_bolt_leaves_our_own_log_lines_alone(slack: FakeSlack, settings: Settings) -> None:
+    before = logging.getLogger("holdfast").level
+    async with running(AgentHarness(echo), settings):
+        await slack.replies(await slack.mention("hello"))
+    assert logging.getLogger("holdfast").level == before
 
 
 async def test_the_event_is_stored_as_insert_event_stores_it(slack: FakeSlack, settings: Settings) -> None:

@@ -1,7 +1,7 @@
 // The chat page: what is written goes to POST /api/message, what comes back is heard on the event stream.
 
 import { ask, Refused } from "./ask.js";
-import { Chat } from "./chat.js";
+import { Chat, randomId } from "./chat.js";
 import { Stream } from "./stream.js";
 import { View } from "./view.js";
 
@@ -11,7 +11,7 @@ const LINES = { connecting: "connecting", live: "live", away: "no connection, tr
 const of = (id) => document.getElementById(id);
 
 const view = new View({ log: of("log"), empty: of("empty"), onRetry: retry, onSendAgain: sendAgain });
-const chat = new Chat((state) => view.show(state.messages));
+const chat = new Chat((messages) => view.show(messages));
 
 function notice(text) {
   of("notice").textContent = text;
@@ -35,7 +35,7 @@ async function said(work) {
 }
 
 async function post(message) {
-  const body = { message: message.text, channel: CHANNEL, sender: "web", senderId: chat.state.senderId };
+  const body = { message: message.text, channel: CHANNEL, sender: "web", senderId: chat.senderId };
   body.messageId = message.id;
   if (message.agent) {
     body.agent = message.agent;
@@ -56,9 +56,8 @@ async function post(message) {
 }
 
 function send(text) {
-  const random = [...crypto.getRandomValues(new Uint8Array(12))].map((byte) => (byte % 36).toString(36)).join("");
-  const message = { id: `web_${random}`, text, agent: of("agent").value, at: Date.now(), state: "sending", answers: [] };
-  chat.add(message);
+  const message = { id: `web_${randomId(12)}`, text, agent: of("agent").value, at: Date.now(), state: "sending" };
+  chat.put(message.id, message);
   of("log").scrollTop = of("log").scrollHeight;
   return post(message);
 }
@@ -140,7 +139,7 @@ async function listAgents() {
     options.push(new Option(`${team.name ?? id} (team)`, id));
   }
   select.replaceChildren(...(options.length ? options : [new Option("default", "")]));
-  select.value = chat.state.agent;
+  select.value = chat.agent;
   if (select.selectedIndex < 0) {
     select.value = "";
   }
@@ -148,8 +147,10 @@ async function listAgents() {
 
 const stream = new Stream({
   url: `/api/events/stream?channel=${CHANNEL}`,
-  position: () => chat.state.position,
-  onPosition: (position) => position && chat.change((state) => (state.position = position)),
+  position: () => chat.position,
+  onPosition: (position) => {
+    chat.position = position || chat.position;
+  },
   onFrame: (frame) => {
     chat.hear(frame);
     if (frame.type === "response_ready") {
@@ -192,7 +193,9 @@ text.addEventListener("keydown", (event) => {
     of("composer").requestSubmit();
   }
 });
-of("agent").addEventListener("change", () => chat.change((state) => (state.agent = of("agent").value)));
+of("agent").addEventListener("change", () => {
+  chat.agent = of("agent").value;
+});
 of("clear").addEventListener("click", () => {
   chat.clear();
   text.focus();
@@ -202,7 +205,7 @@ async function start() {
   await listAgents();
   stream.open();
   // A message that was being sent when the page went away: the server knows whether it arrived.
-  for (const message of chat.state.messages.filter((one) => one.state === "sending")) {
+  for (const message of chat.messages.filter((one) => one.state === "sending")) {
     await post(message);
   }
 }

@@ -1,150 +1,159 @@
 // The conversation of this browser: what was sent, how far each message is, and what came back.
-// It lives in localStorage, so that a reload, and a second tab, show the same.
+// It lives in localStorage, so that a reload, and a second tab, show the same. Every message and every answer has a key of
+// its own: tabs write at the same time, and none may undo what another has just written.
 
-const KEY = "holdfast.chat";
+const PREFIX = "holdfast.chat.";
+const MESSAGE = `${PREFIX}message.`;
+const ANSWER = `${PREFIX}answer.`;
 const KEPT = 200;
 const STEPS = ["sending", "received", "routed", "working", "answered"];
 
-function fresh() {
-  const id = [...crypto.getRandomValues(new Uint8Array(9))].map((byte) => (byte % 36).toString(36)).join("");
-  return { senderId: `web-${id}`, agent: "", position: "", messages: [] };
+export function randomId(length) {
+  return [...crypto.getRandomValues(new Uint8Array(length))].map((byte) => (byte % 36).toString(36)).join("");
 }
 
-function read() {
+function read(key) {
   try {
-    const kept = JSON.parse(localStorage.getItem(KEY));
-    return kept && Array.isArray(kept.messages) ? kept : fresh();
+    return JSON.parse(localStorage.getItem(key));
   } catch {
-    return fresh();
+    return null;
   }
+}
+
+function write(key, value) {
+  localStorage.setItem(key, JSON.stringify(value));
+}
+
+function all(prefix) {
+  const keys = Object.keys(localStorage).filter((key) => key.startsWith(prefix));
+  return keys.map(read).filter((value) => value !== null);
 }
 
 export class Chat {
   constructor(onChange) {
     this.onChange = onChange;
-    this.state = read();
-    this.change(() => {});
+    if (!localStorage.getItem(`${PREFIX}sender`)) {
+      write(`${PREFIX}sender`, `web-${randomId(9)}`);
+    }
+    this.senderId = read(`${PREFIX}sender`);
     addEventListener("storage", (event) => {
-      if (event.key === KEY) {
-        this.state = read();
-        this.onChange(this.state);
+      if (event.key === null || event.key.startsWith(MESSAGE) || event.key.startsWith(ANSWER)) {
+        this.#changed();
       }
     });
+    this.#changed();
   }
 
-  // Read again before each change: another tab may have written meanwhile.
-  change(edit) {
-    if (localStorage.getItem(KEY)) {
-      this.state = read();
-    }
-    edit(this.state);
-    this.state.messages = this.state.messages.slice(-KEPT);
-    localStorage.setItem(KEY, JSON.stringify(this.state));
-    this.onChange(this.state);
+  get agent() {
+    return read(`${PREFIX}agent`) ?? "";
+  }
+
+  set agent(agent) {
+    write(`${PREFIX}agent`, agent);
+  }
+
+  // Of this tab: another one may be further, or behind.
+  get position() {
+    return sessionStorage.getItem(`${PREFIX}position`) ?? "";
+  }
+
+  set position(position) {
+    sessionStorage.setItem(`${PREFIX}position`, position);
+  }
+
+  get messages() {
+    const answers = all(ANSWER).sort((one, other) => one.id - other.id);
+    const messages = all(MESSAGE).sort((one, other) => one.at - other.at);
+    return messages.map((message) => ({
+      ...message,
+      answers: answers.filter((answer) => answer.messageId === message.id),
+    }));
   }
 
   get unfinished() {
-    return this.state.messages.filter((message) => !["answered", "silent"].includes(message.state));
+    return this.messages.filter((message) => !["answered", "silent"].includes(message.state));
   }
 
   find(messageId) {
-    return this.state.messages.find((message) => message.id === messageId);
-  }
-
-  // What a teammate works on carries the id of the message it came of.
-  #about(state, frame) {
-    const ids = [frame.messageId, ...(frame.messageIds || [])];
-    return state.messages.filter((message) => ids.some((id) => id === message.id || id?.includes(`_${message.id}`)));
-  }
-
-  add(message) {
-    this.change((state) => state.messages.push(message));
+    return read(MESSAGE + messageId);
   }
 
   put(messageId, values) {
-    this.change((state) => {
-      for (const message of state.messages.filter((one) => one.id === messageId)) {
-        Object.assign(message, values);
-      }
-    });
+    write(MESSAGE + messageId, { ...this.find(messageId), ...values, id: messageId });
+    this.#changed();
   }
 
+  // What a teammate works on carries the id of the message it came of.
   hear(frame) {
-    this.change((state) => {
-      for (const message of this.#about(state, frame)) {
-        progress(message, frame);
+    const ids = [frame.messageId, ...(frame.messageIds || [])];
+    const isAbout = (message) => ids.some((id) => id === message.id || id?.includes(`_${message.id}`));
+    for (const message of all(MESSAGE).filter(isAbout)) {
+      const values = progress(message, frame);
+      if (values) {
+        this.put(message.id, values);
       }
-    });
+    }
   }
 
   // Whether it is one of ours, whose answers we show and acknowledge.
   take(response) {
-    if (response.senderId !== this.state.senderId) {
+    if (response.senderId !== this.senderId) {
       return false;
     }
-    this.change((state) => {
-      const answered = state.messages.find((message) => message.id === response.messageId);
-      const message = answered || unasked(state, response);
-      if (!message.answers.some((answer) => answer.id === response.id)) {
-        message.answers.push({ id: response.id, agent: response.agent, text: response.message, files: response.files });
-      }
-      message.state = "answered";
-    });
+    const messageId = response.messageId || `response-${response.id}`;
+    const { id, agent, message: text, files } = response;
+    write(ANSWER + id, { id, messageId, agent, text, files });
+    // Something said unasked stands by itself.
+    const known = this.find(messageId) ?? { text: "", at: response.timestamp };
+    this.put(messageId, { ...known, state: "answered", error: undefined });
     return true;
   }
 
   clear() {
-    this.change((state) => {
-      state.messages = [];
-    });
+    for (const key of Object.keys(localStorage)) {
+      if (key.startsWith(MESSAGE) || key.startsWith(ANSWER)) {
+        localStorage.removeItem(key);
+      }
+    }
+    this.#changed();
+  }
+
+  #changed() {
+    const messages = this.messages;
+    for (const old of messages.splice(0, Math.max(messages.length - KEPT, 0))) {
+      localStorage.removeItem(MESSAGE + old.id);
+      old.answers.forEach((answer) => localStorage.removeItem(ANSWER + answer.id));
+    }
+    this.onChange(messages);
   }
 }
 
-function unasked(state, response) {
-  const message = { id: response.messageId || `response-${response.id}`, text: "", state: "answered", answers: [] };
-  state.messages.push(message);
-  return message;
+function forward(message, step, values = {}) {
+  const isBack = message.state === "failed" || message.state === "retrying";
+  const isFurther = STEPS.indexOf(step) > STEPS.indexOf(message.state);
+  return isBack || isFurther ? { ...values, state: step, error: undefined } : undefined;
 }
 
-function forward(message, step) {
-  if (message.state === "failed" || message.state === "retrying" || STEPS.indexOf(step) > STEPS.indexOf(message.state)) {
-    message.state = step;
-    message.error = undefined;
-  }
-}
-
+// What a frame changes about a message; undefined for nothing.
 function progress(message, frame) {
+  const isOwn = frame.messageId === message.id;
   switch (frame.type) {
     case "message_received":
-      if (frame.messageId === message.id) {
-        forward(message, "received");
-      }
-      break;
+      return isOwn ? forward(message, "received") : undefined;
     case "agent_routed":
-      message.worker = frame.agent;
-      if (message.state !== "answered") {
-        forward(message, "routed");
-      }
-      break;
+      return forward(message, "routed", { worker: frame.agent });
     case "chain_step_start":
-      message.worker = frame.agent;
-      if (message.state !== "answered") {
-        forward(message, "working");
-      }
-      break;
+      return forward(message, "working", { worker: frame.agent }) ?? { worker: frame.agent };
     case "chain_handoff":
-      message.handed = [...(message.handed || []), `${frame.fromAgent} → ${frame.toAgent}`].slice(-8);
-      break;
+      return { handed: [...(message.handed || []), `${frame.fromAgent} → ${frame.toAgent}`].slice(-8) };
     case "chain_step_done":
-      if (frame.messageId !== message.id && frame.messageIds?.includes(message.id)) {
-        // Taken together with an earlier one, which has the answer.
-        message.state = "answered";
-      } else if (!frame.response && !message.answers.length && frame.messageId === message.id) {
-        message.state = "silent";
+      // Taken together with an earlier one, that one has the answer.
+      if (!isOwn && frame.messageIds?.includes(message.id)) {
+        return { state: "answered" };
       }
-      break;
+      return isOwn && !frame.response && message.state !== "answered" ? { state: "silent" } : undefined;
     case "message_failed":
-      Object.assign(message, { state: frame.dead ? "failed" : "retrying", error: frame.error, eventId: frame.eventId });
-      break;
+      return { state: frame.dead ? "failed" : "retrying", error: frame.error, eventId: frame.eventId };
   }
+  return undefined;
 }

@@ -156,7 +156,8 @@ class Workspace:
         quiet.setLevel(logging.ERROR)
         app = AsyncApp(
             logger=quiet,
-            name="holdfast",
+            # Bolt sets up the logger of this name as its own: ours would fall silent.
+            name="slack_bolt",
             process_before_response=True,
             client=self._client(None),
             authorize=authorize,
