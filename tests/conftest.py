@@ -11,7 +11,7 @@ pytest_plugins = ["holdfast.testing.fixtures"]
 
 LEFT_OUT = {
     "api": ("postgres15",),
-    "channels": ("postgres15", "timescale"),
+    "channels": ("postgres15",),
     "contract/http": ("postgres15",),
     "memory": ("timescale",),
     "routing": ("postgres15", "timescale"),
