@@ -91,6 +91,8 @@ class CommandAgent:
         finally:
             os.close(held)
             await _gone(process)
+            # asyncio keeps a pipe open of which not all was read.
+            process._transport.close()  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
