@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -165,6 +166,26 @@ async def test_positions_follow_each_other_and_stay(store: Store, another_store:
     assert [row.position for row in rows] == list(range(first, following))
     assert await (await another_store()).activity(first + 2, limit=2) == rows[2:4]
     assert await store.activity(following) == []
+
+
+async def test_positions_have_no_holes_whoever_writes_and_whatever_is_rolled_back(
+    store: Store, another_store: StoreFactory
+) -> None:
+    """A hole would be told as a gap to whoever resumes before it."""
+    other = await another_store()
+    for writer in (store, store, store, other, store, other, other, store):
+        await put(writer)
+        with suppress(ZeroDivisionError):
+            async with writer.transaction() as tx:
+                await writer.put([message()], tx=tx)
+                raise ZeroDivisionError
+        async with writer.transaction() as tx:
+            await writer.put([message()], tx=tx)
+        await writer.activity_span()
+        await writer.forget_activity(timedelta(days=1))
+    first, following = await other.activity_span()
+    assert following - first == 16
+    assert [row.position for row in await store.activity(0)] == list(range(first, following))
 
 
 async def test_what_is_old_is_forgotten_from_the_oldest_on(store: Store, clock: Clock) -> None:

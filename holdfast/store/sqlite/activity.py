@@ -9,19 +9,17 @@ from holdfast.event import Payload
 from holdfast.store.activity import about, happened, received_frame
 from holdfast.store.base import Happened
 from holdfast.store.payload import dump, parse
-from holdfast.store.sqlite.ids import Ids
 from holdfast.store.sqlite.queries import load
 
 SQL = load()
 
 
-def note(connection: Connection, ids: Ids, frames: list[Payload], now: int) -> None:
+def note(connection: Connection, frames: list[Payload], now: int) -> None:
     default, is_on = connection.execute(SQL["activity_agent"]).fetchone()
     if is_on:
         named = [frame if frame.get("agent") != "" else frame | {"agent": default} for frame in frames]
-        # Drawn by the table itself: places have no holes, or whoever watches would be told of a gap.
-        params = {"id": None, "frames": dump(named), "now": now}
-        connection.execute(SQL["put_activity"], params)
+        # The table itself gives the id, none is drawn ahead: a hole would be told as a gap to whoever watches.
+        connection.execute(SQL["put_activity"], {"frames": dump(named), "now": now})
 
 
 def failed(connection: Connection, ids: Sequence[int], *, dead: bool) -> Iterator[Payload]:

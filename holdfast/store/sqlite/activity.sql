@@ -7,21 +7,16 @@ select
   coalesce((select json_extract(value, '$') from setting where key = 'activity'), 0);
 
 -- name: put_activity
-insert into activity (id, frames, created_at) values (:id, :frames, :now);
+insert into activity (frames, created_at) values (:frames, :now);
 
 -- name: activity
 select id, frames, created_at from activity where id >= :position order by id limit :limit;
 
 -- name: activity_span
--- what the sequence says may be ahead of what was told
+-- the sequence knows which comes next also where nothing is left
 select
   (select min(id) from activity),
-  coalesce((select max(id) from activity), (select seq from sqlite_sequence where name = 'activity'), 0) + 1;
-
--- name: give_positions_back
--- those noted ahead: where nothing is left, the sequence says which position comes next
-update sqlite_sequence set seq = (select max(id) from activity)
-where name = 'activity' and seq > (select max(id) from activity);
+  coalesce((select seq from sqlite_sequence where name = 'activity'), 0) + 1;
 
 -- name: forget_activity
 -- from the oldest on and no further than the first that stays, so that what is kept has no holes

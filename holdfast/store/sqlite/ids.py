@@ -1,4 +1,4 @@
-"""Ids of events and of what is told about them, drawn ahead while nobody else writes the file."""
+"""Ids of events, drawn ahead while nobody else writes the file."""
 
 from __future__ import annotations
 

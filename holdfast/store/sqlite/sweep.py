@@ -120,7 +120,5 @@ def prune(db: Writing, policy: SweepPolicy) -> int:
 
 
 def forget_activity(db: Writing, keep: timedelta) -> int:
-    db.connection.execute(SQL["give_positions_back"])
-    db.ids.forget()
     params = {"before": db.now - keep // MICROSECOND, "batch": BATCH}
     return db.connection.execute(SQL["forget_activity"], params).rowcount

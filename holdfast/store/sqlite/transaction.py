@@ -88,7 +88,7 @@ class SqliteTransaction:
         try:
             if self._connection is not None and self._connection.in_transaction:
                 if how == "commit" and self._frames:
-                    note(self._connection, self._ids, self._frames, self._now())
+                    note(self._connection, self._frames, self._now())
                 self._connection.execute(how)
         finally:
             if self._connection is not None:

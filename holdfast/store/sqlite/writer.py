@@ -200,7 +200,7 @@ class Writer:
             else:
                 self._attempt(db, request)
         if frames:
-            note(connection, self._ids, frames, self.now())
+            note(connection, frames, self.now())
         connection.execute("commit")
         self.tally.requests += len(group)
         self.tally.commits += 1
