@@ -16,6 +16,7 @@ from pydantic_core import to_json
 from holdfast.errors import HoldfastError
 from holdfast.event import Payload
 from holdfast.policy import Backoff
+from holdfast.store.activity import FORGOTTEN
 from holdfast.store.base import Happened, Store
 from holdfast.telemetry import CANNOT_FOLLOW, WATCHER_SLOW
 from holdfast.telemetry.logs import Entry
@@ -251,6 +252,9 @@ class Feed:
         return len(found) == PAGE
 
     def _add(self, rows: list[Row]) -> None:
+        if any(told.frame["type"] == FORGOTTEN for row in rows for told in row.frames):
+            # What the window holds may have been blanked meanwhile: who has not taken it yet reads it again.
+            self._rows, self._held = [], 0
         self._rows += rows
         self._held += sum(row.size for row in rows)
         self._next = rows[-1].position + 1

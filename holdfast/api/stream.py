@@ -19,6 +19,7 @@ from holdfast.api.answer import Refused
 from holdfast.api.feed import Cursor, Feed, Watcher, encoded
 from holdfast.api.route import Guarded, described
 from holdfast.event import Payload
+from holdfast.store.activity import FORGOTTEN
 from holdfast.telemetry import WATCHER_SLOW
 from holdfast.telemetry.logs import Entry
 
@@ -90,7 +91,8 @@ def _wanted(agents: set[str], channels: set[str], types: set[str]) -> Callable[[
 
     def wants(frame: Payload) -> bool:
         return (
-            (not types or frame["type"] in types)
+            frame["type"] != FORGOTTEN
+            and (not types or frame["type"] in types)
             and (not channels or str(frame.get("channel")).lower() in channels)
             and (not agents or any(str(frame.get(key)).lower() in agents for key in ("agent", "toAgent")))
         )

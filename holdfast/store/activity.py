@@ -8,6 +8,8 @@ from holdfast.event import INBOX, NewEvent, Payload, channel_of, sender_of, writ
 from holdfast.store.base import Happened
 from holdfast.store.payload import parse
 
+FORGOTTEN = "forgotten"
+"""The type of a frame that tells nothing any more and keeps its place, and of one that says that there are such."""
 SHOWN = 2000
 """Characters of a message that its frame carries; the whole is in its event."""
 

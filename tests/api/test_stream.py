@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentHarness, Dead, Turn
+from holdfast import AgentHarness, Dead, NewEvent, Turn
 from holdfast.api import feed, stream
 from holdfast.event import Activity
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Filter
+from holdfast.store.memories import open_observations
 from holdfast.testing import watch
 from holdfast.testing.watch import Frame, Refused, Stream
 from tests.api.serving import serving, token_of
@@ -124,6 +125,35 @@ async def test_a_position_older_than_what_is_kept_gives_a_gap_then_what_is_there
             assert [frame.event for frame in await take(watched, 5)] == TURN
         async with opened(port, last_id="99999999.0") as watched:
             assert (await watched.next()).event == "gap"
+
+
+async def test_what_is_forgotten_keeps_its_place_from_which_others_go_on(database_url: str, tmp_path: Path) -> None:
+    """From every frame of its row, before and after, from the window of those who watch and from the store."""
+    app = AgentHarness(settings=Settings(home=tmp_path, database=database_url))
+    async with serving(app) as port, opened(port) as steady:
+        begun_at = steady.last_id
+        before = await _said_by_ann_and_bob(app, steady)
+        await open_observations(app.store).forget("default", "user", "ann")
+        await app.store.put([], records=[Activity(({"type": "processor_start"},))])
+        end = await steady.next()
+        assert end.event == "processor_start"
+        for nth, last_id in enumerate([begun_at, *(frame.id for frame in before)]):
+            left = [frame.id for frame in before[nth:] if frame.data["messageId"] != "m1"] + [end.id]
+            async with opened(port, last_id=last_id) as again:
+                assert [frame.id for frame in await take(again, len(left))] == left
+
+
+async def _said_by_ann_and_bob(app: AgentHarness, watched: Stream) -> list[Frame]:
+    """Twelve frames, in one row or two; those on Ann are in the middle of each."""
+    said = [
+        NewEvent(event={"kind": "message", "sender_id": sender, "message": "hi"}, message_id=message_id)
+        for message_id, sender in (("m0", "bob"), ("m1", "ann"), ("m2", "bob"))
+    ]
+    ends = [
+        {"type": kind, "messageId": id} for kind in ("chain_step_start", "chain_step_done") for id in ("m0", "m1", "m2")
+    ]
+    await app.store.put(said, records=[Activity(tuple(ends))])
+    return await take(watched, 12)
 
 
 @pytest.mark.parametrize("last_id", ["x", "1.x", "-1", "1.2.3", "9" * 30, "١"])

@@ -156,7 +156,8 @@ async def test_forgetting_a_subject_removes_every_trace(
     assert await store.agent_messages("a") == []
     assert [await store.setting(f"default/api:{name}") for name in ("ann", "joann")] == [None, {"agent": "writer"}]
     told = [(frame["type"], frame.get("messageId")) for row in await store.activity(0) for frame in row.frames]
-    assert told == [("forgotten", None), ("message_received", "m2"), ("agent_routed", "m2")]
+    blank = ("forgotten", None)
+    assert told == [blank, blank, ("message_received", "m2"), ("agent_routed", "m2"), blank]
 
 
 def test_confidence_follows_from_type_and_sources() -> None:

@@ -139,7 +139,9 @@ begin
 end
 $$;
 
--- A frame stays, and tells nothing: it is a place in the order of all, from which others go on. How many rows it were.
+-- A frame stays, and tells nothing: it is a place in the order of all, from which others go on. One received is two of
+-- them, as it is told as routed, too. Whoever holds frames in memory finds in a new row that some were blanked. How many
+-- rows it were.
 create or replace function agent.forget_frames(_names text[]) returns int4
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
@@ -149,10 +151,13 @@ declare
 begin
     update agent.activity
     set frames =
-    ( select json_agg(case when frame ->> 'messageId' = any (_names) then '{"type": "forgotten"}' else frame end order by nth)
-      from json_array_elements(frames) with ordinality as told (frame, nth) )
+    ( select json_agg(case when blank then '{"type": "forgotten"}' else frame end order by nth)
+      from json_array_elements(frames) with ordinality as told (frame, nth)
+      cross join lateral (select coalesce(frame ->> 'messageId' = any (_names), false)) as known (blank)
+      cross join lateral generate_series(1, case when blank and frame ->> 'type' = 'message_received' then 2 else 1 end) )
     where exists (select from json_array_elements(frames) as frame where frame ->> 'messageId' = any (_names));
     get diagnostics _changed = row_count;
+    insert into agent.activity (frames) select '[{"type": "forgotten"}]' where _changed > 0;
     return _changed;
 end
 $$;

@@ -102,13 +102,20 @@ returning message_id;
 delete from agent_message where message_id in (select value from json_each(:names));
 
 -- name: forget_frames
--- a frame stays, and tells nothing: it is a place in the order of all, from which others go on
+-- a frame stays, and tells nothing: it is a place in the order of all, from which others go on; one received is two of
+-- them, as it is told as routed, too
 update activity
 set frames = (
-  select json_group_array(json(iif(
-    json_extract(told.value, '$.messageId') in (select value from json_each(:names)), '{"type":"forgotten"}', told.value
-  )))
-  from json_each(activity.frames) as told
+  select json_group_array(json(iif(blank, '{"type":"forgotten"}', frame)))
+  from (
+    select
+      told.value as frame, json_extract(told.value, '$.type') as type,
+      coalesce(json_extract(told.value, '$.messageId') in (select value from json_each(:names)), 0) as blank
+    from json_each(activity.frames) as told
+    order by told.key
+  )
+  cross join (select 1 as place union all select 2)
+  where place = 1 or (blank and type = 'message_received')
 )
 where exists (
   select 1

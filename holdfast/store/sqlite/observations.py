@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from holdfast.event import MEMORY, NewEvent
 from holdfast.memory.observation import Observation, ObservationType, Subject, subject_key
+from holdfast.store.activity import FORGOTTEN
 from holdfast.store.base import Transaction
 from holdfast.store.payload import dump, parse
 from holdfast.store.positions import gone_within
@@ -166,11 +167,14 @@ def _forget(db: Writing, subject: dict[str, Any], key: str) -> dict[str, int]:
     names = dump(found)
     # Activity calls a message without a name by its id.
     told = [*found, *map(str, parse(said))]
+    blanked = db.connection.execute(SQL["forget_frames"], {"names": dump(told)}).rowcount
+    if blanked:
+        db.frames.append({"type": FORGOTTEN})
     return {
         "events": len(events),
         "history": len(history),
         "agent_messages": db.connection.execute(SQL["forget_agent_messages"], {"names": names}).rowcount,
-        "activity": db.connection.execute(SQL["forget_frames"], {"names": dump(told)}).rowcount,
+        "activity": blanked,
         "settings": db.connection.execute(SQL["forget_choices"], subject).rowcount,
         "observations": db.connection.execute(SQL["forget_observations"], subject).rowcount,
     }
