@@ -121,6 +121,18 @@ class Webhooks(Protocol):
     def webhooks(self) -> Mapping[str, Webhook]:
         """By their paths."""
 
+    async def attend(self, put: Put) -> None:
+        """Take what comes there and nothing else, until cancelled: who only answers HTTP delivers nothing."""
+
+
+@runtime_checkable
+class Ailing(Protocol):
+    """A platform of which a part may not work until a person does something about it."""
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """A line for each; none while all is well."""
+
 
 def attentive(channel: object) -> Attentive | None:
     kind = type(channel)

@@ -16,7 +16,7 @@ from holdfast import settings as configuration
 from holdfast.agent import Agent
 from holdfast.agents.function import Function
 from holdfast.apology import Apologies
-from holdfast.channel import attentive
+from holdfast.channel import Webhooks, attentive
 from holdfast.channels.heartbeat import Heartbeat
 from holdfast.consumer import ENDS_WITHIN, Consumer
 from holdfast.errors import HoldfastError, StoreUnavailable
@@ -25,7 +25,7 @@ from holdfast.migrations.runner import migrate
 from holdfast.plan import Plan
 from holdfast.room import post
 from holdfast.roster import Roster
-from holdfast.router import Address, put_message, receive
+from holdfast.router import Address, Routing, put_message, receive
 from holdfast.settings import Settings
 from holdfast.stop import signals
 from holdfast.store import Store, open_store
@@ -153,7 +153,7 @@ class AgentHarness(Roster):
             given = dict(self.channels)
             with self.using(store):
                 try:
-                    for channel in channels.configured(settings, store, given, app_token) if num_workers else ():
+                    for channel in channels.configured(settings, store, given, app_token):
                         self.add_channel(channel)
                     if beats := self.beats(settings.heartbeat):
                         self.add_channel(Heartbeat(store, self.routing, beats, settings.max_attempts))
@@ -161,8 +161,7 @@ class AgentHarness(Roster):
                         if num_workers:
                             await self._run_all(store, settings, num_workers, ready)
                         else:
-                            ready.set()
-                            await self._stop.wait()
+                            await self._attend(ready)
                 finally:
                     self.channels = given
 
@@ -174,6 +173,16 @@ class AgentHarness(Roster):
             yield
         finally:
             self._store = None
+
+    async def _attend(self, ready: asyncio.Event) -> None:
+        """Messages that platforms send by HTTP are taken; agents and channels work in other processes."""
+        async with asyncio.TaskGroup() as group:
+            callers = [channel for channel in self.channels.values() if isinstance(channel, Webhooks)]
+            attending = [group.create_task(caller.attend(self._on_call)) for caller in callers if caller.webhooks]
+            ready.set()
+            await self._stop.wait()
+            for task in attending:
+                task.cancel()
 
     async def _run_all(self, store: Store, settings: Settings, num_workers: int, ready: asyncio.Event) -> None:
         now, host = await store.now(), socket.gethostname()
@@ -236,10 +245,14 @@ class AgentHarness(Roster):
                 if queue in ("", consumer.policy.queue):
                     consumer.wake.set()
 
-    async def _on_event(self, new: NewEvent) -> int | None:
+    async def _on_call(self, new: NewEvent) -> int | None:
+        # The agents are those of the processes that work, whatever this one would run.
+        return await self._on_event(new, await Routing.read(self.store))
+
+    async def _on_event(self, new: NewEvent, routing: Routing | None = None) -> int | None:
         channel = attentive(self.channels.get(channel_of(new.event)))
         text = text_of(new.event) if channel is None else channel.heard(new.event)
-        return await receive(self.store, self.routing, new, text)
+        return await receive(self.store, routing or self.routing, new, text)
 
 
 async def _say_goodbye(store: Store, process_id: str, consumers: Sequence[Consumer]) -> None:

@@ -11,6 +11,7 @@ from holdfast import gauge
 from holdfast.api.answer import Answer
 from holdfast.api.route import Guarded, described
 from holdfast.api.served import Harness, served_by
+from holdfast.channel import Ailing
 from holdfast.errors import HoldfastError
 from holdfast.telemetry import prometheus
 from holdfast.telemetry.logs import redact
@@ -23,9 +24,9 @@ routes = APIRouter(route_class=Guarded, tags=["health"])
 
 
 @open_routes.get("/healthz", summary="The process lives", response_model=dict[str, str])
-async def healthz() -> Answer:
-    """Its loop turns; a database that is away does not make it sick."""
-    return Answer({"status": "ok"})
+async def healthz(request: Request) -> Answer:
+    """Its loop turns; a database that is away does not make it sick. A channel that needs a person is named."""
+    return Answer({"status": "ok"} | _ailing(served_by(request).harness))
 
 
 @open_routes.get(
@@ -35,9 +36,18 @@ async def healthz() -> Answer:
     responses={503: {"description": "Not now.", "model": dict[str, str]}},
 )
 async def readyz(request: Request) -> Answer:
-    """The database answers, it has our tables, and no stop was asked for."""
-    problem = await _problem(served_by(request).harness)
-    return Answer({"status": "ready"} if problem is None else {"error": problem}, 503 if problem else 200)
+    """The database answers, it has our tables, and no stop was asked for. A channel that needs a person is named."""
+    harness = served_by(request).harness
+    problem = await _problem(harness)
+    if problem is not None:
+        return Answer({"error": problem}, 503)
+    return Answer({"status": "ready"} | _ailing(harness))
+
+
+def _ailing(harness: Harness) -> dict[str, str]:
+    """What does not work by the channel's name; what does work goes on."""
+    ailing = {name: one.problems for name, one in harness.channels.items() if isinstance(one, Ailing)}
+    return {name: redact("; ".join(problems)) for name, problems in ailing.items() if problems}
 
 
 async def _problem(harness: Harness) -> str | None:

@@ -160,14 +160,18 @@ def _slack(settings: Settings) -> Iterator[Finding]:
 
     from holdfast.settings import Slack
 
-    for workspace in settings.channels.slack or (Slack(),):
+    workspaces = settings.channels.slack or (Slack(),)
+    for workspace in workspaces:
+        # With several, each is told by the variable of its token.
+        of = f" ({workspace.bot_token_variable})" if len(workspaces) > 1 else ""
         if workspace.tokens().bot_token:
             from holdfast.channels.slack.access import access_of
             from holdfast.channels.slack.check import check
 
-            yield from (Finding(*line) for line in asyncio.run(check(access_of(workspace))))
+            lines = asyncio.run(check(access_of(workspace)))
+            yield from (Finding(f"{name}{of}", state, detail) for name, state, detail in lines)
         elif settings.channels.slack:
-            yield Finding("Slack", "fail", f"{workspace.bot_token_variable} is not set")
+            yield Finding(f"Slack{of}", "fail", f"{workspace.bot_token_variable} is not set")
 
 
 def _fits(token: str, name: str) -> bool:

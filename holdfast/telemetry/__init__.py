@@ -86,6 +86,7 @@ CANNOT_RECEIVE = "a message cannot be stored and is left to its platform to send
 CANNOT_SETTLE = "cannot settle, trying until the leases are over"
 CANNOT_SHOW = "cannot show on a message that it is worked on"
 CANNOT_SIGN_IN = "cannot sign in to Slack, trying again"
+NOT_LET_IN = "a workspace does not let us in, the others work"
 CANNOT_SIGN_OFF = "cannot sign off, others will find this process gone"
 CANNOT_TELL = "what happened could not be written for whoever watches"
 CUT_SHORT = "the stop is cut short, others will find this process gone"

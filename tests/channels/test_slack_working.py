@@ -216,15 +216,6 @@ async def test_a_sender_who_is_not_heard_has_no_file_fetched(slack: FakeSlack, s
     assert not (settings.home / "files").exists()
 
 
-async def test_several_workspaces_each_answer_in_their_own(slack: FakeSlack, settings: Settings) -> None:
-    async with FakeSlack(team="T0OTHER") as other:
-        tables = (Slack(), Slack(api_url=other.api_url))
-        async with running(AgentHarness(echo), settings, channels=Channels(slack=tables)):
-            here, there = await slack.mention("here"), await other.mention("there")
-            assert [reply["text"] for reply in await slack.replies(here)] == ["you said here"]
-            assert [reply["text"] for reply in await other.replies(there)] == ["you said there"]
-
-
 async def test_the_app_token_may_be_given_to_run(
     slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

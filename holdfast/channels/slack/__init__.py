@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import replace
@@ -18,15 +19,21 @@ from holdfast.channels.slack.incoming import text_for
 from holdfast.channels.slack.mrkdwn import mrkdwn, unescape
 from holdfast.channels.slack.place import Place, place_of
 from holdfast.channels.slack.reading import Reader, messages
-from holdfast.channels.slack.workspace import Refusal, Workspace
+from holdfast.channels.slack.refusal import NotLetIn, Refusal
+from holdfast.channels.slack.workspace import Workspace
 from holdfast.channels.split import split
 from holdfast.event import Event, Payload, text_of, written_of
+from holdfast.telemetry import NOT_LET_IN
+from holdfast.telemetry.logs import Entry
+
+log = logging.getLogger(__name__)
 
 LONGEST = 4000
 NO_ANSWER = "(no answer)"
 EVENT_TYPE = "holdfast_part"
 EARLIER = timedelta(minutes=10)
 SIGNING_IN = timedelta(seconds=1)
+MENDED_AFTER = timedelta(minutes=1)
 LET_GO_WITHIN = 2.0
 """Seconds that signs of work get to be taken away at a stop."""
 
@@ -45,10 +52,25 @@ class SlackChannel:
         self._people: dict[tuple[Workspace, str], str] = {}
 
     async def run(self, put: Put) -> None:
+        await self._run(self.workspaces, put, listens=True)
+
+    async def attend(self, put: Put) -> None:
+        await self._run(self._signed, put, listens=False)
+
+    async def _run(self, workspaces: Sequence[Workspace], put: Put, *, listens: bool) -> None:
+        async def run_one(workspace: Workspace) -> None:
+            try:
+                await workspace.run(put, listens=listens)
+            except NotLetIn as error:
+                # Of several, the others work; of all, the one line says so of each.
+                if all(problems := [one.problem for one in workspaces]):
+                    raise NotLetIn("; ".join(map(str, problems))) from None
+                log.error(Entry(NOT_LET_IN, channel=self.name, error=error))
+
         async with asyncio.TaskGroup() as group:
             self._group = group
-            for workspace in self.workspaces:
-                group.create_task(workspace.run(put))
+            for workspace in workspaces:
+                group.create_task(run_one(workspace))
             try:
                 await asyncio.Event().wait()
             finally:
@@ -74,8 +96,15 @@ class SlackChannel:
     @property
     def webhooks(self) -> Mapping[str, Webhook]:
         """Paths of the API that are this channel's."""
-        signed = any(workspace.access.signing_secret for workspace in self.workspaces)
-        return {"/slack/events": self.receive} if signed else {}
+        return {"/slack/events": self.receive} if self._signed else {}
+
+    @property
+    def _signed(self) -> list[Workspace]:
+        return [workspace for workspace in self.workspaces if workspace.access.signing_secret]
+
+    @property
+    def problems(self) -> Sequence[str]:
+        return [workspace.problem for workspace in self.workspaces if workspace.problem is not None]
 
     def heard(self, payload: Payload) -> str:
         if "kind" in payload:
@@ -162,14 +191,17 @@ class SlackChannel:
         if found is not None and found.is_ready:
             return found
         # It may be one that is still signing in, however long Slack is out of reach.
-        if not all(workspace.is_ready for workspace in self.workspaces):
+        if not all(workspace.is_ready or workspace.problem for workspace in self.workspaces):
             raise NotNow(SIGNING_IN)
         return await self._sharing(place)
 
     async def _sharing(self, place: Place) -> Workspace:
         """In a channel that workspaces share, people of others speak: whichever of ours is in it may answer."""
         for workspace in self.workspaces:
-            with suppress(Undeliverable, Refusal):
+            with suppress(Undeliverable, Refusal, NotLetIn):
                 await workspace.call("conversations.info", channel=place.channel)
                 return workspace
+        if self.problems:
+            # It may be that one's, which a person has to mend first.
+            raise NotNow(MENDED_AFTER)
         raise Undeliverable("team_not_found", f"there is no token for the workspace {place.team}")

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from holdfast.channels.slack.incoming import Doors
-from holdfast.errors import HoldfastError
 from holdfast.settings import Slack
 
 API_URL = "https://slack.com/api/"
@@ -16,6 +15,8 @@ API_URL = "https://slack.com/api/"
 class Access:
     """Without an app token, events come by HTTP, signed."""
 
+    name: str = "SLACK_BOT_TOKEN"
+    """The variable of its bot token, by which people know it from others."""
     bot_token: str = field(repr=False)
     app_token: str = field(default="", repr=False)
     signing_secret: str = field(default="", repr=False)
@@ -26,10 +27,7 @@ class Access:
 
 
 def access_of(workspace: Slack, app_token: str | None = None) -> Access:
-    """Raises where there is no bot token, without which nothing can be done."""
     tokens = workspace.tokens()
-    if not tokens.bot_token:
-        raise HoldfastError(f"{workspace.bot_token_variable} is not set: Slack needs the token of its bot, xoxb-…")
     doors = Doors(
         allow_users=frozenset(workspace.allow_users),
         deny_users=frozenset(workspace.deny_users),
@@ -38,6 +36,7 @@ def access_of(workspace: Slack, app_token: str | None = None) -> Access:
         bots=workspace.bots,
     )
     return Access(
+        name=workspace.bot_token_variable,
         bot_token=tokens.bot_token,
         app_token=app_token or tokens.app_token,
         signing_secret=tokens.signing_secret,

@@ -41,7 +41,7 @@ def _passes(name: str, allowed: frozenset[str], denied: frozenset[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Bot:
-    """Who we are in a workspace."""
+    """Who we are in a workspace, as far as Slack says."""
 
     team: str
     user: str
@@ -58,7 +58,7 @@ class Bot:
         if event.get("type") != "message" or event.get("subtype") not in SAID:
             return False
         direct = event.get("channel_type") == "im" or str(event.get("channel", "")).startswith("D")
-        return direct or f"<@{self.user}" in str(event.get("text") or "")
+        return direct or (bool(self.user) and f"<@{self.user}" in str(event.get("text") or ""))
 
 
 def message_of(body: Payload, bot: Bot, doors: Doors) -> NewEvent | None:

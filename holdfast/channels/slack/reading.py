@@ -11,7 +11,8 @@ from typing import Any
 from holdfast.channel import Line, NotNow, Undeliverable
 from holdfast.channels.slack.incoming import platform_time
 from holdfast.channels.slack.mrkdwn import unescape
-from holdfast.channels.slack.workspace import Refusal, Workspace
+from holdfast.channels.slack.refusal import Refusal
+from holdfast.channels.slack.workspace import Workspace
 from holdfast.event import Payload
 
 PAGE = 200

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.channel import NotNow
-from holdfast.channels.slack.workspace import Refusal, Workspace
+from holdfast.channels.slack.refusal import Refusal
+from holdfast.channels.slack.workspace import Workspace
 from holdfast.event import Payload
 from holdfast.telemetry import CANNOT_SHOW
 from holdfast.telemetry.logs import Entry

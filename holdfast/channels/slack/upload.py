@@ -7,7 +7,8 @@ from pathlib import Path
 
 from holdfast.channel import Undeliverable
 from holdfast.channels.slack.place import Place
-from holdfast.channels.slack.workspace import Refusal, Workspace
+from holdfast.channels.slack.refusal import Refusal
+from holdfast.channels.slack.workspace import Workspace
 from holdfast.event import Payload
 
 LARGEST = 100 * 1024 * 1024

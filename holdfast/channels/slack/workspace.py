@@ -11,10 +11,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from holdfast.channel import NotNow, Put, Undeliverable
+from holdfast.channel import NotNow, Put
 from holdfast.channels.slack.access import Access
 from holdfast.channels.slack.gate import Gate, Shared
 from holdfast.channels.slack.incoming import Bot, message_of
+from holdfast.channels.slack.refusal import NOT_LET_IN, NotLetIn, Unreachable, translated
 from holdfast.errors import HoldfastError
 from holdfast.event import Payload
 from holdfast.policy import Backoff
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from aiohttp import ClientSession
     from slack_bolt.app.async_app import AsyncApp
-    from slack_sdk.errors import SlackApiError
     from slack_sdk.web.async_client import AsyncWebClient
 
 log = logging.getLogger(__name__)
@@ -35,41 +35,9 @@ REQUEST_WITHIN = timedelta(seconds=30)
 PING_EVERY = 5.0
 """Seconds; a connection that is gone without a word is noticed after four of these."""
 SIGN_IN = Backoff(first=timedelta(seconds=1), most=timedelta(seconds=60))
-DEFAULT_WAIT = 30.0
+SIGNED_IN_WITHIN = 2.5
+"""Seconds that a request waits where we have only just started; Slack itself waits three."""
 TRY_AGAIN_AFTER = timedelta(seconds=10)
-
-FINAL = frozenset(
-    (
-        "account_inactive",
-        "as_user_not_supported",
-        "cannot_dm_bot",
-        "cannot_reply_to_message",
-        "channel_is_limited_access",
-        "channel_not_found",
-        "file_not_found",
-        "file_uploads_disabled",
-        "invalid_channel",
-        "is_archived",
-        "is_inactive",
-        "messages_tab_disabled",
-        "msg_too_long",
-        "no_text",
-        "not_in_channel",
-        "restricted_action",
-        "restricted_action_non_threadable_channel",
-        "restricted_action_read_only_channel",
-        "restricted_action_thread_locked",
-        "team_access_not_granted",
-        "team_not_found",
-        "thread_not_found",
-        "token_revoked",
-        "user_disabled",
-        "user_not_found",
-        "user_not_visible",
-    )
-)
-"""What Slack says where trying again is useless."""
-REFUSED_AT_START = frozenset(("account_inactive", "invalid_auth", "not_authed", "token_expired", "token_revoked"))
 
 
 class Workspace:
@@ -82,6 +50,8 @@ class Workspace:
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._bot: Bot | None = None
         self._bolt: AsyncApp | None = None
+        self.problem: str | None = None
+        """What keeps it from working until a person does something about it."""
         for secret in (access.bot_token, access.app_token, access.signing_secret):
             if secret:
                 hide(secret)
@@ -95,12 +65,14 @@ class Workspace:
         return self._signed_in.is_set()
 
     async def ready(self) -> Bot:
+        if self.problem is not None:
+            raise NotLetIn(self.problem)
         await self._signed_in.wait()
         assert self._bot is not None
         return self._bot
 
-    async def run(self, put: Put) -> None:
-        """Receive until cancelled."""
+    async def run(self, put: Put, *, listens: bool) -> None:
+        """Receive until cancelled, by Socket Mode only if it listens; raises NotLetIn where a token is refused."""
         async with AsyncExitStack() as stack:
             self.session = await stack.enter_async_context(_session())
             self.client = self._client(self.access.bot_token)
@@ -109,8 +81,8 @@ class Workspace:
             self._bolt = self._app(self._bot, put)
             self._signed_in.set()
             stack.callback(self._signed_in.clear)
-            if self.access.app_token:
-                await stack.enter_async_context(self._listening(self._bolt))
+            if listens and self.access.app_token:
+                await stack.enter_async_context(self._listening(self._bolt, await self._socket()))
             await asyncio.Event().wait()
 
     def _client(self, token: str | None) -> AsyncWebClient:
@@ -120,14 +92,33 @@ class Workspace:
         return AsyncWebClient(token, self.access.api_url, session=self.session, retry_handlers=[])
 
     async def _sign_in(self) -> Bot:
+        if not self.access.bot_token:
+            raise self._not_let_in(" is not set: Slack needs the token of its bot, xoxb-…")
+        found = await self._let_in("auth.test", "let the bot in")
+        team, user, bot_id, name = (str(found.get(key) or "") for key in ("team_id", "user_id", "bot_id", "user"))
+        return Bot(team, user, bot_id, name)
+
+    async def _socket(self) -> str:
+        """Asked for here first: the client would ask with a token that is refused for ever."""
+        found = await self._let_in(
+            "apps.connections.open", "open a socket for the app token beside it", app_token=self.access.app_token
+        )
+        if not found.get("url"):
+            raise self._not_let_in(": Slack gives no address for Socket Mode")
+        return str(found["url"])
+
+    def _not_let_in(self, why: str) -> NotLetIn:
+        self.problem = f"{self.access.name}{why}"
+        return NotLetIn(self.problem)
+
+    async def _let_in(self, method: str, wish: str, **arguments: Any) -> Payload:
         failures = 0
         while True:
             try:
-                found = await self._request("auth.test", {})
-                return Bot(found["team_id"], found["user_id"], found.get("bot_id") or "", found.get("user") or "")
+                return await self._request(method, arguments)
             except Exception as error:  # noqa: BLE001 - whatever keeps us from Slack now may be over soon
-                if isinstance(error, Refusal) and error.code in REFUSED_AT_START:
-                    raise HoldfastError(f"Slack does not let the bot in: {error.code}; see `holdfast doctor`") from None
+                if (code := getattr(error, "code", None)) in NOT_LET_IN:
+                    raise self._not_let_in(f": Slack does not {wish}: {code}; see `holdfast doctor`") from None
                 failures += 1
                 log.warning(Entry(CANNOT_SIGN_IN, error=error))
                 await asyncio.sleep(SIGN_IN.delay(failures).total_seconds())
@@ -167,7 +158,7 @@ class Workspace:
         return app
 
     @asynccontextmanager
-    async def _listening(self, app: AsyncApp) -> AsyncIterator[None]:
+    async def _listening(self, app: AsyncApp, address: str) -> AsyncIterator[None]:
         from slack_bolt.adapter.socket_mode.aiohttp import AsyncSocketModeHandler
 
         handler = AsyncSocketModeHandler(
@@ -177,6 +168,7 @@ class Workspace:
             web_client=self._client(None),
             ping_interval=PING_EVERY,
         )
+        handler.client.wss_uri = address
         try:
             await handler.connect_async()  # type: ignore[no-untyped-call]
             yield
@@ -191,8 +183,12 @@ class Workspace:
         secret = self.access.signing_secret
         if not secret or not SignatureVerifier(secret).is_valid_request(body, dict(headers)):
             return None
-        if self._bolt is None:
+        try:
+            async with asyncio.timeout(SIGNED_IN_WITHIN):
+                await self.ready()
+        except (TimeoutError, NotLetIn):
             return 503, ""
+        assert self._bolt is not None
         # Several values of a header would be a list there.
         request = AsyncBoltRequest(body=body.decode(), headers={name: [value] for name, value in headers.items()})
         answer = await self._bolt.async_dispatch(request)
@@ -221,36 +217,11 @@ class Workspace:
         try:
             answer = await getattr(self.client, method.replace(".", "_"))(**arguments)
         except SlackApiError as error:
-            raise _translated(method, error) from None
+            raise translated(method, error) from None
         except ClientConnectorError:
             raise Unreachable(TRY_AGAIN_AFTER) from None
         found: Payload = answer.data
         return found | {"headers": {name.lower(): value for name, value in answer.headers.items()}}
-
-
-class Unreachable(NotNow):
-    """No connection, so nothing was taken; an outage, however long, makes no dead letters."""
-
-
-class Refusal(HoldfastError):
-    """Slack did not do it; `code` is its word for why."""
-
-    def __init__(self, method: str, code: str) -> None:
-        super().__init__(f"{code} (Slack's answer to {method})")
-        self.code = code
-
-
-def _translated(method: str, error: SlackApiError) -> HoldfastError:
-    answer: Any = error.response
-    status = getattr(answer, "status_code", None) or getattr(answer, "status", 0)
-    data = getattr(answer, "data", None)
-    code = str(data.get("error") or "") if isinstance(data, dict) else ""
-    if status == 429 or code == "ratelimited":
-        given = answer.headers.get("retry-after") or answer.headers.get("Retry-After") or DEFAULT_WAIT
-        return NotNow(timedelta(seconds=float(given)))
-    if code in FINAL:
-        return Undeliverable(code, f"is Slack's answer to {method}")
-    return Refusal(method, code or f"status_{status}")
 
 
 def _session() -> ClientSession:

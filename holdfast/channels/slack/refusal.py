@@ -1,0 +1,87 @@
+"""What Slack says no with, and what we make of it: never, not now, or a failure like others."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from holdfast.channel import NotNow, Undeliverable
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from slack_sdk.errors import SlackApiError
+
+DEFAULT_WAIT = 30.0
+
+FINAL = frozenset(
+    (
+        "account_inactive",
+        "as_user_not_supported",
+        "cannot_dm_bot",
+        "cannot_reply_to_message",
+        "channel_is_limited_access",
+        "channel_not_found",
+        "file_not_found",
+        "file_uploads_disabled",
+        "invalid_channel",
+        "is_archived",
+        "is_inactive",
+        "messages_tab_disabled",
+        "msg_too_long",
+        "no_text",
+        "not_in_channel",
+        "restricted_action",
+        "restricted_action_non_threadable_channel",
+        "restricted_action_read_only_channel",
+        "restricted_action_thread_locked",
+        "team_access_not_granted",
+        "team_not_found",
+        "thread_not_found",
+        "token_revoked",
+        "user_disabled",
+        "user_not_found",
+        "user_not_visible",
+    )
+)
+"""What Slack says where trying again is useless."""
+NOT_LET_IN = frozenset(
+    (
+        "account_inactive",
+        "invalid_auth",
+        "missing_scope",
+        "not_allowed_token_type",
+        "not_authed",
+        "token_expired",
+        "token_revoked",
+    )
+)
+"""What Slack says of a token that a person has to change."""
+
+
+class NotLetIn(HoldfastError):
+    """Slack refuses a token of this workspace, or there is none."""
+
+
+class Unreachable(NotNow):
+    """No connection, so nothing was taken; an outage, however long, makes no dead letters."""
+
+
+class Refusal(HoldfastError):
+    """Slack did not do it; `code` is its word for why."""
+
+    def __init__(self, method: str, code: str) -> None:
+        super().__init__(f"{code} (Slack's answer to {method})")
+        self.code = code
+
+
+def translated(method: str, error: SlackApiError) -> HoldfastError:
+    answer: Any = error.response
+    status = getattr(answer, "status_code", None) or getattr(answer, "status", 0)
+    data = getattr(answer, "data", None)
+    code = str(data.get("error") or "") if isinstance(data, dict) else ""
+    if status == 429 or code == "ratelimited":
+        given = answer.headers.get("retry-after") or answer.headers.get("Retry-After") or DEFAULT_WAIT
+        return NotNow(timedelta(seconds=float(given)))
+    if code in FINAL:
+        return Undeliverable(code, f"is Slack's answer to {method}")
+    return Refusal(method, code or f"status_{status}")
