@@ -9,7 +9,6 @@ from statistics import quantiles
 from time import perf_counter
 
 from bench.engine import Engine
-from bench.questions import FACTS, NAMED, PARAPHRASED
 from bench.row import Row
 from bench.scale import Scale
 from holdfast.event import MEMORY
@@ -18,6 +17,7 @@ from holdfast.memory.observation import Observation
 from holdfast.relay import KnowledgeStoreOutboxRelay, RelayOptions
 from holdfast.store import Store, open_store
 from holdfast.store.memories import DEFAULT_AGENT_NAME, ObservationStore, open_knowledge, open_observations
+from holdfast.testing.questions import FACTS, NAMED, PARAPHRASED
 
 SUBJECTS = 50
 TOGETHER = 500

@@ -9,7 +9,16 @@ from datetime import datetime, timedelta
 from holdfast.consumer import Consumer
 from holdfast.errors import HoldfastError
 from holdfast.store.base import Count, Store
-from holdfast.telemetry import EVENTS, OLDEST_READY, OLDEST_SNAPSHOT, PLACES, PLACES_BUSY, STORE_UP, meters
+from holdfast.telemetry import (
+    EVENTS,
+    OLDEST_PENDING,
+    OLDEST_READY,
+    OLDEST_SNAPSHOT,
+    PLACES,
+    PLACES_BUSY,
+    STORE_UP,
+    meters,
+)
 from holdfast.telemetry.instruments import Reading
 
 PATIENCE = timedelta(seconds=5)
@@ -71,7 +80,13 @@ def _depths(counts: Sequence[Count], unnamed: dict[str, str]) -> list[Reading]:
 
 
 def _oldest(counts: Sequence[Count], now: datetime) -> list[Reading]:
-    since: dict[str, datetime] = {}
+    ready: dict[str, datetime] = {}
+    pending: dict[str, datetime] = {}
     for count in counts:
-        since[count.queue] = min(since.get(count.queue, now), count.ready_since or now)
-    return [(OLDEST_READY, (queue,), (now - moment).total_seconds()) for queue, moment in since.items()]
+        ready[count.queue] = min(ready.get(count.queue, now), count.ready_since or now)
+        pending[count.queue] = min(pending.get(count.queue, now), count.pending_since or now)
+    return [
+        (gauge, (queue,), (now - moment).total_seconds())
+        for gauge, since in ((OLDEST_READY, ready), (OLDEST_PENDING, pending))
+        for queue, moment in since.items()
+    ]

@@ -30,7 +30,6 @@ from holdfast.settings import Settings
 from holdfast.stop import signals
 from holdfast.store import Store, open_store
 from holdfast.store.base import Acked, Process, Transaction
-from holdfast.sweeper import Sweeper
 from holdfast.telemetry import CANNOT_SIGN_OFF, spans
 from holdfast.telemetry import starting as telemetry
 from holdfast.telemetry.logs import Entry
@@ -192,9 +191,7 @@ class AgentHarness(Roster):
         await activity.announce(store, process, self.listeners, self.default, is_on=settings.activity)
         plan = Plan(store, settings, process.id)
         self.consumers = consumers = self._planned(plan, num_workers)
-        sweeper = Sweeper(
-            store, plan.sweeps(), lambda: self._alive(process), settings.sweep_every, settings.keep_activity
-        )
+        sweeper = plan.sweeper(lambda: self._alive(process))
         if plan.reporter is not None:
             await plan.reporter.look()
         async with asyncio.TaskGroup() as group:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -16,8 +16,9 @@ from holdfast.recall import Recall
 from holdfast.relay import KnowledgeStoreOutboxRelay, RelayOptions
 from holdfast.roster import Roster
 from holdfast.settings import Settings
-from holdfast.store.base import Store, SweepPolicy
+from holdfast.store.base import Process, Store, SweepPolicy
 from holdfast.store.memories import open_knowledge, open_observations
+from holdfast.sweeper import Retention, Sweeper
 
 COLLECT_LIMIT = 100
 OUTBOX_BACKOFF = Backoff(most=timedelta(seconds=60))
@@ -85,7 +86,12 @@ class Plan:
         relay = KnowledgeStoreOutboxRelay(open_observations(self._store), open_knowledge(self._store), options=options)
         return relay.consumer(poll=self._settings.poll, jitter=self._settings.poll_jitter)
 
-    def sweeps(self) -> Sequence[SweepPolicy]:
+    def sweeper(self, process: Callable[[], Process]) -> Sweeper:
+        settings = self._settings
+        keep = Retention(activity=settings.keep_activity, deleted_observations=settings.keep_deleted)
+        return Sweeper(self._store, self._sweeps(), process, settings.sweep_every, keep, open_observations(self._store))
+
+    def _sweeps(self) -> Sequence[SweepPolicy]:
         settings = self._settings
         kept: dict[str, Any] = {"dedup_window": settings.dedup_window, "keep_history": settings.keep_history}
         return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -38,6 +38,8 @@ class QueueState:
     finished: int
     oldest: timedelta | None = None
     """How long the longest waiting of the ready ones has waited."""
+    oldest_pending: timedelta | None = None
+    """Age of the oldest that is there, also of one that is held or due later: of memory, how far the index lags."""
     arriving: float | None = None
     finishing: float | None = None
 
@@ -120,9 +122,19 @@ async def _queue(store: Store, name: str, counts: list[Count], now: datetime) ->
     ended = await store.outcomes(name)
     live = {kind: sum(getattr(count, kind) for count in counts) for kind in LIVE}
     dead = sum(ended.get(outcome, 0) for outcome in DEAD_OUTCOMES)
-    since = min((count.ready_since for count in counts if count.ready_since is not None), default=None)
-    oldest = None if since is None else max(now - since, timedelta())
-    return QueueState(queue=name, dead=dead, finished=sum(ended.values()), oldest=oldest, **live)
+    return QueueState(
+        queue=name,
+        dead=dead,
+        finished=sum(ended.values()),
+        oldest=_age((count.ready_since for count in counts), now),
+        oldest_pending=_age((count.pending_since for count in counts), now),
+        **live,
+    )
+
+
+def _age(moments: Iterable[datetime | None], now: datetime) -> timedelta | None:
+    first = min((moment for moment in moments if moment is not None), default=None)
+    return None if first is None else max(now - first, timedelta())
 
 
 def _with_rates(state: State, before: State, seconds: float) -> State:
@@ -146,10 +158,10 @@ def _with_rates(state: State, before: State, seconds: float) -> State:
 def _drawn(state: State) -> RenderableType:
     from rich.console import Group
 
-    columns = ["queue", *LIVE, "dead", "finished", "oldest"]
+    columns = ["queue", *LIVE, "dead", "finished", "oldest", "oldest_pending"]
     rates = ["arriving", "finishing"] if any(queue.arriving is not None for queue in state.queues) else []
     rows = [[getattr(queue, name) for name in (*columns, *rates)] for queue in state.queues]
-    heads = [*columns, *(f"{name}/s" for name in rates)]
+    heads = [*(name.replace("_", " ") for name in columns), *(f"{name}/s" for name in rates)]
     processes = [
         (one.id, one.host, one.started_at, state.at - one.seen_at, one.last_wake_reason, one.turns)
         for one in state.processes

@@ -73,6 +73,8 @@ class Settings(BaseSettings):
     """Whether this process carries what agents observe into the index, and reminds agents that remember."""
     memory_tokens: int = Field(default=1000, ge=0)
     """How much of a turn may be what its agent remembers."""
+    keep_deleted: Duration = timedelta(days=30)
+    """How long an observation is kept that was deleted softly: out of every search, but not yet gone."""
     activity: bool = True
     """Whether what happens to messages is written down for /api/events/stream, once there was an API to read it."""
     keep_activity: Duration = timedelta(hours=24)

@@ -54,6 +54,8 @@ class Count:
     leased: int
     ready_since: datetime | None = field(default=None, compare=False)
     """Since when the longest waiting of the ready ones has been visible."""
+    pending_since: datetime | None = field(default=None, compare=False)
+    """When the oldest of them all was stored, ready or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

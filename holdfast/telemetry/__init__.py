@@ -42,6 +42,11 @@ EVENTS = Gauge("holdfast_events", "Live events: ready, delayed, queued, leased."
 OLDEST_READY = Gauge(
     "holdfast_oldest_ready_seconds", "How long the event that waits longest has been ready.", ("queue",)
 )
+OLDEST_PENDING = Gauge(
+    "holdfast_oldest_pending_seconds",
+    "Age of the oldest live event, also of one that is held or due later.",
+    ("queue",),
+)
 OLDEST_SNAPSHOT = Gauge(
     "holdfast_oldest_snapshot_seconds", "Age of the oldest transaction that keeps dead rows from being removed.", ()
 )
@@ -64,6 +69,7 @@ INSTRUMENTS: tuple[Instrument, ...] = (
     PLACES_BUSY,
     EVENTS,
     OLDEST_READY,
+    OLDEST_PENDING,
     OLDEST_SNAPSHOT,
     STORE_UP,
 )

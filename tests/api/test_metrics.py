@@ -230,3 +230,4 @@ async def test_the_lag_of_memory_and_its_oldest_change_are_seen(database_url: st
         for state in ("ready", "queued"):
             assert value(samples, "events", queue="memory", agent="", state=state) == 1
         assert ("holdfast_oldest_ready_seconds", frozenset({("queue", "memory")})) in samples
+        assert value(samples, "oldest_pending_seconds", queue="memory") >= 0

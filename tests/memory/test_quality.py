@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bench.quality import SETS, fill, recall
-from bench.questions import FACTS, PARAPHRASED
 from holdfast.memory.fusion import terms
 from holdfast.memory.index import KnowledgeIndex
+from holdfast.testing.quality import SETS, fill, recall
+from holdfast.testing.questions import FACTS, PARAPHRASED
 
 LEAST = 0.7
 """Of the paraphrased questions; a change that finds less is a step back."""

@@ -102,6 +102,7 @@ create function agent.counts() returns table
 , queued int8
 , leased int8
 , ready_since timestamptz
+, pending_since timestamptz
 )
 language plpgsql stable security invoker
 set search_path = pg_catalog, pg_temp
@@ -116,6 +117,7 @@ begin
          , count(*) filter (where not event.head and not (event.fence > 0 and event.vt > _now))
          , count(*) filter (where event.fence > 0 and event.vt > _now)
          , min(event.vt) filter (where event.head and event.vt <= _now)
+         , min(event.created_at)
     from agent.event as event
     group by event.queue, event.target
     order by event.queue, event.target;

@@ -78,7 +78,7 @@ class PostgresReads:
         return int(await self._connections.value("select agent.handed_on(%s, %s)", (root_id, before_id)))
 
     async def counts(self) -> list[Count]:
-        names = ("queue", "target", "ready", "delayed", "queued", "leased", "ready_since")
+        names = ("queue", "target", "ready", "delayed", "queued", "leased", "ready_since", "pending_since")
         rows = await self._connections.rows(f"select {', '.join(names)} from agent.counts()")
         return [Count(**dict(zip(names, row, strict=True))) for row in rows]
 

@@ -73,7 +73,8 @@ select
   sum(head and vt > :now and fence = 0) as delayed,
   sum(not head and not (fence > 0 and vt > :now)) as queued,
   sum(fence > 0 and vt > :now) as leased,
-  min(vt) filter (where head and vt <= :now) as ready_since
+  min(vt) filter (where head and vt <= :now) as ready_since,
+  min(created_at) as pending_since
 from event
 group by queue, target
 order by queue, target;

@@ -182,8 +182,12 @@ def read_recent(connection: Connection, queue: str, page: dict[str, int]) -> lis
 def read_counts(connection: Connection, now: int) -> list[Count]:
     names = ("queue", "target", "ready", "delayed", "queued", "leased")
     return [
-        Count(**dict(zip(names, numbers, strict=True)), ready_since=None if since is None else moment(since))
-        for *numbers, since in connection.execute(SQL["counts"], {"now": now})
+        Count(
+            **dict(zip(names, numbers, strict=True)),
+            ready_since=None if since is None else moment(since),
+            pending_since=moment(stored),
+        )
+        for *numbers, since, stored in connection.execute(SQL["counts"], {"now": now})
     ]
 
 
