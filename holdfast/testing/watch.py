@@ -38,11 +38,12 @@ class Refused(Exception):
 
 
 class Stream:
-    """Frames in the order they come; ends where the server ends it."""
+    """Frames in the order they come, until the server ends it or, if it `broke_off`, is no more."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self.headers: dict[str, str] = {}
         self.last_id = ""
+        self.broke_off = False
         self._reader = reader
         self._rest = b""
         self._blocks: deque[bytes] = deque()
@@ -73,7 +74,9 @@ class Stream:
         raise EOFError
 
     async def _more(self) -> bool:
-        size = int((await self._reader.readline()).strip() or b"0", 16)
+        line = await self._reader.readline()
+        self.broke_off = not line
+        size = int(line.strip() or b"0", 16)
         if size:
             *blocks, self._rest = (self._rest + await self._reader.readexactly(size)).split(b"\n\n")
             self._blocks.extend(blocks)
