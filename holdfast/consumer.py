@@ -43,6 +43,9 @@ LET_GO_WITHIN = timedelta(seconds=5)
 ENDS_WITHIN = 3 * LET_GO_WITHIN
 """After the grace period, a consumer is through, unless a handler does not let go at all."""
 
+WHOLE = 50
+"""Places that are filled by one claim. Of more, one half is claimed while the other is worked."""
+
 HAND_ON_AT_MOST = timedelta(seconds=1)
 """A wake-up of all processes costs each a look, so a full one sends them at most this often."""
 
@@ -65,6 +68,7 @@ class Consumer:
         self._stop = asyncio.Event()
         self._has_settled = False
         self._hand_on_at = 0.0
+        self._batch = max(policy.at_once // 2, min(policy.at_once, WHOLE))
 
     @property
     def running(self) -> int:
@@ -105,9 +109,11 @@ class Consumer:
 
     async def _look(self, group: asyncio.TaskGroup) -> tuple[bool, timedelta | None]:
         """Whether there is nothing to do but wait, and for how long at most."""
-        await self._claim_once(group)
+        was_cut = await self._claim_once(group) == self._batch
         if self._free() <= 0:
             return True, await self._hand_on()
+        if was_cut:
+            return False, None
         # The due time is read before the last claim: what falls due in between is claimed, not slept over.
         due_at = await self._next_due()
         if await self._claim_once(group):
@@ -129,9 +135,9 @@ class Consumer:
             async with asyncio.timeout(duration.total_seconds()):
                 await self._stop.wait()
 
-    async def _claim_once(self, group: asyncio.TaskGroup) -> bool:
-        """Whether anything was claimed, so that a further look is worth it."""
-        found = False
+    async def _claim_once(self, group: asyncio.TaskGroup) -> int:
+        """How many turns a share has brought at most; any at all make a further look worth it."""
+        most = 0
         for share in random.sample(self.policy.shares, len(self.policy.shares)):
             free = self._free()
             if free <= 0:
@@ -141,17 +147,17 @@ class Consumer:
             turns = await self._store.claim(
                 self.policy.queue,
                 share.targets,
-                limit=free,
+                limit=min(free, self._batch),
                 lease=share.lease,
                 holder=self._holder,
                 collect_limit=share.collect_limit,
                 max_attempts=share.max_attempts,
             )
-            found = found or bool(turns)
+            most = max(most, len(turns))
             self._lose_what_came_again(turns)
             for turn in turns:
                 self._start(group, Held(turn, share, until, since))
-        return found
+        return most
 
     def _free(self) -> int:
         """Places for handlers; what only waits to be settled takes none, but may not pile up either."""
@@ -170,7 +176,8 @@ class Consumer:
 
     async def _process_event(self, held: Held) -> None:
         try:
-            await self._wait_for_lease(held)
+            if time.monotonic() > held.until:
+                await self._wait_for_lease(held)
             handling = self._handler(held.turn)
             outcome = await (handling if held.span is None else held.span.follow(handling))
         except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001 - all are ends of its turn

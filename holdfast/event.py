@@ -258,10 +258,11 @@ def conversation_of(payload: Payload) -> str:
     if "kind" in payload:
         return str(payload.get("conversation") or "")
     thread = payload.get("thread_ts") or payload.get("ts")
-    return ":".join(str(part) for part in ("slack", payload.get("team"), payload.get("channel"), thread) if part)
+    return ":".join([str(part) for part in ("slack", payload.get("team"), payload.get("channel"), thread) if part])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Not frozen: every turn makes one or two of these.
+@dataclass(slots=True, kw_only=True)
 class AgentMessage:
     """A line of an agent's conversation history; append-only."""
 

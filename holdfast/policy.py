@@ -23,7 +23,7 @@ class Backoff:
         return self.first + (longest - self.first) * random.random()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Share:
     """Targets of a queue that are claimed alike."""
 

@@ -110,19 +110,22 @@ class Worker:
         return await self._within_limits(seat, turn) if end is None else end
 
     async def _within_limits(self, seat: Seat, turn: Turn) -> Outcome:
+        channel = self._attentive(turn)
+        if channel is None and seat.timeout is None and seat.idle is None:
+            return await self._ask(seat, turn, None)
         limit = _Limit(seat)
         turn.on_progress = limit.progress
         try:
-            async with self._shown(turn), limit.timeout:
-                return await self._ask(seat, turn)
+            async with _shown(channel, turn), limit.timeout:
+                return await self._ask(seat, turn, channel)
         except TimeoutError:
             if not limit.timeout.expired():
                 # The agent's own.
                 raise
             return limit.reached()
 
-    async def _ask(self, seat: Seat, turn: Turn) -> Outcome:
-        heard = await self._hooks.hear(self._as_said(turn))
+    async def _ask(self, seat: Seat, turn: Turn, channel: Attentive | None) -> Outcome:
+        heard = await self._hooks.hear(turn if channel is None else _as_said(channel, turn))
         if not isinstance(heard, Turn):
             return Done(tuple(turn.emitted)) if isinstance(heard, Done) else heard
         if seat.recall is not None:
@@ -135,23 +138,11 @@ class Worker:
         as_written = tuple(event for event in turn.events if event.id in ids)
         return self._outcome(replace(heard, events=as_written), answer)
 
-    def _shown(self, turn: Turn) -> AbstractAsyncContextManager[object]:
-        """The channel's status, where it has one, while the agent works."""
-        channel = self._attentive(turn)
-        return nullcontext() if channel is None else channel.working(turn.event, again=turn.attempt > 1)
-
     def _attentive(self, turn: Turn) -> Attentive | None:
         """The channel, if it knows the message: what a teammate handed on it never saw."""
-        return attentive(self._channels.get(turn.channel)) if turn.from_agent is None else None
-
-    def _as_said(self, turn: Turn) -> Turn:
-        """The turn as its agent sees it: what was said to it, and a way to read what was said before."""
-        channel = self._attentive(turn)
-        if channel is None:
-            return turn
-        events = tuple(replace(event, event=_told(channel, event.event)) for event in turn.events)
-        reader, fetcher = partial(channel.thread, turn.event), partial(channel.fetch, turn.event)
-        return replace(turn, events=events, reader=reader, fetcher=fetcher)
+        if not self._channels or turn.from_agent is not None:
+            return None
+        return attentive(self._channels.get(turn.channel))
 
     def _outcome(self, turn: Turn, answer: object) -> Outcome:
         """An Answer, if the agent keeps to its type; it is a user's own code."""
@@ -182,6 +173,18 @@ class Worker:
         return Done((response(turn, answer), *emits), records)
 
 
+def _shown(channel: Attentive | None, turn: Turn) -> AbstractAsyncContextManager[object]:
+    """The channel's status, where it has one, while the agent works."""
+    return nullcontext() if channel is None else channel.working(turn.event, again=turn.attempt > 1)
+
+
+def _as_said(channel: Attentive, turn: Turn) -> Turn:
+    """The turn as its agent sees it: what was said to it, and a way to read what was said before."""
+    events = tuple(replace(event, event=_told(channel, event.event)) for event in turn.events)
+    reader, fetcher = partial(channel.thread, turn.event), partial(channel.fetch, turn.event)
+    return replace(turn, events=events, reader=reader, fetcher=fetcher)
+
+
 def _told(channel: Attentive, payload: Payload) -> Payload:
     """Routing has found the text already where it had to take something off."""
     return payload if ROUTED_TEXT in payload else with_text(payload, channel.heard(payload))
@@ -208,7 +211,7 @@ def response(turn: Turn, reply: Reply) -> NewEvent:
 
 
 def _heard(turn: Turn) -> tuple[Record, ...]:
-    return tuple(_line(turn, event, "user", written_of(event.event)) for event in turn.events)
+    return tuple([_line(turn, event, "user", written_of(event.event)) for event in turn.events])
 
 
 def _said(turn: Turn, reply: Reply) -> Record:
@@ -216,12 +219,13 @@ def _said(turn: Turn, reply: Reply) -> Record:
 
 
 def _line(turn: Turn, event: Event, role: str, content: str) -> Record:
+    payload = event.event
     return AgentMessage(
         agent_id=turn.agent,
         role=role,
-        channel=channel_of(event.event),
-        sender=sender_of(event.event) if role == "user" else turn.agent,
+        channel=channel_of(payload),
+        sender=sender_of(payload) if role == "user" else turn.agent,
         message_id=(event.message_id if role == "user" else turn.message_id) or str(event.id),
         content=content,
-        conversation=conversation_of(event.event),
+        conversation=conversation_of(payload),
     )

@@ -51,6 +51,18 @@ async def test_it_claims_as_many_turns_as_it_has_places(store: Store) -> None:
     assert gate.most == 4
 
 
+@both_engines
+async def test_many_places_are_filled_in_halves_and_filled_whole(store: Store) -> None:
+    await put(store, 150)
+    gate = Gate()
+    async with consuming(store, gate, policy(at_once=120)):
+        await until(lambda: len(gate.inside) == 120)
+        assert len({turn.primary.claimed[0] for turn in gate.inside}) == 2
+        gate.open.set()
+        await finished(store, 150)
+    assert gate.most == 120
+
+
 async def test_a_full_consumer_asks_for_nothing(proxy: Proxy) -> None:
     await put(proxy, 2)
     gate = Gate()

@@ -28,7 +28,7 @@ from holdfast.store.base import (
 from holdfast.store.payload import dump
 from holdfast.store.sqlite import dead, leases, liveness, sweep
 from holdfast.store.sqlite.gathering import gather
-from holdfast.store.sqlite.put import put, put_line, put_one, put_records
+from holdfast.store.sqlite.put import put, put_lines, put_one, put_records
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.reads import SqliteReads, require_schema
 from holdfast.store.sqlite.rows import moment, new_row, process_params
@@ -123,7 +123,7 @@ class SqliteStore(SqliteReads):
 
     async def say(self, line: ChatMessage, *, tx: Transaction | None = None) -> int:
         def work(db: Writing) -> int:
-            return put_line(db, line)
+            return put_lines(db, [line])
 
         return await (self._write(work) if tx is None else tx.run(work))
 

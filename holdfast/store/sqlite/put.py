@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from sqlite3 import Connection
-from typing import Any
+from typing import Any, assert_never
 
 from holdfast.event import INBOX, Activity, AgentMessage, ChatMessage, Event, NewEvent, Record
 from holdfast.memory.observation import Observation
 from holdfast.store.activity import received_frame
-from holdfast.store.payload import dump, parse, storable, storable_name
+from holdfast.store.payload import dump, parse, storable_name
 from holdfast.store.sqlite.observed import keep
 from holdfast.store.sqlite.queries import load
-from holdfast.store.sqlite.rows import ROW, new_row, record_params
+from holdfast.store.sqlite.rows import ROW, line_row, new_row
 from holdfast.store.sqlite.writer import Writing
 
 SQL = load()
@@ -56,24 +56,31 @@ def put_one(db: Writing, new: NewEvent, event: str) -> int | None:
 
 
 def put_records(db: Writing, records: Iterable[Record]) -> None:
+    said: list[AgentMessage] = []
+    posted: list[ChatMessage] = []
     for record in records:
-        if isinstance(record, Activity):
-            db.frames += record.frames
-        elif isinstance(record, Observation):
-            keep(db, record)
-        else:
-            put_line(db, record)
+        match record:
+            case AgentMessage():
+                said.append(record)
+            case ChatMessage():
+                posted.append(record)
+            case Activity(frames):
+                db.frames += frames
+            case Observation():
+                keep(db, record)
+            case _:
+                assert_never(record)
+    put_lines(db, said)
+    put_lines(db, posted)
 
 
-def put_line(db: Writing, record: AgentMessage | ChatMessage) -> int:
-    """One line of history; its id."""
-    name = "put_chat_message" if isinstance(record, ChatMessage) else "put_agent_message"
-    params = record_params(record, db.now)
-    try:
-        cursor = db.connection.execute(SQL[name], params)
-    except UnicodeEncodeError:
-        cursor = db.connection.execute(SQL[name], storable(params))
-    return cursor.lastrowid or 0
+def put_lines(db: Writing, lines: Sequence[AgentMessage] | Sequence[ChatMessage]) -> int:
+    """Lines of one history, in their order; the id of the last."""
+    if not lines:
+        return 0
+    name = "put_chat_messages" if isinstance(lines[0], ChatMessage) else "put_agent_messages"
+    rows = [line_row(line, db.now) for line in lines]
+    return db.connection.execute(SQL[name], {"lines": dump(rows)}).lastrowid or 0
 
 
 def put_emits(db: Writing, emits: Sequence[tuple[Event, int, NewEvent]]) -> None:

@@ -128,25 +128,21 @@ def page_params(limit: int, before_id: int | None, since_id: int | None) -> dict
     }
 
 
-def record_params(record: AgentMessage | ChatMessage, now: int) -> dict[str, Any]:
-    created_at = now if record.created_at is None else micros(record.created_at)
-    if isinstance(record, ChatMessage):
-        return {
-            "team_id": record.team_id,
-            "from_agent": record.from_agent,
-            "message": record.message,
-            "created_at": created_at,
-        }
-    return {
-        "agent_id": record.agent_id,
-        "role": record.role,
-        "channel": record.channel,
-        "sender": record.sender,
-        "message_id": record.message_id,
-        "content": record.content,
-        "conversation": record.conversation,
-        "created_at": created_at,
-    }
+def line_row(line: AgentMessage | ChatMessage, now: int) -> list[Any]:
+    """The values of its columns, but the id."""
+    created_at = now if line.created_at is None else micros(line.created_at)
+    if isinstance(line, ChatMessage):
+        return [line.team_id, line.from_agent, line.message, created_at]
+    return [
+        line.agent_id,
+        line.role,
+        line.channel,
+        line.sender,
+        line.message_id,
+        line.content,
+        line.conversation,
+        created_at,
+    ]
 
 
 def agent_message_of(row: Row) -> AgentMessage:
