@@ -53,6 +53,8 @@ class NewEvent:
     event_ts: datetime | None = None
     vt: datetime | None = None
     max_attempts: int | None = None
+    root_id: int | None = None
+    """The message that it belongs to, if not itself; what a turn emits belongs to its parent's."""
 
 
 def response_event(payload: Payload) -> NewEvent:

@@ -25,12 +25,14 @@ async def post(store: Store, routing: Routing, team: str, text: str, *, max_atte
     team_id, _ = routing.team(team)
     while True:
         id_ = new_id(CHANNEL)
-        new = copies(routing, team_id, PERSON, text, _origin(team_id, id_, text), max_attempts)
+        new = copies(routing, team_id, None, text, _origin(team_id, id_, text), max_attempts)
+        first, *others = [replace(one, message_id=f"chat_{id_}/{nth}") for nth, one in enumerate(new, 1)]
         try:
             async with store.transaction() as tx:
                 line = await store.say(ChatMessage(team_id=team_id, from_agent=PERSON, message=text), tx=tx)
-                named = [replace(one, message_id=f"chat_{id_}/{nth}") for nth, one in enumerate(new, 1)]
-                if None in await store.put(named, tx=tx):
+                # One root for all: what is made of one post has one budget.
+                [root] = await store.put([first], tx=tx)
+                if root is None or None in await store.put([replace(one, root_id=root) for one in others], tx=tx):
                     raise _IdTaken
                 return line
         except _IdTaken:
@@ -50,11 +52,12 @@ def _origin(team_id: str, id_: str, text: str) -> Payload:
 
 
 def copies(
-    routing: Routing, team_id: str, from_agent: str, text: str, origin: Payload, max_attempts: int | None
+    routing: Routing, team_id: str, from_agent: str | None, text: str, origin: Payload, max_attempts: int | None
 ) -> list[NewEvent]:
-    """What was said in a room, for every member but the one who said it."""
-    message = f"[In room #{team_id}, from @{from_agent}]\n{text}"
-    payload: Payload = {"kind": ROOM, **origin, "message": message, "from_agent": from_agent}
+    """What an agent or a person said in a room, for every member but the one who said it."""
+    sender = from_agent or PERSON
+    message = f"[In room #{team_id}, from @{sender}]\n{text}"
+    payload: Payload = {"kind": ROOM, **origin, "message": message, "from_agent": sender}
     return [
         _copy(routing, payload, team_id, agent, max_attempts)
         for agent in routing.teams[team_id].agents

@@ -111,13 +111,14 @@ class Tables:
             vt=vt,
             message_id=new.message_id,
             max_attempts=new.max_attempts,
+            root_id=new.root_id,
         )
         self._relate(row, parent)
         self.live[row.id] = row
         return row.id
 
     def _relate(self, row: Row, parent: Row | None) -> None:
-        row.root_id = row.id
+        row.root_id = row.root_id or row.id
         if parent is not None:
             row.parent_id, row.root_id = parent.id, parent.root_id or parent.id
             row.hops = parent.hops + (row.queue == INBOX)

@@ -31,6 +31,14 @@ async def test_an_event_of_nobody_is_its_own_root(store: Store) -> None:
     assert (event.parent_id, event.root_id, event.hops) == (None, event.id, 0)
 
 
+@pytest.mark.parametrize("count", [1, 2, 300])
+async def test_an_event_may_belong_to_another_message(store: Store, count: int) -> None:
+    root = await put(store)
+    ids = await store.put([NewEvent(event={}, root_id=root, queue="outbox", target="x")] * count)
+    found = await store.waiting("outbox", "x", limit=1000)
+    assert [(event.id, event.root_id, event.hops) for event in found] == [(id, root, 0) for id in ids]
+
+
 async def test_what_is_left_out_is_inbox_no_target_no_lane_and_now(store: Store, clock: Clock) -> None:
     event = await live(store, await put(store))
     assert (event.queue, event.target, event.lane, event.message_id) == ("inbox", "", None, None)

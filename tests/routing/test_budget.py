@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
 from holdfast import Retry
 from holdfast.agent import Answer
-from holdfast.event import Turn
-from holdfast.store.base import Filter
-from holdfast.testing.trial import Trial
+from holdfast.event import INBOX, Turn
+from holdfast.store.base import Filter, Store
+from holdfast.testing.fixtures import StoreFactory
+from holdfast.testing.trial import LEASE, Trial
 from tests.routing.conftest import Stage
 
 
@@ -57,6 +64,17 @@ async def test_a_root_message_has_a_budget(stage: Stage, play: Trial) -> None:
     assert len(letters) == 40 + 40 - 64
 
 
+@pytest.mark.parametrize("posts", [1, 2])
+async def test_all_that_agents_make_of_one_post_has_one_budget(stage: Stage, play: Trial, posts: int) -> None:
+    for agent in ("writer", "tester"):
+        stage.says(agent, "[@coder: x]" * 40)
+    for _ in range(posts):
+        await play.post("dev", "go")
+    await play.work()
+    assert len([text for agent, text in stage.heard if text.endswith("]\nx")]) == 64
+    assert [letter.error_class for letter in await play.store.dead(Filter(), limit=1000)] == ["budget"] * 16
+
+
 async def test_another_message_has_a_budget_of_its_own(stage: Stage, play: Trial) -> None:
     stage.says("coder", "[@writer: x]" * 64, "[@writer: y]")
     for _ in range(2):
@@ -83,3 +101,31 @@ async def test_a_batch_with_one_too_many_is_worked_one_by_one(stage: Stage, play
     assert heard == ["one"]
     assert len([text for agent, text in stage.heard if agent == "tester"]) == 63
     assert {letter.error_class for letter in await play.store.dead(Filter())} == {"budget"}
+
+
+async def test_processes_that_race_for_one_budget_answer_no_more_than_that(
+    stage: Stage, play: Trial, another_store: StoreFactory
+) -> None:
+    stage.app.policies |= {agent: replace(stage.app.policies[agent], lane="none") for agent in ("writer", "tester")}
+    stage.says("coder", "[@writer: x]" * 40)
+    stage.scripts["writer"] = lambda turn: "[@tester: y][@tester: z]"
+    message_id = await play.say("@dev go")
+    stores = [play.store, *[await another_store() for _ in range(3)]]
+    await asyncio.gather(*[drain(stage, store) for store in stores])
+    assert len(stage.heard) == 1 + 64
+    letters = await play.store.dead(Filter(), limit=1000)
+    assert len(letters) == 40 + 2 * 40 - 64
+    assert all(str(one.last_error).startswith(f"budget: 64 messages from message {message_id}; ") for one in letters)
+
+
+async def drain(stage: Stage, store: Store) -> None:
+    """As a process would: several turns at once, each settled by itself, until nothing of the root is left."""
+    handle = stage.app.worker(store, Path("files")).handle
+
+    async def work(turn: Turn) -> None:
+        await store.settle([(turn, await handle(turn))])
+
+    async with asyncio.timeout(60):
+        while any(count.queue == INBOX for count in await store.counts()):
+            turns = await store.claim(INBOX, list(stage.app.agents), limit=5, lease=LEASE)
+            await asyncio.gather(*map(work, turns))

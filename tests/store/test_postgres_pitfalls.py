@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import LiteralString
+from typing import Any, LiteralString
 
 import pytest
+from psycopg.errors import LockNotAvailable
+from psycopg.types.json import Jsonb
 
 from tests.store.psql import Connection, claim, column, connect, drain, insert, value
 
@@ -117,3 +119,29 @@ def test_a_held_snapshot_lets_dead_rows_pile_up_at_the_head_of_the_index(sql: Co
     insert(sql, "a")
     assert buffers(sql, CLAIM) <= 20 * rounds
     other.rollback()
+
+
+def test_messages_of_one_root_get_their_ids_in_the_order_of_their_commits(sql: Connection, other: Connection) -> None:
+    """Else who counts those with lesser ids misses one that commits later, and one too many goes through."""
+    insert(sql)
+    settle(sql, claim_turn(sql), emits=2)
+    first, second = claim_turn(sql), claim_turn(sql)
+    settle(other, first, emits=1)
+    sql.execute("set lock_timeout = '100ms'")
+    with pytest.raises(LockNotAvailable):
+        settle(sql, second, emits=1)
+    insert(sql)
+    settle(sql, claim_turn(sql), emits=1)
+    other.commit()
+    settle(sql, second, emits=1)
+    assert column(sql, "select id from agent.event where hops = 2 order by parent_id") == [4, 7]
+
+
+def claim_turn(sql: Connection) -> dict[str, Any]:
+    [turn] = sql.execute("select array[id] as ids, fence from agent.claim('inbox', '{\"\"}', 1, '10 minutes')")
+    return turn
+
+
+def settle(sql: Connection, turn: dict[str, Any], emits: int) -> None:
+    ended = Jsonb([turn | {"outcome": "done", "emits": [{"event": {}}] * emits}])
+    assert column(sql, "select ended from agent.settle(%s)", [ended]) == ["completed"]

@@ -84,8 +84,13 @@ begin
       from unnest(_verdicts) as verdict
       where verdict.ended <> 'back'
       union all
-      select coalesce(emit.queue, 'inbox'), emit.lane
-      from jsonb_to_recordset(_emits) as emit (queue text, lane text)
+      -- Messages of one root get their ids in the order of their commits: who stops them counts those before.
+      select held.queue, held.lane
+      from jsonb_to_recordset(_emits) as emit (queue text, lane text, root_id int8)
+      cross join lateral
+      ( values (coalesce(emit.queue, 'inbox'), emit.lane)
+             , ('root', case when coalesce(emit.queue, 'inbox') = 'inbox' then emit.root_id::text end)
+      ) as held (queue, lane)
     ) as touched;
     perform set_config('holdfast.lanes', 'held', true);
     perform agent.finish

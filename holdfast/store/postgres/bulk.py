@@ -37,8 +37,8 @@ _Row = tuple[int, bool, Names, NewEvent]
 
 
 def is_bulk(events: Sequence[NewEvent]) -> bool:
-    """What names times of its own is left to the database, whose clock decides what they mean."""
-    return len(events) >= BULK and all(new.vt is None and new.event_ts is None for new in events)
+    """What names a root, or times of its own, whose meaning the database's clock decides, goes another way."""
+    return len(events) >= BULK and all(new.vt is new.event_ts is new.root_id is None for new in events)
 
 
 async def put_bulk(connections: Connections, events: Sequence[NewEvent], records: Sequence[Record]) -> list[int | None]:

@@ -52,7 +52,7 @@ def turns_of(rows: Sequence[tuple[Any, ...]]) -> list[Turn]:
 
 def new_event(new: NewEvent) -> Payload:
     row: Payload = {"event": new.event, "queue": new.queue}
-    for name in ("target", "lane", "message_id", "max_attempts"):
+    for name in ("target", "lane", "message_id", "max_attempts", "root_id"):
         value = getattr(new, name)
         if value is not None:
             row[name] = value

@@ -60,7 +60,7 @@ def new_row(new: NewEvent, parent_id: int | None = None, root_id: int | None = N
         new.message_id,
         new.max_attempts,
         parent_id,
-        root_id,
+        new.root_id if root_id is None else root_id,
         hops,
     ]
 
