@@ -43,7 +43,7 @@ def new_id(prefix: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEvent:
-    """An event to be stored. What is left out is decided by the store or by the event's parent."""
+    """An event to be stored. What is left out is decided by the store or by the event's parent; a root is itself."""
 
     event: Payload
     queue: str = INBOX
@@ -54,7 +54,6 @@ class NewEvent:
     vt: datetime | None = None
     max_attempts: int | None = None
     root_id: int | None = None
-    """The message that it belongs to, if not itself; what a turn emits belongs to its parent's."""
 
 
 def response_event(payload: Payload) -> NewEvent:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +13,13 @@ from holdfast.files import below
 from holdfast.room import copies
 from holdfast.router import Route, Routing
 from holdfast.tags import Tag, tags, without
+from holdfast.telemetry import FILES_KEPT
+from holdfast.telemetry.logs import Entry
+
+log = logging.getLogger(__name__)
+
+REFUSED = "files_refused"
+"""Where the metadata of a reply say what was not sent with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,15 @@ class Teamwork:
             for team in teams
         )
         return Shared(rest, files, _within_budget(_named(turn, self._messages(turn, taken, rest))), lines)
+
+    def attached(self, turn: Turn, names: Iterable[object]) -> tuple[str, ...]:
+        """Of the files that an agent names, those below the root; the others stay where they are, and that is said."""
+        found = {str(name): below(self._files, str(name)) for name in names}
+        refused = [name for name, path in found.items() if path is None]
+        if refused:
+            log.error(Entry(FILES_KEPT, agent=turn.agent, event_id=turn.primary.id, files=refused))
+            turn.metadata[REFUSED] = refused
+        return tuple(path for path in found.values() if path is not None)
 
     def _meant(self, turn: Turn, tag: Tag) -> list[str]:
         """The ids of teammates or teams, or the path of a file, that a tag means."""

@@ -166,7 +166,7 @@ class Worker:
         emits = (*shared.emits, *turn.emitted)
         if shared.is_for_others_alone:
             return Done(emits, records)
-        answer = replace(reply, text=shared.text, files=(*reply.files, *shared.files))
+        answer = replace(reply, text=shared.text, files=(*self._teamwork.attached(turn, reply.files), *shared.files))
         room = turn.event.get("origin_room")
         if room is not None:
             return Done(emits, (*records, ChatMessage(team_id=room, from_agent=turn.agent, message=answer.text)))

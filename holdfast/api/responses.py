@@ -16,6 +16,7 @@ from holdfast.api.page import EventId, Page, Paged
 from holdfast.api.route import Guarded, described
 from holdfast.api.served import served_by
 from holdfast.event import OUTBOX, RESPONSE_ATTEMPTS, Event, NewEvent, Payload, new_id
+from holdfast.files import place
 from holdfast.router import Address
 
 routes = APIRouter(route_class=Guarded, tags=["responses"])
@@ -170,5 +171,5 @@ def _proactive(said: NewResponse, message_id: str) -> NewEvent:
 
 def _refuse_outside(root: Path, files: list[str]) -> None:
     for name in files:
-        if not (root / name).resolve().is_relative_to(root.resolve()):
+        if place(root, name) is None:
             raise Refused(400, f"files: only what is below {root} can be sent")

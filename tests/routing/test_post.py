@@ -58,7 +58,9 @@ async def test_all_copies_of_a_post_have_one_root(store: Store) -> None:
 
 async def test_an_agent_that_has_a_person_s_name_hears_what_people_say(store: Store) -> None:
     team = Team(name="solo", agents=("user",), leader="user")
-    await post(store, Routing(default="user", lanes={"user": "none"}, teams={"solo": team}), "solo", "x", max_attempts=5)
+    await post(
+        store, Routing(default="user", lanes={"user": "none"}, teams={"solo": team}), "solo", "x", max_attempts=5
+    )
     assert len(await store.waiting(INBOX, "user")) == 1
 
 

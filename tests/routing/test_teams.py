@@ -198,6 +198,7 @@ async def test_what_a_person_posts_is_answered_in_the_room(stage: Stage, play: T
 async def test_a_file_below_the_root_goes_with_the_answer(stage: Stage, play: Trial) -> None:
     play.files.mkdir()
     (play.files / "plot.png").write_text("x")
+    (play.files / "own.txt").write_text("x")
     stage.says("coder", Reply("Look: [send_file: plot.png]", ("own.txt",)), "[send_file: plot.png]")
     for _ in range(2):
         await play.say("hi")
@@ -205,6 +206,22 @@ async def test_a_file_below_the_root_goes_with_the_answer(stage: Stage, play: Tr
     first, second = await play.responses()
     assert (first.event["message"], first.event["files"]) == ("Look:", ["own.txt", "plot.png"])
     assert (second.event["message"], second.event["files"]) == ("", ["plot.png"])
+
+
+async def test_a_reply_goes_without_files_that_are_not_below_the_root(
+    stage: Stage, play: Trial, caplog: pytest.LogCaptureFixture
+) -> None:
+    play.files.mkdir()
+    (play.files / "own.txt").write_text("x")
+    (play.files.parent / "secret").write_text("x")
+    named = (str(play.files / "own.txt"), "../secret", "missing.png")
+    stage.says("coder", Reply("Look", named, {"cost": 3}))
+    await play.say("hi")
+    await play.work()
+    [response] = await play.responses()
+    assert (response.event["message"], response.event["files"]) == ("Look", ["own.txt"])
+    assert response.event["metadata"] == {"cost": 3, "files_refused": ["../secret", "missing.png"]}
+    assert "not below the files root" in caplog.text
 
 
 async def test_a_turn_that_is_repeated_hands_on_the_same(stage: Stage, play: Trial) -> None:

@@ -10,6 +10,7 @@ from holdfast.channels.slack.place import Place
 from holdfast.channels.slack.refusal import Refusal
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.event import Payload
+from holdfast.files import place
 
 LARGEST = 100 * 1024 * 1024
 
@@ -37,8 +38,8 @@ def _allowed(root: Path | None, file: str) -> Path:
     """Only what lies below the files root may leave the machine, whatever an agent says."""
     if root is None:
         raise Undeliverable("file_refused", "no folder is set from which files may be sent")
-    path = (root / file).resolve()
-    if root.resolve() not in path.parents:
+    path = place(root, file)
+    if path is None:
         raise Undeliverable("file_refused", f"{file} is not below {root}")
     if not path.is_file():
         raise Undeliverable("file_gone", f"{file} is not there")

@@ -38,7 +38,7 @@ _Row = tuple[int, bool, Names, NewEvent]
 
 def is_bulk(events: Sequence[NewEvent]) -> bool:
     """What names a root, or times of its own, whose meaning the database's clock decides, goes another way."""
-    return len(events) >= BULK and all(new.vt is new.event_ts is new.root_id is None for new in events)
+    return len(events) >= BULK and all(new.vt is new.event_ts is None and new.root_id is None for new in events)
 
 
 async def put_bulk(connections: Connections, events: Sequence[NewEvent], records: Sequence[Record]) -> list[int | None]:
