@@ -8,7 +8,9 @@ from typing import Protocol
 
 from starlette.requests import Request
 
+from holdfast.api.shared import Shared
 from holdfast.consumer import Consumer
+from holdfast.event import INBOX
 from holdfast.memory.knowledge import KnowledgeStore
 from holdfast.router import Routing
 from holdfast.settings import Settings
@@ -50,6 +52,8 @@ class Served:
         self.harness = harness
         self.settings = harness.settings
         self.knowledge: KnowledgeStore | None = None
+        self.counts = Shared(lambda: self.store.counts())
+        self.outcomes = Shared(lambda: self.store.outcomes(INBOX))
         self._routing = Routing()
         self._read_at = -REMEMBERED
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -11,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from holdfast.agents.echo import echo
+from holdfast.api import shared
 from holdfast.api.app import create_app
 from holdfast.api.tokens import tokens_in
 from holdfast.consumer import Consumer
@@ -43,6 +45,12 @@ async def api(store: Store, tmp_path: Path) -> AsyncIterator[Api]:
     transport = httpx.ASGITransport(create_app(Front(settings, store), HOST), client=("127.0.0.1", 1))
     async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
         yield Api(client, store, tokens_in(tmp_path), settings)
+
+
+@pytest.fixture(autouse=True)
+def counting_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is: what is counted is never told again."""
+    monkeypatch.setattr(shared, "QUICK", timedelta.max)
 
 
 @pytest.fixture
