@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,4 +19,7 @@ def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scripts
     made = Scripts(folder)
     monkeypatch.setenv("MARK", made.mark)
     yield made
-    assert made.until(lambda left: not left), f"left running: {made.left()}"
+    is_clean, left = made.until(lambda left: not left), made.left()
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert is_clean, f"left running: {left}"

@@ -21,7 +21,7 @@ from holdfast.outcome import Outcome
 from holdfast.router import Address, put_message
 from holdfast.telemetry import TOKENS
 from holdfast.testing.trial import Trial, trial
-from tests.agents.commands import Scripts
+from tests.agents.commands import PATIENCE, Scripts
 
 pytestmark = pytest.mark.skipif(not Path("/proc").exists(), reason="looks at processes as Linux shows them")
 
@@ -40,7 +40,8 @@ def app_of(
 
 
 async def told(app: AgentHarness, text: str = "hello") -> tuple[Outcome, Trial]:
-    async with trial(app) as at_work:
+    # What is left running may hold the output open, and its end would be waited for.
+    async with trial(app) as at_work, asyncio.timeout(PATIENCE):
         await at_work.say(text)
         [(_, outcome)] = await at_work.work()
         return outcome, at_work
@@ -140,7 +141,7 @@ async def test_children_do_not_outlive_it(scripts: Scripts) -> None:
     children = (
         "sleep 1000 & (sleep 1001 &) ; setsid sleep 1002 & setsid sh -c 'trap \"\" TERM; sleep 1003 & sleep 1004' &"
     )
-    assert await answer(app_of(scripts, f"{children} echo done")) == "done"
+    assert await answer(app_of(scripts, f"{children} sleep 0.3; echo done")) == "done"
     assert scripts.left() == {}
 
 
