@@ -1,4 +1,4 @@
-"""The real client of a provider against a server that speaks its protocol: streams, tools, limits and failures."""
+"""The real clients of providers against servers that speak their protocols: streams, tools, limits and failures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from holdfast.agents.llm import Context, LlmAgent, model_of
 from holdfast.outcome import Outcome
 from holdfast.settings.providers import Provider
 from holdfast.testing.trial import trial
-from tests.agents.openai_server import BREAK_OFF, Call, Refusal, Server, serving
+from tests.agents.dialects import DIALECTS, Call, Dialect, Refusal
+from tests.agents.provider_server import BREAK_OFF, Server, serving
 
 
 @pytest.fixture(autouse=True)
@@ -21,8 +22,14 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_KEY", "sk-local")
 
 
+@pytest.fixture(params=DIALECTS, ids=[dialect.kind for dialect in DIALECTS])
+def dialect(request: pytest.FixtureRequest) -> Dialect:
+    speaks: Dialect = request.param
+    return speaks
+
+
 def app_on(server: Server, **given: Any) -> AgentHarness:
-    providers = {"local": Provider(kind="openai-chat", base_url=server.url, key_variable="LOCAL_KEY")}
+    providers = {"local": Provider(kind=server.dialect.kind, base_url=server.url, key_variable="LOCAL_KEY")}
     app = AgentHarness()
     app.add("coder", LlmAgent(model_of("local:fake", providers), **given))
     return app
@@ -42,34 +49,34 @@ def payload(outcome: Outcome) -> dict[str, Any]:
     return outcome.emits[0].event
 
 
-async def test_an_answer_is_streamed_with_the_history_before_it() -> None:
-    async with serving("I am well", "as I said") as server:
+async def test_an_answer_is_streamed_with_the_history_before_it(dialect: Dialect) -> None:
+    async with serving(dialect, "I am well", "as I said") as server:
         first, second = await asked(app_on(server), "how are you?", "pardon?")
     assert payload(first)["message"] == "I am well"
     assert payload(second)["message"] == "as I said"
     usage = payload(first)["metadata"]["usage"]
     assert (usage["input_tokens"], usage["output_tokens"], usage["model"]) == (11, 7, "fake")
     assert server.keys == ["Bearer sk-local"] * 2
-    said = [(line["role"], line["content"]) for line in server.requests[1]["messages"]]
-    assert said[0][0] == "system"
-    assert said[1:] == [("user", "how are you?"), ("assistant", "I am well"), ("user", "pardon?")]
+    said = dialect.lines(server.requests[1])
+    assert said == [("user", "how are you?"), ("assistant", "I am well"), ("user", "pardon?")]
+    assert "coder" in dialect.system(server.requests[1])
 
 
-async def test_a_tool_is_called_and_its_result_goes_back() -> None:
+async def test_a_tool_is_called_and_its_result_goes_back(dialect: Dialect) -> None:
     async def look_up(context: RunContext[Context], word: str) -> str:
         """Look a word up."""
         return f"{word} for {context.deps.turn.agent}"
 
-    async with serving(Call("look_up", {"word": "holdfast"}), "found it") as server:
+    async with serving(dialect, Call("look_up", {"word": "holdfast"}), "found it") as server:
         [outcome] = await asked(app_on(server, tools=[look_up]), "look it up")
     assert payload(outcome)["message"] == "found it"
     assert payload(outcome)["metadata"]["usage"]["input_tokens"] == 22
-    assert [tool["function"]["name"] for tool in server.requests[0]["tools"]] == ["look_up"]
-    assert server.requests[1]["messages"][-1]["content"] == "holdfast for coder"
+    assert dialect.tools(server.requests[0]) == ["look_up"]
+    assert dialect.result(server.requests[1]) == "holdfast for coder"
 
 
-async def test_too_many_requests_are_tried_again_when_the_provider_says() -> None:
-    async with serving(Refusal(429, "rate_limit_exceeded", "slow down", {"Retry-After": "7"})) as server:
+async def test_too_many_requests_are_tried_again_when_the_provider_says(dialect: Dialect) -> None:
+    async with serving(dialect, Refusal(429, "rate_limit_exceeded", "slow down", {"Retry-After": "7"})) as server:
         [outcome] = await asked(app_on(server), "hello")
     assert isinstance(outcome, Retry)
     assert (outcome.delay, outcome.error_class) == (timedelta(seconds=7), "ModelRateLimitError")
@@ -77,22 +84,22 @@ async def test_too_many_requests_are_tried_again_when_the_provider_says() -> Non
     assert len(server.requests) == 1, "the client does not try again by itself"
 
 
-async def test_a_failing_server_is_tried_again() -> None:
-    async with serving(Refusal(500, "server_error", "oops")) as server:
+async def test_a_failing_server_is_tried_again(dialect: Dialect) -> None:
+    async with serving(dialect, Refusal(500, "server_error", "oops")) as server:
         [outcome] = await asked(app_on(server), "hello")
     assert isinstance(outcome, Retry)
     assert outcome.error_class == "ModelServerError"
     assert len(server.requests) == 1
 
 
-async def test_half_an_answer_is_none() -> None:
-    async with serving(BREAK_OFF) as server:
+async def test_half_an_answer_is_none(dialect: Dialect) -> None:
+    async with serving(dialect, BREAK_OFF) as server:
         [outcome] = await asked(app_on(server), "hello")
     assert isinstance(outcome, Retry), outcome
 
 
-async def test_a_server_that_is_not_there_is_tried_again() -> None:
-    async with serving() as server:
+async def test_a_server_that_is_not_there_is_tried_again(dialect: Dialect) -> None:
+    async with serving(dialect) as server:
         pass
     [outcome] = await asked(app_on(server), "hello")
     assert isinstance(outcome, Retry)
@@ -107,8 +114,10 @@ async def test_a_server_that_is_not_there_is_tried_again() -> None:
         (Refusal(400, "invalid_request_error", "bad request"), "ModelRequestRejectedError"),
     ],
 )
-async def test_what_can_never_work_is_a_dead_letter_that_says_why(refusal: Refusal, error_class: str) -> None:
-    async with serving(refusal) as server:
+async def test_what_can_never_work_is_a_dead_letter_that_says_why(
+    dialect: Dialect, refusal: Refusal, error_class: str
+) -> None:
+    async with serving(dialect, refusal) as server:
         [outcome] = await asked(app_on(server), "hello")
     assert isinstance(outcome, Dead)
     assert outcome.error_class == error_class
