@@ -6,13 +6,13 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from holdfast.agent import Reply
 from holdfast.channel import AnyChannel, attentive
 from holdfast.errors import HoldfastError
 from holdfast.event import INBOX, FinishedEvent, NewEvent, Turn
-from holdfast.store.base import Filter, Store
+from holdfast.store.base import Store
 from holdfast.telemetry import CANNOT_APOLOGISE
 from holdfast.telemetry.logs import Entry
 from holdfast.worker import response
@@ -21,7 +21,9 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY = timedelta(seconds=5)
 LOOK_BACK = timedelta(minutes=10)
-"""A letter that is older was seen before, or belongs to a time when nobody would have been told."""
+"""A letter that was older at our start was another's to tell of, or of a time when nobody was told."""
+UNSEEN_FOR = timedelta(minutes=1)
+"""A letter may be seen so much later than it died: what is written is dated before it is committed."""
 AT_ONCE = 100
 
 
@@ -33,7 +35,8 @@ class Apologies:
     def __init__(self, store: Store, channels: Mapping[str, AnyChannel]) -> None:
         self._store = store
         self._channels = {name for name, channel in channels.items() if attentive(channel) is not None}
-        self._known: set[tuple[int, float]] = set()
+        self._known: dict[int, datetime] = {}
+        self._seen_until: datetime | None = None
 
     async def run(self) -> None:
         while self._channels:
@@ -44,14 +47,19 @@ class Apologies:
             await asyncio.sleep(LOOK_EVERY.total_seconds())
 
     async def look(self) -> None:
-        since = await self._store.now() - LOOK_BACK
-        letters = await self._store.dead(Filter(queue=INBOX), limit=AT_ONCE)
-        fresh = {_key(letter): letter for letter in letters if letter.finished_at >= since}
-        new = [letter for key, letter in fresh.items() if key not in self._known]
-        apologies = [apology for letter in new if (apology := self._apology(letter)) is not None]
-        if apologies:
-            await self._store.put(apologies)
-        self._known = set(fresh)
+        """All that died since the last look, and before it unseen; a page at a time, however many there are."""
+        if self._seen_until is None:
+            self._seen_until = await self._store.now() - LOOK_BACK
+        since = self._seen_until - UNSEEN_FOR
+        after = (since, 0)
+        while letters := await self._store.died(INBOX, after, limit=AT_ONCE):
+            new = [letter for letter in letters if self._known.get(letter.id) != letter.finished_at]
+            if apologies := [apology for letter in new if (apology := self._apology(letter)) is not None]:
+                await self._store.put(apologies)
+            self._known |= {letter.id: letter.finished_at for letter in new}
+            after = (letters[-1].finished_at, letters[-1].id)
+            self._seen_until = max(self._seen_until, letters[-1].finished_at)
+        self._known = {id: died_at for id, died_at in self._known.items() if died_at >= since}
 
     def _apology(self, letter: FinishedEvent) -> NewEvent | None:
         turn = Turn(INBOX, 0, (letter,), agent=letter.target)
@@ -60,9 +68,5 @@ class Apologies:
             return None
         text = f"I could not answer this. It is kept as dead letter {letter.id} and can be tried again."
         said = response(turn, Reply(text))
-        return replace(said, message_id=f"{letter.message_id or letter.id}/dead.{_key(letter)[1]:.0f}")
-
-
-def _key(letter: FinishedEvent) -> tuple[int, float]:
-    """A letter that is tried again and dies again is another one."""
-    return letter.id, letter.finished_at.timestamp()
+        # A letter that is tried again and dies again is another one.
+        return replace(said, message_id=f"{letter.message_id or letter.id}/dead.{letter.finished_at.timestamp():.0f}")

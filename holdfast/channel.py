@@ -97,7 +97,10 @@ class Attentive(Protocol):
     """A platform that has more to say of a message, and can show that an agent works on it."""
 
     def heard(self, payload: Payload) -> str:
-        """What was said to the agent."""
+        """What was said to the agent, as far as it is known without asking: messages are routed by it."""
+
+    async def readable(self, payload: Payload) -> str:
+        """What its agent is to read: the same with names for ids, as far as the platform tells them."""
 
     async def thread(self, payload: Payload) -> Sequence[Line]:
         """What was said before in its conversation, oldest first."""

@@ -15,7 +15,6 @@ from holdfast.budget import stopped
 from holdfast.channel import AnyChannel, Attentive, attentive
 from holdfast.event import (
     ROOM,
-    ROUTED_TEXT,
     AgentMessage,
     ChatMessage,
     Event,
@@ -125,7 +124,7 @@ class Worker:
             return limit.reached()
 
     async def _ask(self, seat: Seat, turn: Turn, channel: Attentive | None) -> Outcome:
-        heard = await self._hooks.hear(turn if channel is None else _as_said(channel, turn))
+        heard = await self._hooks.hear(turn if channel is None else await _as_said(channel, turn))
         if not isinstance(heard, Turn):
             return Done(tuple(turn.emitted)) if isinstance(heard, Done) else heard
         if seat.recall is not None:
@@ -178,16 +177,12 @@ def _shown(channel: Attentive | None, turn: Turn) -> AbstractAsyncContextManager
     return nullcontext() if channel is None else channel.working(turn.event, again=turn.attempt > 1)
 
 
-def _as_said(channel: Attentive, turn: Turn) -> Turn:
+async def _as_said(channel: Attentive, turn: Turn) -> Turn:
     """The turn as its agent sees it: what was said to it, and a way to read what was said before."""
-    events = tuple(replace(event, event=_told(channel, event.event)) for event in turn.events)
+    said = [with_text(event.event, await channel.readable(event.event)) for event in turn.events]
+    events = tuple(replace(event, event=payload) for event, payload in zip(turn.events, said, strict=True))
     reader, fetcher = partial(channel.thread, turn.event), partial(channel.fetch, turn.event)
     return replace(turn, events=events, reader=reader, fetcher=fetcher)
-
-
-def _told(channel: Attentive, payload: Payload) -> Payload:
-    """Routing has found the text already where it had to take something off."""
-    return payload if ROUTED_TEXT in payload else with_text(payload, channel.heard(payload))
 
 
 def response(turn: Turn, reply: Reply) -> NewEvent:

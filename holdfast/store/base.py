@@ -177,6 +177,9 @@ class Store(Protocol):
     ) -> list[FinishedEvent]:
         """Dead letters (dead, expired, cancelled), newest first."""
 
+    async def died(self, queue: str, after: tuple[datetime, int], *, limit: int) -> list[FinishedEvent]:
+        """Dead letters in the order in which they died, from after a moment and an id."""
+
     async def retry(self, which: Filter) -> list[int]:
         """Dead letters are live again with their ids and full attempts."""
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
 
+from holdfast.agent import Reply
 from holdfast.channels.slack import SlackChannel
 from holdfast.event import Turn
 from holdfast.harness import AgentHarness
@@ -25,6 +26,9 @@ WHILE_WORKING = "while the agent works"
 BEFORE_POST = "before the post"
 AFTER_POST = "between post and settle"
 IN_BETWEEN = "between two parts"
+BEFORE_SHARE = "before a file is shared"
+AFTER_SHARE = "between sharing a file and settle"
+FILE_POINTS = (BEFORE_SHARE, AFTER_SHARE)
 POINTS = (BEFORE_INSERT, AFTER_INSERT, AFTER_ACK, WHILE_WORKING, BEFORE_POST, AFTER_POST, IN_BETWEEN)
 NOWHERE = "nowhere"
 PARTS = ["x" * 3000, "y" * 3000]
@@ -65,11 +69,15 @@ MINES: dict[str, tuple[type, str, Callable[[Call], Call]]] = {
     BEFORE_POST: (SlackChannel, "post", before),
     IN_BETWEEN: (SlackChannel, "post", after),
     AFTER_POST: (SlackChannel, "post", lambda call: after(call, nth=2)),
+    BEFORE_SHARE: (SlackChannel, "post", before),
+    AFTER_SHARE: (SlackChannel, "post", after),
 }
 
 
 def main(url: str, home: str, point: str) -> None:
-    async def answer(turn: Turn) -> str:
+    async def answer(turn: Turn) -> str | Reply:
+        if point in FILE_POINTS:
+            return Reply("", files=("a.txt",))
         if point == WHILE_WORKING:
             die()
         return "\n\n".join(PARTS)

@@ -91,7 +91,7 @@ async def test_files_go_with_the_answer(settings: Settings, platform: Make, slac
             [response] = await app.responses("api")
             assert response.event["files"] == ["a.txt"]
         else:
-            await slack.until(lambda: [upload for upload in slack.workspace.uploads.values() if upload.shared])
+            await slack.until(lambda: [upload for upload in slack.workspace.uploads.values() if upload.shares])
 
 
 async def test_a_stop_loses_nothing_and_ends_soon(settings: Settings, platform: Make) -> None:

@@ -6,7 +6,10 @@ import asyncio
 import logging
 from collections import defaultdict
 
+import pytest
+
 from holdfast.agents.echo import echo
+from holdfast.channels.slack import reading
 from holdfast.event import Turn
 from holdfast.harness import AgentHarness
 from holdfast.settings import Settings
@@ -108,4 +111,47 @@ async def test_the_agent_gets_the_text_without_the_name_of_the_bot(slack: FakeSl
             f"<@{BOT_USER}>",
         ):
             await slack.replies(await slack.say(text))
-    assert heard == ["one", "hey two", f"<@{ADA}> <3", ""]
+    assert heard == ["one", "hey two", "@ada <3", ""]
+
+
+async def test_the_agent_reads_names_for_people_and_channels_and_the_event_stays_as_it_came(
+    slack: FakeSlack, settings: Settings
+) -> None:
+    heard: list[str] = []
+    app = AgentHarness(default="coder")
+
+    @app.agent("coder")
+    async def answer(turn: Turn) -> str:
+        heard.append(turn.text)
+        return "ok"
+
+    texts = [
+        f"ask <@{ADA}> in <#{GENERAL}> or <#C0OTHER|other> and <@U0STRANGER> &lt;3",
+        f"@coder ask <@{ADA}>, see <https://example.com|this>",
+    ]
+    async with running(app, settings):
+        for text in texts:
+            await slack.replies(await slack.mention(text))
+        first, _ = await finished(app.store, 2, queue="inbox")
+    assert heard == [
+        "ask @ada in #general or #other and <@U0STRANGER> <3",
+        "ask @ada, see [this](https://example.com)",
+    ]
+    assert first.event["text"] == f"<@{BOT_USER}> {texts[0]}"
+    # What is known, and what is not, is not asked for again.
+    assert slack.faults.calls["users.info"] == 2
+
+
+async def test_a_name_that_slack_does_not_tell_costs_no_turn_and_no_acknowledgement(
+    slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "NAMED_WITHIN", 0.2)
+    slack.faults.plan("users.info", "slow", seconds=20)
+    slack.faults.plan("conversations.info", "status")
+    app = AgentHarness(echo)
+    async with running(app, settings):
+        ts = await slack.mention(f"<@{ADA}> <#{GENERAL}>")
+        [reply] = await slack.replies(ts)
+        [ended] = await finished(app.store, queue="inbox")
+    assert reply["text"] == f"you said <@{ADA}> <#{GENERAL}>"
+    assert ended.attempts == 1

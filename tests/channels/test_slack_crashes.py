@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.store import open_store
 from holdfast.testing.slack import FakeSlack
-from tests.channels.doomed import AFTER_POST, IN_BETWEEN, NOWHERE, PARTS, POINTS
+from tests.channels.doomed import AFTER_POST, AFTER_SHARE, FILE_POINTS, IN_BETWEEN, NOWHERE, PARTS, POINTS
 from tests.crash.conftest import GRACE
 from tests.harness.private_server import private_server
 from tests.harness.steps import both_engines, finished
@@ -63,6 +63,29 @@ async def test_a_process_that_dies_on_the_way_leaves_exactly_one_answer(
     assert len((ended.state or {})["parts"]) == 2
     if point in (AFTER_POST, IN_BETWEEN):
         assert slack.faults.calls["chat.postMessage"] == 2
+
+
+@both_engines
+@pytest.mark.parametrize("point", FILE_POINTS)
+async def test_a_process_that_dies_around_the_sharing_of_a_file_leaves_exactly_one(
+    slack: FakeSlack, database_url: str, tmp_path: Path, point: str
+) -> None:
+    without_grace(database_url)
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.txt").write_text("a")
+    # Whoever comes next looks before Slack shows it.
+    slack.workspace.shares_files_after = 8.0
+    async with process(database_url, tmp_path, point) as doomed:
+        ts = await slack.mention("file")
+        async with asyncio.timeout(DIES_WITHIN):
+            assert await doomed.wait() == -signal.SIGKILL
+    async with process(database_url, tmp_path), open_store(database_url) as store:
+        [ended] = await finished(store, queue="outbox")
+        [shared] = await slack.replies(ts)
+    assert [file["name"] for file in shared["files"]] == ["a.txt"]
+    assert slack.faults.calls["files.completeUploadExternal"] == 1
+    assert slack.faults.calls["files.info"] >= (2 if point == AFTER_SHARE else 1)
+    assert ended.outcome == "completed"
 
 
 @pytest.fixture

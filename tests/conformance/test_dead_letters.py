@@ -194,3 +194,23 @@ async def test_a_thousand_dead_letters_are_retried_in_one_call(store: Store) -> 
     assert len(await store.retry(Filter(error="outage"))) == 1000
     found = await count(store)
     assert (found.ready, found.queued) == (10, 990)
+
+
+async def test_dead_letters_are_read_in_the_order_in_which_they_died(store: Store, clock: Clock) -> None:
+    later, sooner = await put(store), await put(store)
+    began = clock.now
+    await bury(store, sooner, "first")
+    clock.tick(seconds=1)
+    await bury(store, later, "second")
+    clock.tick(hours=25)
+    expired = [await put(store) for _ in range(3)]
+    clock.tick(hours=25)
+    await store.sweep(SweepPolicy(queue="inbox", expire_after=timedelta(hours=24)))
+    seen: list[int] = []
+    after = (began, 0)
+    while page := await store.died("inbox", after, limit=2):
+        seen += [letter.id for letter in page]
+        after = (page[-1].finished_at, page[-1].id)
+    # Those of one sweep died at the same moment.
+    assert seen == [sooner, later, *expired]
+    assert await store.died("outbox", (began, 0), limit=2) == []

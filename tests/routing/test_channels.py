@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from holdfast import AgentHarness, Turn
 from holdfast.channel import Line, Put
-from holdfast.event import OUTBOX, Event, NewEvent, Payload
+from holdfast.event import OUTBOX, ROUTED_TEXT, Event, NewEvent, Payload
 from holdfast.settings import Settings
 from tests.harness.steps import finished, running
 
@@ -36,6 +36,9 @@ class Mentioning:
 
     def heard(self, payload: Payload) -> str:
         return str(payload["text"]).removeprefix("<@B> ")
+
+    async def readable(self, payload: Payload) -> str:
+        return str(payload.get(ROUTED_TEXT) or self.heard(payload))
 
     async def thread(self, payload: Payload) -> Sequence[Line]:
         return []

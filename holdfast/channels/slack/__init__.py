@@ -22,8 +22,8 @@ from holdfast.channels.slack.reading import Reader, messages
 from holdfast.channels.slack.refusal import NotLetIn, Refusal
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.channels.split import split
-from holdfast.event import Event, Payload, text_of, written_of
-from holdfast.telemetry import NOT_LET_IN
+from holdfast.event import ROUTED_TEXT, Event, Payload, text_of, written_of
+from holdfast.telemetry import CANNOT_LOOK_UP, NOT_LET_IN
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,8 @@ EVENT_TYPE = "holdfast_part"
 EARLIER = timedelta(minutes=10)
 SIGNING_IN = timedelta(seconds=1)
 MENDED_AFTER = timedelta(minutes=1)
+CANNOT_TELL = ("missing_scope", "not_allowed_token_type", "status_404", "status_405", "unknown_method")
+"""Slack's words where it will never tell whether it has a part: better twice than not at all."""
 LET_GO_WITHIN = 2.0
 """Seconds that signs of work get to be taken away at a stop."""
 
@@ -107,12 +109,22 @@ class SlackChannel:
         return [workspace.problem for workspace in self.workspaces if workspace.problem is not None]
 
     def heard(self, payload: Payload) -> str:
-        if "kind" in payload:
-            # A teammate's words, not Slack's.
-            return text_of(payload)
+        # A teammate's words are not Slack's.
+        return text_of(payload) if "kind" in payload else unescape(self._said(payload))
+
+    async def readable(self, payload: Payload) -> str:
+        workspace = self._of_team(payload.get("team"))
+        if "kind" in payload or workspace is None:
+            return self.heard(payload)
+        reader, routed = self._readers[workspace], payload.get(ROUTED_TEXT)
+        # Routing found its text in what was heard.
+        return await reader.named(str(routed)) if routed is not None else await reader.readable(self._said(payload))
+
+    def _said(self, payload: Payload) -> str:
+        """As Slack wrote it, without the name of the bot."""
         workspace = self._of_team(payload.get("team"))
         bot = None if workspace is None else workspace.bot
-        return unescape(text_of(payload) if bot is None else text_for(bot, written_of(payload)))
+        return text_of(payload) if bot is None or not bot.user else text_for(bot, written_of(payload))
 
     async def thread(self, payload: Payload) -> Sequence[Line]:
         workspace = self._of_team(payload.get("team"))
@@ -155,19 +167,24 @@ class SlackChannel:
             metadata={"event_type": EVENT_TYPE, "event_payload": {"key": part.key}},
             unfurl_links=False,
         )
-        return {"channel": answer["channel"], "ts": answer["ts"]}
+        return {"channel": answer.get("channel") or place.channel, "ts": answer.get("ts")}
 
     async def find(self, response: Event, part: Part, note: Payload) -> Payload | None:
         """Slack keeps the key of a text with its message, and a file has an id of its own."""
         place, workspace = await self._place(response)
-        # Not the whole history of a channel; clocks may differ by some minutes.
-        since = place.after or f"{(response.created_at - EARLIER).timestamp():.6f}"
-        wanted = {"oldest": since, "include_all_metadata": True}
-        async for message in messages(workspace, place.channel, place.thread_ts, **wanted):
-            key = ((message.get("metadata") or {}).get("event_payload") or {}).get("key")
-            files = [file.get("id") for file in message.get("files") or ()]
-            if key == part.key or (part.file is not None and note.get("file_id") in files):
-                return {"channel": place.channel, "ts": message["ts"]}
+        try:
+            if part.file is not None:
+                return await upload.shared(workspace, place, note)
+            # Not the whole history of a channel; clocks may differ by some minutes.
+            since = place.after or f"{(response.created_at - EARLIER).timestamp():.6f}"
+            wanted = {"oldest": since, "include_all_metadata": True}
+            async for message in messages(workspace, place.channel, place.thread_ts, **wanted):
+                if _is_part(message, part, workspace):
+                    return {"channel": place.channel, "ts": message.get("ts")}
+        except Refusal as refusal:
+            if refusal.code not in CANNOT_TELL:
+                raise
+            log.warning(Entry(CANNOT_LOOK_UP, part=part.key, error=refusal))
         return None
 
     async def _place(self, response: Event) -> tuple[Place, Workspace]:
@@ -205,3 +222,12 @@ class SlackChannel:
             # It may be that one's, which a person has to mend first.
             raise NotNow(MENDED_AFTER)
         raise Undeliverable("team_not_found", f"there is no token for the workspace {place.team}")
+
+
+def _is_part(message: Payload, part: Part, workspace: Workspace) -> bool:
+    kept = message.get("metadata") or {}
+    if kept.get("event_type") == EVENT_TYPE:
+        return bool((kept.get("event_payload") or {}).get("key") == part.key)
+    # Where metadata does not come back, as from a server that is not Slack's own: the same words of ours.
+    is_ours = workspace.bot is not None and workspace.bot.is_author(message)
+    return is_ours and not kept and message.get("text") == part.text

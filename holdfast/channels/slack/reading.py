@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import re
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
-from holdfast.channel import Line, NotNow, Undeliverable
+from holdfast.channel import Line
 from holdfast.channels.slack.incoming import platform_time
 from holdfast.channels.slack.mrkdwn import unescape
-from holdfast.channels.slack.refusal import Refusal
 from holdfast.channels.slack.workspace import Workspace
+from holdfast.errors import HoldfastError
 from holdfast.event import Payload
+from holdfast.telemetry import CANNOT_NAME
+from holdfast.telemetry.logs import Entry
+
+log = logging.getLogger(__name__)
 
 PAGE = 200
 KEEP = 200
 """Lines of a thread that an agent is offered; of a longer one the newest."""
 REMEMBER = 5000
 FORGET_AFTER = 3600.0
+ASK_AGAIN_AFTER = 60.0
+"""Seconds for which a name that Slack did not tell is not asked for again."""
+NAMED_WITHIN = 2.0
+"""Seconds that an agent waits for a name; after that it reads the id."""
 _NAMED = re.compile(r"<([@#])([A-Z0-9]+)(?:\|([^<>]*))?>")
 _LINK = re.compile(r"<((?:https?|mailto):[^<>|]+)(?:\|([^<>]*))?>")
 
@@ -31,7 +41,7 @@ async def messages(workspace: Workspace, channel: str, thread_ts: str | None, **
     cursor: str | None = None
     while True:
         answer = await workspace.call(method, **where, **wanted, limit=PAGE, cursor=cursor)
-        for message in answer["messages"]:
+        for message in answer.get("messages") or ():
             yield message
         cursor = (answer.get("response_metadata") or {}).get("next_cursor")
         if not cursor:
@@ -43,7 +53,7 @@ class Reader:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self._names: OrderedDict[str, tuple[float, str]] = OrderedDict()
+        self._names: OrderedDict[str, tuple[float, str | None]] = OrderedDict()
 
     async def thread(self, payload: Payload) -> Sequence[Line]:
         """What was said before this message in its thread, or in its direct messages; the newest, oldest first."""
@@ -51,7 +61,7 @@ class Reader:
         if thread_ts:
             before: deque[Payload] = deque(maxlen=KEEP)
             async for message in messages(self._workspace, channel, thread_ts):
-                if message["ts"] < ts:
+                if str(message.get("ts")) < ts:
                     before.append(message)
         elif channel.startswith("D"):
             before = deque()
@@ -67,44 +77,62 @@ class Reader:
         bot = await self._workspace.ready()
         sender = str(message.get("user") or message.get("username") or message.get("bot_id") or "")
         return Line(
-            sender=await self.name(sender),
-            text=await self._readable(str(message.get("text") or "")),
+            sender=await self._name(sender) or sender,
+            text=await self.readable(str(message.get("text") or "")),
             said_at=platform_time(message.get("ts")),
             is_own=bot.is_author(message),
         )
 
-    async def _readable(self, text: str) -> str:
-        names = {found[2]: found[3] or await self.name(found[2]) for found in _NAMED.finditer(text)}
-        text = _NAMED.sub(lambda found: f"{found[1]}{names[found[2]]}", text)
-        text = _LINK.sub(lambda found: f"[{found[2]}]({found[1]})" if found[2] else found[1], text)
-        return unescape(text)
+    async def readable(self, text: str) -> str:
+        return unescape(await self.named(text))
 
-    async def name(self, id: str) -> str:
-        """Of a person or a channel; its id where Slack does not say."""
+    async def named(self, text: str) -> str:
+        """With names for people and channels, as far as they are to be had, and links as Markdown."""
+        names: dict[str, str | None] = {}
+        for found in _NAMED.finditer(text):
+            names[found[2]] = found[3] or await self._name(found[2])
+        text = _NAMED.sub(lambda found: f"{found[1]}{name}" if (name := names.get(found[2])) else found[0], text)
+        return _LINK.sub(lambda found: f"[{found[2]}]({found[1]})" if found[2] else found[1], text)
+
+    async def _name(self, id: str) -> str | None:
+        """Of a person or a channel; none where Slack does not say, or cannot be asked."""
         match id[:1]:
             case "U" | "W":
                 return await self._remembered(id, self._user)
             case "C" | "G":
                 return await self._remembered(id, self._channel)
-        return id
+        return None
 
-    async def _remembered(self, id: str, ask: Callable[[str], Awaitable[str]]) -> str:
+    async def _remembered(self, id: str, ask: Callable[[str], Awaitable[str | None]]) -> str | None:
         known = self._names.get(id)
         if known is not None and known[0] > time.monotonic():
             return known[1]
-        try:
-            name = await ask(id)
-        except (NotNow, Undeliverable, Refusal):
-            return id
-        self._names[id] = (time.monotonic() + FORGET_AFTER, name)
+        if not self._workspace.is_ready:
+            return None
+        name = await _softly(ask(id))
+        self._names[id] = (time.monotonic() + (FORGET_AFTER if name else ASK_AGAIN_AFTER), name)
         self._names.move_to_end(id)
         while len(self._names) > REMEMBER:
             self._names.popitem(last=False)
         return name
 
-    async def _user(self, id: str) -> str:
-        user = (await self._workspace.call("users.info", user=id))["user"]
-        return str(user.get("profile", {}).get("display_name") or user.get("real_name") or user.get("name") or id)
+    async def _user(self, id: str) -> str | None:
+        user = (await self._workspace.call("users.info", user=id)).get("user") or {}
+        return (user.get("profile") or {}).get("display_name") or user.get("real_name") or user.get("name")
 
-    async def _channel(self, id: str) -> str:
-        return str((await self._workspace.call("conversations.info", channel=id))["channel"].get("name") or id)
+    async def _channel(self, id: str) -> str | None:
+        channel = (await self._workspace.call("conversations.info", channel=id)).get("channel") or {}
+        name: str | None = channel.get("name")
+        return name
+
+
+async def _softly(asked: Awaitable[str | None]) -> str | None:
+    """A name is not worth a turn: who cannot be asked has none."""
+    from aiohttp import ClientError
+
+    try:
+        async with asyncio.timeout(NAMED_WITHIN):
+            return await asked
+    except (HoldfastError, ClientError, TimeoutError, OSError) as error:
+        log.debug(Entry(CANNOT_NAME, error=error))
+        return None

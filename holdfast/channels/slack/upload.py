@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from datetime import timedelta
 from pathlib import Path
 
-from holdfast.channel import Undeliverable
+from holdfast.channel import NotNow, Undeliverable
 from holdfast.channels.slack.place import Place
 from holdfast.channels.slack.refusal import Refusal
 from holdfast.channels.slack.workspace import Workspace
@@ -13,6 +15,9 @@ from holdfast.event import Payload
 from holdfast.files import place
 
 LARGEST = 100 * 1024 * 1024
+SHOWN_WITHIN = 60.0
+"""Seconds after which a file that Slack has and shows nowhere will not be shown any more."""
+LOOK_AGAIN_AFTER = timedelta(seconds=2)
 
 
 async def upload(workspace: Workspace, root: Path | None, file: str) -> Payload:
@@ -24,6 +29,24 @@ async def upload(workspace: Workspace, root: Path | None, file: str) -> Payload:
         if response.status != 200:
             raise Refusal("the upload of a file", f"status_{response.status}")
     return {"file_id": answer["file_id"], "name": path.name}
+
+
+async def shared(workspace: Workspace, place: Place, note: Payload) -> Payload | None:
+    """The receipt of a file that may have been shared.
+
+    Slack knows a file once its upload was completed and shows it a little later; in between this raises NotNow."""
+    try:
+        file = (await workspace.call("files.info", file=note["file_id"])).get("file") or {}
+    except Undeliverable as refusal:
+        if refusal.code != "file_not_found":
+            raise
+        return None
+    for shares in (file.get("shares") or {}).values():
+        for share in shares.get(place.channel) or ():
+            return {"channel": place.channel, "file_id": note["file_id"], "ts": share.get("ts")}
+    if time.time() - float(file.get("created") or 0) < SHOWN_WITHIN:
+        raise NotNow(LOOK_AGAIN_AFTER)
+    return None
 
 
 async def share(workspace: Workspace, place: Place, note: Payload) -> Payload:

@@ -200,3 +200,15 @@ begin
     limit _limit;
 end
 $$;
+
+create or replace function agent.died(_queue text, _after timestamptz, _after_id int8, _limit int4)
+returns setof agent.event_hist
+language sql stable security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    select *
+    from agent.event_hist
+    where queue = _queue and (finished_at, id) > (_after, _after_id) and outcome in ('dead', 'expired', 'cancelled')
+    order by finished_at, id
+    limit _limit
+$$;

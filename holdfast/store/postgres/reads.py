@@ -42,6 +42,12 @@ class PostgresReads:
     ) -> list[FinishedEvent]:
         return await self.finished(dead_only(which), limit=limit, before_id=before_id, since_id=since_id)
 
+    async def died(self, queue: str, after: tuple[datetime, int], *, limit: int) -> list[FinishedEvent]:
+        rows = await self._connections.rows(
+            f"select {FINISHED_COLUMNS} from agent.died(%s, %s, %s, %s)", (queue, *after, limit)
+        )
+        return [finished_of(row) for row in rows]
+
     async def live(self, event_id: int) -> Event | None:
         rows = await self._connections.rows(f"select {COLUMNS} from agent.event where id = %s", (event_id,))
         return event_of(rows[0]) if rows else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from sqlite3 import Connection
 from typing import Any
 
@@ -12,7 +13,7 @@ from holdfast.store.payload import dump, parse
 from holdfast.store.sqlite.activity import revived
 from holdfast.store.sqlite.put import put
 from holdfast.store.sqlite.queries import load
-from holdfast.store.sqlite.rows import filter_params, finished_of
+from holdfast.store.sqlite.rows import filter_params, finished_of, micros
 from holdfast.store.sqlite.writer import Writing
 
 SQL = load()
@@ -28,6 +29,11 @@ def dead(connection: Connection, which: Filter, page: dict[str, int]) -> list[Fi
     name = "dead" if which.ids is None else "dead_of"
     rows = connection.execute(SQL[name], filter_params(which) | page).fetchall()
     return [finished_of(row) for row in rows]
+
+
+def died(connection: Connection, queue: str, after: tuple[datetime, int], limit: int) -> list[FinishedEvent]:
+    params = {"queue": queue, "after": micros(after[0]), "after_id": after[1], "limit": limit}
+    return [finished_of(row) for row in connection.execute(SQL["dead_since"], params).fetchall()]
 
 
 def dead_ids(connection: Connection, which: Filter) -> list[int]:

@@ -57,6 +57,15 @@ where id in (select value from json_each(:ids))
 order by id desc
 limit :limit;
 
+-- name: dead_since
+select
+  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at
+from event_hist indexed by event_hist_died
+where queue = :queue and (finished_at, id) > (:after, :after_id) and outcome in ('dead', 'expired', 'cancelled')
+order by finished_at, id
+limit :limit;
+
 -- name: dead_ids
 select json_group_array(id)
 from event_hist indexed by event_hist_dead

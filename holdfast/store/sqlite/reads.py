@@ -71,6 +71,9 @@ class SqliteReads:
         page = page_params(limit, before_id, since_id)
         return await self._reader.run(lambda connection: letters.dead(connection, which, page))
 
+    async def died(self, queue: str, after: tuple[datetime, int], *, limit: int) -> list[FinishedEvent]:
+        return await self._reader.run(lambda connection: letters.died(connection, queue, after, limit))
+
     async def live(self, event_id: int) -> Event | None:
         found = await self._reader.run(lambda connection: leases.events(connection, [event_id]))
         return found[0] if found else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -34,6 +35,7 @@ class Methods:
             "conversations.replies": self._replies,
             "files.completeUploadExternal": self._complete_upload,
             "files.getUploadURLExternal": self._upload_url,
+            "files.info": self._file,
             "reactions.add": self._react,
             "reactions.remove": self._unreact,
             "users.info": self._user,
@@ -125,16 +127,31 @@ class Methods:
 
     def _complete_upload(self, given: dict[str, Any]) -> dict[str, Any]:
         files = [self._workspace.uploads.get(file["id"]) for file in _structured(given.get("files"))]
-        if any(file is None or file.shared for file in files):
+        if any(file is None or file.completed for file in files):
             raise Refused("file_not_found")
         room = self._writable({"channel": given.get("channel_id")})
-        shared = []
-        for file in files:
-            assert file is not None
-            file.shared = True
-            shared.append({"id": file.id, "name": file.name, "size": len(file.content)})
-        self._workspace.post_as_bot(room, str(given.get("initial_comment") or ""), given.get("thread_ts"), files=shared)
-        return {"files": shared}
+        completed = [file for file in files if file is not None]
+        for file in completed:
+            file.completed = True
+
+        def share() -> None:
+            shared = [{"id": file.id, "name": file.name, "size": len(file.content)} for file in completed]
+            comment, thread_ts = str(given.get("initial_comment") or ""), given.get("thread_ts")
+            message = self._workspace.post_as_bot(room, comment, thread_ts, files=shared)
+            for file in completed:
+                file.shares = {room.id: [{"ts": message["ts"], "thread_ts": thread_ts}]}
+
+        # Slack looks through a file before it shows it, and answers before that.
+        asyncio.get_running_loop().call_later(self._workspace.shares_files_after, share)
+        return {"files": [{"id": file.id, "title": file.name} for file in completed]}
+
+    def _file(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Known once its upload was completed; where it is shared, once it is."""
+        file = self._workspace.uploads.get(str(given.get("file")))
+        if file is None or not file.completed:
+            raise Refused("file_not_found")
+        shares = {"public": file.shares} if file.shares else {}
+        return {"file": {"id": file.id, "name": file.name, "created": int(file.created), "shares": shares}}
 
     def _room(self, given: dict[str, Any]) -> Room:
         room = self._workspace.rooms.get(str(given.get("channel")))

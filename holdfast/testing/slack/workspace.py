@@ -47,7 +47,9 @@ class Upload:
     id: str
     name: str
     content: bytes = b""
-    shared: bool = False
+    completed: bool = False
+    created: float = field(default_factory=time.time)
+    shares: dict[str, list[Message]] = field(default_factory=dict)
 
 
 class Workspace:
@@ -59,6 +61,7 @@ class Workspace:
         self.users = {bot_user: "holdfast", ADA: "ada"}
         self.rooms = {GENERAL: Room(GENERAL, "general"), DIRECT: Room(DIRECT, "ada", user=ADA)}
         self.uploads: dict[str, Upload] = {}
+        self.shares_files_after = 0.0
         self._last = 0
         self._numbers = itertools.count(1)
 

@@ -1,0 +1,97 @@
+"""A server that is not ours at SLACK_API_URL and knows little of Slack: the mention is answered in its thread, once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from holdfast import plan
+from holdfast.event import FinishedEvent, Turn
+from holdfast.harness import AgentHarness
+from holdfast.policy import Backoff
+from holdfast.settings import Settings, Slack
+from holdfast.settings.channels import Channels
+from tests.channels.bare import CHANNEL, FULL, TERSE, TS, UNKNOWN, BareSlack
+from tests.harness.steps import finished, running
+
+
+@pytest.fixture
+def engine() -> str:
+    return "sqlite"
+
+
+@pytest_asyncio.fixture
+async def bare(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[BareSlack]:
+    soon = Backoff(first=timedelta(milliseconds=5), most=timedelta(milliseconds=20))
+    monkeypatch.setattr(plan, "OUTBOX_BACKOFF", soon)
+    async with BareSlack(getattr(request, "param", FULL)) as bare:
+        monkeypatch.setenv("SLACK_API_URL", bare.api_url)
+        yield bare
+
+
+async def answered(settings: Settings, bare: BareSlack) -> FinishedEvent:
+    """How the response to the one mention ended; the agent took all that Slack offers it."""
+
+    async def answer(turn: Turn) -> str:
+        await bare.acked.wait()
+        await asyncio.sleep(0.05)
+        return f"you said {turn.text}"
+
+    app = AgentHarness(answer)
+    status = Channels(slack=(Slack(status_after=timedelta(0)),))
+    async with running(app, settings, channels=status):
+        [ended] = await finished(app.store, queue="outbox")
+    return ended
+
+
+@pytest.mark.parametrize("bare", [FULL, TERSE], ids=["told who it is", "not told"], indirect=True)
+async def test_a_mention_is_answered_where_slack_can_do_next_to_nothing(bare: BareSlack, settings: Settings) -> None:
+    ended = await answered(settings, bare)
+    assert (ended.outcome, ended.attempts) == ("completed", 1)
+    [post] = bare.posted
+    assert (post["channel"], post["thread_ts"], post["text"]) == (CHANNEL, TS, "you said ask <@U1EVE>")
+    assert bare.calls["reactions.add"] == 1
+
+
+@pytest.mark.parametrize("method", ["users.info", "reactions.add", "reactions.remove"])
+async def test_an_answer_without_fields_is_taken_as_it_is(bare: BareSlack, settings: Settings, method: str) -> None:
+    bare.answers[method] = TERSE
+    await answered(settings, bare)
+    assert [post["text"] for post in bare.posted] == ["you said ask <@U1EVE>"]
+
+
+async def test_a_part_is_found_by_its_words_where_no_metadata_comes_back(bare: BareSlack, settings: Settings) -> None:
+    bare.refuse_after_posting = 1
+    bare.has_replies(text="you said ask <@U1EVE>")
+    ended = await answered(settings, bare)
+    assert (ended.outcome, len(bare.posted)) == ("completed", 1)
+
+
+@pytest.mark.parametrize("thread", [None, UNKNOWN, TERSE, {"ok": True, "messages": [{"text": "you said else"}]}])
+async def test_a_part_that_cannot_be_looked_up_is_sent_again_rather_than_lost(
+    bare: BareSlack, settings: Settings, thread: dict[str, Any] | None
+) -> None:
+    bare.refuse_after_posting = 1
+    if thread is not None:
+        bare.answers["conversations.replies"] = thread
+    ended = await answered(settings, bare)
+    assert (ended.outcome, len(bare.posted)) == ("completed", 2)
+
+
+async def test_an_agent_may_ask_for_a_thread_that_slack_does_not_tell(bare: BareSlack, settings: Settings) -> None:
+    lines: list[object] = []
+
+    async def answer(turn: Turn) -> str:
+        lines.extend(await turn.thread())
+        lines.extend(await turn.files())
+        return "read"
+
+    app = AgentHarness(answer)
+    async with running(app, settings):
+        await finished(app.store, queue="outbox")
+    assert ([post["text"] for post in bare.posted], lines) == (["read"], [])
