@@ -6,6 +6,7 @@ import ipaddress
 import socket
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,6 +21,7 @@ from holdfast.settings import Settings
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to be recognised, not bound
 WRONG_TOKENS_PER_SECOND, WRONG_TOKENS_SAVED = 5.0, 20.0
+HOSTS_REMEMBERED = 64
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; font-src 'self';"
@@ -117,6 +119,7 @@ class Guard:
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
         self._access = access
+        self._knows_host = lru_cache(HOSTS_REMEMBERED)(access.knows_host)
         self._rate = Rate(access.rate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -136,7 +139,7 @@ class Guard:
 
     def _admit(self, scope: Scope, headers: Headers) -> Role | None:
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        if not self._access.knows_host(host):
+        if not self._knows_host(host):
             raise Refused(421, "this is not the host you asked for; `api_hosts` names further ones")
         origin = headers.get(b"origin")
         if origin is not None and not self._access.knows_origin(origin.decode("latin-1"), host):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -34,7 +35,9 @@ class Guarded(APIRoute):
     """A route without a role cannot be made."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
+        # What asks for the request alone needs nothing found for it, which takes a tenth of a short answer's time.
+        alone = list(inspect.signature(self.endpoint).parameters) == ["request"]
+        handle = self.endpoint if alone else super().get_route_handler()
         needed: Role = (self.openapi_extra or {})[ROLE]
 
         async def guarded(request: Request) -> Response:
