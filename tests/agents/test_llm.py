@@ -156,9 +156,12 @@ async def test_words_as_they_come_are_signs_of_work() -> None:
     assert len(signs) >= 2
 
 
-async def test_an_empty_answer_is_said_so() -> None:
-    [outcome] = await asked(app_of(lambda messages, _: " \n"), "hello")
+@pytest.mark.parametrize("said", ["", " \n"])
+async def test_an_empty_answer_is_said_so(said: str) -> None:
+    [outcome] = await asked(app_of(lambda messages, _: said), "hello")
     assert text(outcome) == "(no answer)"
+    assert isinstance(outcome, Done)
+    assert outcome.emits[0].event["metadata"]["usage"]["requests"] == 1, "the model is not asked again"
 
 
 def failing(error: Exception) -> Play:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from datetime import timedelta
+from types import NoneType
 from typing import Any, ClassVar
 
 from pydantic_ai import Agent as Runner
@@ -54,7 +55,13 @@ class LlmAgent:
     ) -> None:
         self._model = model
         self._runner = Runner(
-            model, deps_type=Context, tools=[*TOOLS, *tools], toolsets=toolsets, model_settings=SETTINGS
+            model,
+            # With None, an empty answer is one; else the model would be asked again and then be at fault.
+            output_type=[str, NoneType],
+            deps_type=Context,
+            tools=[*TOOLS, *tools],
+            toolsets=toolsets,
+            model_settings=SETTINGS,
         )
         self._prompt = prompt or Prompt()
         self._reminders: list[Reminder] = [remembered, *reminders]
@@ -97,7 +104,7 @@ class LlmAgent:
                 event_stream_handler=_progress,
             )
         self._count(turn, result.usage)
-        return result.output.strip() or NO_ANSWER
+        return (result.output or "").strip() or NO_ANSWER
 
     def _count(self, turn: Turn, usage: RunUsage) -> None:
         name = self._model.model_name
