@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,9 +18,19 @@ from holdfast.testing.slack import FakeSlack
 from tests.channels.doomed import AFTER_POST, AFTER_SHARE, FILE_POINTS, IN_BETWEEN, NOWHERE, PARTS, POINTS
 from tests.crash.conftest import GRACE
 from tests.harness.private_server import private_server
-from tests.harness.steps import both_engines, finished
+from tests.harness.steps import finished
 
 DIES_WITHIN = 30.0
+COMPLETE = "files.completeUploadExternal"
+
+
+def kills(points: Sequence[str], everywhere: str) -> pytest.MarkDecorator:
+    """At every point on two engines, and at one on TimescaleDB; there the others are for `make chaos`."""
+    cases = [pytest.param(engine, point) for point in points for engine in ("sqlite", "postgres")]
+    for point in points:
+        marks = () if point == everywhere else (pytest.mark.chaos,)
+        cases.append(pytest.param("timescale", point, marks=marks))
+    return pytest.mark.parametrize(("engine", "point"), cases, indirect=["engine"])
 
 
 @asynccontextmanager
@@ -45,8 +55,7 @@ def without_grace(url: str) -> None:
             server.execute(GRACE.encode())
 
 
-@both_engines
-@pytest.mark.parametrize("point", POINTS)
+@kills(POINTS, everywhere=AFTER_POST)
 async def test_a_process_that_dies_on_the_way_leaves_exactly_one_answer(
     slack: FakeSlack, database_url: str, tmp_path: Path, point: str
 ) -> None:
@@ -65,8 +74,7 @@ async def test_a_process_that_dies_on_the_way_leaves_exactly_one_answer(
         assert slack.faults.calls["chat.postMessage"] == 2
 
 
-@both_engines
-@pytest.mark.parametrize("point", FILE_POINTS)
+@kills(FILE_POINTS, everywhere=AFTER_SHARE)
 async def test_a_process_that_dies_around_the_sharing_of_a_file_leaves_exactly_one(
     slack: FakeSlack, database_url: str, tmp_path: Path, point: str
 ) -> None:
@@ -74,23 +82,19 @@ async def test_a_process_that_dies_around_the_sharing_of_a_file_leaves_exactly_o
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "a.txt").write_text("a")
     # Whoever comes next looks before Slack shows it.
-    slack.workspace.shares_files_after = 8.0
+    slack.workspace.holds_files = True
     async with process(database_url, tmp_path, point) as doomed:
         ts = await slack.mention("file")
         async with asyncio.timeout(DIES_WITHIN):
             assert await doomed.wait() == -signal.SIGKILL
     async with process(database_url, tmp_path), open_store(database_url) as store:
+        await slack.until(lambda: slack.faults.calls["files.info"] and slack.faults.calls[COMPLETE])
+        slack.workspace.show_files()
         [ended] = await finished(store, queue="outbox")
         [shared] = await slack.replies(ts)
     assert [file["name"] for file in shared["files"]] == ["a.txt"]
-    assert slack.faults.calls["files.completeUploadExternal"] == 1
-    assert slack.faults.calls["files.info"] >= (2 if point == AFTER_SHARE else 1)
+    assert slack.faults.calls[COMPLETE] == 1
     assert ended.outcome == "completed"
-
-
-@pytest.fixture
-def engine() -> str:
-    return "sqlite"
 
 
 async def test_a_database_that_is_stopped_is_not_acknowledged_and_after_its_start_answered_once(

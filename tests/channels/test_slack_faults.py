@@ -21,9 +21,7 @@ from holdfast.store.base import Filter
 from holdfast.testing.slack import FakeSlack
 from holdfast.testing.slack.faults import Limit
 from holdfast.testing.slack.workspace import GENERAL
-from tests.harness.steps import Proxy, both_engines, finished, running
-
-pytestmark = both_engines
+from tests.harness.steps import Proxy, finished, running
 
 
 @pytest.fixture(autouse=True)

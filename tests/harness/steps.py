@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -55,6 +56,8 @@ class Proxy:
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._store, name)
+        if not inspect.iscoroutinefunction(call):
+            return call
 
         async def observed(*args: Any, **options: Any) -> Any:
             self.calls[name] += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -141,8 +140,7 @@ class Methods:
             for file in completed:
                 file.shares = {room.id: [{"ts": message["ts"], "thread_ts": thread_ts}]}
 
-        # Slack looks through a file before it shows it, and answers before that.
-        asyncio.get_running_loop().call_later(self._workspace.shares_files_after, share)
+        self._workspace.show(share)
         return {"files": [{"id": file.id, "title": file.name} for file in completed]}
 
     def _file(self, given: dict[str, Any]) -> dict[str, Any]:

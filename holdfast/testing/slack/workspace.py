@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,9 +62,20 @@ class Workspace:
         self.users = {bot_user: "holdfast", ADA: "ada"}
         self.rooms = {GENERAL: Room(GENERAL, "general"), DIRECT: Room(DIRECT, "ada", user=ADA)}
         self.uploads: dict[str, Upload] = {}
-        self.shares_files_after = 0.0
+        self.holds_files = False
+        """Slack looks through a file before it shows it, and answers before that: set, it takes until `show_files`."""
+        self._held: list[Callable[[], None]] = []
         self._last = 0
         self._numbers = itertools.count(1)
+
+    def show(self, share: Callable[[], None]) -> None:
+        self._held.append(share)
+        if not self.holds_files:
+            self.show_files()
+
+    def show_files(self) -> None:
+        while self._held:
+            self._held.pop(0)()
 
     def stamp(self) -> str:
         self._last = max(self._last + 1, time.time_ns() // 1000)
