@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import cast
 
 from bench.engine import Engine
 from bench.row import Goal, Row
 from bench.scale import Scale
-from holdfast.memory.index import KnowledgeIndex
 from holdfast.store import open_store
 from holdfast.store.memories import open_knowledge
 from holdfast.testing.quality import SETS, fill, recall
@@ -17,7 +15,7 @@ from holdfast.testing.quality import SETS, fill, recall
 async def memory_quality(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
     with engine.fresh() as url:
         async with open_store(url) as store:
-            index = cast(KnowledgeIndex, open_knowledge(store))
+            index = open_knowledge(store)
             await fill(index)
             for kind, questions in SETS.items():
                 found = await recall(index, questions)

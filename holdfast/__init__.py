@@ -6,14 +6,29 @@ if TYPE_CHECKING:
     from holdfast.agent import Reply
     from holdfast.event import NewEvent, Turn, new_id
     from holdfast.harness import AgentHarness
-    from holdfast.memory.knowledge import IndexOptions, KnowledgeDocument, KnowledgeScope, KnowledgeStore
-    from holdfast.memory.observation import Observation, ObservationType
+    from holdfast.memory import (
+        DEFAULT_AGENT_NAME,
+        POISON_CLAIM,
+        DrainResult,
+        Embedder,
+        IndexOptions,
+        IndexUnavailable,
+        KnowledgeDocument,
+        KnowledgeScope,
+        KnowledgeSource,
+        KnowledgeStore,
+        KnowledgeStoreOutboxRelay,
+        Observation,
+        ObservationStore,
+        ObservationType,
+        PostgresObservationStore,
+        RelayOptions,
+        SqliteObservationStore,
+        open_knowledge,
+        open_observations,
+    )
     from holdfast.outcome import Dead, Done, Retry, Snooze
-    from holdfast.relay import DEFAULT_AGENT_NAME, POISON_CLAIM, DrainResult, KnowledgeStoreOutboxRelay, RelayOptions
     from holdfast.store import Store, open_store
-    from holdfast.store.memories import ObservationStore, open_knowledge, open_observations
-    from holdfast.store.postgres.observations import PostgresObservationStore
-    from holdfast.store.sqlite.observations import SqliteObservationStore
 
 __version__ = "0.2.0"
 __all__ = [
@@ -23,9 +38,12 @@ __all__ = [
     "Dead",
     "Done",
     "DrainResult",
+    "Embedder",
     "IndexOptions",
+    "IndexUnavailable",
     "KnowledgeDocument",
     "KnowledgeScope",
+    "KnowledgeSource",
     "KnowledgeStore",
     "KnowledgeStoreOutboxRelay",
     "NewEvent",
@@ -50,14 +68,8 @@ _HOMES = {
     "agent": ("Reply",),
     "event": ("NewEvent", "Turn", "new_id"),
     "harness": ("AgentHarness",),
-    "memory.knowledge": ("IndexOptions", "KnowledgeDocument", "KnowledgeScope", "KnowledgeStore"),
-    "memory.observation": ("Observation", "ObservationType"),
     "outcome": ("Dead", "Done", "Retry", "Snooze"),
-    "relay": ("DEFAULT_AGENT_NAME", "POISON_CLAIM", "DrainResult", "KnowledgeStoreOutboxRelay", "RelayOptions"),
     "store": ("Store", "open_store"),
-    "store.memories": ("ObservationStore", "open_knowledge", "open_observations"),
-    "store.postgres.observations": ("PostgresObservationStore",),
-    "store.sqlite.observations": ("SqliteObservationStore",),
 }
 
 
@@ -68,4 +80,6 @@ def __getattr__(name: str) -> Any:
     for home, names in _HOMES.items():
         if name in names:
             return getattr(import_module(f"holdfast.{home}"), name)
+    if name in __all__:
+        return getattr(import_module("holdfast.memory"), name)
     raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

@@ -21,6 +21,7 @@ from holdfast.channels.heartbeat import Heartbeat
 from holdfast.consumer import ENDS_WITHIN, Consumer
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.event import INBOX, OUTBOX, Event, NewEvent, channel_of, new_id, text_of
+from holdfast.memory.embedder import Embedder, LocalEmbedder
 from holdfast.migrations.runner import migrate
 from holdfast.plan import Plan
 from holdfast.room import post
@@ -43,9 +44,15 @@ class AgentHarness(Roster):
     """Holds agents and channels, and runs them on a durable store."""
 
     def __init__(
-        self, agent: Agent | Function | None = None, *, default: str | None = None, settings: Settings | None = None
+        self,
+        agent: Agent | Function | None = None,
+        *,
+        default: str | None = None,
+        settings: Settings | None = None,
+        embedder: Embedder | None = None,
     ) -> None:
         super().__init__(default=default)
+        self.embedder = embedder or LocalEmbedder()
         self.consumers: list[Consumer] = []
         self.settings = settings
         self._store: Store | None = None
@@ -189,7 +196,7 @@ class AgentHarness(Roster):
         await store.register(process)
         await self._announce(store)
         await activity.announce(store, process, self.listeners, self.default, is_on=settings.activity)
-        plan = Plan(store, settings, process.id)
+        plan = Plan(store, settings, process.id, self.embedder)
         self.consumers = consumers = self._planned(plan, num_workers)
         sweeper = plan.sweeper(lambda: self._alive(process))
         if plan.reporter is not None:

@@ -11,6 +11,7 @@ from holdfast.channel import AnyChannel
 from holdfast.consumer import Consumer
 from holdfast.delivery import LEASE, Delivery
 from holdfast.event import INBOX, MEMORY, OUTBOX, RESPONSE_ATTEMPTS
+from holdfast.memory.embedder import Embedder
 from holdfast.policy import Backoff, Policy, Share
 from holdfast.recall import Recall
 from holdfast.relay import KnowledgeStoreOutboxRelay, RelayOptions
@@ -18,7 +19,8 @@ from holdfast.roster import Roster
 from holdfast.settings import Settings
 from holdfast.store.base import Process, Store, SweepPolicy
 from holdfast.store.memories import open_knowledge, open_observations
-from holdfast.sweeper import Retention, Sweeper
+from holdfast.sweeper import Sweeper
+from holdfast.upkeep import Upkeep
 
 COLLECT_LIMIT = 100
 OUTBOX_BACKOFF = Backoff(most=timedelta(seconds=60))
@@ -27,10 +29,12 @@ OUTBOX_BACKOFF = Backoff(most=timedelta(seconds=60))
 class Plan:
     """The parts of a process, made for one store and one holder."""
 
-    def __init__(self, store: Store, settings: Settings, holder: str) -> None:
+    def __init__(self, store: Store, settings: Settings, holder: str, embedder: Embedder | None = None) -> None:
         self._store = store
         self._settings = settings
         self._holder = holder
+        self._observations = open_observations(store)
+        self._knowledge = open_knowledge(store, embedder)
         self.reporter: Reporter | None = None
         self._patience: dict[str, Any] = {
             "poll": settings.poll,
@@ -78,18 +82,19 @@ class Plan:
     def _recall(self) -> Recall | None:
         if not self._settings.memory:
             return None
-        knowledge = open_knowledge(self._store)
-        return Recall(open_observations(self._store), knowledge, self._settings.memory_tokens)
+        return Recall(self._observations, self._knowledge, self._settings.memory_tokens)
 
     def memory(self) -> Consumer:
         options = RelayOptions(node_id=self._holder)
-        relay = KnowledgeStoreOutboxRelay(open_observations(self._store), open_knowledge(self._store), options=options)
+        relay = KnowledgeStoreOutboxRelay(self._observations, self._knowledge, options=options)
         return relay.consumer(poll=self._settings.poll, jitter=self._settings.poll_jitter)
 
     def sweeper(self, process: Callable[[], Process]) -> Sweeper:
         settings = self._settings
-        keep = Retention(activity=settings.keep_activity, deleted_observations=settings.keep_deleted)
-        return Sweeper(self._store, self._sweeps(), process, settings.sweep_every, keep, open_observations(self._store))
+        upkeep = Upkeep(self._observations, self._knowledge if settings.memory else None, settings.keep_deleted)
+        return Sweeper(
+            self._store, self._sweeps(), process, settings.sweep_every, settings.keep_activity, [upkeep.sweep]
+        )
 
     def _sweeps(self) -> Sequence[SweepPolicy]:
         settings = self._settings

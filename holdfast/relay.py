@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import uuid
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import TracebackType
-from typing import assert_never
+from typing import Any, assert_never
 
 from holdfast.consumer import Consumer
 from holdfast.event import MEMORY, Turn
@@ -28,6 +30,7 @@ log = logging.getLogger(__name__)
 POISON_CLAIM = "POISON"
 """What agent.mem_outbox shows as the holder of a dead one."""
 
+LEAST = timedelta(milliseconds=1)
 LONGEST_DELAY = timedelta(seconds=60)
 FIRST_PAUSE = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=60)
@@ -38,7 +41,7 @@ COLLECT_LIMIT = 100
 _AWAY = (IndexUnavailable, ConnectionError, TimeoutError)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RelayOptions:
     """How the relay works."""
 
@@ -49,10 +52,14 @@ class RelayOptions:
     node_id: str = field(default_factory=lambda: f"node-{uuid.uuid4()}")
 
     def __post_init__(self) -> None:
-        least = timedelta(milliseconds=1)
-        if self.batch_size < 1 or self.max_attempts < 1 or min(self.claim_duration, self.poll_interval) < least:
-            raise ValueError("batch_size, claim_duration, poll_interval and max_attempts must each be at least 1")
-        if not self.node_id.strip():
+        # The types are checked, too: what a user's own code gives may be anything.
+        numbers: tuple[object, ...] = (self.batch_size, self.max_attempts)
+        durations: tuple[object, ...] = (self.claim_duration, self.poll_interval)
+        if not all(isinstance(number, int) and number >= 1 for number in numbers):
+            raise ValueError("batch_size and max_attempts must each be at least 1")
+        if not all(isinstance(duration, timedelta) and duration >= LEAST for duration in durations):
+            raise ValueError("claim_duration and poll_interval must each be at least 1 ms, as a timedelta")
+        if not str(self.node_id or "").strip():
             raise ValueError("a node needs an id")
 
     @classmethod
@@ -128,7 +135,9 @@ class KnowledgeStoreOutboxRelay:
     async def handle(self, turn: Turn) -> Outcome:
         """One try: what cannot be indexed is due again in 2, 4, 8 … 60 s; an index that is away costs no attempt."""
         try:
-            await self._dispatch(turn)
+            # An index that does not answer is away; told while the turn is still ours.
+            async with asyncio.timeout(self.options.claim_duration.total_seconds() / 2):
+                await self._dispatch(turn)
         except _AWAY as error:
             pause = self._breaker.open()
             log.warning(Entry(INDEX_AWAY, error=error, pause_seconds=pause.total_seconds()))
@@ -151,9 +160,10 @@ class KnowledgeStoreOutboxRelay:
         here = [observation for observation in current if observation.subject_key == key]
         for observation in here:
             del versions[observation.id]
-        await self._knowledge.upsert(scope, [document_of(observation) for observation in here])
+        if here:
+            await _answer(self._knowledge.upsert, scope, [document_of(observation) for observation in here])
         for id_, version in versions.items():
-            await self._knowledge.delete(scope, [id_], version=version)
+            await _answer(self._knowledge.delete, scope, [id_], version=version)
 
     async def patiently(self, turn: Turn) -> Outcome:
         """As `handle`, but while the index is away the turn is kept: nothing else is claimed, nothing is used up."""
@@ -249,6 +259,16 @@ class _Breaker:
 def document_of(observation: Observation) -> KnowledgeDocument:
     """What the index holds of an observation."""
     return KnowledgeDocument(id=observation.id, content=observation.content, version=observation.version)
+
+
+async def _answer(call: Callable[..., Awaitable[int]], *arguments: Any, **named: Any) -> None:
+    """A user's own index may have plain methods, too."""
+    if inspect.iscoroutinefunction(call):
+        await call(*arguments, **named)
+    else:
+        answer = await asyncio.to_thread(call, *arguments, **named)
+        if inspect.isawaitable(answer):
+            await answer
 
 
 def _delay(attempt: int) -> timedelta:

@@ -5,30 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import timedelta
 
 from holdfast.errors import HoldfastError
-from holdfast.event import MEMORY
 from holdfast.store.base import Process, Store, SweepPolicy
-from holdfast.store.memories import ObservationStore
 from holdfast.telemetry import CANNOT_MAINTAIN, EVENTS_SWEPT, LANES_MENDED, PROCESS_GONE, REAPED, SWEPT
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
 
 SWEEP_EVERY = timedelta(seconds=60)
+KEEP_ACTIVITY = timedelta(hours=24)
 LOOK_EVERY = timedelta(seconds=1)
 """Death takes two looks 2 s apart; looks just as far apart would often take a third."""
 BEAT_EVERY = timedelta(seconds=10)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retention:
-    """How long things are kept that are of no use any more."""
-
-    activity: timedelta = timedelta(hours=24)
-    deleted_observations: timedelta = timedelta(days=30)
 
 
 class Sweeper:
@@ -40,15 +31,15 @@ class Sweeper:
         policies: Sequence[SweepPolicy],
         process: Callable[[], Process],
         every: timedelta = SWEEP_EVERY,
-        keep: Retention = Retention(),  # noqa: B008 - it is frozen
-        observations: ObservationStore | None = None,
+        keep_activity: timedelta = KEEP_ACTIVITY,
+        chores: Sequence[Callable[[], Awaitable[None]]] = (),
     ) -> None:
         self._store = store
         self._policies = policies
         self._process = process
         self._every = every
-        self._keep = keep
-        self._observations = observations
+        self._keep_activity = keep_activity
+        self._chores = chores
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -69,7 +60,7 @@ class Sweeper:
             await asyncio.sleep(every.total_seconds())
 
     async def sweep(self) -> None:
-        """One round over all queues."""
+        """One round: every queue, and what else has to be seen to."""
         for policy in self._policies:
             swept = await self._store.sweep(policy)
             for what, number in asdict(swept).items():
@@ -78,10 +69,9 @@ class Sweeper:
                 log.error(Entry(LANES_MENDED, queue=policy.queue, lanes=swept.mended))
             if swept.dead or swept.expired:
                 log.warning(Entry(EVENTS_SWEPT, queue=policy.queue, dead=swept.dead, expired=swept.expired))
-        await self._store.forget_activity(self._keep.activity)
-        if self._observations is not None:
-            before = await self._store.now() - self._keep.deleted_observations
-            SWEPT.add(MEMORY, "purged", by=await self._observations.purge_soft_deleted_before(before))
+        await self._store.forget_activity(self._keep_activity)
+        for chore in self._chores:
+            await chore()
 
     async def _reap(self) -> None:
         most = {policy.queue: policy.max_attempts for policy in self._policies}

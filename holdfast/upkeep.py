@@ -2,13 +2,71 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
-from holdfast.memory.knowledge import IndexOptions, KnowledgeScope, KnowledgeStore
+from holdfast.event import MEMORY
+from holdfast.memory.embedder import mark_of
+from holdfast.memory.index import KnowledgeIndex
+from holdfast.memory.knowledge import IndexOptions, IndexStatus, KnowledgeScope, KnowledgeStore
 from holdfast.memory.observation import subject_key
 from holdfast.relay import document_of
-from holdfast.store.memories import DEFAULT_AGENT_NAME, ObservationStore
+from holdfast.store.base import Store
+from holdfast.store.memories import DEFAULT_AGENT_NAME, ObservationStore, open_knowledge
+from holdfast.telemetry import MODEL_CHANGED, SWEPT
+from holdfast.telemetry.logs import Entry
+
+log = logging.getLogger(__name__)
+
+INDEX = "index"
+"""The setting that says by which model the index is made."""
+
+
+@dataclass(slots=True)
+class Upkeep:
+    """What the sweeps of a process do for memory; without a knowledge index it only purges."""
+
+    observations: ObservationStore
+    knowledge: KnowledgeIndex | None
+    keep_deleted: timedelta = timedelta(days=30)
+    _announced: str | None = None
+
+    async def sweep(self) -> None:
+        store = self.observations.store
+        before = await store.now() - self.keep_deleted
+        SWEPT.add(MEMORY, "purged", by=await self.observations.purge_soft_deleted_before(before))
+        if self.knowledge is not None:
+            await self.follow_model(self.knowledge)
+
+    async def follow_model(self, knowledge: KnowledgeIndex) -> int:
+        """What another model than ours indexed goes to the relays again; how many changes were put.
+
+        The process that came last says which model it is. Relays of others may still index by an older one: what they
+        did is found by the next sweep."""
+        using, store = await knowledge.using(), self.observations.store
+        record, mark = {"model": using.model, "dimensions": using.dimensions}, mark_of(using)
+        recorded = await store.setting(INDEX)
+        if mark != self._announced and recorded != record:
+            await store.set_setting(INDEX, record)
+        elif recorded != record:
+            return 0
+        self._announced, told = mark, 0
+        while count := await self.observations.tell_again(DEFAULT_AGENT_NAME, mark):
+            told += count
+        if told:
+            log.warning(Entry(MODEL_CHANGED, model=using.model, dimensions=using.dimensions, documents=told))
+        return told
+
+
+async def progress(store: Store) -> IndexStatus | None:
+    """How much is indexed by the recorded model; None before anybody said which that is."""
+    recorded = await store.setting(INDEX)
+    if recorded is None:
+        return None
+    status = await open_knowledge(store).tables.status(recorded["model"], recorded["dimensions"])
+    return replace(status, scopes=())
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,7 @@ FORGOTTEN = {
     "events": 1,
     "history": 12,
     "agent_messages": 24,
+    "chat_messages": 0,
     "activity": 9,
     "settings": 0,
     "observations": 3,
@@ -121,5 +122,5 @@ def _parts(subject: str) -> tuple[str, str, str]:
 def _knowledge(served: Served) -> KnowledgeStore:
     """One for all requests: what it has loaded to compare meanings is kept."""
     if served.knowledge is None:
-        served.knowledge = open_knowledge(served.store)
+        served.knowledge = open_knowledge(served.store, served.harness.embedder)
     return served.knowledge

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from holdfast.api.shared import Shared
 from holdfast.consumer import Consumer
 from holdfast.event import INBOX
+from holdfast.memory.embedder import Embedder
 from holdfast.memory.knowledge import KnowledgeStore
 from holdfast.router import Routing
 from holdfast.settings import Settings
@@ -30,6 +31,10 @@ class Harness(Protocol):
     @property
     def store(self) -> Store:
         """Raises HoldfastError unless the harness runs."""
+
+    @property
+    def embedder(self) -> Embedder:
+        """What makes texts comparable, for memory."""
 
     @property
     def stopping(self) -> bool:

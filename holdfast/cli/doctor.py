@@ -18,6 +18,7 @@ from holdfast.cli.printing import print_json
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
+    from holdfast.memory.knowledge import IndexStatus
     from holdfast.settings import Settings
     from holdfast.store.facts import Facts
 
@@ -60,7 +61,9 @@ def _examine(settings: Settings) -> Iterator[Finding]:
         yield Finding("database", "fail", str(error))
     else:
         yield _server(server)
-        yield _schema(settings)
+        yield (schema := _schema(settings))
+        if schema.state == "ok":
+            yield _index(settings)
         if server.major is not None:
             yield _timescale(server)
             yield _pgvector(server)
@@ -96,6 +99,28 @@ def _schema(settings: Settings) -> Finding:
     return Finding("schema", "ok", f"version {report.found}")
 
 
+def _index(settings: Settings) -> Finding:
+    import asyncio
+
+    from holdfast.cli.status import told_of
+    from holdfast.store import open_store
+    from holdfast.upkeep import progress
+
+    async def look() -> IndexStatus | None:
+        async with open_store(settings.database) as store:
+            return await progress(store)
+
+    try:
+        index = asyncio.run(look())
+    except HoldfastError as error:
+        return Finding("memory", "fail", str(error))
+    if index is None:
+        return Finding("memory", "ok", "nothing is indexed yet")
+    if index.other_model:
+        return Finding("memory", "warn", told_of(index))
+    return Finding("memory", "ok", f"{index.documents} documents by {index.model}, {index.dimensions} numbers each")
+
+
 def _timescale(server: Facts) -> Finding:
     if server.timescale is not None:
         return Finding("TimescaleDB", "ok", f"version {server.timescale}")
@@ -108,7 +133,7 @@ def _pgvector(server: Facts) -> Finding:
     if server.pgvector is not None:
         return Finding("pgvector", "ok", f"version {server.pgvector}")
     if server.pgvector_available is not None:
-        remedy = "`create extension vector`, then `select agent.enable_vectors()` and `holdfast memory reindex`"
+        remedy = "`create extension vector`, then `select agent.enable_vectors()`"
         return Finding("pgvector", "warn", f"not in use, memory finds by words alone; as superuser: {remedy}")
     return Finding("pgvector", "ok", "not there; memory finds by words alone")
 

@@ -14,7 +14,8 @@ from holdfast.cli.options import AsJson, Config, Database, Home, Limit, opened, 
 from holdfast.cli.printing import print_json, print_table, short
 
 if TYPE_CHECKING:
-    from holdfast.memory.knowledge import Hit, KnowledgeStore
+    from holdfast.memory.index import KnowledgeIndex
+    from holdfast.memory.knowledge import Hit
     from holdfast.memory.observation import Observation, Subject
     from holdfast.settings import Settings
     from holdfast.store.memories import ObservationStore
@@ -110,7 +111,7 @@ def verify(database: Database = None, config: Config = None, home: Home = None, 
 
 @memory.command()
 def reindex(database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False) -> None:
-    """Write the whole index anew, searchable throughout; needed after a change of the model."""
+    """Write the whole index anew, searchable throughout."""
     done = asyncio.run(_reindex(settings_of(config, database=database, home=home)))
     if as_json:
         print_json({"indexed": done})
@@ -125,11 +126,14 @@ def _parts(subject: str) -> tuple[str, str, str]:
 
 
 @asynccontextmanager
-async def _memory(settings: Settings) -> AsyncIterator[tuple[ObservationStore, KnowledgeStore]]:
+async def _memory(settings: Settings) -> AsyncIterator[tuple[ObservationStore, KnowledgeIndex]]:
+    from holdfast.cli.loading import load_app
     from holdfast.store.memories import open_knowledge, open_observations
 
+    # An app may have an embedder of its own, and questions have to be compared by the same.
+    embedder = load_app(settings.app).embedder if settings.app else None
     async with opened(settings) as store:
-        yield open_observations(store), open_knowledge(store)
+        yield open_observations(store), open_knowledge(store, embedder)
 
 
 async def _search(settings: Settings, subject: str, query: str, limit: int) -> list[Hit]:
@@ -169,11 +173,12 @@ async def _reindex(settings: Settings) -> int:
     from rich.console import Console
     from rich.progress import Progress
 
-    from holdfast.upkeep import reindex
+    from holdfast.upkeep import Upkeep, reindex
 
     # On stderr, and for a person who waits: what is printed is the result alone.
     console = Console(file=sys.stderr)
     async with _memory(settings) as (observations, knowledge):
+        await Upkeep(observations, knowledge).follow_model(knowledge)
         total = await observations.count()
         with Progress(console=console, disable=not console.is_terminal) as bar:
             task = bar.add_task("indexing", total=total)

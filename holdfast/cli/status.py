@@ -18,6 +18,7 @@ from holdfast.cli.printing import console, print_json, table
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from holdfast.memory.knowledge import IndexStatus
     from holdfast.settings import Settings
     from holdfast.store import Store
     from holdfast.store.base import Count, Process
@@ -53,6 +54,8 @@ class State:
     at: datetime
     queues: list[QueueState]
     processes: list[Process]
+    index: IndexStatus | None = None
+    """Where memory is being indexed anew by another model: how far that is."""
 
 
 def status(
@@ -108,12 +111,16 @@ async def _looks(store: Store, every: timedelta) -> AsyncIterator[State]:
 
 async def _look(store: Store) -> State:
     from holdfast.event import INBOX, MEMORY, OUTBOX
+    from holdfast.upkeep import progress
 
     counts = await store.counts()
     names = dict.fromkeys([INBOX, OUTBOX, MEMORY, *sorted(count.queue for count in counts)])
     now = await store.now()
     queues = [await _queue(store, name, [count for count in counts if count.queue == name], now) for name in names]
-    return State(at=now, queues=queues, processes=await store.processes())
+    index = await progress(store)
+    if index is not None and not index.other_model:
+        index = None
+    return State(at=now, queues=queues, processes=await store.processes(), index=index)
 
 
 async def _queue(store: Store, name: str, counts: list[Count], now: datetime) -> QueueState:
@@ -168,4 +175,13 @@ def _drawn(state: State) -> RenderableType:
     ]
     named = ("process", "host", "started", "seen ago", "last wake", "turns")
     nobody = "no process works on this database: start `holdfast up`"
-    return Group(table(heads, rows), table(named, processes) if processes else nobody)
+    parts: list[RenderableType] = [table(heads, rows), table(named, processes) if processes else nobody]
+    if state.index is not None:
+        parts.append(told_of(state.index))
+    return Group(*parts)
+
+
+def told_of(index: IndexStatus) -> str:
+    """How far the change to another model is."""
+    done = index.documents - index.other_model
+    return f"memory is indexed anew by the model {index.model}: {done} of {index.documents} documents"

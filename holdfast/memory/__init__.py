@@ -3,7 +3,81 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from holdfast.memory.embedder import Embedder, LocalEmbedder
+    from holdfast.memory.knowledge import (
+        Hit,
+        IndexOptions,
+        IndexStatus,
+        IndexUnavailable,
+        KnowledgeDocument,
+        KnowledgeScope,
+        KnowledgeSource,
+        KnowledgeStore,
+    )
+    from holdfast.memory.observation import Observation, ObservationType, Subject
+    from holdfast.relay import DEFAULT_AGENT_NAME, POISON_CLAIM, DrainResult, KnowledgeStoreOutboxRelay, RelayOptions
+    from holdfast.store.memories import ObservationStore, open_knowledge, open_observations
+    from holdfast.store.postgres.observations import PostgresObservationStore
+    from holdfast.store.sqlite.observations import SqliteObservationStore
+    from holdfast.upkeep import Difference, forget, reindex, verify
+
+__all__ = [
+    "DEFAULT_AGENT_NAME",
+    "POISON_CLAIM",
+    "Difference",
+    "DrainResult",
+    "Embedder",
+    "Hit",
+    "IndexOptions",
+    "IndexStatus",
+    "IndexUnavailable",
+    "KnowledgeDocument",
+    "KnowledgeScope",
+    "KnowledgeSource",
+    "KnowledgeStore",
+    "KnowledgeStoreOutboxRelay",
+    "LocalEmbedder",
+    "Memory",
+    "Observation",
+    "ObservationStore",
+    "ObservationType",
+    "PostgresObservationStore",
+    "RelayOptions",
+    "SqliteObservationStore",
+    "Subject",
+    "forget",
+    "open_knowledge",
+    "open_observations",
+    "reindex",
+    "verify",
+]
+
+_HOMES = {
+    "memory.embedder": ("Embedder", "LocalEmbedder"),
+    "memory.knowledge": (
+        *("Hit", "IndexOptions", "IndexStatus", "IndexUnavailable"),
+        *("KnowledgeDocument", "KnowledgeScope", "KnowledgeSource", "KnowledgeStore"),
+    ),
+    "memory.observation": ("Observation", "ObservationType", "Subject"),
+    "relay": ("DEFAULT_AGENT_NAME", "POISON_CLAIM", "DrainResult", "KnowledgeStoreOutboxRelay", "RelayOptions"),
+    "store.memories": ("ObservationStore", "open_knowledge", "open_observations"),
+    "store.postgres.observations": ("PostgresObservationStore",),
+    "store.sqlite.observations": ("SqliteObservationStore",),
+    "upkeep": ("Difference", "forget", "reindex", "verify"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    # When asked for: most of it is made of what lies above, and a driver is needed only by who uses it.
+    from importlib import import_module
+
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"holdfast.{home}"), name)
+    raise AttributeError(f"module 'holdfast.memory' has no attribute {name!r}")
 
 
 class Memory(Protocol):

@@ -21,6 +21,21 @@ class Embedder(Protocol):
         """One vector per text, as little-endian float32. Called in a thread; may raise IndexUnavailable."""
 
 
+def mark_of(embedder: Embedder) -> str:
+    """What documents carry in the index: by another model, or as many numbers, they have to be embedded anew."""
+    return f"{embedder.model}/{embedder.dimensions}"
+
+
+class WordsAlone:
+    """Where the engine cannot compare vectors none are made; once it can, that is a change of model as any other."""
+
+    model = "words"
+    dimensions = 0
+
+    def embed(self, texts: Sequence[str]) -> list[bytes]:
+        return [b""] * len(texts)
+
+
 class LocalEmbedder:
     """WordLlama: 256 numbers per text from a table of word vectors, about 20 µs each, no download."""
 
@@ -34,8 +49,11 @@ class LocalEmbedder:
     def embed(self, texts: Sequence[str]) -> list[bytes]:
         if not texts:
             return []
-        vectors = self._model().embed(list(texts), norm=True)
-        return [vector.astype("<f4").tobytes() for vector in vectors]
+        vectors = self._model().embed(list(texts), norm=False)
+        lengths = (vectors * vectors).sum(axis=1, keepdims=True) ** 0.5
+        # A text of which the model knows nothing is as far from everything.
+        lengths[lengths == 0] = 1
+        return [vector.tobytes() for vector in (vectors / lengths).astype("<f4")]
 
     def _model(self) -> Any:
         """Loaded at the first use: it takes a second and 60 MB."""

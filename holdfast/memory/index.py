@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from holdfast.errors import StoreUnavailable
-from holdfast.memory.embedder import Embedder, LocalEmbedder
+from holdfast.memory.embedder import Embedder, LocalEmbedder, WordsAlone, mark_of
 from holdfast.memory.fusion import CANDIDATES, fused
 from holdfast.memory.indexing import Entry, Known, entries
 from holdfast.memory.knowledge import (
@@ -19,6 +19,7 @@ from holdfast.memory.knowledge import (
     KnowledgeDocument,
     KnowledgeScope,
     KnowledgeSource,
+    readable,
 )
 
 T = TypeVar("T")
@@ -47,11 +48,17 @@ class Tables(Protocol):
     async def by_words(self, scope: KnowledgeScope, query: str, limit: int) -> Found:
         """By full text."""
 
-    async def by_meaning(self, scope: KnowledgeScope, vector: bytes, model: str, limit: int) -> Likened | None:
-        """By vectors of this model; None where the engine has none."""
+    async def has_vectors(self) -> bool:
+        """Whether the engine can compare vectors."""
+
+    async def by_meaning(self, scope: KnowledgeScope, vector: bytes, model: str, limit: int) -> Likened:
+        """By vectors of this model."""
 
     async def status(self, model: str, dimensions: int) -> IndexStatus:
-        """What is there."""
+        """What is there, and how much of it by another model."""
+
+
+_WORDS_ALONE = WordsAlone()
 
 
 class KnowledgeIndex:
@@ -64,16 +71,18 @@ class KnowledgeIndex:
     async def upsert(self, scope: KnowledgeScope, documents: KnowledgeSource) -> int:
         wanted, count = list(documents), 0
         with _reachable():
+            using = await self.using()
             while wanted:
                 known = await self.tables.known(scope, [document.id for document in wanted])
-                made = await self._made(wanted, known)
-                written = await self.tables.write(scope, made, self.embedder.model)
+                made = await asyncio.to_thread(entries, wanted, known, using)
+                written = await self.tables.write(scope, made, mark_of(using))
                 count += len(written)
                 wanted = _overtaken(made, written)
         return count
 
-    async def _made(self, documents: list[KnowledgeDocument], known: Mapping[str, Known]) -> list[Entry]:
-        return await asyncio.to_thread(entries, documents, known, self.embedder)
+    async def using(self) -> Embedder:
+        """The embedder, where the engine has a use for it."""
+        return self.embedder if await self.tables.has_vectors() else _WORDS_ALONE
 
     async def delete(self, scope: KnowledgeScope, ids: Iterable[str], *, version: int | None = None) -> int:
         with _reachable():
@@ -87,26 +96,30 @@ class KnowledgeIndex:
         self, scope: KnowledgeScope, source: KnowledgeSource, options: IndexOptions = DEFAULT_OPTIONS
     ) -> int:
         with _reachable():
+            using = await self.using()
             known = await self.tables.known(scope)
             # What comes while we read is newer than all of this, and stays.
             until = max((there.version for there in known.values()), default=0)
             made: list[Entry] = []
             for documents in _batches(source, options.batch_size):
-                made += await self._made(documents, known)
+                made += await asyncio.to_thread(entries, documents, known, using)
                 until = max(until, *(document.version for document in documents))
                 if options.on_progress is not None:
                     options.on_progress(len(made))
-            written = await self.tables.replace(scope, made, self.embedder.model, until)
+            written = await self.tables.replace(scope, made, mark_of(using), until)
         await self.upsert(scope, _overtaken(made, written))
         return len(made)
 
     async def search(self, scope: KnowledgeScope, query: str, max_results: int = 5, min_score: float = 0) -> list[Hit]:
+        query = readable(query)
         if not query.strip() or max_results < 1:
             return []
         with _reachable():
-            [vector] = await asyncio.to_thread(self.embedder.embed, [query])
-            limit = max(CANDIDATES, max_results)
-            near = await self.tables.by_meaning(scope, vector, self.embedder.model, limit) or []
+            using, limit = await self.using(), max(CANDIDATES, max_results)
+            near: Likened = []
+            if using is not _WORDS_ALONE:
+                [vector] = await asyncio.to_thread(using.embed, [query])
+                near = await self.tables.by_meaning(scope, vector, mark_of(using), limit)
             worded = await self.tables.by_words(scope, query, limit)
         return [hit for hit in fused(query, near, worded) if hit.score >= min_score][:max_results]
 
@@ -116,7 +129,8 @@ class KnowledgeIndex:
 
     async def status(self) -> IndexStatus:
         with _reachable():
-            return await self.tables.status(self.embedder.model, self.embedder.dimensions)
+            using = await self.using()
+            return await self.tables.status(using.model, using.dimensions)
 
     async def close(self) -> None:
         """The store that holds the tables is its owner's to close."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.memory.chunk import chunks
-from holdfast.memory.embedder import Embedder
+from holdfast.memory.embedder import Embedder, mark_of
 from holdfast.memory.knowledge import KnowledgeDocument
 
 
@@ -40,12 +40,19 @@ def entries(documents: Sequence[KnowledgeDocument], known: Mapping[str, Known], 
     """What has to be written of these. Runs in a thread: embedding takes its time."""
     newest = {document.id: document for document in documents}.values()
     wanted = [document for document in newest if not _is_older(document, known.get(document.id))]
-    changed = [document for document in wanted if not is_same(document, known.get(document.id), embedder.model)]
+    changed = [document for document in wanted if not is_same(document, known.get(document.id), mark_of(embedder))]
     split = {document.id: chunks(document.content) for document in changed}
     texts = [text for pieces in split.values() for text in pieces]
-    vectors = iter(embedder.embed(texts))
+    vectors = iter(_checked(embedder.embed(texts), len(texts), embedder))
     made = {id_: tuple(Piece(text, next(vectors)) for text in pieces) for id_, pieces in split.items()}
     return [Entry(document, made.get(document.id)) for document in wanted]
+
+
+def _checked(vectors: Sequence[bytes], count: int, embedder: Embedder) -> Sequence[bytes]:
+    """What cannot be compared later is refused now."""
+    if len(vectors) != count or any(len(vector) != 4 * embedder.dimensions for vector in vectors):
+        raise ValueError(f"the model {embedder.model} has to make one vector of {embedder.dimensions} numbers per text")
+    return vectors
 
 
 def _is_older(document: KnowledgeDocument, known: Known | None) -> bool:

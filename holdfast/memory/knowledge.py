@@ -21,6 +21,10 @@ class KnowledgeScope:
     agent_name: str
     context_id: str
 
+    def __post_init__(self) -> None:
+        if not str(self.agent_name or "").strip() or not str(self.context_id or "").strip():
+            raise ValueError("a scope needs the name of an agent and a context")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnowledgeDocument:
@@ -30,9 +34,18 @@ class KnowledgeDocument:
     content: str
     version: int = 0
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", readable(self.id))
+        object.__setattr__(self, "content", readable(self.content))
+
     @property
     def hash(self) -> str:
-        return hashlib.sha256(self.content.encode("utf-8", "replace")).hexdigest()
+        return hashlib.sha256(self.content.encode()).hexdigest()
+
+
+def readable(text: str) -> str:
+    """The text without what no engine could store and no model read."""
+    return text.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 KnowledgeSource = Iterable[KnowledgeDocument]
@@ -45,6 +58,10 @@ class IndexOptions:
 
     batch_size: int = 256
     on_progress: Callable[[int], None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ValueError("batch_size must be at least 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +81,7 @@ class IndexStatus:
     model: str
     dimensions: int
     other_model: int = 0
-    """Documents whose vectors are of another model: `holdfast memory reindex` mends them."""
+    """Documents of another model, which a process that works indexes anew by itself."""
     vectors: bool = True
     scopes: tuple[KnowledgeScope, ...] = field(default=(), repr=False)
 

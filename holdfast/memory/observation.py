@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from holdfast.errors import HoldfastError
 
+_LONE = re.compile("[\ud800-\udfff]")
 _NAME = re.compile(r"[^:\s][^:]*")
 _MOST_CERTAIN = 0.99
 
@@ -38,11 +39,16 @@ _FIRST = {
 def subject_key(workspace_id: str, subject_type: str, subject_id: str) -> str:
     """The lane of a subject's changes, and its context in the index."""
     for name, part in (("workspace", workspace_id), ("subject type", subject_type)):
-        if not _NAME.fullmatch(part):
+        if not _is_name(part) or not _NAME.fullmatch(part):
             raise HoldfastError(f"a {name} is a text without colons, not {part!r}")
-    if not subject_id.strip():
-        raise HoldfastError("a subject needs an id")
+    if not _is_name(subject_id):
+        raise HoldfastError(f"a subject needs an id, not {subject_id!r}")
     return f"{workspace_id}:{subject_type.upper()}:{subject_id}"
+
+
+def _is_name(text: object) -> bool:
+    """Whether it is a text that every engine gives back as it is."""
+    return isinstance(text, str) and bool(text.strip()) and "\0" not in text and not _LONE.search(text)
 
 
 def parts_of(key: str) -> tuple[str, str, str]:
@@ -73,12 +79,12 @@ class Observation:
     deleted_at: datetime | None = None
 
     def __post_init__(self) -> None:
+        subject_key(self.workspace_id, self.subject_type, self.subject_id)
+        if not _is_name(self.id) or not str(self.content or "").strip():
+            raise HoldfastError("an observation needs an id and a content")
         object.__setattr__(self, "type", ObservationType(self.type))
         object.__setattr__(self, "subject_type", self.subject_type.upper())
         object.__setattr__(self, "source_message_ids", tuple(dict.fromkeys(self.source_message_ids)))
-        if not self.content.strip() or not self.id:
-            raise HoldfastError("an observation needs an id and a content")
-        subject_key(self.workspace_id, self.subject_type, self.subject_id)
 
     @property
     def subject_key(self) -> str:

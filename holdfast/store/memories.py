@@ -8,7 +8,6 @@ from typing import Protocol, cast
 
 from holdfast.memory.embedder import Embedder
 from holdfast.memory.index import KnowledgeIndex
-from holdfast.memory.knowledge import KnowledgeStore
 from holdfast.memory.observation import Observation, Subject
 from holdfast.store.base import Store, Transaction
 
@@ -71,6 +70,9 @@ class ObservationStore(Protocol):
     async def has_pending(self, subject_key: str) -> bool:
         """Whether changes of a subject are on their way to the index."""
 
+    async def tell_again(self, agent_name: str, model: str, *, limit: int = 1000) -> int:
+        """Put a change for each document in this database's index that another model indexed, once; for how many."""
+
     async def forget(self, workspace_id: str, subject_type: str, subject_id: str) -> dict[str, int]:
         """Remove every trace of a subject, its own messages too; how many rows of what."""
 
@@ -88,7 +90,7 @@ def open_observations(store: Store) -> ObservationStore:
     return PostgresObservationStore(cast(PostgresStore, store))
 
 
-def open_knowledge(store: Store, embedder: Embedder | None = None) -> KnowledgeStore:
+def open_knowledge(store: Store, embedder: Embedder | None = None) -> KnowledgeIndex:
     """The knowledge index in a store's database."""
     if _is_sqlite(store):
         from holdfast.store.sqlite import SqliteStore

@@ -8,6 +8,7 @@ from typing import Any, cast
 from pydantic_core import from_json, to_json
 
 from holdfast.errors import HoldfastError
+from holdfast.memory.knowledge import readable
 
 parse = from_json
 """JSON text to a value, five times as fast as json.loads."""
@@ -34,7 +35,7 @@ def _dump_carefully(value: Any) -> str:
 def storable(value: Any) -> Any:
     """The value with what no engine could store replaced."""
     if isinstance(value, str):
-        return value.replace("\x00", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return readable(value)
     if isinstance(value, dict):
         return {storable(str(key)): storable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

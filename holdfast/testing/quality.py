@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from holdfast.memory.embedder import mark_of
 from holdfast.memory.index import KnowledgeIndex
 from holdfast.memory.knowledge import KnowledgeDocument, KnowledgeScope
 from holdfast.testing.questions import FACTS, NAMED, PARAPHRASED
@@ -45,7 +46,7 @@ async def recall(index: KnowledgeIndex, questions: Sequence[tuple[str, str]]) ->
 
     async def vectors(question: str) -> list[str]:
         [asked] = index.embedder.embed([question])
-        return [id_ for id_, *_ in await index.tables.by_meaning(SCOPE, asked, index.embedder.model, FIRST) or []]
+        return [id_ for id_, *_ in await index.tables.by_meaning(SCOPE, asked, mark_of(index.embedder), FIRST)]
 
     has_vectors = (await index.status()).vectors
     return Recall(

@@ -93,6 +93,35 @@ def test_a_working_process_indexes_what_is_saved_and_status_shows_the_lag(shell:
     assert (memory["ready"], memory["finished"], memory["oldest"]) == (0, 2, None)
 
 
+APP = """
+from array import array
+from holdfast import AgentHarness
+
+class Embedder:
+    model, dimensions = "alike", 2
+
+    def embed(self, texts):
+        return [array("f", (1.0, 0.0)).tobytes()] * len(texts)
+
+app = AgentHarness(embedder=Embedder())
+
+@app.agent("echo")
+async def echo(turn):
+    return turn.text
+"""
+
+
+def test_an_app_with_another_embedder_indexes_everything_anew_by_itself(shell: Shell, url: str) -> None:
+    remember(url)
+    with shell.running("work"):
+        eventually(lambda: shell.run("memory", "verify").returncode == 0)
+    (shell.folder / "other.py").write_text(APP)
+    with shell.running("work", "--app", "other:app"):
+        eventually(lambda: "2 documents by alike, 2 numbers each" in shell.out("doctor"))
+        eventually(lambda: shell.json("status")["index"] is None)
+    assert shell.run("memory", "verify").returncode == 0
+
+
 def test_poison_is_listed_and_retried_as_any_dead_letter(shell: Shell, url: str) -> None:
     remember(url)
     [id_] = poison(url)

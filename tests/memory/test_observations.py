@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.event import AgentMessage, NewEvent
+from holdfast.event import AgentMessage, ChatMessage, NewEvent
 from holdfast.memory.observation import Observation, ObservationType
 from holdfast.outcome import Done
 from holdfast.store.base import Store
@@ -15,6 +15,9 @@ from holdfast.store.memories import ObservationStore
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import claim_one
 from tests.memory.steps import fact, outbox
+
+COUNTED = ("events", "history", "agent_messages", "chat_messages", "activity", "settings", "observations")
+NOTHING = dict.fromkeys(COUNTED, 0)
 
 
 async def test_what_is_saved_is_found(observations: ObservationStore, clock: Clock) -> None:
@@ -149,15 +152,35 @@ async def test_forgetting_a_subject_removes_every_trace(
     await store.set_setting("default/api:ann", {"agent": "writer"})
     await store.set_setting("default/api:joann", {"agent": "writer"})
     removed = await observations.forget("acme", "user", "ann")
-    assert removed == {"events": 1, "history": 0, "agent_messages": 0, "activity": 0, "settings": 0, "observations": 1}
+    assert removed == NOTHING | {"events": 1, "observations": 1}
     removed = await observations.forget("default", "user", "ann")
-    assert removed == {"events": 2, "history": 1, "agent_messages": 1, "activity": 1, "settings": 1, "observations": 0}
+    assert removed == NOTHING | {"events": 2, "history": 1, "agent_messages": 1, "activity": 1, "settings": 1}
     assert await observations.count("acme") == 1
     assert await store.agent_messages("a") == []
     assert [await store.setting(f"default/api:{name}") for name in ("ann", "joann")] == [None, {"agent": "writer"}]
     told = [(frame["type"], frame.get("messageId")) for row in await store.activity(0) for frame in row.frames]
     blank = ("forgotten", None)
     assert told == [blank, blank, ("message_received", "m2"), ("agent_routed", "m2"), blank]
+
+
+async def test_forgetting_somebody_takes_what_others_were_told_of_it(
+    store: Store, observations: ObservationStore
+) -> None:
+    said = NewEvent(event={"kind": "message", "sender_id": "ann", "message": "hi"}, message_id="m1")
+    await store.put([said])
+    turn = await claim_one(store)
+    told = {"kind": "room", "message": "[In room #dev, from @a]\nAnn says hi", "from_agent": "a"}
+    line = ChatMessage(team_id="dev", from_agent="a", message="Ann says hi")
+    other = ChatMessage(team_id="dev", from_agent="a", message="Bob says hi")
+    await store.settle([(turn, Done((NewEvent(event=told),), (line, other)))])
+    about = {"workspace_id": "default", "subject_type": "AGENT", "subject": "a"}
+    await observations.save(fact(id="of-ann", source_message_ids=("m1",), **about))
+    await observations.save(fact(id="of-both", source_message_ids=("m1", "m2"), **about))
+    removed = await observations.forget("default", "USER", "ann")
+    assert (removed["chat_messages"], removed["observations"]) == (1, 1)
+    assert [line.message for line in await store.chat_messages("dev")] == ["Bob says hi"]
+    assert [known.id for known in await observations.find_by_subject("default", "AGENT", "a")] == ["of-both"]
+    assert (await outbox(store))[-1] == ("of-ann", "DELETE")
 
 
 def test_confidence_follows_from_type_and_sources() -> None:

@@ -12,7 +12,17 @@ from holdfast.store.memories import ObservationStore
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"batch_size": 0}, {"max_attempts": 0}, {"poll_interval": timedelta(0)}, {"node_id": " "}]
+    "wrong",
+    [
+        {"batch_size": 0},
+        {"batch_size": None},
+        {"max_attempts": 0},
+        {"poll_interval": timedelta(0)},
+        {"claim_duration": None},
+        {"claim_duration": 60},
+        {"node_id": " "},
+        {"node_id": None},
+    ],
 )
 def test_options_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"at least 1|needs an id"):

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from array import array
+from collections.abc import Sequence
 from datetime import timedelta
 
+import pytest
+
 from holdfast.event import MEMORY
+from holdfast.memory.embedder import Embedder
+from holdfast.relay import DrainResult, KnowledgeStoreOutboxRelay
 from holdfast.store.base import Count, Process, Store
-from holdfast.store.memories import ObservationStore
-from holdfast.sweeper import Retention, Sweeper
+from holdfast.store.memories import ObservationStore, open_knowledge
+from holdfast.sweeper import Sweeper
 from holdfast.testing.clock import Clock
-from tests.memory.steps import fact
-
-
-async def swept(store: Store, observations: ObservationStore, keep: Retention) -> None:
-    """One round of a sweeper."""
-    now = await store.now()
-    process = Process(id="one", host="here", started_at=now, seen_at=now)
-    await Sweeper(store, [], lambda: process, keep=keep, observations=observations).sweep()
+from holdfast.upkeep import Upkeep, progress, verify
+from tests.memory.steps import ANN, fact, outbox
 
 
 async def pending(store: Store) -> Count:
@@ -25,18 +26,18 @@ async def pending(store: Store) -> Count:
 
 
 async def test_a_softly_deleted_observation_is_swept_away_after_its_time(
-    store: Store, observations: ObservationStore, clock: Clock
+    observations: ObservationStore, clock: Clock
 ) -> None:
-    keep = Retention(deleted_observations=timedelta(days=7))
+    upkeep = Upkeep(observations, None, keep_deleted=timedelta(days=7))
     await observations.save(fact(id="gone"))
     await observations.save(fact(id="kept"))
     await observations.soft_delete("acme", "gone")
     clock.tick(days=7)
-    await swept(store, observations, keep)
+    await upkeep.sweep()
     await observations.save(fact(id="younger"))
     await observations.soft_delete("acme", "younger")
     clock.tick(seconds=1)
-    await swept(store, observations, keep)
+    await upkeep.sweep()
     assert await observations.purge_soft_deleted_before(clock.now + timedelta(days=1)) == 1
     assert [found.id for found in await observations.find_by_subject("acme", "USER", "ann")] == ["kept"]
 
@@ -50,3 +51,153 @@ async def test_the_oldest_pending_change_counts_also_while_a_relay_holds_it(
     await store.claim(MEMORY, [""], limit=1, lease=timedelta(minutes=1))
     count = await pending(store)
     assert (count.leased, count.ready_since, count.pending_since) == (1, None, saved_at)
+
+
+class Plain:
+    """An embedder to which all texts are alike."""
+
+    def __init__(self, model: str, dimensions: int = 2, made: int | None = None) -> None:
+        self.model, self.dimensions = model, dimensions
+        self._made = dimensions if made is None else made
+
+    def embed(self, texts: Sequence[str]) -> list[bytes]:
+        return [array("f", [1.0] + [0.0] * (self._made - 1)).tobytes()] * len(texts)
+
+
+class Working:
+    """The memory of a process: its relay, and its upkeep."""
+
+    def __init__(self, store: Store, observations: ObservationStore, embedder: Embedder) -> None:
+        self.knowledge = open_knowledge(store, embedder)
+        self.relay = KnowledgeStoreOutboxRelay(observations, self.knowledge)
+        self.upkeep = Upkeep(observations, self.knowledge)
+
+    async def left(self) -> int:
+        """Documents of another model than this one's."""
+        return (await self.knowledge.status()).other_model
+
+
+async def remember(observations: ObservationStore, count: int = 3) -> None:
+    for number in range(count):
+        await observations.save(fact(f"drawer {number}", id=str(number)))
+
+
+async def is_compared(store: Store) -> bool:
+    """Whether this engine has vectors, and so models."""
+    return await open_knowledge(store).tables.has_vectors()
+
+
+async def test_another_model_indexes_everything_anew_by_itself_and_words_find_it_meanwhile(
+    store: Store, observations: ObservationStore
+) -> None:
+    old, new = (Working(store, observations, Plain(model)) for model in ("old", "new"))
+    await old.upkeep.sweep()
+    await remember(observations)
+    await old.relay.drain_once()
+    await old.upkeep.sweep()
+    assert (await outbox(store), await old.left()) == ([], 0)
+    if await is_compared(store):
+        await new.upkeep.sweep()
+        await new.upkeep.sweep()
+        assert len(await outbox(store)) == await new.left() == 3
+        assert await store.setting("index") == {"model": "new", "dimensions": 2}
+        status = await progress(store)
+        assert status is not None
+        assert (status.model, status.documents, status.other_model) == ("new", 3, 3)
+        assert [hit.id for hit in await new.knowledge.search(ANN, "drawer 1")] != []
+        assert await new.relay.drain_once() == DrainResult(processed=3)
+    assert (await new.left(), await outbox(store), await verify(observations, new.knowledge)) == (0, [], [])
+
+
+async def test_processes_that_start_at_once_tell_of_each_document_once(
+    store: Store, observations: ObservationStore
+) -> None:
+    old = Working(store, observations, Plain("old"))
+    await remember(observations, 20)
+    await old.relay.drain_once()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(4):
+            group.create_task(Working(store, observations, Plain("new")).upkeep.sweep())
+    assert len(await outbox(store)) == (20 if await is_compared(store) else 0)
+
+
+async def test_who_dies_while_telling_is_followed_by_another(store: Store, observations: ObservationStore) -> None:
+    old, new = (Working(store, observations, Plain(model)) for model in ("old", "new"))
+    await remember(observations)
+    await old.relay.drain_once()
+    if await is_compared(store):
+        await store.set_setting("index", {"model": "new", "dimensions": 2})
+        assert await observations.tell_again("memory.observation", "new/2", limit=1) == 1
+        await new.upkeep.sweep()
+    await new.relay.drain_once()
+    assert await new.left() == 0
+
+
+async def test_an_older_process_does_not_take_the_model_back_and_what_it_indexes_is_indexed_again(
+    store: Store, observations: ObservationStore
+) -> None:
+    old, new = (Working(store, observations, Plain(model)) for model in ("old", "new"))
+    await remember(observations)
+    for working in (old, new, old):
+        await working.upkeep.sweep()
+    await old.relay.drain_once()
+    if await is_compared(store):
+        assert (await store.setting("index"), await new.left()) == ({"model": "new", "dimensions": 2}, 3)
+    await new.upkeep.sweep()
+    await new.relay.drain_once()
+    assert await new.left() == 0
+
+
+async def test_the_same_model_with_more_numbers_is_another_one(store: Store, observations: ObservationStore) -> None:
+    short, long = (Working(store, observations, Plain("same", dimensions)) for dimensions in (2, 3))
+    await remember(observations)
+    await short.relay.drain_once()
+    await observations.save(fact("drawer 3", id="3"))
+    await long.relay.drain_once()
+    await long.knowledge.search(ANN, "drawer")
+    await long.upkeep.sweep()
+    await long.relay.drain_once()
+    assert await long.left() == 0
+    assert len(await long.knowledge.search(ANN, "drawer")) == 4
+
+
+async def test_vectors_of_another_length_than_promised_are_refused(
+    store: Store, observations: ObservationStore
+) -> None:
+    wrong = Working(store, observations, Plain("wrong", dimensions=3, made=2))
+    await observations.save(fact())
+    if await is_compared(store):
+        assert await wrong.relay.drain_once() == DrainResult(failed=1)
+        [event] = await store.waiting(MEMORY, "")
+        assert "one vector of 3 numbers per text" in str(event.last_error)
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+async def test_vectors_that_can_be_had_later_are_a_change_of_model(
+    store: Store, observations: ObservationStore
+) -> None:
+    working = Working(store, observations, Plain("new"))
+    async with store.transaction() as tx:
+        await tx.execute("drop function agent.found_by_meaning")
+    await observations.save(fact())
+    await working.relay.drain_once()
+    await working.upkeep.sweep()
+    assert (await working.knowledge.status()).model == "words"
+    async with store.transaction() as tx:
+        await tx.execute("select agent.enable_vectors()")
+    await working.upkeep.sweep()
+    assert await working.relay.drain_once() == DrainResult(processed=1)
+    status = await working.knowledge.status()
+    assert (status.model, status.other_model, status.vectors) == ("new", 0, True)
+
+
+async def test_a_sweep_sees_to_memory_too(store: Store) -> None:
+    seen = []
+
+    async def chore() -> None:
+        seen.append(True)
+
+    now = await store.now()
+    process = Process(id="one", host="here", started_at=now, seen_at=now)
+    await Sweeper(store, [], lambda: process, chores=[chore]).sweep()
+    assert seen == [True]

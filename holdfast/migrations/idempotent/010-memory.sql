@@ -134,7 +134,8 @@ declare
 begin
     delete from agent.observation where deleted_at < _before;
     get diagnostics _purged = row_count;
-    delete from agent.knowledge where deleted and updated_at < _before;
+    -- A stone holds up late writers, and none is a day late.
+    delete from agent.knowledge where deleted and updated_at < greatest(_before, agent.now() - interval '1 day');
     return _purged;
 end
 $$;
@@ -172,6 +173,7 @@ declare
     _key text := agent.subject_key(_workspace, _type, _id);
     _said int8[];
     _names text[];
+    _lines text[];
     _counts jsonb := '{}';
     _removed int8;
 begin
@@ -189,21 +191,33 @@ begin
           end;
     with gone as
     ( delete from agent.event
-      where id = any (_said) or root_id = any (_said) or (queue = 'memory' and event ->> 'subject_key' = _key)
-      returning message_id
+      -- A change about somebody else still has to reach the index.
+      where id = any (_said) or (root_id = any (_said) and queue <> 'memory')
+         or (queue = 'memory' and event ->> 'subject_key' = _key)
+      returning message_id, event
     )
-    select count(*), array_agg(message_id) into _removed, _names from gone;
+    select count(*), coalesce(array_agg(message_id), '{}'), array_agg(event ->> 'message') filter (where event ->> 'kind' = 'room')
+    into _removed, _names, _lines
+    from gone;
     _counts := _counts || jsonb_build_object('events', _removed);
     with gone as
     ( delete from agent.event_hist
       where id = any (_said) or root_id = any (_said) or (queue = 'memory' and event ->> 'subject_key' = _key)
-      returning message_id
+      returning message_id, event
     )
-    select count(*), _names || array_agg(message_id) into _removed, _names from gone;
+    select count(*), _names || array_agg(message_id)
+         , _lines || array_agg(event ->> 'message') filter (where event ->> 'kind' = 'room')
+    into _removed, _names, _lines
+    from gone;
     _counts := _counts || jsonb_build_object('history', _removed);
     delete from agent.agent_message where message_id = any (_names);
     get diagnostics _removed = row_count;
     _counts := _counts || jsonb_build_object('agent_messages', _removed);
+    -- A line of a room names no message; what its members were told of it is the line after these words.
+    delete from agent.chat_message
+    where '[In room #' || team_id || ', from @' || from_agent || E']\n' || message = any (_lines);
+    get diagnostics _removed = row_count;
+    _counts := _counts || jsonb_build_object('chat_messages', _removed);
     _counts := _counts || jsonb_build_object('activity', agent.forget_frames(_names || _said::text[]));
     -- Which agent answers in a conversation with this one alone; those of Slack name the thread, and no person.
     delete from agent.setting
@@ -213,6 +227,15 @@ begin
     delete from agent.observation
     where workspace_id = _workspace and subject_type = upper(_type) and subject_id = _id;
     get diagnostics _removed = row_count;
+    -- What is known of others from these messages alone goes, too, out of their index by the relays.
+    select _removed + count(agent.remove_observation(workspace_id, id)) into _removed
+    from
+    ( select workspace_id, id
+      from agent.observation
+      where workspace_id = _workspace and source_message_ids <> '{}' and source_message_ids <@ _names
+      order by id
+      for update
+    ) as learned;
     return _counts || jsonb_build_object('observations', _removed);
 end
 $$;

@@ -4,6 +4,7 @@
 --   known_documents   what is there of some documents, so that unchanged ones are not embedded again
 --   put_documents     writes documents, never over a newer version
 --   remove_documents  removes documents, never a newer version
+--   tell_again        puts a change for each document that another model indexed
 --   found_by_words, found_by_meaning
 
 create or replace function agent.enable_vectors() returns bool
@@ -188,6 +189,39 @@ begin
         do update set version = greatest(agent.knowledge.version, excluded.version)
         where agent.knowledge.deleted;
     return cardinality(_removed);
+end
+$$;
+
+-- Each is marked as of no model, so that it is told of once. The relays then index what the observations say now.
+create or replace function agent.tell_again(_agent text, _model text, _limit int4 default 1000) returns int4
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _changes jsonb;
+begin
+    with other as materialized
+    ( select context_id, document_id
+      from agent.knowledge
+      where agent_name = _agent and nth = 0 and not deleted and ((model > '' and model < _model) or model > _model)
+      limit _limit
+      for update skip locked
+    )
+    , marked as
+    ( update agent.knowledge as known set model = ''
+      from other
+      where known.agent_name = _agent and known.context_id = other.context_id
+        and known.document_id = other.document_id and known.nth = 0
+      returning known.context_id, known.document_id, known.version
+    )
+    select jsonb_agg(jsonb_build_object
+        ( 'queue', 'memory', 'lane', context_id
+        , 'event', jsonb_build_object
+            ( 'kind', 'memory', 'workspace_id', split_part(context_id, ':', 1), 'observation_local_id', document_id
+            , 'subject_key', context_id, 'operation', 'UPSERT', 'version', version )))
+    into _changes
+    from marked;
+    return coalesce(cardinality(agent.put(_changes)), 0);
 end
 $$;
 

@@ -60,20 +60,18 @@ class PostgresKnowledge:
     async def by_words(self, scope: KnowledgeScope, query: str, limit: int) -> Found:
         rows = await self._store.connections.rows(
             "select document_id, content from agent.found_by_words(%s, %s, %s, %s)",
-            (scope.agent_name, scope.context_id, query.replace("\x00", " "), limit),
+            (scope.agent_name, scope.context_id, query, limit),
         )
         return [(id_, content) for id_, content in rows]
 
-    async def by_meaning(self, scope: KnowledgeScope, vector: bytes, model: str, limit: int) -> Likened | None:
-        if not await self._can_compare():
-            return None
+    async def by_meaning(self, scope: KnowledgeScope, vector: bytes, model: str, limit: int) -> Likened:
         rows = await self._store.connections.rows(
             "select document_id, content, likeness from agent.found_by_meaning(%s, %s, %s, %s, %s)",
             (scope.agent_name, scope.context_id, model, f"[{_numbers(vector)}]", limit),
         )
         return [(id_, content, likeness) for id_, content, likeness in rows]
 
-    async def _can_compare(self) -> bool:
+    async def has_vectors(self) -> bool:
         if not self._has_vectors:
             self._has_vectors = bool(await self._store.connections.value("select agent.has_vectors()"))
         return self._has_vectors
@@ -82,14 +80,14 @@ class PostgresKnowledge:
         rows = await self._store.connections.rows(
             "select agent_name, context_id, count(*), count(*) filter (where model <> %s) from agent.knowledge"
             " where nth = 0 and not deleted group by agent_name, context_id order by agent_name, context_id",
-            (model,),
+            (f"{model}/{dimensions}",),
         )
         return IndexStatus(
             documents=sum(row[2] for row in rows),
             model=model,
             dimensions=dimensions,
             other_model=sum(row[3] for row in rows),
-            vectors=await self._can_compare(),
+            vectors=await self.has_vectors(),
             scopes=tuple(KnowledgeScope(row[0], row[1]) for row in rows),
         )
 

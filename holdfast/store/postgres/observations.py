@@ -111,6 +111,11 @@ class PostgresObservationStore:
             )
         )
 
+    async def tell_again(self, agent_name: str, model: str, *, limit: int = 1000) -> int:
+        return int(
+            await self.store.connections.value("select agent.tell_again(%s, %s, %s)", (agent_name, model, limit))
+        )
+
     async def forget(self, workspace_id: str, subject_type: str, subject_id: str) -> dict[str, int]:
         subject_key(workspace_id, subject_type, subject_id)
         removed = await self.store.connections.value(

@@ -59,11 +59,14 @@ class SqliteKnowledge:
             best.setdefault(id_, content)
         return list(best.items())
 
-    async def by_meaning(self, scope: KnowledgeScope, vector: bytes, model: str, limit: int) -> Likened | None:
+    async def has_vectors(self) -> bool:
+        return True
+
+    async def by_meaning(self, scope: KnowledgeScope, vector: bytes, model: str, limit: int) -> Likened:
         return await self._store.read(lambda connection: _nearest(connection, scope, vector, model, limit))
 
     async def status(self, model: str, dimensions: int) -> IndexStatus:
-        params = {"model": model}
+        params = {"model": f"{model}/{dimensions}"}
         rows = await self._store.read(lambda connection: connection.execute(SQL["knowledge_status"], params).fetchall())
         return IndexStatus(
             documents=sum(row[2] for row in rows),

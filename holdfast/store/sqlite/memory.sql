@@ -88,15 +88,33 @@ where iif(
 
 -- name: forget_events
 delete from event
-where id in (select value from json_each(:said)) or root_id in (select value from json_each(:said))
+where id in (select value from json_each(:said))
+  -- a change about somebody else still has to reach the index
+  or (root_id in (select value from json_each(:said)) and queue <> 'memory')
   or (queue = 'memory' and json_extract(event, '$.subject_key') = :subject_key)
-returning message_id;
+returning message_id, iif(json_extract(event, '$.kind') = 'room', json_extract(event, '$.message'), null);
 
 -- name: forget_history
 delete from event_hist
 where id in (select value from json_each(:said)) or root_id in (select value from json_each(:said))
   or (queue = 'memory' and json_extract(event, '$.subject_key') = :subject_key)
-returning message_id;
+returning message_id, iif(json_extract(event, '$.kind') = 'room', json_extract(event, '$.message'), null);
+
+-- name: forget_chat_messages
+-- a line of a room names no message; what its members were told of it is the line after these words
+delete from chat_message
+where '[In room #' || team_id || ', from @' || from_agent || ']' || char(10) || message in (
+  select value from json_each(:lines)
+);
+
+-- name: learned_from
+-- what is known from these messages alone
+select id from observation
+where workspace_id = :workspace_id and source_message_ids <> '[]'
+  and not exists (
+    select 1 from json_each(source_message_ids) as source where source.value not in (select value from json_each(:names))
+  )
+order by id;
 
 -- name: forget_agent_messages
 delete from agent_message where message_id in (select value from json_each(:names));
@@ -183,6 +201,16 @@ from knowledge
 where nth = 0 and not deleted
 group by agent_name, context_id
 order by agent_name, context_id;
+
+-- name: mark_other_models
+-- each is marked as of no model, so that it is told of once
+update knowledge set model = ''
+where id in (
+  select id from knowledge indexed by knowledge_model
+  where agent_name = :agent_name and nth = 0 and not deleted and ((model > '' and model < :model) or model > :model)
+  limit :limit
+)
+returning context_id, document_id, version;
 
 -- name: pending_changes
 select exists (select 1 from event where queue = 'memory' and lane = :subject_key);

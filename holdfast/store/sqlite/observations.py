@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from holdfast.event import MEMORY, NewEvent
@@ -17,13 +17,14 @@ from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.observed import keep, next_version
 from holdfast.store.sqlite.put import put_one
 from holdfast.store.sqlite.queries import load
-from holdfast.store.sqlite.rows import micros, moment
+from holdfast.store.sqlite.rows import MICROSECOND, micros, moment
 from holdfast.store.sqlite.writer import Writing
 
 T = TypeVar("T")
 
 SQL = load()
 ALL = -1
+STONE = timedelta(days=1)
 
 
 class SqliteObservationStore:
@@ -91,7 +92,9 @@ class SqliteObservationStore:
         params = {"before": micros(moment)}
 
         def work(db: Writing) -> int:
-            db.connection.execute(SQL["purge_stones"], params)
+            # A stone holds up late writers, and none is a day late.
+            stones = {"before": max(params["before"], db.now - STONE // MICROSECOND)}
+            db.connection.execute(SQL["purge_stones"], stones)
             return db.connection.execute(SQL["purge_observations"], params).rowcount
 
         return await self.store.write(work)
@@ -112,6 +115,10 @@ class SqliteObservationStore:
             lambda connection: connection.execute(SQL["pending_changes"], params).fetchone()
         )
         return bool(found)
+
+    async def tell_again(self, agent_name: str, model: str, *, limit: int = 1000) -> int:
+        params = {"agent_name": agent_name, "model": model, "limit": limit}
+        return await self.store.write(lambda db: _tell_again(db, params))
 
     async def forget(self, workspace_id: str, subject_type: str, subject_id: str) -> dict[str, int]:
         key = subject_key(workspace_id, subject_type, subject_id)
@@ -156,6 +163,13 @@ def _tell(db: Writing, operation: str, params: dict[str, Any], key: str) -> int:
     return position
 
 
+def _tell_again(db: Writing, params: dict[str, Any]) -> int:
+    found = db.connection.execute(SQL["mark_other_models"], params).fetchall()
+    for key, id_, version in found:
+        _tell(db, "UPSERT", {"workspace_id": key.split(":")[0], "id": id_, "version": version}, key)
+    return len(found)
+
+
 def _forget(db: Writing, subject: dict[str, Any], key: str) -> dict[str, int]:
     said = "[]"
     if subject["subject_type"] == "USER":
@@ -163,20 +177,26 @@ def _forget(db: Writing, subject: dict[str, Any], key: str) -> dict[str, int]:
     params = subject | {"said": said, "subject_key": key}
     events = db.connection.execute(SQL["forget_events"], params).fetchall()
     history = db.connection.execute(SQL["forget_history"], params).fetchall()
-    found = [name for (name,) in (*events, *history) if name is not None]
+    found = [name for name, _ in (*events, *history) if name is not None]
+    lines = [line for _, line in (*events, *history) if line is not None]
     names = dump(found)
     # Activity calls a message without a name by its id.
     told = [*found, *map(str, parse(said))]
     blanked = db.connection.execute(SQL["forget_frames"], {"names": dump(told)}).rowcount
     if blanked:
         db.frames.append({"type": FORGOTTEN})
+    observations = db.connection.execute(SQL["forget_observations"], subject).rowcount
+    for (id_,) in db.connection.execute(SQL["learned_from"], subject | {"names": names}).fetchall():
+        # Known of others from these messages: out of their index by the relays.
+        observations += remove(db, subject["workspace_id"], id_, soft=False) is not None
     return {
         "events": len(events),
         "history": len(history),
         "agent_messages": db.connection.execute(SQL["forget_agent_messages"], {"names": names}).rowcount,
+        "chat_messages": db.connection.execute(SQL["forget_chat_messages"], {"lines": dump(lines)}).rowcount,
         "activity": blanked,
         "settings": db.connection.execute(SQL["forget_choices"], subject).rowcount,
-        "observations": db.connection.execute(SQL["forget_observations"], subject).rowcount,
+        "observations": observations,
     }
 
 

@@ -17,6 +17,7 @@ from holdfast.api.app import create_app
 from holdfast.api.tokens import tokens_in
 from holdfast.consumer import Consumer
 from holdfast.harness import AgentHarness
+from holdfast.memory.embedder import Embedder, LocalEmbedder
 from holdfast.settings import Settings
 from holdfast.store.base import Store
 from tests.contract.http.steps import HOST, Api
@@ -29,6 +30,7 @@ class Front:
     settings: Settings | None
     store: Store
     stopping: bool = False
+    embedder: Embedder = field(default_factory=LocalEmbedder)
     consumers: Sequence[Consumer] = ()
     channels: Mapping[str, object] = field(default_factory=dict)
 

@@ -1,0 +1,122 @@
+"""A user's own index, made of nothing but what the contract says: it works, fails, hangs and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.event import MEMORY
+from holdfast.memory import (
+    DEFAULT_AGENT_NAME,
+    DrainResult,
+    KnowledgeDocument,
+    KnowledgeScope,
+    KnowledgeStoreOutboxRelay,
+    ObservationStore,
+    RelayOptions,
+)
+from holdfast.store.base import Filter, Store
+from tests.memory.steps import fact
+
+
+class Plain:
+    """An index in a dictionary, with plain methods."""
+
+    def __init__(self) -> None:
+        self.texts: dict[tuple[KnowledgeScope, str], str] = {}
+        self.error: BaseException | None = None
+
+    def upsert(self, scope: KnowledgeScope, documents: Iterable[KnowledgeDocument]) -> int:
+        if self.error is not None:
+            raise self.error
+        self.texts |= {(scope, document.id): document.content for document in documents}
+        return 1
+
+    def delete(self, scope: KnowledgeScope, ids: Iterable[str], *, version: int | None = None) -> int:
+        return len([self.texts.pop((scope, id_), None) for id_ in ids])
+
+
+class Awaited(Plain):
+    """The same with methods that are awaited."""
+
+    async def upsert(self, scope: KnowledgeScope, documents: Iterable[KnowledgeDocument]) -> int:  # type: ignore[override]
+        return super().upsert(scope, documents)
+
+    async def delete(self, scope: KnowledgeScope, ids: Iterable[str], *, version: int | None = None) -> int:  # type: ignore[override]
+        return super().delete(scope, ids, version=version)
+
+
+@pytest.fixture(params=[Plain, Awaited])
+def own(request: pytest.FixtureRequest) -> Any:
+    return request.param()
+
+
+async def test_it_gets_what_is_saved_and_loses_what_is_deleted(observations: ObservationStore, own: Any) -> None:
+    relay = KnowledgeStoreOutboxRelay(observations, own)
+    await observations.save(fact("tea"))
+    assert await relay.drain_once() == DrainResult(processed=1)
+    assert own.texts == {(KnowledgeScope(DEFAULT_AGENT_NAME, "acme:USER:ann"), "w"): "tea"}
+    await observations.delete("acme", "w")
+    assert (await relay.drain_once()).processed == 1
+    assert own.texts == {}
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError("no route"), TimeoutError()])
+async def test_one_that_cannot_be_reached_costs_no_attempt(
+    store: Store, observations: ObservationStore, own: Any, error: Exception
+) -> None:
+    own.error = error
+    await observations.save(fact())
+    assert await KnowledgeStoreOutboxRelay(observations, own).drain_once() == DrainResult()
+    [event] = await store.waiting(MEMORY, "")
+    assert event.attempts == 0
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), RecursionError(), AssertionError(), ExceptionGroup("g", [OSError()])])
+async def test_whatever_it_raises_is_a_failure_like_any(
+    store: Store, observations: ObservationStore, own: Any, error: Exception
+) -> None:
+    own.error = error
+    await observations.save(fact())
+    relay = KnowledgeStoreOutboxRelay(observations, own, options=RelayOptions(max_attempts=1))
+    assert await relay.drain_once() == DrainResult(poisoned=1)
+    [dead] = await store.dead(Filter(queue=MEMORY))
+    assert str(dead.last_error).startswith(type(error).__name__)
+
+
+class Hanging(Awaited):
+    """One that never answers, unless it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hangs = True
+        self.entered = asyncio.Event()
+
+    async def upsert(self, scope: KnowledgeScope, documents: Iterable[KnowledgeDocument]) -> int:  # type: ignore[override]
+        self.entered.set()
+        if self.hangs:
+            await asyncio.Event().wait()
+        return await super().upsert(scope, documents)
+
+
+async def test_one_that_hangs_is_away_and_the_relay_stops_in_time(store: Store, observations: ObservationStore) -> None:
+    own: Any = Hanging()
+    options = RelayOptions(claim_duration=timedelta(milliseconds=200))
+    await observations.save(fact())
+    assert await KnowledgeStoreOutboxRelay(observations, own, options=options).drain_once() == DrainResult()
+    relay = KnowledgeStoreOutboxRelay(observations, own)
+    own.entered.clear()
+    relay.start()
+    position = await observations.save(fact(subject="bob", id="b"))
+    await own.entered.wait()
+    began = time.monotonic()
+    await relay.stop()
+    assert time.monotonic() - began < 5.5
+    own.hangs = False
+    async with KnowledgeStoreOutboxRelay(observations, own):
+        assert await observations.wait_indexed(position, within=10)
