@@ -147,9 +147,14 @@ async def _tail(stderr: asyncio.StreamReader, progress: Callable[[], None]) -> s
 
 
 async def _gone(process: asyncio.subprocess.Process) -> None:
-    """Waits for the supervisor, which waits for all that it ran."""
+    """Waits for the supervisor, which waits for all that it ran; what they still have to say is let go."""
+    assert process.stdout and process.stderr  # noqa: PT018 - they are pipes
     try:
         async with asyncio.timeout(GIVE_UP_AFTER):
+            # asyncio tells of an end after that of the pipes, and never reads one that is too full by itself.
+            for stream in (process.stdout, process.stderr):
+                while await stream.read(CHUNK):
+                    pass
             await process.wait()
     except TimeoutError:
         process.kill()

@@ -41,7 +41,8 @@ def add_configured(app: AgentHarness, settings: Settings) -> None:
         if team.leader not in team.agents:
             place = place_of(settings, "teams", id_, "leader")
             raise HoldfastError(f"{place}: {team.leader!r} is not one of its agents: {', '.join(team.agents)}")
-        app.team(id_, name=team.name, agents=team.agents, leader=team.leader)
+        with _at(settings, "teams", id_, "agents"):
+            app.team(id_, name=team.name, agents=team.agents, leader=team.leader)
 
 
 def _made(id_: str, table: AgentTable, settings: Settings) -> Agent | Function:

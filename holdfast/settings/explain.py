@@ -17,7 +17,10 @@ from holdfast.settings.environment import is_set, variable_of
 from holdfast.settings.table import Keys, Misfit, models_at
 
 _OPTIONS = {"api_port": "--port", "api_host": "--host"}
-_SPEAK_FOR_THEMSELVES = ("missing", "union_tag_not_found", "union_tag_invalid")
+_OF_KINDS = ("union_tag_not_found", "union_tag_invalid")
+
+KIND = "kind"
+"""The key by which tables are told apart."""
 
 
 def explain(problem: ErrorDetails, model: type[BaseModel], path: Path, given: Mapping[str, object]) -> str:
@@ -26,9 +29,21 @@ def explain(problem: ErrorDetails, model: type[BaseModel], path: Path, given: Ma
     keys = error.keys if isinstance(error, Misfit) else _without_kinds(problem["loc"], path)
     if problem["type"] == "extra_forbidden":
         return f"{place(path, keys)}: there is no setting {dotted(keys)}; {_instead(model, keys)}"
+    if problem["type"] in _OF_KINDS:
+        # The table is what does not fit, the reason is one key of it.
+        return f"{_source(path, (*keys, KIND), given)}: {_kinds(problem)}"
     message = problem["msg"].removeprefix("Value error, ")
     shown = "" if isinstance(error, Misfit) else _shown(problem, model, keys)
     return f"{_source(path, keys, given)}: {message[:1].lower()}{message[1:]}{shown}"
+
+
+def _kinds(problem: ErrorDetails) -> str:
+    context = problem.get("ctx", {})
+    return (
+        f"input should be {context['expected_tags']} (it is {context['tag']!r})"
+        if "tag" in context
+        else "field required"
+    )
 
 
 def place(path: Path, keys: Keys) -> str:
@@ -104,7 +119,7 @@ def _shown(problem: ErrorDetails, model: type[BaseModel], keys: Keys) -> str:
     """The value, unless there is none or it may hold a password."""
     fields = [one.model_fields.get(str(keys[-1])) for one in models_at(model, keys[:-1])] if keys else []
     is_open = any(field is not None and field.repr for field in fields)
-    if problem["type"] in _SPEAK_FOR_THEMSELVES or not is_open:
+    if problem["type"] == "missing" or not is_open:
         return ""
     value = problem["input"]
     return f" (it is {duration_text(value) if isinstance(value, timedelta) else repr(value)})"

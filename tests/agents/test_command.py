@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast import AgentHarness, Dead, Done, Reply, Retry
-from holdfast.agents.command import CommandAgent
+from holdfast.agents.command import GIVE_UP_AFTER, CommandAgent
 from holdfast.agents.supervisor import supervised
 from holdfast.event import INBOX
 from holdfast.outcome import Outcome
@@ -103,11 +103,14 @@ async def test_output_and_complaints_are_signs_of_work(scripts: Scripts) -> None
     assert (await answer(app_of(scripts, busy, policy={"idle": timedelta(seconds=2)}))).endswith("8")
 
 
-async def test_one_that_floods_its_output_is_stopped(scripts: Scripts) -> None:
-    failed = await failure(app_of(scripts, "yes", max_output=100_000))
+@pytest.mark.parametrize("script", ["yes", "trap '' TERM; yes", "yes noise >&2 & yes"])
+async def test_one_that_floods_its_output_is_stopped(scripts: Scripts, script: str) -> None:
+    since = time.monotonic()
+    failed = await failure(app_of(scripts, script, max_output=100_000))
     assert failed.error_class == "flood"
     assert "more than 100000 bytes" in str(failed.error)
     assert scripts.left() == {}
+    assert time.monotonic() - since < GIVE_UP_AFTER, "it is not waited for in vain"
 
 
 async def test_a_flood_of_complaints_keeps_only_its_end(scripts: Scripts) -> None:

@@ -112,8 +112,11 @@ def test_a_language_model_has_its_prompt_tools_and_mcp_servers_from_the_file(she
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("[agents.x]\nmodel = 'y'", r"holdfast.toml:1: agents.x: .*'kind'"),
-        ("[agents.x]\nkind = 'robot'", r"holdfast.toml:1: agents.x: .*'robot' .*'command', 'llm', 'function', 'echo'"),
+        ("[agents.x]\nmodel = 'y'", r"holdfast.toml:1: agents.x.kind: field required"),
+        (
+            "[agents.x]\nkind = 'robot'",
+            r"holdfast.toml:2: agents.x.kind: .*'command', 'llm', 'function', 'echo' \(it is 'robot'\)",
+        ),
         ("[agents.x]\nkind = 'command'", r"holdfast.toml:1: agents.x.command: field required"),
         (
             "[agents.x]\nkind = 'echo'\nlan = 'agent'",
@@ -145,6 +148,10 @@ def test_a_language_model_has_its_prompt_tools_and_mcp_servers_from_the_file(she
         (
             "[agents.x]\nkind = 'echo'\n[teams.t]\nagents = ['y']\nleader = 'y'",
             r"holdfast.toml:4: teams.t.agents: there is no agent named 'y'",
+        ),
+        (
+            "[agents.x]\nkind = 'echo'\n[teams.t]\nagents = ['x', 'x']\nleader = 'x'",
+            r"holdfast.toml:4: teams.t.agents: team 't' names an agent twice",
         ),
         (
             "[agents.x]\nkind = 'echo'\n[teams.t]\nagents = ['x']\nleader = 'y'",
