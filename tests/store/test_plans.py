@@ -15,8 +15,8 @@ import pytest
 
 from holdfast.event import NewEvent
 from holdfast.store.postgres.wire import new_event
+from holdfast.store.sqlite.connection import connect
 from holdfast.store.sqlite.queries import load
-from holdfast.store.sqlite.writer import connect
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Reads = dict[str, int]

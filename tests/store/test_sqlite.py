@@ -6,8 +6,7 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,98 +16,11 @@ from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.event import NewEvent
 from holdfast.outcome import Done, Settled
 from holdfast.store.base import Filter, Process, SweepPolicy
-from holdfast.store.sqlite import SqliteStore, sweep
+from holdfast.store.sqlite import SqliteStore, connection, sweep
 from holdfast.store.sqlite.lock import HeldFile, WriteLock
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import claim, claim_one, message, put
-
-
-@contextmanager
-def writer_held_up(database: Path) -> Iterator[None]:
-    """Another writer is at work, so that requests gather."""
-    lock = WriteLock(database)
-    with lock:
-        yield
-    lock.close()
-
-
-async def pragma(store: SqliteStore, name: str) -> object:
-    return await store._write(lambda db: db.connection.execute(f"pragma {name}").fetchone()[0])
-
-
-@pytest.mark.parametrize(("name", "value"), [("synchronous", 2), ("journal_mode", "wal"), ("foreign_keys", 1)])
-async def test_the_writer_is_durable(sqlite: SqliteStore, name: str, value: object) -> None:
-    assert await pragma(sqlite, name) == value
-
-
-async def test_puts_that_wait_together_share_a_commit(sqlite: SqliteStore, database: Path) -> None:
-    commits = sqlite.tally.commits
-    with writer_held_up(database):
-        puts = [asyncio.ensure_future(sqlite.put([message(str(number))])) for number in range(8)]
-        await asyncio.sleep(0)
-    assert [ids for [ids] in await asyncio.gather(*puts)] == list(range(1, 9))
-    assert sqlite.tally.commits == commits + 1
-
-
-async def test_a_lone_put_has_a_commit_of_its_own(sqlite: SqliteStore) -> None:
-    commits = sqlite.tally.commits
-    for _ in range(3):
-        await put(sqlite)
-    assert sqlite.tally.commits == commits + 3
-
-
-async def test_a_request_that_fails_leaves_the_others_of_its_group(sqlite: SqliteStore, database: Path) -> None:
-    with writer_held_up(database):
-        good = asyncio.ensure_future(sqlite.put([message()]))
-        bad = asyncio.ensure_future(sqlite.put([message(message_id="m"), message(max_attempts="many")]))
-        also_good = asyncio.ensure_future(sqlite.put([message()]))
-        await asyncio.sleep(0)
-    with pytest.raises(HoldfastError, match="max_attempts"):
-        await bad
-    assert len(await claim(sqlite, limit=9)) == 2
-    assert None not in await good + await also_good
-    # not even its key is left
-    assert await sqlite.put([message(message_id="m")]) != [None]
-
-
-async def test_a_put_cancelled_before_its_turn_is_not_stored(sqlite: SqliteStore, database: Path) -> None:
-    with writer_held_up(database):
-        first = asyncio.ensure_future(sqlite.put([message("first")]))
-        dropped = asyncio.ensure_future(sqlite.put([message("dropped")]))
-        await asyncio.sleep(0)
-        dropped.cancel()
-        await asyncio.sleep(0)
-    await first
-    turns = await claim(sqlite, limit=9)
-    assert [turn.primary.event for turn in turns] == [{"text": "first"}]
-
-
-async def test_turns_of_a_cancelled_claim_are_given_back(sqlite: SqliteStore, database: Path) -> None:
-    event_id = await put(sqlite)
-    given_back = asyncio.ensure_future(anext(sqlite.wakeups()))
-    with writer_held_up(database):
-        claiming = asyncio.ensure_future(claim(sqlite))
-        await asyncio.sleep(0)
-        claiming.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await claiming
-    assert await asyncio.wait_for(given_back, 10) == "inbox"
-    turn = await claim_one(sqlite)
-    assert (turn.primary.id, turn.primary.attempts, turn.fence) == (event_id, 1, 2)
-
-
-async def test_close_finishes_what_was_asked(database: Path) -> None:
-    async with SqliteStore(database) as store:
-        puts = [asyncio.ensure_future(store.put([message()])) for _ in range(50)]
-        await asyncio.sleep(0)
-    assert len(await asyncio.gather(*puts)) == 50
-
-
-async def test_a_closed_store_says_so(database: Path) -> None:
-    async with SqliteStore(database) as store:
-        pass
-    with pytest.raises(HoldfastError, match="closed"):
-        await store.put([message()])
+from tests.store.test_sqlite_writer import writer_held_up
 
 
 async def test_a_writer_waits_for_a_hand_in_the_shell(sqlite: SqliteStore, database: Path) -> None:
@@ -121,9 +33,11 @@ async def test_a_writer_waits_for_a_hand_in_the_shell(sqlite: SqliteStore, datab
     assert await waiting == 2
 
 
-async def test_a_database_locked_for_too_long_is_one_clear_error_and_no_more(database: Path, clock: Clock) -> None:
+async def test_a_database_locked_for_too_long_is_one_clear_error_and_no_more(
+    database: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "BUSY_SECONDS", 0.001)
     async with SqliteStore(database, clock=clock) as store:
-        await pragma(store, "busy_timeout = 1")
         with closing(sqlite3.connect(database, isolation_level=None)) as shell:
             shell.execute("begin immediate")
             with pytest.raises(

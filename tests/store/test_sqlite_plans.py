@@ -12,10 +12,11 @@ import pytest
 from holdfast.outcome import Done
 from holdfast.store.base import SweepPolicy
 from holdfast.store.sqlite import sweep as sweeping
+from holdfast.store.sqlite.connection import connect
 from holdfast.store.sqlite.ids import Ids
 from holdfast.store.sqlite.leases import Claim, claim, settle
 from holdfast.store.sqlite.reads import read_next_due
-from holdfast.store.sqlite.writer import Writing, connect
+from holdfast.store.sqlite.writer import Writing
 from tests.conformance.steps import LEASE
 
 NOW = 1_800_000_000_000_000

@@ -32,14 +32,19 @@ from holdfast.store.sqlite.put import put, put_lines, put_one, put_records
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.reads import SqliteReads, require_schema
 from holdfast.store.sqlite.rows import moment, new_row, process_params
+from holdfast.store.sqlite.thread import WriterThread
 from holdfast.store.sqlite.transaction import SqliteTransaction
-from holdfast.store.sqlite.writer import Tally, Writer, Writing
+from holdfast.store.sqlite.writer import Tally, Writing
 from holdfast.store.wakeup import Wakeups
 
 T = TypeVar("T")
 
 SQL = load()
 NOW = timedelta()
+
+
+SMALL = 32 * 1024
+"""Characters of an event that the event loop itself may write."""
 
 
 class SqliteStore(SqliteReads):
@@ -51,13 +56,13 @@ class SqliteStore(SqliteReads):
         super().__init__(Path(path), clock)
         self._signs = liveness.SignsOfLife(self.path, monotonic)
         self._wakeups = Wakeups()
-        self._writer: Writer | None = None
+        self._writer: WriterThread | None = None
         self._old_keys = sweep.OldKeys(self._now)
 
     async def __aenter__(self) -> SqliteStore:
         try:
             await asyncio.to_thread(require_schema, self.path)
-            writer = Writer(self.path, asyncio.get_running_loop(), self._now, self._ring)
+            writer = WriterThread(self.path, asyncio.get_running_loop(), self._now, self._ring)
             await writer.start()
         except BaseException:
             await self._reader.close()
@@ -74,14 +79,11 @@ class SqliteStore(SqliteReads):
         await self._reader.close()
         self._signs.close()
 
-    def _write(self, work: Callable[[Writing], T]) -> asyncio.Future[T]:
+    def write(self, work: Callable[[Writing], T], *, is_small: bool = False) -> asyncio.Future[T]:
+        """Have work done in a transaction of the writer's: ours, or a neighbour's (memory)."""
         if self._writer is None:
             raise HoldfastError("the store is not open; use it in `async with`")
-        return self._writer.submit(work)
-
-    def write(self, work: Callable[[Writing], T]) -> asyncio.Future[T]:
-        """Work of a neighbour's (memory) in a transaction of the writer's."""
-        return self._write(work)
+        return self._writer.submit(work, is_small=is_small)
 
     @property
     def tally(self) -> Tally:
@@ -107,28 +109,29 @@ class SqliteStore(SqliteReads):
     async def put(
         self, events: Sequence[NewEvent], *, records: Sequence[Record] = (), tx: Transaction | None = None
     ) -> list[int | None]:
+        one = len(events) == 1
         # JSON is made here, while the writer may be waiting for the disk.
-        text = dump(events[0].event if len(events) == 1 else [new_row(event) for event in events])
+        text = dump(events[0].event if one else [new_row(event) for event in events])
         keyed = any(event.message_id is not None for event in events)
 
         def work(db: Writing) -> list[int | None]:
-            one = len(events) == 1
             ids = [put_one(db, events[0], text)] if one else put(db, text, len(events), keyed=keyed)
             put_records(db, records)
             db.frames += received(events, ids)
             db.ready.update(event.queue for event in events)
             return ids
 
-        return await (self._write(work) if tx is None else tx.run(work))
+        is_small = one and len(text) < SMALL and not records
+        return await (self.write(work, is_small=is_small) if tx is None else tx.run(work))
 
     async def say(self, line: ChatMessage, *, tx: Transaction | None = None) -> int:
         def work(db: Writing) -> int:
             return put_lines(db, [line])
 
-        return await (self._write(work) if tx is None else tx.run(work))
+        return await (self.write(work) if tx is None else tx.run(work))
 
     async def gather(self, turn: Turn, limit: int) -> bool:
-        joined = await self._write(lambda db: gather(db, turn, limit))
+        joined = await self.write(lambda db: gather(db, turn, limit))
         turn.events += tuple(joined)
         return bool(joined)
 
@@ -154,7 +157,7 @@ class SqliteStore(SqliteReads):
             collect_limit=collect_limit,
             max_attempts=max_attempts,
         )
-        claimed = self._write(lambda db: leases.claim(db, wanted))
+        claimed = self.write(lambda db: leases.claim(db, wanted))
         try:
             return await asyncio.shield(claimed)
         except asyncio.CancelledError:
@@ -165,28 +168,28 @@ class SqliteStore(SqliteReads):
     def _give_back(self, claimed: asyncio.Future[list[Turn]]) -> None:
         if not claimed.cancelled() and claimed.exception() is None and claimed.result():
             ends: list[tuple[Turn, Outcome]] = [(turn, Snooze(NOW)) for turn in claimed.result()]
-            self._write(lambda db: leases.settle(db, ends, DEFAULT_MAX_ATTEMPTS))
+            self.write(lambda db: leases.settle(db, ends, DEFAULT_MAX_ATTEMPTS))
 
     async def renew(self, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
-        return await self._write(lambda db: leases.renew(db, turns, lease)) if turns else []
+        return await self.write(lambda db: leases.renew(db, turns, lease)) if turns else []
 
     async def checkpoint(self, turn: Turn, state: Payload) -> datetime:
         text = dump(state)
-        return moment(await self._write(lambda db: leases.checkpoint(db, turn, text)))
+        return moment(await self.write(lambda db: leases.checkpoint(db, turn, text)))
 
     async def settle(
         self, ends: Sequence[tuple[Turn, Outcome]], *, max_attempts: int = DEFAULT_MAX_ATTEMPTS
     ) -> list[Settled | Lost]:
-        return await self._write(lambda db: leases.settle(db, ends, max_attempts)) if ends else []
+        return await self.write(lambda db: leases.settle(db, ends, max_attempts)) if ends else []
 
     async def release(self, turns: Sequence[Turn]) -> list[Settled | Lost]:
         return await self.settle([(turn, Snooze(NOW)) for turn in turns])
 
     async def cancel(self, event_id: int, reason: str) -> bool:
-        return await self._write(lambda db: leases.cancel(db, event_id, reason))
+        return await self.write(lambda db: leases.cancel(db, event_id, reason))
 
     async def ack(self, event_id: int, queue: str = OUTBOX) -> Acked:
-        return await self._write(lambda db: leases.ack(db, event_id, queue))
+        return await self.write(lambda db: leases.ack(db, event_id, queue))
 
     async def limit(self, queue: str, target: str, running: int | None) -> None:
         name = "lift_limit" if running is None else "set_limit"
@@ -196,14 +199,14 @@ class SqliteStore(SqliteReads):
             db.connection.execute(SQL[name], params)
             db.ready.add(queue)
 
-        await self._write(work)
+        await self.write(work)
 
     async def sweep(self, policy: SweepPolicy) -> Swept:
         dead = await self._in_batches(sweep.bury, policy)
         expired = await self._in_batches(sweep.expire, policy)
         discarded = await self._in_batches(sweep.discard_unserved, policy)
         headless = await self._reader.run(lambda c: sweep.headless_lanes(c, policy.queue))
-        mended = await self._write(lambda db: sweep.mend(db, policy.queue, headless)) if headless else 0
+        mended = await self.write(lambda db: sweep.mend(db, policy.queue, headless)) if headless else 0
         forgotten = await self._forget(policy)
         pruned = await self._in_batches(sweep.prune, policy)
         return Swept(dead=dead, expired=expired, discarded=discarded, mended=mended, forgotten=forgotten, pruned=pruned)
@@ -219,13 +222,13 @@ class SqliteStore(SqliteReads):
             old, start = await self._reader.run(walk)
             for first in range(0, len(old), sweep.BATCH):
                 batch = old[first : first + sweep.BATCH]
-                total += await self._write(partial(sweep.forget, policy=policy, message_ids=batch))
+                total += await self.write(partial(sweep.forget, policy=policy, message_ids=batch))
         return total
 
     async def _in_batches(self, step: Callable[[Writing, T], int], wanted: T) -> int:
         total = 0
         while True:
-            count = await self._write(lambda db: step(db, wanted))
+            count = await self.write(lambda db: step(db, wanted))
             total += count
             if count < sweep.BATCH:
                 return total
@@ -241,11 +244,11 @@ class SqliteStore(SqliteReads):
         done: list[int] = []
         for start in range(0, len(ids), sweep.BATCH):
             batch = ids[start : start + sweep.BATCH]
-            done += await self._write(lambda db, batch=batch: step(db, batch))  # type: ignore[misc]
+            done += await self.write(lambda db, batch=batch: step(db, batch))  # type: ignore[misc]
         return done
 
     async def replay(self, ids: Sequence[int]) -> list[int]:
-        return await self._write(lambda db: dead.replay(db, ids))
+        return await self.write(lambda db: dead.replay(db, ids))
 
     async def set_setting(self, key: str, value: Any, *, tx: Transaction | None = None) -> None:
         name, params = "set_setting", {"key": key, "value": dump(value)}
@@ -255,24 +258,24 @@ class SqliteStore(SqliteReads):
         def work(db: Writing) -> None:
             _execute(db, name, params)
 
-        await (self._write(work) if tx is None else tx.run(work))
+        await (self.write(work) if tx is None else tx.run(work))
 
     async def register(self, process: Process) -> None:
         await asyncio.to_thread(self._signs.hold, process.id)
-        await self._write(lambda db: _execute(db, "put_process", process_params(process)))
+        await self.write(lambda db: _execute(db, "put_process", process_params(process)))
 
     async def unregister(self, process_id: str) -> None:
-        await self._write(lambda db: _execute(db, "delete_process", {"id": process_id}))
+        await self.write(lambda db: _execute(db, "delete_process", {"id": process_id}))
         await asyncio.to_thread(self._signs.let_go, process_id)
 
     async def beat(self, process: Process) -> None:
-        await self._write(lambda db: _execute(db, "beat", process_params(process)))
+        await self.write(lambda db: _execute(db, "beat", process_params(process)))
 
     async def reap(self, max_attempts: Mapping[str, int] | None = None) -> list[str]:
         ids = [process.id for process in await self.processes()]
         gone = await asyncio.to_thread(self._signs.gone, ids)
         most = dict(max_attempts or {})
-        reaped = [id for id in gone if await self._write(lambda db, id=id: liveness.reap(db, self._signs, id, most))]  # type: ignore[misc]
+        reaped = [id for id in gone if await self.write(lambda db, id=id: liveness.reap(db, self._signs, id, most))]  # type: ignore[misc]
         for id in reaped:
             self._signs.forget(id)
         return reaped
@@ -282,9 +285,10 @@ class SqliteStore(SqliteReads):
             db.connection.execute(SQL["touch"])
             db.ready.add(queue)
 
-        await self._write(work)
+        await self.write(work)
 
     def wakeups(self) -> AsyncIterator[str]:
+        """Have work done in a transaction of the writer's: ours, or a neighbour's (memory)."""
         if self._writer is None:
             raise HoldfastError("the store is not open; use it in `async with`")
         self._writer.watch()

@@ -83,6 +83,18 @@ class WriteLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.leave()
+
+    def try_enter(self) -> bool:
+        """Only if nobody is inside or waits to be."""
+        if not self._door.try_lock():
+            return False
+        try:
+            return self._room.try_lock()
+        finally:
+            self._door.unlock()
+
+    def leave(self) -> None:
         self._room.unlock()
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.store.sqlite.writer import connect, translated
+from holdfast.store.sqlite.connection import connect, translated
 
 T = TypeVar("T")
 

@@ -16,6 +16,7 @@ from holdfast.store.payload import dump, parse
 from holdfast.store.sqlite import dead as letters
 from holdfast.store.sqlite import leases
 from holdfast.store.sqlite.activity import read_activity, read_activity_span
+from holdfast.store.sqlite.connection import connect, translated
 from holdfast.store.sqlite.leases import events
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.reader import Reader
@@ -28,7 +29,6 @@ from holdfast.store.sqlite.rows import (
     process_of,
     stored_of,
 )
-from holdfast.store.sqlite.writer import connect, translated
 
 T = TypeVar("T")
 

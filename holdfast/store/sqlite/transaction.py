@@ -12,9 +12,10 @@ from typing import TypeVar
 
 from holdfast.event import Payload
 from holdfast.store.sqlite.activity import note
+from holdfast.store.sqlite.connection import begin, connect, translated
 from holdfast.store.sqlite.ids import Ids
 from holdfast.store.sqlite.lock import WriteLock
-from holdfast.store.sqlite.writer import Writing, connect, translated
+from holdfast.store.sqlite.writer import Writing
 
 T = TypeVar("T")
 
@@ -65,7 +66,7 @@ class SqliteTransaction:
         self._lock = WriteLock(self._path)
         self._lock.__enter__()
         self._connection = connect(self._path)
-        self._connection.execute("begin immediate")
+        begin(self._connection)
         self._ids.begin(self._connection)
 
     def _work(self, work: Callable[[Writing], T]) -> T:

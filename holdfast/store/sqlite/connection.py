@@ -1,0 +1,81 @@
+"""Connections to the database's file, and SQLite's errors in our words."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+
+from holdfast.errors import HoldfastError, StoreUnavailable
+
+BUSY_SECONDS = 30.0
+LOOK_SECONDS = 0.005
+CHECKPOINT_PAGES = 4000
+CACHE_KIB = 32 * 1024
+
+_TRANSIENT = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_NOMEM,
+}
+
+
+def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    """A connection with the settings all of ours share; a missing file is not created."""
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=rw",
+        uri=True,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+    connection.execute("pragma foreign_keys = on")
+    connection.execute("pragma synchronous = full")
+    connection.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    if read_only:
+        connection.execute("pragma query_only = on")
+    else:
+        connection.execute("pragma journal_mode = wal")
+        connection.execute(f"pragma cache_size = -{CACHE_KIB}")
+        # What a savepoint or a large statement might undo stays in memory: else each batch writes it to a file first.
+        connection.execute("pragma temp_store = memory")
+        # Freed pages are not written once more, full of zeros; some builds of SQLite do so unless told.
+        connection.execute("pragma secure_delete = fast")
+    return connection
+
+
+def begin(connection: sqlite3.Connection) -> None:
+    """Begin to write, after whoever does so without our lock: somebody's shell, a backup."""
+    patient_until = time.monotonic() + BUSY_SECONDS
+    while not begins_at_once(connection, is_patient=time.monotonic() < patient_until):
+        time.sleep(LOOK_SECONDS)
+
+
+def begins_at_once(connection: sqlite3.Connection, *, is_patient: bool = True) -> bool:
+    """Begin to write unless somebody else does; an error only for who has lost patience with them."""
+    try:
+        connection.execute("begin immediate")
+    except sqlite3.OperationalError as error:
+        if is_patient and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+            return False
+        raise
+    return True
+
+
+def translated(error: BaseException, path: Path) -> BaseException:
+    """SQLite's errors as ours, in one sentence; others as they are."""
+    if not isinstance(error, sqlite3.Error):
+        return error
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in _TRANSIENT:
+        ours: HoldfastError = StoreUnavailable(f"the database {path} cannot be used right now: {error}; try again")
+    else:
+        ours = HoldfastError(f"the database {path} refused: {error}")
+    ours.__cause__ = error
+    return ours

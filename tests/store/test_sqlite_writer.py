@@ -1,0 +1,153 @@
+"""The one writer of SQLite: what waits together is committed together, and what is alone wakes no thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import HoldfastError
+from holdfast.store.sqlite import SqliteStore, writer
+from holdfast.store.sqlite.lock import WriteLock
+from tests.conformance.steps import claim, claim_one, message, put
+
+
+@contextmanager
+def writer_held_up(database: Path) -> Iterator[None]:
+    """Another writer is at work, so that requests gather."""
+    lock = WriteLock(database)
+    with lock:
+        yield
+    lock.close()
+
+
+async def asked() -> None:
+    """Until what was begun before this has asked the writer."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def pragma(store: SqliteStore, name: str) -> object:
+    return await store.write(lambda db: db.connection.execute(f"pragma {name}").fetchone()[0])
+
+
+@pytest.mark.parametrize(("name", "value"), [("synchronous", 2), ("journal_mode", "wal"), ("foreign_keys", 1)])
+async def test_the_writer_is_durable(sqlite: SqliteStore, name: str, value: object) -> None:
+    assert await pragma(sqlite, name) == value
+
+
+async def test_puts_that_wait_together_share_a_commit(sqlite: SqliteStore, database: Path) -> None:
+    commits = sqlite.tally.commits
+    with writer_held_up(database):
+        puts = [asyncio.ensure_future(sqlite.put([message(str(number))])) for number in range(8)]
+        await asked()
+    assert [ids for [ids] in await asyncio.gather(*puts)] == list(range(1, 9))
+    assert sqlite.tally.commits == commits + 1
+
+
+async def test_a_lone_put_has_a_commit_of_its_own(sqlite: SqliteStore) -> None:
+    commits = sqlite.tally.commits
+    for _ in range(3):
+        await put(sqlite)
+    assert sqlite.tally.commits == commits + 3
+
+
+async def writing_thread(store: SqliteStore) -> str:
+    """Who commits a small request."""
+    return await store.write(lambda db: threading.current_thread().name, is_small=True)
+
+
+async def test_a_small_request_that_is_alone_changes_no_thread(sqlite: SqliteStore) -> None:
+    # whatever the disk is like now, it has not been slow yet
+    assert await writing_thread(sqlite) == threading.current_thread().name
+
+
+async def test_small_requests_that_come_together_are_left_to_the_thread(
+    sqlite: SqliteStore,
+) -> None:
+    threads = await asyncio.gather(*[writing_thread(sqlite) for _ in range(8)])
+    assert set(threads) == {"holdfast-writer"}
+
+
+async def test_the_event_loop_waits_for_no_other_writer(sqlite: SqliteStore, database: Path) -> None:
+    with writer_held_up(database):
+        waiting = asyncio.ensure_future(writing_thread(sqlite))
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+    assert await waiting == "holdfast-writer"
+
+
+async def test_the_event_loop_waits_for_no_slow_disk(sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "QUICK_SECONDS", 0.0)
+    await writing_thread(sqlite)
+    assert await writing_thread(sqlite) == "holdfast-writer"
+    monkeypatch.setattr(writer, "QUICK_SECONDS", 60.0)
+    await writing_thread(sqlite)
+    assert await writing_thread(sqlite) == threading.current_thread().name
+
+
+async def test_a_small_request_is_done_before_the_store_is_closed(database: Path) -> None:
+    async with SqliteStore(database) as store:
+        putting = asyncio.ensure_future(store.put([message()]))
+        await asyncio.sleep(0)
+        closing_at_once = asyncio.ensure_future(store.close())
+        assert await putting == [1]
+        await closing_at_once
+
+
+async def test_a_request_that_fails_leaves_the_others_of_its_group(sqlite: SqliteStore, database: Path) -> None:
+    with writer_held_up(database):
+        good = asyncio.ensure_future(sqlite.put([message()]))
+        bad = asyncio.ensure_future(sqlite.put([message(message_id="m"), message(max_attempts="many")]))
+        also_good = asyncio.ensure_future(sqlite.put([message()]))
+        await asked()
+    with pytest.raises(HoldfastError, match="max_attempts"):
+        await bad
+    assert len(await claim(sqlite, limit=9)) == 2
+    assert None not in await good + await also_good
+    # not even its key is left
+    assert await sqlite.put([message(message_id="m")]) != [None]
+
+
+async def test_a_put_cancelled_before_its_turn_is_not_stored(sqlite: SqliteStore, database: Path) -> None:
+    with writer_held_up(database):
+        first = asyncio.ensure_future(sqlite.put([message("first")]))
+        dropped = asyncio.ensure_future(sqlite.put([message("dropped")]))
+        await asked()
+        dropped.cancel()
+        await asked()
+    await first
+    turns = await claim(sqlite, limit=9)
+    assert [turn.primary.event for turn in turns] == [{"text": "first"}]
+
+
+async def test_turns_of_a_cancelled_claim_are_given_back(sqlite: SqliteStore, database: Path) -> None:
+    event_id = await put(sqlite)
+    given_back = asyncio.ensure_future(anext(sqlite.wakeups()))
+    with writer_held_up(database):
+        claiming = asyncio.ensure_future(claim(sqlite))
+        await asyncio.sleep(0)
+        claiming.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await claiming
+    assert await asyncio.wait_for(given_back, 10) == "inbox"
+    turn = await claim_one(sqlite)
+    assert (turn.primary.id, turn.primary.attempts, turn.fence) == (event_id, 1, 2)
+
+
+async def test_close_finishes_what_was_asked(database: Path) -> None:
+    async with SqliteStore(database) as store:
+        puts = [asyncio.ensure_future(store.put([message()])) for _ in range(50)]
+        await asyncio.sleep(0)
+    assert len(await asyncio.gather(*puts)) == 50
+
+
+async def test_a_closed_store_says_so(database: Path) -> None:
+    async with SqliteStore(database) as store:
+        pass
+    with pytest.raises(HoldfastError, match="closed"):
+        await store.put([message()])
