@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.budget import BUDGET, FURTHER
 from holdfast.event import ChatMessage, NewEvent, Payload, Turn, written_of
-from holdfast.files import below
+from holdfast.files import below, place
 from holdfast.room import copies
 from holdfast.router import Route, Routing
 from holdfast.tags import Tag, tags, without
@@ -60,13 +60,16 @@ class Teamwork:
         return Shared(rest, files, _within_budget(_named(turn, self._messages(turn, taken, rest))), lines)
 
     def attached(self, turn: Turn, names: Iterable[object]) -> tuple[str, ...]:
-        """Of the files that an agent names, those below the root; the others stay where they are, and that is said."""
-        found = {str(name): below(self._files, str(name)) for name in names}
+        """Of the files that an agent names, those below the root; the others stay where they are, and that is said.
+
+        One that is not there is a matter for the delivery, whose dead letter somebody sees."""
+        found = {str(name): place(self._files, str(name)) for name in names}
         refused = [name for name, path in found.items() if path is None]
         if refused:
             log.error(Entry(FILES_KEPT, agent=turn.agent, event_id=turn.primary.id, files=refused))
             turn.metadata[REFUSED] = refused
-        return tuple(path for path in found.values() if path is not None)
+        root = self._files.resolve()
+        return tuple(path.relative_to(root).as_posix() for path in found.values() if path is not None)
 
     def _meant(self, turn: Turn, tag: Tag) -> list[str]:
         """The ids of teammates or teams, or the path of a file, that a tag means."""

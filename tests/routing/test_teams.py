@@ -219,8 +219,8 @@ async def test_a_reply_goes_without_files_that_are_not_below_the_root(
     await play.say("hi")
     await play.work()
     [response] = await play.responses()
-    assert (response.event["message"], response.event["files"]) == ("Look", ["own.txt"])
-    assert response.event["metadata"] == {"cost": 3, "files_refused": ["../secret", "missing.png"]}
+    assert (response.event["message"], response.event["files"]) == ("Look", ["own.txt", "missing.png"])
+    assert response.event["metadata"] == {"cost": 3, "files_refused": ["../secret"]}
     assert "not below the files root" in caplog.text
 
 
