@@ -7,13 +7,14 @@ import inspect
 import logging
 import uuid
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, assert_never
 
 from holdfast.consumer import Consumer
 from holdfast.event import MEMORY, Turn
+from holdfast.memory.breaker import FIRST_PAUSE, Breaker
 from holdfast.memory.knowledge import IndexUnavailable, KnowledgeDocument, KnowledgeScope, KnowledgeStore
 from holdfast.memory.observation import Observation
 from holdfast.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
@@ -32,8 +33,6 @@ POISON_CLAIM = "POISON"
 
 LEAST = timedelta(milliseconds=1)
 LONGEST_DELAY = timedelta(seconds=60)
-FIRST_PAUSE = timedelta(seconds=1)
-LONGEST_PAUSE = timedelta(seconds=60)
 STOP_WITHIN = timedelta(seconds=5)
 TURNS_AT_ONCE = 8
 COLLECT_LIMIT = 100
@@ -103,7 +102,7 @@ class KnowledgeStoreOutboxRelay:
         self.options = options
         self._observations = store
         self._knowledge = knowledge_store
-        self._breaker = _Breaker()
+        self._breaker = Breaker()
         self._running: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
 
@@ -126,11 +125,20 @@ class KnowledgeStoreOutboxRelay:
             )
             if not turns:
                 break
-            outcome = await self.handle(turns[0])
-            [end] = await self._store.settle([(turns[0], outcome)], max_attempts=self.options.max_attempts)
-            result += _counted(turns[0], outcome, end)
+            result += await self._work(turns[0])
             left -= len(turns[0].events)
         return result
+
+    async def _work(self, turn: Turn) -> DrainResult:
+        outcome = Snooze(FIRST_PAUSE) if self._breaker.is_open else await self.handle(turn)
+        if isinstance(outcome, Retry) and len(turn.events) > 1:
+            # Each by itself, under the same lease: the others need not wait for the one that cannot be indexed.
+            result = DrainResult()
+            for event in turn.events:
+                result += await self._work(replace(turn, events=(event,)))
+            return result
+        [end] = await self._store.settle([(turn, outcome)], max_attempts=self.options.max_attempts)
+        return _counted(turn, outcome, end)
 
     async def handle(self, turn: Turn) -> Outcome:
         """One try: what cannot be indexed is due again in 2, 4, 8 … 60 s; an index that is away costs no attempt."""
@@ -233,27 +241,6 @@ class KnowledgeStoreOutboxRelay:
         async for queue in self._store.wakeups():
             if queue in ("", MEMORY):
                 consumer.wake.set()
-
-
-class _Breaker:
-    """Open for a while after the index was away, longer each time."""
-
-    def __init__(self) -> None:
-        self._pause = FIRST_PAUSE
-        self._until = 0.0
-
-    @property
-    def is_open(self) -> bool:
-        return asyncio.get_running_loop().time() < self._until
-
-    def open(self) -> timedelta:
-        pause = self._pause
-        self._until = asyncio.get_running_loop().time() + pause.total_seconds()
-        self._pause = min(pause * 2, LONGEST_PAUSE)
-        return pause
-
-    def close(self) -> None:
-        self._pause, self._until = FIRST_PAUSE, 0.0
 
 
 def document_of(observation: Observation) -> KnowledgeDocument:

@@ -97,6 +97,11 @@ class Observation:
         return min(1 - doubt, _MOST_CERTAIN)
 
 
+def id_of(observation: Observation | str) -> str:
+    """For callers who have either."""
+    return observation if isinstance(observation, str) else observation.id
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
     """Whom or what observations are about, and how many there are."""

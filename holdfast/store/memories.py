@@ -33,8 +33,10 @@ class ObservationStore(Protocol):
     async def soft_delete(self, workspace_id: str, id: str, *, tx: Transaction | None = None) -> int | None:
         """Out of every search, kept until purged; None where there is none."""
 
-    async def merge(self, winner: str, loser: str, merged: Observation, *, tx: Transaction | None = None) -> int:
-        """Two become one: the loser is deleted, the winner has the merged content."""
+    async def merge(
+        self, winner: Observation | str, loser: Observation | str, merged: Observation, *, tx: Transaction | None = None
+    ) -> int:
+        """Two become one, named by themselves or their ids: the loser is deleted, the winner has the merged content."""
 
     async def find_by_id(self, workspace_id: str, id: str) -> Observation | None:
         """One that is not deleted."""

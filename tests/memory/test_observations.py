@@ -45,10 +45,13 @@ async def test_saving_again_replaces_and_counts_up(observations: ObservationStor
     assert found.version > before.version
 
 
-async def test_every_change_writes_its_event_in_order(store: Store, observations: ObservationStore) -> None:
+@pytest.mark.parametrize("named", [("W", "L"), (fact(id="W"), fact(id="L"))])
+async def test_every_change_writes_its_event_in_order(
+    store: Store, observations: ObservationStore, named: tuple[Observation | str, Observation | str]
+) -> None:
     await observations.save(fact(id="W"))
     await observations.save(fact(id="L"))
-    await observations.merge("W", "L", fact("both", id="W"))
+    await observations.merge(*named, fact("both", id="W"))
     assert await outbox(store) == [("W", "UPSERT"), ("L", "UPSERT"), ("L", "DELETE"), ("W", "UPSERT")]
     assert await observations.find_by_id("acme", "L") is None
 

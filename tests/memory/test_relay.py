@@ -142,6 +142,21 @@ async def test_a_failure_is_due_again_after_exactly_two_seconds_then_four(
     assert event.vt - clock.now == timedelta(seconds=4)
 
 
+async def test_of_several_changes_of_a_subject_each_fails_once_and_is_due_after_exactly_two_seconds(
+    store: Store, observations: ObservationStore, moody: Moody, moody_relay: KnowledgeStoreOutboxRelay, clock: Clock
+) -> None:
+    for number in range(3):
+        await observations.save(fact(f"fact {number}", id=str(number)))
+    moody.error = ValueError("no such dimension")
+    assert await moody_relay.drain_once() == DrainResult(failed=3)
+    due = [(event.attempts, event.vt - clock.now) for event in await store.waiting(MEMORY, "")]
+    assert due == [(1, timedelta(seconds=2))] * 3
+    assert await moody_relay.drain_once() == DrainResult()
+    moody.error = None
+    clock.tick(seconds=2)
+    assert await moody_relay.drain_once() == DrainResult(processed=3)
+
+
 async def test_after_its_last_attempt_it_is_poison_that_can_be_retried(
     store: Store, observations: ObservationStore, moody: Moody, moody_relay: KnowledgeStoreOutboxRelay, clock: Clock
 ) -> None:
@@ -189,7 +204,7 @@ async def test_while_the_index_is_away_the_relay_pauses(
 
 
 async def test_one_bad_document_does_not_hold_up_the_others_of_its_subject(
-    store: Store, observations: ObservationStore, knowledge: KnowledgeStore
+    store: Store, observations: ObservationStore, knowledge: KnowledgeStore, clock: Clock
 ) -> None:
     class Picky(Moody):
         async def upsert(self, scope: KnowledgeScope, documents: KnowledgeSource) -> int:
@@ -202,8 +217,9 @@ async def test_one_bad_document_does_not_hold_up_the_others_of_its_subject(
     for id_ in ("a", "bad", "b"):
         await observations.save(fact(id=id_))
     # Together they fail; then each is tried by itself.
-    result = await relay.drain_once()
-    assert (result.processed, result.poisoned) == (2, 1)
+    assert await relay.drain_once() == DrainResult(processed=2, failed=1)
+    clock.tick(seconds=2)
+    assert await relay.drain_once() == DrainResult(poisoned=1)
     assert sorted(await knowledge.documents(ANN)) == ["a", "b"]
     assert [event.event["observation_local_id"] for event in await store.dead(Filter(queue=MEMORY))] == ["bad"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from holdfast.memory.observation import Observation, ObservationType, Subject, subject_key
+from holdfast.memory.observation import Observation, ObservationType, Subject, id_of, subject_key
 from holdfast.store.base import Transaction
 from holdfast.store.payload import dump, parse
 from holdfast.store.positions import gone_within
@@ -39,8 +39,10 @@ class PostgresObservationStore:
         position: int | None = await self._call(statement, (workspace_id, id), tx)
         return position
 
-    async def merge(self, winner: str, loser: str, merged: Observation, *, tx: Transaction | None = None) -> int:
-        arguments = (winner, loser, dump(observation_row(merged)))
+    async def merge(
+        self, winner: Observation | str, loser: Observation | str, merged: Observation, *, tx: Transaction | None = None
+    ) -> int:
+        arguments = (id_of(winner), id_of(loser), dump(observation_row(merged)))
         return int(await self._call("select agent.merge_observations(%s, %s, %s)", arguments, tx))
 
     async def _call(self, statement: str, arguments: tuple[Any, ...], tx: Transaction | None) -> Any:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from holdfast.event import MEMORY, NewEvent
-from holdfast.memory.observation import Observation, ObservationType, Subject, subject_key
+from holdfast.memory.observation import Observation, ObservationType, Subject, id_of, subject_key
 from holdfast.store.activity import FORGOTTEN
 from holdfast.store.base import Transaction
 from holdfast.store.payload import dump, parse
@@ -44,10 +44,12 @@ class SqliteObservationStore:
     async def soft_delete(self, workspace_id: str, id: str, *, tx: Transaction | None = None) -> int | None:
         return await self._write(lambda db: remove(db, workspace_id, id, soft=True), tx)
 
-    async def merge(self, winner: str, loser: str, merged: Observation, *, tx: Transaction | None = None) -> int:
+    async def merge(
+        self, winner: Observation | str, loser: Observation | str, merged: Observation, *, tx: Transaction | None = None
+    ) -> int:
         def work(db: Writing) -> int:
-            remove(db, merged.workspace_id, loser, soft=True)
-            return save(db, merged, id_=winner)
+            remove(db, merged.workspace_id, id_of(loser), soft=True)
+            return save(db, merged, id_=id_of(winner))
 
         return await self._write(work, tx)
 
