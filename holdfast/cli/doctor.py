@@ -189,14 +189,15 @@ def _slack(settings: Settings) -> Iterator[Finding]:
     for workspace in workspaces:
         # With several, each is told by the variable of its token.
         of = f" ({workspace.bot_token_variable})" if len(workspaces) > 1 else ""
-        if workspace.tokens().bot_token:
+        tokens = workspace.tokens()
+        if tokens.bot_token:
             from holdfast.channels.slack.access import access_of
             from holdfast.channels.slack.check import check
 
             lines = asyncio.run(check(access_of(workspace)))
             yield from (Finding(f"{name}{of}", state, detail) for name, state, detail in lines)
-        elif settings.channels.slack:
-            yield Finding(f"Slack{of}", "fail", f"{workspace.bot_token_variable} is not set")
+        elif settings.channels.slack or tokens.app_token or tokens.signing_secret:
+            yield Finding(f"Slack{of}", "fail", f"{workspace.bot_token_variable} is not set, nothing comes in or out")
 
 
 def _fits(token: str, name: str) -> bool:

@@ -11,6 +11,8 @@ import pytest
 import pytest_asyncio
 
 from holdfast import plan
+from holdfast.channels.slack.access import Access
+from holdfast.channels.slack.check import check
 from holdfast.event import FinishedEvent, Turn
 from holdfast.harness import AgentHarness
 from holdfast.policy import Backoff
@@ -81,6 +83,15 @@ async def test_a_part_that_cannot_be_looked_up_is_sent_again_rather_than_lost(
         bare.answers["conversations.replies"] = thread
     ended = await answered(settings, bare)
     assert (ended.outcome, len(bare.posted)) == ("completed", 2)
+
+
+async def test_doctor_says_what_such_a_slack_does_not(bare: BareSlack) -> None:
+    lines = await check(Access(bot_token="xoxb-bare", app_token="xapp-bare", api_url=bare.api_url))
+    assert [(name, state) for name, state, _ in lines] == [
+        ("Slack", "ok"),
+        ("Slack scopes", "warn"),
+        ("Slack socket", "ok"),
+    ]
 
 
 async def test_an_agent_may_ask_for_a_thread_that_slack_does_not_tell(bare: BareSlack, settings: Settings) -> None:

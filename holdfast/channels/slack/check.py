@@ -55,7 +55,10 @@ async def _bot(client: Any) -> tuple[State, str]:
 
 async def _scopes(client: Any) -> tuple[State, str]:
     answer = await client.auth_test()
-    held = {scope.strip() for scope in answer.headers.get("x-oauth-scopes", "").split(",")}
+    told = answer.headers.get("x-oauth-scopes")
+    if told is None:
+        return "warn", "Slack does not say which the token has"
+    held = {scope.strip() for scope in told.split(",")}
     missing = [scope for scope in BOT_SCOPES if scope not in held]
     if missing:
         return "warn", f"missing are {', '.join(missing)}; `holdfast slack manifest` prints all, then install again"

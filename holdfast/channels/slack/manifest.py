@@ -16,6 +16,7 @@ BOT_SCOPES = (
     "im:history",
     "im:read",
     "im:write",
+    "mpim:history",
     "reactions:write",
     "users:read",
 )

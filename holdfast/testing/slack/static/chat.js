@@ -46,7 +46,7 @@ function item(message) {
   line.append(element("time", "when", new Date(Number(message.ts) * 1000).toLocaleTimeString()));
   line.append(written(message.text));
   for (const file of message.files || []) line.append(element("div", "", "📎 " + file.name));
-  if (message.reactions?.length) line.append(element("span", "reactions", message.reactions.map((name) => SIGNS[name] || name).join(" ")));
+  if (message.reactions?.length) line.append(element("span", "reactions", message.reactions.map((name) => `${SIGNS[name] || ""} ${name}`.trim()).join(", ")));
   if (!message.thread_ts) {
     const answer = element("button", "answer", "reply in thread");
     answer.type = "button";
