@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from holdfast.agent import Agent, Reply
 from holdfast.budget import stopped
-from holdfast.channel import AnyChannel, Attentive, attentive
+from holdfast.channel import AnyChannel, Attentive, NotNow, attentive
 from holdfast.event import (
     ROOM,
     AgentMessage,
@@ -122,6 +122,9 @@ class Worker:
                 # The agent's own.
                 raise
             return limit.reached()
+        except NotNow as wait:
+            # The platform was asked for more than it wants to tell now: that is no failure of the agent's.
+            return Snooze(wait.delay)
 
     async def _ask(self, seat: Seat, turn: Turn, channel: Attentive | None) -> Outcome:
         heard = await self._hooks.hear(turn if channel is None else await _as_said(channel, turn))

@@ -25,6 +25,8 @@ class BareSlack:
         self.calls: Counter[str] = Counter()
         self.acked: asyncio.Event = asyncio.Event()
         self.refuse_after_posting = 0
+        where = {"channel": CHANNEL, "ts": TS, "event_ts": TS}
+        self.mention = {"type": "app_mention", "user": "U1ADA", "text": f"<@{BOT}> ask <@U1EVE>"} | where
 
     async def __aenter__(self) -> BareSlack:
         app = web.Application()
@@ -67,9 +69,7 @@ class BareSlack:
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         await socket.send_json({"type": "hello"})
-        mention = {"type": "app_mention", "user": "U1ADA", "text": f"<@{BOT}> ask <@U1EVE>", "ts": TS}
-        event = mention | {"channel": CHANNEL, "event_ts": TS}
-        payload = {"type": "event_callback", "team_id": TEAM, "event_id": "Ev1", "event": event}
+        payload = {"type": "event_callback", "team_id": TEAM, "event_id": "Ev1", "event": self.mention}
         if not self.acked.is_set():
             await socket.send_json({"envelope_id": "1", "type": "events_api", "payload": payload})
         async for message in socket:

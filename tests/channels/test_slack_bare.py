@@ -95,6 +95,7 @@ async def test_doctor_says_what_such_a_slack_does_not(bare: BareSlack) -> None:
 
 
 async def test_an_agent_may_ask_for_a_thread_that_slack_does_not_tell(bare: BareSlack, settings: Settings) -> None:
+    bare.mention["thread_ts"] = "1600000000.000100"
     lines: list[object] = []
 
     async def answer(turn: Turn) -> str:
@@ -106,3 +107,4 @@ async def test_an_agent_may_ask_for_a_thread_that_slack_does_not_tell(bare: Bare
     async with running(app, settings):
         await finished(app.store, queue="outbox")
     assert ([post["text"] for post in bare.posted], lines) == (["read"], [])
+    assert bare.calls["conversations.replies"] == 1

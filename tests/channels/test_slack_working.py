@@ -131,6 +131,21 @@ async def test_long_threads_are_read_to_their_newest_messages(
     assert slack.faults.calls["users.info"] == 2
 
 
+async def test_a_thread_that_slack_does_not_tell_now_is_read_later_and_no_attempt_used(
+    slack: FakeSlack, settings: Settings
+) -> None:
+    slack.faults.plan("conversations.replies", "ratelimited", seconds=1)
+
+    async def answer(turn: Turn) -> str:
+        return f"{len(await turn.thread())} before, attempt {turn.attempt}"
+
+    root = slack.workspace.post(slack.workspace.rooms[GENERAL], ADA, "root")["ts"]
+    async with running(AgentHarness(answer), settings):
+        await slack.mention("now", thread_ts=root)
+        [reply] = await slack.replies(root)
+    assert reply["text"] == "1 before, attempt 1"
+
+
 async def test_direct_messages_are_read_back_newest_kept(slack: FakeSlack, settings: Settings) -> None:
     texts: list[str] = []
 

@@ -35,7 +35,7 @@ EARLIER = timedelta(minutes=10)
 SIGNING_IN = timedelta(seconds=1)
 MENDED_AFTER = timedelta(minutes=1)
 CANNOT_TELL = ("missing_scope", "not_allowed_token_type", "status_404", "status_405", "unknown_method")
-"""Slack's words where it will never tell whether it has a part: better twice than not at all."""
+"""Slack's words where it will never tell: better a part twice than not at all, and a turn without its thread."""
 LET_GO_WITHIN = 2.0
 """Seconds that signs of work get to be taken away at a stop."""
 
@@ -128,7 +128,11 @@ class SlackChannel:
 
     async def thread(self, payload: Payload) -> Sequence[Line]:
         workspace = self._of_team(payload.get("team"))
-        return () if workspace is None else await self._readers[workspace].thread(payload)
+        try:
+            return () if workspace is None else await self._readers[workspace].thread(payload)
+        except Refusal as refusal:
+            _untold(refusal, what="a thread")
+            return ()
 
     async def fetch(self, payload: Payload) -> Sequence[Path]:
         workspace = self._of_team(payload.get("team"))
@@ -182,9 +186,7 @@ class SlackChannel:
                 if _is_part(message, part, workspace):
                     return {"channel": place.channel, "ts": message.get("ts")}
         except Refusal as refusal:
-            if refusal.code not in CANNOT_TELL:
-                raise
-            log.warning(Entry(CANNOT_LOOK_UP, part=part.key, error=refusal))
+            _untold(refusal, what=f"the part {part.key}")
         return None
 
     async def _place(self, response: Event) -> tuple[Place, Workspace]:
@@ -222,6 +224,13 @@ class SlackChannel:
             # It may be that one's, which a person has to mend first.
             raise NotNow(MENDED_AFTER)
         raise Undeliverable("team_not_found", f"there is no token for the workspace {place.team}")
+
+
+def _untold(refusal: Refusal, *, what: str) -> None:
+    """Goes on without what Slack will never tell; raises what may be over soon."""
+    if refusal.code not in CANNOT_TELL:
+        raise refusal
+    log.warning(Entry(CANNOT_LOOK_UP, what=what, error=refusal))
 
 
 def _is_part(message: Payload, part: Part, workspace: Workspace) -> bool:
