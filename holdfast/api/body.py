@@ -32,7 +32,10 @@ class Body(BaseModel):
 
 async def body_of(request: Request, kind: type[B]) -> B:
     try:
-        return kind.model_validate(parsed(await _read(request)))
+        given = parsed(await _read(request))
+        if not isinstance(given, dict):
+            raise Refused(400, "the body is not a JSON object")
+        return kind.model_validate(given)
     except ValidationError as error:
         raise Refused(400, explained(error.errors(include_url=False)[0])) from None
 

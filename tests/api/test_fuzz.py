@@ -91,6 +91,12 @@ async def test_a_body_that_is_not_as_it_should_be_is_a_400_that_says_why(port: i
         assert len(answer) < 500, "what was sent is not sent back"
 
 
+@pytest.mark.parametrize("body", [b"[]", b"null", b"5", b'"message"'])
+async def test_a_body_that_is_no_object_is_refused_in_plain_words(port: int, body: bytes) -> None:
+    status, answer = await say(port, head(port, "/api/message", f"content-length: {len(body)}"), body)
+    assert (status, json.loads(answer)) == (400, {"error": "the body is not a JSON object"})
+
+
 @pytest.mark.parametrize("depth", [0, 30])
 async def test_what_is_only_unusual_is_taken(port: int, depth: int) -> None:
     nested = '{"a":' * depth + "{}" + "}" * depth

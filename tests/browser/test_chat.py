@@ -74,7 +74,7 @@ async def test_what_could_not_be_sent_can_be_sent_again(page: Page, server: Serv
 
 async def test_a_failed_message_is_retried_from_the_page(page: Page, server: Server) -> None:
     await say(page, "print this", "broken")
-    await expect(page.locator(".state")).to_contain_text("the printer is on fire")
+    await expect(page.locator(".state")).to_contain_text("failed: the printer is on fire")
     server.allow("mended")
     await page.get_by_role("button", name="Retry").click()
     await expect(page.locator(".said.theirs")).to_have_text("mended: print this")
@@ -142,6 +142,7 @@ async def test_somebody_who_is_not_logged_in_is_told_how(browser: Browser, serve
     page = await browser.new_page()
     await page.goto(server.address)
     await expect(page.get_by_role("alert")).to_contain_text("not logged in")
+    await expect(page.get_by_role("status")).to_have_text("not logged in")
     await page.close()
 
 

@@ -3,30 +3,41 @@
 import { ask, Refused } from "./ask.js";
 import { Chat, randomId } from "./chat.js";
 import { Stream } from "./stream.js";
-import { View } from "./view.js";
+import { View, written } from "./view.js";
 
 const CHANNEL = "web";
 const PAGE = 100;
-const LINES = { connecting: "connecting", live: "live", away: "no connection, trying again" };
+const LINES = { connecting: "connecting", live: "live", away: "no connection, trying again", out: "not logged in" };
+const LOG_IN =
+  "This browser is not logged in. Open the link that `holdfast up` printed, or `/login?token=` with what `holdfast token` prints.";
 const of = (id) => document.getElementById(id);
 
 const view = new View({ log: of("log"), empty: of("empty"), onRetry: retry, onSendAgain: sendAgain });
 const chat = new Chat((messages) => view.show(messages));
 
+function line(state) {
+  of("line").dataset.state = state;
+  of("line-text").textContent = LINES[state];
+}
+
 function notice(text) {
-  of("notice").textContent = text;
+  of("notice").replaceChildren(...written(text));
   of("notice").hidden = !text;
 }
 
 // Everything that was refused is said once, in one place.
+let isLoggedOut = false;
 async function said(work) {
   try {
     const told = await work();
+    isLoggedOut = false;
     notice("");
     return told;
   } catch (error) {
     if (error instanceof Refused && error.status === 401) {
-      notice("This browser is not logged in. Open the link that `holdfast up` printed, or run `holdfast token`.");
+      isLoggedOut = true;
+      line("out");
+      notice(LOG_IN);
     } else if (error instanceof Refused) {
       notice(error.message);
     }
@@ -159,8 +170,8 @@ const stream = new Stream({
   },
   onGap: catchUp,
   onState: (state) => {
-    of("line").dataset.state = state;
-    of("line-text").textContent = LINES[state];
+    // A browser does not tell why it was refused a stream.
+    line(state === "away" && isLoggedOut ? "out" : state);
     if (state === "live") {
       listAgents();
       catchUp();

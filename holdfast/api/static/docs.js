@@ -1,5 +1,7 @@
 // Shows the OpenAPI document: every route with its role, what it takes and what it answers.
 
+import { written } from "./view.js";
+
 const element = (name, text = "", ...children) => {
   const made = document.createElement(name);
   made.textContent = text;
@@ -9,7 +11,7 @@ const element = (name, text = "", ...children) => {
 
 const json = (value) => element("pre", JSON.stringify(value, null, 2));
 
-const row = (...cells) => element("tr", "", ...cells.map((cell) => element("td", cell)));
+const row = (...cells) => element("tr", "", ...cells.map((cell) => element("td", "", ...written(cell))));
 
 const kind = (schema = {}) =>
   schema.type ?? (schema.anyOf ?? []).map((one) => one.type).filter((one) => one && one !== "null").join(" or ");
@@ -42,7 +44,7 @@ const route = (path, method, operation) => {
   const role = element("span", operation["x-role"] ?? "open");
   role.className = "role";
   const title = element("h3", "", element("code", `${method.toUpperCase()} ${path}`), " ", role);
-  const made = element("section", "", title, element("p", `${operation.summary}. ${operation.description ?? ""}`),
+  const made = element("section", "", title, element("p", "", ...written(`${operation.summary}. ${operation.description ?? ""}`)),
     ...parameters(operation.parameters ?? []), ...body(operation.requestBody), ...answers(operation.responses));
   made.id = operation.operationId;
   return made;

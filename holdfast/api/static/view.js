@@ -27,7 +27,7 @@ export function element(name, values = {}, ...children) {
 }
 
 // Code between fences and backticks; the rest as it is.
-function written(text) {
+export function written(text) {
   return text.split(/\n?(```[\s\S]*?(?:```|$))\n?/).flatMap((part) => {
     if (part.startsWith("```")) {
       const code = part.slice(3).replace(/```$/, "").replace(/^[\w+-]*\n/, "");
@@ -55,10 +55,8 @@ function state(message, onRetry, onSendAgain) {
   if (PATH.includes(message.state)) {
     line.append(steps(message));
   } else if (message.state !== "answered") {
-    line.append(element("span", {}, LABELS[message.state] || message.state));
-  }
-  if (message.error) {
-    line.append(element("span", { class: "why" }, message.error));
+    const label = LABELS[message.state] || message.state;
+    line.append(element("span", { class: "why" }, message.error ? `${label}: ${message.error}` : label));
   }
   if (message.state === "failed" && message.eventId) {
     line.append(element("button", { type: "button", class: "quiet", onclick: () => onRetry(message) }, "Retry"));
