@@ -44,7 +44,8 @@ class Dead:
 Outcome = Done | Retry | Snooze | Dead
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: a settle of 500 makes 500 of these.
+@dataclass(slots=True)
 class Settled:
     """The turn was ours and has ended; `ended` says how: completed, dead, or back (to be worked again)."""
 

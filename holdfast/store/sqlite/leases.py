@@ -141,7 +141,12 @@ def held(connection: Connection, turns: Sequence[Turn]) -> Held:
 
 
 def is_held(turn: Turn, there: Held) -> bool:
-    return all(event.id in there and there[event.id][0] == turn.fence for event in turn.events)
+    fence = turn.fence
+    for event in turn.events:
+        lease = there.get(event.id)
+        if lease is None or lease[0] != fence:
+            return False
+    return True
 
 
 def renew(db: Writing, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
@@ -179,8 +184,8 @@ class Settlement:
         if turn.primary.lane is not None:
             self.ready.add(turn.queue)
         match outcome:
-            case Done(emits, records):
-                self._done(turn, emits, records)
+            case Done():
+                self._done(turn, outcome)
                 return "completed"
             case Snooze(delay):
                 return self._back(turn, self.now + delay // MICROSECOND, given=1)
@@ -196,12 +201,12 @@ class Settlement:
             case _:
                 assert_never(outcome)
 
-    def _done(self, turn: Turn, emits: Sequence[NewEvent], records: Sequence[Record]) -> None:
-        self.completed += turn.ids
-        for position, emit in enumerate(emits, 1):
+    def _done(self, turn: Turn, outcome: Done) -> None:
+        self.completed += [event.id for event in turn.events]
+        self.records += outcome.records
+        for position, emit in enumerate(outcome.emits, 1):
             self.emits.append((turn.primary, position, emit))
             self.ready.add(emit.queue)
-        self.records += records
 
     def _dead(self, turn: Turn, error: str | None, error_class: str | None) -> str:
         self.ends.append([turn.primary.id, "dead", error, error_class, "no attempts left"])
