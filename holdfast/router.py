@@ -195,6 +195,8 @@ async def put_message(
     tx: Transaction | None = None,
 ) -> tuple[str, int | None]:
     """The id of the message and of its event; None where that message is known already."""
+    if not text.strip():
+        raise HoldfastError("a message needs a text")
     payload = message(text, address)
     while True:
         id_ = message_id or new_id(address.channel)

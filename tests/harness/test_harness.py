@@ -47,6 +47,14 @@ async def put_both(app: AgentHarness, transaction: Transaction) -> None:
 
 
 @both_engines
+async def test_an_empty_message_is_refused(settings: Settings) -> None:
+    async with running(AgentHarness(echo), settings) as app:
+        for text in ("", " \n"):
+            with pytest.raises(HoldfastError, match="needs a text"):
+                await app.put(text)
+        assert await app.store.counts() == []
+
+
 async def test_a_put_joins_a_transaction(settings: Settings) -> None:
     app = AgentHarness(echo)
     async with running(app, settings):
