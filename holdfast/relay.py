@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, assert_never
 
 from holdfast.consumer import Consumer
+from holdfast.errors import StoreUnavailable
 from holdfast.event import MEMORY, Turn
 from holdfast.memory.breaker import FIRST_PAUSE, Breaker
 from holdfast.memory.knowledge import IndexUnavailable, KnowledgeDocument, KnowledgeScope, KnowledgeStore
@@ -37,7 +38,8 @@ STOP_WITHIN = timedelta(seconds=5)
 TURNS_AT_ONCE = 8
 COLLECT_LIMIT = 100
 
-_AWAY = (IndexUnavailable, ConnectionError, TimeoutError)
+# No route, no name, no answer in time: no fault of a document.
+_AWAY = (IndexUnavailable, StoreUnavailable, OSError)
 
 
 @dataclass(frozen=True, slots=True)

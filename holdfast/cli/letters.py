@@ -19,12 +19,10 @@ from holdfast.cli.options import (
     opened,
     settings_of,
 )
-from holdfast.cli.printing import print_json, print_table, short
+from holdfast.cli.printing import print_json, print_table, short, show
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from holdfast.event import FinishedEvent
     from holdfast.settings import Settings
     from holdfast.store import Store
@@ -35,6 +33,8 @@ dead = typer.Typer(help="Dead letters: list, show, retry, discard.", rich_markup
 Ids = Annotated[list[int] | None, typer.Argument(help="Ids of dead letters.")]
 All = Annotated[bool, typer.Option("--all", help="All dead letters, or all that the other options leave.")]
 Before = Annotated[int | None, typer.Option(help="Only older ones: ids less than this.")]
+
+COLUMNS = ("id", "finished", "queue", "for", "outcome", "attempts", "message id", "text", "error")
 
 
 @dead.command("list")
@@ -52,7 +52,7 @@ def list_dead(
     """List dead letters, newest first."""
     settings = settings_of(config, database=database, home=home)
     found = asyncio.run(_list(settings, {"queue": queue, "error": error}, agent, limit, before, dead_only=True))
-    _print(found, as_json, empty="there are no dead letters")
+    show(found, as_json, COLUMNS, _line, empty="there are no dead letters")
 
 
 @dead.command("show")
@@ -128,7 +128,7 @@ def history(
     settings = settings_of(config, database=database, home=home)
     which = {"queue": queue, "error": error, "outcomes": outcome or None}
     found = asyncio.run(_list(settings, which, agent, limit, before, dead_only=False))
-    _print(found, as_json, empty="nothing has finished yet")
+    show(found, as_json, COLUMNS, _line, empty="nothing has finished yet")
 
 
 def replay(
@@ -209,28 +209,11 @@ async def _replay(settings: Settings, ids: list[int]) -> dict[int, int | None]:
         return {id_: next(iter(await store.replay([id_])), None) for id_ in ids}
 
 
-def _print(found: Sequence[FinishedEvent], as_json: bool, *, empty: str) -> None:
+def _line(event: FinishedEvent) -> tuple[object, ...]:
     from holdfast.event import written_of
 
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (
-            event.id,
-            event.finished_at,
-            event.queue,
-            event.target,
-            event.outcome,
-            event.attempts,
-            event.message_id,
-            short(written_of(event.event)),
-            short(event.last_error or ""),
-        )
-        for event in found
-    ]
-    columns = ("id", "finished", "queue", "for", "outcome", "attempts", "message id", "text", "error")
-    print_table(columns, rows, empty=empty)
+    ended = (event.id, event.finished_at, event.queue, event.target, event.outcome, event.attempts, event.message_id)
+    return *ended, short(written_of(event.event)), short(event.last_error or "")
 
 
 def _report(verb: str, changed: list[int], asked: list[int] | None, as_json: bool) -> None:

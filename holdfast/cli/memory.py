@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.options import AsJson, Config, Database, Home, Limit, opened, settings_of
-from holdfast.cli.printing import print_json, print_table, short
+from holdfast.cli.printing import print_json, print_table, short, show
 
 if TYPE_CHECKING:
     from holdfast.memory.index import KnowledgeIndex
@@ -41,11 +41,13 @@ def search(
 ) -> None:
     """Find what is known about a subject, by words and by meaning."""
     hits = asyncio.run(_search(settings_of(config, database=database, home=home), subject, query, limit))
-    if as_json:
-        print_json(hits)
-        return
-    rows = [(f"{hit.score:.2f}", hit.id, short(hit.content)) for hit in hits]
-    print_table(("score", "id", "observation"), rows, empty="nothing is known that fits")
+    show(
+        hits,
+        as_json,
+        ("score", "id", "observation"),
+        lambda hit: (f"{hit.score:.2f}", hit.id, short(hit.content)),
+        empty="nothing is known that fits",
+    )
 
 
 @memory.command("list")
@@ -61,18 +63,16 @@ def list_memory(
     settings = settings_of(config, database=database, home=home)
     if subject is None:
         subjects = asyncio.run(_subjects(settings))
-        if as_json:
-            print_json(subjects)
-            return
-        rows = [(one.key, one.observations) for one in subjects]
-        print_table(("subject", "observations"), rows, empty="nobody is remembered yet")
+        columns: tuple[str, ...] = ("subject", "observations")
+        show(subjects, as_json, columns, lambda one: (one.key, one.observations), empty="nobody is remembered yet")
         return
     known = asyncio.run(_observations(settings, subject, limit))
-    if as_json:
-        print_json(known)
-        return
-    lines = [(one.id, one.type.lower(), f"{one.confidence:.2f}", one.updated_at, short(one.content)) for one in known]
-    print_table(("id", "type", "confidence", "updated", "observation"), lines, empty="nothing is known")
+    columns = ("id", "type", "confidence", "updated", "observation")
+    show(known, as_json, columns, _line, empty="nothing is known")
+
+
+def _line(one: Observation) -> tuple[object, ...]:
+    return one.id, one.type.lower(), f"{one.confidence:.2f}", one.updated_at, short(one.content)
 
 
 @memory.command()
@@ -100,11 +100,13 @@ def forget(
 def verify(database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False) -> None:
     """Compare the index with the observations; exit code 1 where they differ."""
     found = asyncio.run(_verify(settings_of(config, database=database, home=home)))
-    if as_json:
-        print_json(found)
-    else:
-        rows = [(one.subject_key, one.id, one.what) for one in found]
-        print_table(("subject", "id", "in the index"), rows, empty="the index holds what the observations say")
+    show(
+        found,
+        as_json,
+        ("subject", "id", "in the index"),
+        lambda one: (one.subject_key, one.id, one.what),
+        empty="the index holds what the observations say",
+    )
     if found:
         raise typer.Exit(1)
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+T = TypeVar("T")
 
 PIPE_WIDTH = 200
 TEXT_WIDTH = 60
@@ -30,6 +32,16 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
         console().print(table(columns, known))
     else:
         typer.echo(empty)
+
+
+def show(
+    found: Sequence[T], as_json: bool, columns: Sequence[str], row: Callable[[T], Sequence[object]], *, empty: str
+) -> None:
+    """What was found, as JSON or a row each."""
+    if as_json:
+        print_json(found)
+    else:
+        print_table(columns, map(row, found), empty=empty)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterable
 from datetime import timedelta
+from socket import gaierror
 from typing import Any
 
 import pytest
@@ -66,7 +67,9 @@ async def test_it_gets_what_is_saved_and_loses_what_is_deleted(observations: Obs
     assert own.texts == {}
 
 
-@pytest.mark.parametrize("error", [ConnectionRefusedError("no route"), TimeoutError()])
+@pytest.mark.parametrize(
+    "error", [ConnectionRefusedError(), TimeoutError(), gaierror(-2, "no such name"), OSError(113, "no route")]
+)
 async def test_one_that_cannot_be_reached_costs_no_attempt(
     store: Store, observations: ObservationStore, own: Any, error: Exception
 ) -> None:
