@@ -32,7 +32,7 @@ class Body(BaseModel):
 
 async def body_of(request: Request, kind: type[B]) -> B:
     try:
-        given = parsed(await _read(request))
+        given = parsed(await read(request))
         if not isinstance(given, dict):
             raise Refused(400, "the body is not a JSON object")
         return kind.model_validate(given)
@@ -50,7 +50,7 @@ def explained(problem: ErrorDetails) -> str:
     return f"{place}: {message}" if place else message
 
 
-async def _read(request: Request) -> bytes:
+async def read(request: Request) -> bytes:
     chunks, size = [], 0
     try:
         async with asyncio.timeout(WITHIN):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fastapi import FastAPI, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
+from holdfast.api.answer import Answer
+from holdfast.api.body import read
 from holdfast.channel import Webhook, Webhooks
-
-LARGEST = 1024 * 1024
 
 
 def mount(app: FastAPI, channels: Iterable[object]) -> None:
@@ -24,12 +24,7 @@ class _Endpoint:
         self._receive = receive
 
     async def answer(self, request: Request) -> Response:
-        body = b""
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > LARGEST:
-                return JSONResponse({"error": "the request is too large"}, 413)
-        status, text = await self._receive(body, dict(request.headers))
+        status, text = await self._receive(await read(request), dict(request.headers))
         if status >= 400:
-            return JSONResponse({"error": text or "not now"}, status)
+            return Answer({"error": text or "not now"}, status)
         return Response(text, status, media_type="application/json" if text.startswith("{") else "text/plain")
