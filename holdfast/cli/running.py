@@ -47,7 +47,7 @@ def up(
     """Run everything in one process: API, channels and agents."""
     given: dict[str, object] = {"database": database, "home": home, "workers": workers, "app": app}
     given |= {"api_host": host, "api_port": port, "api_auth": "none" if no_auth else None}
-    _run_with_api(*_load(config, given))
+    _run_with_api(*load(config, given))
 
 
 def work(
@@ -64,7 +64,7 @@ def work(
     """Run channels and agents without the API."""
     given: dict[str, object] = {"database": database, "home": home, "workers": workers, "app": app}
     given |= {"metrics_port": metrics_port, "api_host": host}
-    harness, settings = _load(config, given)
+    harness, settings = load(config, given)
     addresses: list[str] = []
     if settings.metrics_port is None:
         return _run(harness, settings, lambda _: nullcontext(), addresses)
@@ -86,10 +86,10 @@ def serve(
     """Run the API alone; agents work in other processes."""
     given: dict[str, object] = {"database": database, "home": home, "app": app}
     given |= {"api_host": host, "api_port": port, "api_auth": "none" if no_auth else None}
-    _run_with_api(*_load(config, given), works=False)
+    _run_with_api(*load(config, given), works=False)
 
 
-def _load(config: Path | None, given: Mapping[str, object]) -> tuple[AgentHarness, Settings]:
+def load(config: Path | None, given: Mapping[str, object]) -> tuple[AgentHarness, Settings]:
     """The app and its settings: what it was made with counts, and options of the command count more."""
     from holdfast.cli.configured import add_configured
     from holdfast.cli.loading import load_app

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.options import App, Config, Database, settings_of
+from holdfast.cli.options import App, Config, Database
 from holdfast.cli.printing import print_json
+from holdfast.cli.running import load
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.harness import AgentHarness
+    from holdfast.settings import Settings
 
 slack = typer.Typer(help="What Slack has to know of the app.", rich_markup_mode=None)
 demo = typer.Typer(help="Try a channel without an account.", rich_markup_mode=None)
@@ -52,31 +54,15 @@ def demo_slack(port: PortOfPage = 3778, database: Database = None, config: Confi
     """Chat with your agents through a Slack on this machine: the whole path of production, no account."""
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
         given = {"database": database or f"sqlite:///{folder}/demo.db", "home": Path(folder), "app": app}
-        harness = _harness(config, given)
-        asyncio.run(_run(harness, port))
+        asyncio.run(_run(*load(config, given), port))
 
 
-def _harness(config: Path | None, given: dict[str, object]) -> AgentHarness:
-    from holdfast.cli.configured import add_configured
-    from holdfast.cli.loading import load_app
-    from holdfast.harness import AgentHarness
-    from holdfast.telemetry import starting
-
-    settings = settings_of(config, **given)
-    harness = load_app(settings.app) if settings.app else AgentHarness()
-    harness.settings = settings
-    add_configured(harness, settings)
-    starting.start(settings)
-    return harness
-
-
-async def _run(harness: AgentHarness, port: int) -> None:
+async def _run(harness: AgentHarness, settings: Settings, port: int) -> None:
     from holdfast.channels.slack import SlackChannel
     from holdfast.channels.slack.access import Access
     from holdfast.testing.slack import FakeSlack
     from holdfast.testing.slack.page import with_page
 
-    assert harness.settings is not None
     local = with_page(FakeSlack(port))
     try:
         await local.__aenter__()
@@ -84,7 +70,7 @@ async def _run(harness: AgentHarness, port: int) -> None:
         raise HoldfastError(f"cannot listen at port {port}: {error.strerror}; choose another with --port") from error
     try:
         access = Access(bot_token=local.bot_token, app_token=local.app_token, api_url=local.api_url)
-        harness.add_channel(SlackChannel([access], files=harness.settings.files))
+        harness.add_channel(SlackChannel([access], files=settings.files))
         address = f"http://127.0.0.1:{local.port}/"
         await harness.run(on_ready=lambda: typer.echo(f"holdfast is ready: mention the bot at {address}"))
     finally:
