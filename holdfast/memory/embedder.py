@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from holdfast.errors import HoldfastError
+from holdfast.memory.knowledge import IndexUnavailable
 
 
 class Embedder(Protocol):
@@ -62,7 +62,7 @@ class LocalEmbedder:
                 try:
                     import wordllama  # type: ignore[import-untyped]
                 except ImportError as error:
-                    raise HoldfastError("memory needs its packages: pip install 'holdfast[memory]'") from error
+                    raise IndexUnavailable("memory needs its packages: pip install 'holdfast[memory]'") from error
                 folder = Path(wordllama.__file__).parent
                 self._loaded = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
             return self._loaded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Iterable
 from datetime import timedelta
@@ -18,8 +19,10 @@ from holdfast.memory import (
     KnowledgeDocument,
     KnowledgeScope,
     KnowledgeStoreOutboxRelay,
+    LocalEmbedder,
     ObservationStore,
     RelayOptions,
+    open_knowledge,
 )
 from holdfast.store.base import Filter, Store
 from tests.memory.steps import fact
@@ -123,3 +126,15 @@ async def test_one_that_hangs_is_away_and_the_relay_stops_in_time(store: Store, 
     own.hangs = False
     async with KnowledgeStoreOutboxRelay(observations, own):
         assert await observations.wait_indexed(position, within=10)
+
+
+async def test_without_the_packages_of_memory_changes_wait_and_use_up_nothing(
+    store: Store, observations: ObservationStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wordllama", None)
+    knowledge = open_knowledge(store, LocalEmbedder())
+    await observations.save(fact())
+    if await knowledge.tables.has_vectors():
+        assert await KnowledgeStoreOutboxRelay(observations, knowledge).drain_once() == DrainResult()
+        [event] = await store.waiting(MEMORY, "")
+        assert event.attempts == 0
