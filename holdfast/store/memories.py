@@ -106,4 +106,5 @@ def open_knowledge(store: Store, embedder: Embedder | None = None) -> KnowledgeI
 
 
 def _is_sqlite(store: Store) -> bool:
-    return type(store).__module__.startswith("holdfast.store.sqlite")
+    """By what it can do: a store may be wrapped."""
+    return hasattr(store, "write")
