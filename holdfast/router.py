@@ -30,6 +30,9 @@ ID = re.compile(r"[^\s@#,:/\[\]]+")
 NOT_CHATS = ("api", "slack", "chatroom", "heartbeat")
 """Where `@agent` alone is a text like any other; elsewhere it makes that agent the conversation's default."""
 
+PLATFORMS = ("slack", "discord", "telegram", "whatsapp")
+"""Whose names are prefixes of ids; whatever else comes, comes by the API."""
+
 ALONE = re.compile(r"@(\S+)\s*")
 PREFIX = re.compile(r"@(\S+)\s+(?=\S)")
 
@@ -199,7 +202,7 @@ async def put_message(
         raise HoldfastError("a message needs a text")
     payload = message(text, address)
     while True:
-        id_ = message_id or new_id(address.channel)
+        id_ = message_id or new_id(address.channel if address.channel in PLATFORMS else "api")
         new = NewEvent(event=payload, message_id=id_, max_attempts=max_attempts)
         stored = await receive(store, routing, new, text, agent=agent, tx=tx)
         # A generated id that was taken is drawn again, or the message would be lost.

@@ -28,8 +28,9 @@ async def test_who_says_it_where_and_to_whom_is_kept(api: Api) -> None:
     assert [event.event[name] for name in ("channel", "sender", "sender_id")] == ["web", "Ada", "u1"]
 
 
-async def test_a_generated_id_names_its_channel(api: Api) -> None:
-    assert (await api.say(channel="web")).startswith("web_")
+@pytest.mark.parametrize(("channel", "prefix"), [("api", "api_"), ("web", "api_"), ("telegram", "telegram_")])
+async def test_a_generated_id_names_the_platform_or_the_api(api: Api, channel: str, prefix: str) -> None:
+    assert (await api.say(channel=channel)).startswith(prefix)
 
 
 @pytest.mark.parametrize("body", [{}, {"message": ""}, {"message": None}, {"message": " \n"}])
