@@ -129,6 +129,14 @@ class Webhooks(Protocol):
 
 
 @runtime_checkable
+class Opening(Protocol):
+    """A platform that hears us only some time after `run` or `attend` began."""
+
+    async def opened(self) -> None:
+        """Returns once messages can come in, or a person is needed for that."""
+
+
+@runtime_checkable
 class Ailing(Protocol):
     """A platform of which a part may not work until a person does something about it."""
 

@@ -6,8 +6,8 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -16,7 +16,7 @@ from holdfast import settings as configuration
 from holdfast.agent import Agent
 from holdfast.agents.function import Function
 from holdfast.apology import Apologies
-from holdfast.channel import Webhooks, attentive
+from holdfast.channel import Opening, Webhooks, attentive
 from holdfast.channels.heartbeat import Heartbeat
 from holdfast.consumer import ENDS_WITHIN, Consumer
 from holdfast.errors import HoldfastError, StoreUnavailable
@@ -38,6 +38,7 @@ from holdfast.telemetry.logs import Entry
 log = logging.getLogger(__name__)
 
 SIGN_OFF_WITHIN = timedelta(seconds=2)
+OPENED_WITHIN = timedelta(seconds=2)
 
 
 class AgentHarness(Roster):
@@ -185,6 +186,7 @@ class AgentHarness(Roster):
         async with asyncio.TaskGroup() as group:
             callers = [channel for channel in self.channels.values() if isinstance(channel, Webhooks)]
             attending = [group.create_task(caller.attend(self._on_call)) for caller in callers if caller.webhooks]
+            await _opened([caller for caller in callers if caller.webhooks])
             ready.set()
             await self._stop.wait()
             for task in attending:
@@ -211,6 +213,7 @@ class AgentHarness(Roster):
             others.append(group.create_task(Apologies(store, self.channels).run()))
             if spans.tracing is not None:
                 others.append(group.create_task(gauge.keep_reading(store, consumers)))
+            await _opened(self.channels.values())
             ready.set()
             await self._stop.wait()
             for consumer in consumers:
@@ -257,6 +260,15 @@ class AgentHarness(Roster):
         channel = attentive(self.channels.get(channel_of(new.event)))
         text = text_of(new.event) if channel is None else channel.heard(new.event)
         return await receive(self.store, routing or self.routing, new, text)
+
+
+async def _opened(channels: Iterable[object]) -> None:
+    """Who hears that we are ready may write at once; a platform that is away keeps nobody waiting."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(OPENED_WITHIN.total_seconds()):
+            for channel in channels:
+                if isinstance(channel, Opening):
+                    await channel.opened()
 
 
 async def _say_goodbye(store: Store, process_id: str, consumers: Sequence[Consumer]) -> None:

@@ -91,6 +91,21 @@ async def test_a_connection_that_breaks_is_made_again(slack: FakeSlack, settings
             assert [reply["text"] for reply in await slack.replies(ts)] == [f"you said {number}"]
 
 
+async def test_who_is_ready_listens_already(slack: FakeSlack, settings: Settings) -> None:
+    async with running(AgentHarness(echo), settings):
+        assert slack.sockets.connections == 1
+
+
+async def test_a_slack_that_is_away_keeps_nobody_from_being_ready(
+    slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harness, "OPENED_WITHIN", timedelta(milliseconds=50))
+    slack.faults.plan("auth.test", "status", times=2)
+    async with running(AgentHarness(echo), settings):
+        assert slack.sockets.connections == 0
+        await slack.replies(await slack.mention("hello"))
+
+
 async def test_slack_may_ask_for_a_new_connection(slack: FakeSlack, settings: Settings) -> None:
     async with running(AgentHarness(echo), settings):
         await slack.until(lambda: slack.sockets.connections)

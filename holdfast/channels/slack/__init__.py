@@ -50,6 +50,7 @@ class SlackChannel:
         self._readers = {workspace: Reader(workspace) for workspace in self.workspaces}
         self._files = files
         self._group: asyncio.TaskGroup | None = None
+        self._running: Sequence[Workspace] = self.workspaces
         self._chores: set[asyncio.Task[None]] = set()
         self._people: dict[tuple[Workspace, str], str] = {}
 
@@ -68,7 +69,9 @@ class SlackChannel:
                 if all(problems := [one.problem for one in workspaces]):
                     raise NotLetIn("; ".join(map(str, problems))) from None
                 log.error(Entry(NOT_LET_IN, channel=self.name, error=error))
+                workspace.opened.set()
 
+        self._running = workspaces
         async with asyncio.TaskGroup() as group:
             self._group = group
             for workspace in workspaces:
@@ -79,6 +82,10 @@ class SlackChannel:
                 if self._chores:
                     await asyncio.wait(self._chores, timeout=LET_GO_WITHIN)
                 self._group = None
+
+    async def opened(self) -> None:
+        for workspace in self._running:
+            await workspace.opened.wait()
 
     def _start(self, chore: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         assert self._group is not None

@@ -47,6 +47,7 @@ class Workspace:
         self.access = access
         self._shared = shared
         self._signed_in = asyncio.Event()
+        self.opened = asyncio.Event()
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._bot: Bot | None = None
         self._bolt: AsyncApp | None = None
@@ -83,6 +84,7 @@ class Workspace:
             stack.callback(self._signed_in.clear)
             if listens and self.access.app_token:
                 await stack.enter_async_context(self._listening(self._bolt, await self._socket()))
+            self.opened.set()
             await asyncio.Event().wait()
 
     def _client(self, token: str | None) -> AsyncWebClient:
