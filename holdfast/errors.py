@@ -13,6 +13,10 @@ class Unknown(HoldfastError):
     """There is no agent or team of that name."""
 
 
+class NewDatabase(HoldfastError):
+    """There is nothing of ours in it yet."""
+
+
 class StoreUnavailable(HoldfastError):
     """The database cannot be reached right now; what was asked may be tried again."""
 

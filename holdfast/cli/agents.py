@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.options import AsJson, Config, Database, Home, opened, settings_of
 from holdfast.cli.printing import print_json, print_table
 from holdfast.cli.status import LIVE
+from holdfast.errors import NewDatabase
 
 if TYPE_CHECKING:
     from holdfast.router import Routing
@@ -35,10 +37,14 @@ def _cell(value: object) -> object:
 async def _agents(settings: Settings) -> list[dict[str, Any]]:
     from holdfast.event import INBOX
     from holdfast.router import Routing
+    from holdfast.store.base import Count
 
-    async with opened(settings) as store:
-        routing = await Routing.read(store)
-        counts = [count for count in await store.counts() if count.queue == INBOX]
+    routing, counts = Routing(), list[Count]()
+    # What is configured can be looked at before the first start.
+    with suppress(NewDatabase):
+        async with opened(settings) as store:
+            routing = await Routing.read(store)
+            counts = [count for count in await store.counts() if count.queue == INBOX]
     ids = sorted({*routing.lanes, *settings.agents})
     default = settings.default or routing.default or next(iter(settings.agents), "")
     return [_configured(id_, settings) | _announced(id_, default, routing, counts) for id_ in ids]

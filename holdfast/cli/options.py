@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, NewDatabase
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
@@ -60,8 +60,10 @@ async def opened(settings: Settings) -> AsyncIterator[Store]:
 
     report = await asyncio.to_thread(migrate, settings.database, dry_run=True)
     if report.due:
-        state = f"is at version {report.found}" if report.found else "is new"
-        raise HoldfastError(f"the database {state}: run `holdfast migrate` (or start `holdfast up`) first")
+        remedy = "run `holdfast migrate` (or start `holdfast up`) first"
+        if report.found is None:
+            raise NewDatabase(f"the database is new: {remedy}")
+        raise HoldfastError(f"the database is at version {report.found}: {remedy}")
     async with open_store(settings.database, direct_url=settings.database_direct, pool_size=FEW) as store:
         yield store
 

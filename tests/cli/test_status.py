@@ -42,6 +42,13 @@ def test_a_watch_prints_a_line_of_json_per_look_with_rates_and_ends_well(shell: 
         assert watch.log == ""
 
 
+def test_configured_agents_are_shown_before_the_first_start(alone: Shell) -> None:
+    alone.write("holdfast.toml", '[agents.parrot]\nkind = "echo"\n')
+    [parrot] = alone.json("agents")
+    assert (parrot["agent"], parrot["kind"], parrot["default"], parrot["ready"]) == ("parrot", "echo", True, 0)
+    assert "the database is new" in alone.refused("status")
+
+
 def test_agents_are_those_that_a_process_announced(shell: Shell) -> None:
     assert shell.json("agents") == []
     assert "no agents" in shell.out("agents")
