@@ -204,7 +204,7 @@ def test_an_unreachable_database_is_one_line_without_its_password(tmp_path: Path
     assert "secret" not in line
 
 
-@pytest.mark.parametrize("command", ["send x", "status", "agents", "dead list", "history", "replay 1"])
+@pytest.mark.parametrize("command", ["send x", "status", "dead list", "history", "replay 1"])
 def test_a_database_that_is_not_there_yet_is_not_made_by_asking(alone: Shell, command: str) -> None:
     assert "holdfast migrate" in alone.refused(*command.split())
     assert not (alone.folder / ".holdfast").exists()

@@ -184,3 +184,15 @@ async def test_an_emit_that_gets_a_suffix_keeps_its_place(store: Store) -> None:
     )
     first = await claim_one(store, queue="outbox")
     assert (first.primary.event, first.primary.message_id) == ({"text": "one"}, f"taken~{event_id}")
+
+
+async def test_an_emit_keeps_its_place_when_a_turn_beside_it_chose_the_same_id(store: Store) -> None:
+    await store.put([message(), message()])
+    turns = await claim(store, limit=2)
+    emits = (reply("one", message_id="own", lane="c1"), reply("two", lane="c1"))
+    await store.settle([(turn, Done(emits)) for turn in turns])
+    seen: list[str] = []
+    while found := await claim(store, queue="outbox"):
+        seen.append(found[0].primary.event["text"])
+        await end(store, found[0])
+    assert seen == ["one", "two", "one", "two"]

@@ -97,10 +97,12 @@ async def test_unchanged_content_is_not_embedded_again(store: Store, embedder: E
     knowledge = open_knowledge(store, counting)
     await knowledge.upsert(ANN, [document("a", "the same", 1)])
     await knowledge.upsert(ANN, [document("a", "the same", 2)])
-    assert counting.asked == 1
+    # Without vectors nothing is embedded at all.
+    each = 1 if (await knowledge.status()).vectors else 0
+    assert counting.asked == each
     assert await knowledge.upsert(ANN, [document("a", "older", 1)]) == 0
     await knowledge.upsert(ANN, [document("a", "another", 3)])
-    assert counting.asked == 2
+    assert counting.asked == 2 * each
 
 
 async def test_a_change_of_model_embeds_again(store: Store, embedder: Embedder) -> None:
@@ -109,9 +111,10 @@ async def test_a_change_of_model_embeds_again(store: Store, embedder: Embedder) 
     await open_knowledge(store, embedder).upsert(ANN, [document("a", "the same", 1)])
     knowledge = open_knowledge(store, other)
     status = await knowledge.status()
-    assert (status.documents, status.other_model) == (1, 1)
+    each = 1 if status.vectors else 0
+    assert (status.documents, status.other_model) == (1, each)
     await knowledge.upsert(ANN, [document("a", "the same", 1)])
-    assert (other.asked, (await knowledge.status()).other_model) == (1, 0)
+    assert (other.asked, (await knowledge.status()).other_model) == (each, 0)
 
 
 async def test_a_long_document_is_found_by_its_end(knowledge: KnowledgeStore) -> None:

@@ -266,10 +266,21 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
     return coalesce(
-    ( select jsonb_agg(case when taken then event || jsonb_build_object('message_id', key.message_id || '~' || (event ->> 'parent_id')) else event end order by nth)
-      from jsonb_array_elements(_emits) with ordinality as emit (event, nth)
-      left join agent.message_key as key on key.queue = coalesce(event ->> 'queue', 'inbox') and key.message_id = event ->> 'message_id'
-      cross join lateral (select key.queue is not null and key.parent_id is distinct from (event ->> 'parent_id')::int8) as judged (taken)
+    ( select jsonb_agg(case when taken then event || jsonb_build_object('message_id', emit.message_id || '~' || emit.parent_id) else event end order by nth)
+      from
+      ( select event, nth, queue, message_id, parent_id
+             , first_value(parent_id) over (partition by queue, message_id order by nth) as first_parent_id
+        from jsonb_array_elements(_emits) with ordinality as given (event, nth)
+        cross join lateral
+        ( values (coalesce(event ->> 'queue', 'inbox'), event ->> 'message_id', (event ->> 'parent_id')::int8)
+        ) as named (queue, message_id, parent_id)
+      ) as emit
+      left join agent.message_key as key on key.queue = emit.queue and key.message_id = emit.message_id
+      -- Of two that settle together and chose the same id, the second gets another at once: later, and it would come
+      -- after what its own turn emitted next.
+      cross join lateral
+      ( select case when key.queue is null then emit.first_parent_id else key.parent_id end is distinct from emit.parent_id
+      ) as judged (taken)
       where taken or not _taken_only
     ), '[]');
 end
