@@ -24,6 +24,7 @@ import psycopg
 from holdfast.event import INBOX, OUTBOX, NewEvent
 from holdfast.store import open_store
 from holdfast.store.base import Store, SweepPolicy
+from holdfast.store.sqlite.lock import WriteLock
 from holdfast.testing.checker import Report, check
 from holdfast.testing.journal import Run, read_journal, read_tables
 from tests.crash.worker import Orders, note
@@ -91,6 +92,16 @@ class Crew:
             leased = bool(self.leased_by(worker))
             os.kill(worker, signal.SIGKILL)
             note(str(self.folder), name, leased)
+
+    def halt(self, worker: int) -> None:
+        """SIGSTOP, on SQLite not inside a commit: there it would hold up all writers until it goes on."""
+        if self.is_postgres:
+            os.kill(worker, signal.SIGSTOP)
+            return
+        lock = WriteLock(Path(urlsplit(self.url).path))
+        with lock:
+            os.kill(worker, signal.SIGSTOP)
+        lock.close()
 
     def kill_blindly(self, worker: int) -> None:
         with suppress(ProcessLookupError):
