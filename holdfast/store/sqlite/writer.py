@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -80,25 +80,28 @@ class Writer:
         """Commit a request and what has come meanwhile; each then has a result or an error."""
         group = Group([first])
         try:
-            self._commit(group, has_begun)
+            if not has_begun:
+                begin(self._connection)
+            if not self._commit(group, self._taken(group.requests)):
+                self._serve_apart(group)
         except Exception as error:  # noqa: BLE001 - each that waits gets it
-            self._roll_back()
-            for request in group.requests:
-                request.error = error
-            group.ready.clear()
+            self._fail(group, error)
         return group
 
-    def _commit(self, group: Group, has_begun: bool) -> None:
+    def _commit(self, group: Group, requests: Iterable[Request]) -> bool:
+        """Whether all is done that could be: no if one of several failed, and nothing is stored."""
         connection = self._connection
-        self._begin(has_begun)
-        for request in self._taken(group.requests):
+        self._ids.begin(connection)
+        for request in requests:
             if request.future.cancelled():
                 continue
-            db = Writing(connection, self._now(), self._ids, group.ready, group.frames)
-            if request is group.requests[0]:
-                self._attempt_first(db, request)
-            else:
-                self._attempt(db, request)
+            try:
+                request.result = request.work(Writing(connection, self._now(), self._ids, group.ready, group.frames))
+            except Exception:
+                # a full disk or an I/O error may have ended the transaction: then the group fails
+                if len(group.requests) == 1 or not connection.in_transaction:
+                    raise
+                return False
         if group.frames:
             note(connection, group.frames, self._now())
         began_at = time.monotonic()
@@ -106,6 +109,26 @@ class Writer:
         self.is_quick = time.monotonic() - began_at < QUICK_SECONDS
         self._tally.requests += len(group.requests)
         self._tally.commits += 1
+        return True
+
+    def _serve_apart(self, together: Group) -> None:
+        """Each in a transaction of its own, so that the failure of one is its own."""
+        self._roll_back()
+        together.ready.clear()
+        for request in together.requests:
+            alone = Group([request])
+            try:
+                begin(self._connection)
+                self._commit(alone, [request])
+            except Exception as error:  # noqa: BLE001 - who waits gets it
+                self._fail(alone, error)
+            together.ready |= alone.ready
+
+    def _fail(self, group: Group, error: Exception) -> None:
+        self._roll_back()
+        for request in group.requests:
+            request.error = error
+        group.ready.clear()
 
     def _taken(self, requests: list[Request]) -> Iterator[Request]:
         """The first of the group and what comes meanwhile; nobody is waited for."""
@@ -118,39 +141,6 @@ class Writer:
                 return
             requests.append(request)
             yield request
-
-    def _begin(self, has_begun: bool = False) -> None:
-        if not has_begun:
-            begin(self._connection)
-        self._ids.begin(self._connection)
-
-    def _attempt_first(self, db: Writing, request: Request) -> None:
-        """Do the first request of a group: if it fails, there is nothing before it to be kept."""
-        try:
-            request.result = request.work(db)
-        except Exception as error:
-            if not self._connection.in_transaction:
-                raise
-            request.error = error
-            db.frames.clear()
-            self._roll_back()
-            self._begin()
-
-    def _attempt(self, db: Writing, request: Request) -> None:
-        """Do one request in a savepoint, so that its failure is its own."""
-        connection, told = self._connection, len(db.frames)
-        connection.execute("savepoint request")
-        try:
-            request.result = request.work(db)
-        except Exception as error:
-            # a full disk or an I/O error may have ended the whole transaction: then the group fails
-            if not connection.in_transaction:
-                raise
-            request.error = error
-            del db.frames[told:]
-            self._ids.forget()
-            connection.execute("rollback to request")
-        connection.execute("release request")
 
     def _roll_back(self) -> None:
         self._ids.forget()
