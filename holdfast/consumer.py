@@ -44,7 +44,7 @@ ENDS_WITHIN = 3 * LET_GO_WITHIN
 """After the grace period, a consumer is through, unless a handler does not let go at all."""
 
 WHOLE = 50
-"""Places that are filled by one claim. Of more, one half is claimed while the other is worked."""
+"""Places that are filled by one claim. Of more, a server claims for one half while we work on the other."""
 
 HAND_ON_AT_MOST = timedelta(seconds=1)
 """A wake-up of all processes costs each a look, so a full one sends them at most this often."""
@@ -68,7 +68,7 @@ class Consumer:
         self._stop = asyncio.Event()
         self._has_settled = False
         self._hand_on_at = 0.0
-        self._batch = max(policy.at_once // 2, min(policy.at_once, WHOLE))
+        self._batch = max(policy.at_once // 2, min(policy.at_once, WHOLE)) if store.has_server else policy.at_once
 
     @property
     def running(self) -> int:

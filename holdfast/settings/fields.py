@@ -101,7 +101,7 @@ class Settings(BaseSettings):
     """How lines on stderr are written: text for people, json for programs."""
     trace_service: str = Field(default="", examples=["holdfast"])
     """Name under which spans and metrics go to what LOGFIRE_TOKEN or OTEL_EXPORTER_OTLP_ENDPOINT names."""
-    trace_ratio: float = Field(default=0.01, ge=0, le=1)
+    trace_ratio: float = Field(default=0.001, ge=0, le=1)
     """Share of the turns that have spans, from 0 to 1, beside one in every second."""
     default: str = Field(default="", examples=["coder"])
     """The agent of messages that name none; by default the first."""

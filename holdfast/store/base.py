@@ -109,6 +109,9 @@ Acked = Literal["acked", "busy", "unknown"]
 class Store(Protocol):
     """Where events live. All methods are safe to call from many tasks; times are aware datetimes in UTC."""
 
+    has_server: bool
+    """Whether a claim is the work of a server beside us, and not of this very process."""
+
     async def now(self) -> datetime:
         """The store's clock: the only clock that decides what is due."""
 

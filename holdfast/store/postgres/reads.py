@@ -16,6 +16,8 @@ from holdfast.store.postgres.wire import COLUMNS, FINISHED_COLUMNS, event_of, fi
 class PostgresReads:
     """The reading half of the store."""
 
+    has_server = True
+
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 

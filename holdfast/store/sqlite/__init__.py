@@ -41,8 +41,6 @@ T = TypeVar("T")
 
 SQL = load()
 NOW = timedelta()
-
-
 SMALL = 32 * 1024
 """Characters of an event that the event loop itself may write."""
 
@@ -112,12 +110,13 @@ class SqliteStore(SqliteReads):
         one = len(events) == 1
         # JSON is made here, while the writer may be waiting for the disk.
         text = dump(events[0].event if one else [new_row(event) for event in events])
-        keyed = any(event.message_id is not None for event in events)
+        keyed = not one and any(event.message_id is not None for event in events)
 
         def work(db: Writing) -> list[int | None]:
             ids = [put_one(db, events[0], text)] if one else put(db, text, len(events), keyed=keyed)
-            put_records(db, records)
-            db.frames += received(events, ids)
+            if records:
+                put_records(db, records)
+            db.frames.append(received(events, ids))
             db.ready.update(event.queue for event in events)
             return ids
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from sqlite3 import Connection
 
 from holdfast.event import Payload
@@ -14,12 +14,14 @@ from holdfast.store.sqlite.queries import load
 SQL = load()
 
 
-def note(connection: Connection, frames: list[Payload], now: int) -> None:
+def note(connection: Connection, told: Sequence[Iterable[Payload]], now: int) -> None:
     default, is_on = connection.execute(SQL["activity_agent"]).fetchone()
     if is_on:
+        frames = [frame for some in told for frame in some]
         named = [frame if frame.get("agent") != "" else frame | {"agent": default} for frame in frames]
         # The table itself gives the id, none is drawn ahead: a hole would be told as a gap to whoever watches.
-        connection.execute(SQL["put_activity"], {"frames": dump(named), "now": now})
+        if named:
+            connection.execute(SQL["put_activity"], {"frames": dump(named), "now": now})
 
 
 def failed(connection: Connection, ids: Sequence[int], *, dead: bool) -> Iterator[Payload]:

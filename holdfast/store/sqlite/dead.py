@@ -50,7 +50,7 @@ def retry(db: Writing, ids: Sequence[int]) -> list[int]:
     for name in ("revive", "revive_keys", "leave_history"):
         db.connection.execute(SQL[name], params)
     db.ready.update(queue for _, queue in found)
-    db.frames += revived(db.connection, [id for id, _ in found])
+    db.frames.append(list(revived(db.connection, [id for id, _ in found])))
     return [id for id, _ in found]
 
 
@@ -67,7 +67,7 @@ def replay(db: Writing, ids: Sequence[int]) -> list[int]:
     stored = put(db, dump(rows), len(rows), keyed=True, last_id=last_id)
     db.ready.update(row[0] for row in found)
     ids = [id for id in stored if id is not None]
-    db.frames += revived(db.connection, ids)
+    db.frames.append(list(revived(db.connection, ids)))
     return ids
 
 

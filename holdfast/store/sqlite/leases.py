@@ -230,7 +230,8 @@ class Settlement:
         finish(db, self.ends)
         if self.backs:
             connection.execute(SQL["back"], {"backs": dump(self.backs), "now": self.now})
-            db.frames += failed(connection, [id for id, _, given, *_ in self.backs if not given], dead=False)
+            came_back = [id for id, _, given, *_ in self.backs if not given]
+            db.frames.append(list(failed(connection, came_back, dead=False)))
         put_records(db, self.records)
         if self.emits:
             put_emits(db, self.emits)
@@ -250,7 +251,7 @@ def finish(db: Writing, ends: Sequence[list[Any]]) -> None:
     for name in ("finish", "delete_followers", "delete_ended"):
         db.connection.execute(SQL[name], params)
     if any(outcome != "completed" for _, outcome, *_ in ends):
-        db.frames += failed(db.connection, [id for id, *_ in ends], dead=True)
+        db.frames.append(list(failed(db.connection, [id for id, *_ in ends], dead=True)))
 
 
 @uncollected

@@ -186,7 +186,7 @@ def _forget(db: Writing, subject: dict[str, Any], key: str) -> dict[str, int]:
     told = [*found, *map(str, parse(said))]
     blanked = db.connection.execute(SQL["forget_frames"], {"names": dump(told)}).rowcount
     if blanked:
-        db.frames.append({"type": FORGOTTEN})
+        db.frames.append([{"type": FORGOTTEN}])
     observations = db.connection.execute(SQL["forget_observations"], subject).rowcount
     for (id_,) in db.connection.execute(SQL["learned_from"], subject | {"names": names}).fetchall():
         # Known of others from these messages: out of their index by the relays.

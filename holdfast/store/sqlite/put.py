@@ -13,7 +13,7 @@ from holdfast.store.activity import received_frame
 from holdfast.store.payload import dump, parse, storable_name
 from holdfast.store.sqlite.observed import keep
 from holdfast.store.sqlite.queries import load
-from holdfast.store.sqlite.rows import ROW, line_row, new_row
+from holdfast.store.sqlite.rows import line_row, new_row
 from holdfast.store.sqlite.writer import Writing
 
 SQL = load()
@@ -42,14 +42,26 @@ def put(db: Writing, rows: str, count: int, *, keyed: bool, last_id: int | None 
 
 def put_one(db: Writing, new: NewEvent, event: str) -> int | None:
     """Store one event, its payload given as text: the commonest put, twice as fast without JSON around it."""
-    connection = db.connection
+    connection, now = db.connection, db.now
     id = db.ids.draw(connection, "event", 1) + 1
-    params = dict(zip(ROW, new_row(new), strict=True)) | {"event": event, "id": id, "now": db.now}
-    params |= {name: storable_name(params[name]) for name in ("queue", "target", "lane", "message_id")}
-    if params["vt"] is not None and params["vt"] > db.now:
+    queue, target, lane, event_ts, vt, _, message_id, max_attempts, parent_id, root_id, hops = new_row(new)
+    params = {
+        "id": id,
+        "queue": storable_name(queue),
+        "target": storable_name(target),
         # A delayed event carries no lane: it would hold up what comes after it.
-        params["lane"] = None
-    if new.message_id is not None and connection.execute(SQL["put_key"], params).rowcount == 0:
+        "lane": storable_name(lane) if vt is None or vt <= now else None,
+        "event_ts": event_ts,
+        "vt": vt,
+        "event": event,
+        "message_id": storable_name(message_id),
+        "max_attempts": max_attempts,
+        "parent_id": parent_id,
+        "root_id": root_id,
+        "hops": hops,
+        "now": now,
+    }
+    if message_id is not None and connection.execute(SQL["put_key"], params).rowcount == 0:
         return None
     connection.execute(SQL["put_event"], params)
     return id
@@ -65,7 +77,7 @@ def put_records(db: Writing, records: Iterable[Record]) -> None:
             case ChatMessage():
                 posted.append(record)
             case Activity(frames):
-                db.frames += frames
+                db.frames.append(frames)
             case Observation():
                 keep(db, record)
             case _:
@@ -89,11 +101,13 @@ def put_emits(db: Writing, emits: Sequence[tuple[Event, int, NewEvent]]) -> None
     known = _known_keys(db.connection, named)
     rows = [row for parent, emit in named if (row := _emit_row(parent, emit, known)) is not None]
     ids = put(db, dump(rows), len(rows), keyed=True)
-    db.frames += [
-        received_frame(id, row[6], row[1], row[5])
-        for id, row in zip(ids, rows, strict=True)
-        if id is not None and row[0] == INBOX
-    ]
+    db.frames.append(
+        [
+            received_frame(id, row[6], row[1], row[5])
+            for id, row in zip(ids, rows, strict=True)
+            if id is not None and row[0] == INBOX
+        ]
+    )
 
 
 def _named(parent: Event, position: int, emit: NewEvent) -> NewEvent:

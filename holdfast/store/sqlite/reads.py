@@ -40,6 +40,8 @@ TABLES = 4
 class SqliteReads:
     """What a SQLite store tells."""
 
+    has_server = False
+
     def __init__(self, path: Path, clock: Clock | None) -> None:
         self.path = path
         self._clock = clock

@@ -30,23 +30,8 @@ def moment(value: int) -> datetime:
     return EPOCH + timedelta(microseconds=value)
 
 
-ROW = (
-    "queue",
-    "target",
-    "lane",
-    "event_ts",
-    "vt",
-    "event",
-    "message_id",
-    "max_attempts",
-    "parent_id",
-    "root_id",
-    "hops",
-)
-
-
 def new_row(new: NewEvent, parent_id: int | None = None, root_id: int | None = None, hops: int = 0) -> list[Any]:
-    """The values of ROW."""
+    """A row as the statements of put.sql take it."""
     event_ts = new.event_ts
     if event_ts is not None and not EPOCH <= event_ts <= LATEST:
         event_ts = None

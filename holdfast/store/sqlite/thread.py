@@ -1,4 +1,4 @@
-"""The way to the writer: a thread of its own, which need not be woken for a small request that is alone."""
+"""The way to the writer: a thread of its own, which need not be woken for a few small requests."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from holdfast.store.sqlite.writer import Group, Request, Tally, Writer, Writing
 T = TypeVar("T")
 
 POLL_SECONDS = 0.02
+FEW = 8
+"""Small requests that the event loop itself may commit."""
 
 
 @dataclass(slots=True, eq=False)
@@ -88,9 +90,9 @@ class WriterThread:
         self._small.append(request)
 
     def _take_small(self) -> None:
-        """One that is alone is done here: to wake the thread and be woken by it takes as long as a quick commit."""
-        if len(self._small) == 1 and self._writer.is_quick:
-            group = self._served_here(self._small[0])
+        """A few are done here: to wake the thread and be woken by it takes as long as a quick commit."""
+        if len(self._small) <= FEW and self._writer.is_quick:
+            group = self._served_here(list(self._small))
             if group is not None:
                 self._small.clear()
                 self._complete(group)
@@ -101,7 +103,7 @@ class WriterThread:
             self._queue.put(request)
         self._small.clear()
 
-    def _served_here(self, request: Request) -> Group | None:
+    def _served_here(self, requests: list[Request]) -> Group | None:
         """None if anybody else writes or waits to: the loop waits for the disk, and for nobody."""
         if not self._queue.empty() or not self._writes.acquire(blocking=False):
             return None
@@ -109,7 +111,7 @@ class WriterThread:
             if not self._lock.try_enter():
                 return None
             try:
-                return self._writer.serve(request, has_begun=True) if begins_at_once(self._connection) else None
+                return self._writer.serve(requests, has_begun=True) if begins_at_once(self._connection) else None
             finally:
                 self._lock.leave()
         finally:
@@ -141,7 +143,7 @@ class WriterThread:
     def _served(self, request: Request) -> Group:
         try:
             with self._lock:
-                return self._writer.serve(request)
+                return self._writer.serve([request])
         except OSError as error:
             request.error = error
             return Group([request])

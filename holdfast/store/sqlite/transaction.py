@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -25,7 +25,7 @@ class SqliteTransaction:
 
     def __init__(self, path: Path, now: Callable[[], int]) -> None:
         self.ready: set[str] = set()
-        self._frames: list[Payload] = []
+        self._frames: list[Iterable[Payload]] = []
         self._path = path
         self._now = now
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-transaction")

@@ -26,13 +26,14 @@ QUICK_SECONDS = 0.002
 class Writing:
     """What a piece of work writes with: the open transaction, its moment, and where it notes what became ready.
 
-    `frames` tell of it to whoever watches; those of all that commits together become one row."""
+    `frames` tell of it to whoever watches; those of all that commits together become one row. They are looked at
+    only if anybody does."""
 
     connection: sqlite3.Connection
     now: int
     ids: Ids
     ready: set[str]
-    frames: list[Payload]
+    frames: list[Iterable[Payload]]
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +52,7 @@ class Group:
 
     requests: list[Request]
     ready: set[str] = field(default_factory=set)
-    frames: list[Payload] = field(default_factory=list)
+    frames: list[Iterable[Payload]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -76,9 +77,9 @@ class Writer:
         self.is_quick = True
         """Whether the disk took little time for the last commit."""
 
-    def serve(self, first: Request, *, has_begun: bool = False) -> Group:
-        """Commit a request and what has come meanwhile; each then has a result or an error."""
-        group = Group([first])
+    def serve(self, requests: list[Request], *, has_begun: bool = False) -> Group:
+        """Commit requests and what has come meanwhile; each then has a result or an error."""
+        group = Group(requests)
         try:
             if not has_begun:
                 begin(self._connection)
@@ -133,7 +134,7 @@ class Writer:
     def _taken(self, requests: list[Request]) -> Iterator[Request]:
         """The first of the group and what comes meanwhile; nobody is waited for."""
         until = time.monotonic() + GROUP_SECONDS
-        yield requests[0]
+        yield from tuple(requests)
         while len(requests) < GROUP_REQUESTS and time.monotonic() < until and not self._waiting.empty():
             request = self._waiting.get()
             if request is None:
