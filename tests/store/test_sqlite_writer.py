@@ -13,6 +13,7 @@ import pytest
 from holdfast.errors import HoldfastError
 from holdfast.store.sqlite import SqliteStore, writer
 from holdfast.store.sqlite.lock import WriteLock
+from holdfast.store.sqlite.thread import FEW
 from tests.conformance.steps import claim, claim_one, message, put
 
 
@@ -66,10 +67,14 @@ async def test_a_small_request_that_is_alone_changes_no_thread(sqlite: SqliteSto
     assert await writing_thread(sqlite) == threading.current_thread().name
 
 
-async def test_small_requests_that_come_together_are_left_to_the_thread(
-    sqlite: SqliteStore,
-) -> None:
-    threads = await asyncio.gather(*[writing_thread(sqlite) for _ in range(8)])
+async def test_a_few_small_requests_that_come_together_share_a_commit(sqlite: SqliteStore) -> None:
+    commits = sqlite.tally.commits
+    threads = await asyncio.gather(*[writing_thread(sqlite) for _ in range(FEW)])
+    assert (set(threads), sqlite.tally.commits) == ({threading.current_thread().name}, commits + 1)
+
+
+async def test_many_small_requests_are_left_to_the_thread(sqlite: SqliteStore) -> None:
+    threads = await asyncio.gather(*[writing_thread(sqlite) for _ in range(FEW + 1)])
     assert set(threads) == {"holdfast-writer"}
 
 

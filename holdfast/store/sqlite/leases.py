@@ -131,6 +131,7 @@ def _run_behind(
 
 
 Held = dict[int, tuple[int, int, int | None]]
+NOBODY = (0, 0, None)
 
 
 def held(connection: Connection, turns: Sequence[Turn]) -> Held:
@@ -141,12 +142,7 @@ def held(connection: Connection, turns: Sequence[Turn]) -> Held:
 
 
 def is_held(turn: Turn, there: Held) -> bool:
-    fence = turn.fence
-    for event in turn.events:
-        lease = there.get(event.id)
-        if lease is None or lease[0] != fence:
-            return False
-    return True
+    return {there.get(event.id, NOBODY)[0] for event in turn.events} == {turn.fence}
 
 
 def renew(db: Writing, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
