@@ -48,8 +48,8 @@ class Policy:
     start_stagger: timedelta = timedelta(0)
 
     def timed(self, turn: Turn, outcome: Outcome) -> Outcome:
-        """A retry that names no delay gets one by its attempt."""
-        if isinstance(outcome, Retry) and outcome.delay is None:
+        """A retry that names no delay gets one by its attempt; several that failed together are tried apart at once."""
+        if isinstance(outcome, Retry) and outcome.delay is None and len(turn.events) == 1:
             return Retry(outcome.error, self.backoff.delay(turn.attempt), outcome.error_class)
         return outcome
 

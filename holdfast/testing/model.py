@@ -184,8 +184,7 @@ class Model(Tables):
                 blame(rows, error, error_class)
                 if len(rows) == 1 and not self.has_attempts(rows[0], max_attempts):
                     return self.finish(rows[0], "dead")
-                wait = delay if delay and len(rows) == 1 else timedelta()
-                return self.give_back(rows, self.clock() + wait)
+                return self.give_back(rows, self.clock() + (delay or timedelta()))
             case Dead(reason, error_class):
                 blame(rows, reason, error_class)
                 return self.finish(rows[0], "dead") if len(rows) == 1 else self.give_back(rows, self.clock())

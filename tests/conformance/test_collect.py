@@ -127,13 +127,24 @@ async def test_done_ends_all(store: Store) -> None:
     assert await claim_ids(store) == [[after]]
 
 
-@pytest.mark.parametrize("outcome", [Retry("no", timedelta(hours=1), "Crash"), Dead("no", "Crash")], ids=str)
-async def test_a_failure_of_several_puts_all_back_one_by_one(store: Store, clock: Clock, outcome: Outcome) -> None:
+@pytest.mark.parametrize(
+    ("outcome", "delay"),
+    [
+        (Retry("no", None, "Crash"), timedelta()),
+        (Retry("no", timedelta(hours=1), "Crash"), timedelta(hours=1)),
+        (Dead("no", "Crash"), timedelta()),
+    ],
+    ids=str,
+)
+async def test_a_failure_of_several_puts_all_back_one_by_one(
+    store: Store, clock: Clock, outcome: Outcome, delay: timedelta
+) -> None:
     ids = await put_lane(store, 3)
     assert await ended(store, await claim_one(store, collect_limit=10), outcome) == "back"
     for event in [await live(store, event_id) for event_id in ids]:
-        assert (event.attempts, event.vt, event.fence, event.holder) == (1, clock.now, 0, None)
+        assert (event.attempts, event.vt, event.fence, event.holder) == (1, clock.now + delay, 0, None)
         assert (event.last_error, event.error_class) == ("no", "Crash")
+    clock.tick(seconds=delay.total_seconds())
     for event_id in ids:
         turn = await claim_one(store, collect_limit=10)
         assert turn.ids == [event_id]

@@ -157,6 +157,18 @@ async def test_of_several_changes_of_a_subject_each_fails_once_and_is_due_after_
     assert await moody_relay.drain_once() == DrainResult(processed=3)
 
 
+async def test_several_that_fail_together_in_a_running_relay_are_due_after_exactly_two_seconds(
+    store: Store, observations: ObservationStore, moody: Moody, moody_relay: KnowledgeStoreOutboxRelay, clock: Clock
+) -> None:
+    for number in range(3):
+        await observations.save(fact(f"fact {number}", id=str(number)))
+    moody.error = ValueError("no such dimension")
+    [turn] = await store.claim(MEMORY, [""], limit=1, lease=timedelta(seconds=60), collect_limit=32)
+    await store.settle([(turn, await moody_relay.handle(turn))])
+    due = [(event.attempts, event.vt - clock.now) for event in await store.waiting(MEMORY, "")]
+    assert due == [(1, timedelta(seconds=2))] * 3
+
+
 async def test_after_its_last_attempt_it_is_poison_that_can_be_retried(
     store: Store, observations: ObservationStore, moody: Moody, moody_relay: KnowledgeStoreOutboxRelay, clock: Clock
 ) -> None:
@@ -238,11 +250,7 @@ async def test_a_crash_between_dispatch_and_settle_does_no_harm(
     await observations.save(fact("newer"))
     await relay.drain_once()
     await relay.drain_once()
-    assert await knowledge.documents(ANN) == {"w": _hash("newer")}
-
-
-def _hash(content: str) -> str:
-    return KnowledgeDocument(id="x", content=content).hash
+    assert await knowledge.documents(ANN) == {"w": KnowledgeDocument(id="x", content="newer").hash}
 
 
 async def test_a_relay_that_was_paused_past_its_lease_cannot_bring_back_an_older_state(
@@ -259,7 +267,7 @@ async def test_a_relay_that_was_paused_past_its_lease_cannot_bring_back_an_older
     await observations.save(fact("new"))
     await relay.drain_once()
     await knowledge.upsert(ANN, [document_of(observation) for observation in old])
-    assert await knowledge.documents(ANN) == {"w": _hash("new")}
+    assert await knowledge.documents(ANN) == {"w": KnowledgeDocument(id="x", content="new").hash}
 
 
 async def test_a_running_relay_indexes_what_is_saved_and_stops_within_five_seconds(

@@ -168,7 +168,7 @@ begin
             when outcome in ('retry', 'dead', 'snooze', 'release') then 'back'
           end
         , error, error_class
-        , case when size > 1 and outcome in ('retry', 'dead') then interval '0' else delay end
+        , case when size > 1 and outcome = 'dead' then interval '0' else delay end
         , (outcome in ('snooze', 'release'))::int4, state, queue, lane )::agent.verdict)
     into _verdicts
     from held

@@ -131,7 +131,6 @@ def _run_behind(
 
 
 Held = dict[int, tuple[int, int, int | None]]
-NOBODY = (0, 0, None)
 
 
 def held(connection: Connection, turns: Sequence[Turn]) -> Held:
@@ -142,7 +141,7 @@ def held(connection: Connection, turns: Sequence[Turn]) -> Held:
 
 
 def is_held(turn: Turn, there: Held) -> bool:
-    return {there.get(event.id, NOBODY)[0] for event in turn.events} == {turn.fence}
+    return all(event.id in there and there[event.id][0] == turn.fence for event in turn.events)
 
 
 def renew(db: Writing, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
@@ -185,13 +184,14 @@ class Settlement:
                 return "completed"
             case Snooze(delay):
                 return self._back(turn, self.now + delay // MICROSECOND, given=1)
-            case Dead() | Retry() if len(turn.events) > 1:
+            case Dead() if len(turn.events) > 1:
                 # all come back as they are, with an attempt used: each is claimed alone next
                 return self._back(turn, self.now, *_error(outcome))
             case Dead():
                 return self._dead(turn, *_error(outcome))
             case Retry(_, delay):
-                if attempts >= (self.max_attempts if max_attempts is None else max_attempts):
+                most = self.max_attempts if max_attempts is None else max_attempts
+                if attempts >= most and len(turn.events) == 1:
                     return self._dead(turn, *_error(outcome))
                 return self._back(turn, self.now + (delay or timedelta()) // MICROSECOND, *_error(outcome))
             case _:
