@@ -139,10 +139,6 @@ async def forget(
 ) -> dict[str, int]:
     """Remove every trace of a subject, the index last; how many rows of what."""
     scope = KnowledgeScope(DEFAULT_AGENT_NAME, subject_key(workspace_id, subject_type, subject_id))
-    known = await observations.find_by_subject(workspace_id, subject_type, subject_id)
     removed = await observations.forget(workspace_id, subject_type, subject_id)
-    cleared = await knowledge.clear(scope)
     # A relay may have read them before they went: what it writes late is older than this, and does not come back.
-    newest = max((observation.version for observation in known), default=0)
-    await knowledge.delete(scope, [observation.id for observation in known], version=newest + 1)
-    return removed | {"index": cleared}
+    return removed | {"index": await knowledge.clear(scope)}

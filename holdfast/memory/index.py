@@ -42,6 +42,9 @@ class Tables(Protocol):
     async def remove(self, scope: KnowledgeScope, ids: Sequence[str] | None, version: int | None) -> int:
         """Remove documents, all of the scope without ids, but none that is newer; how many."""
 
+    async def forget(self, scope: KnowledgeScope) -> int:
+        """Remove all of the scope, its name too, and for whoever writes later what he read before; how many."""
+
     async def replace(self, scope: KnowledgeScope, written: Sequence[Entry], model: str, until: int) -> set[str]:
         """Write these and remove the others up to a version, at once; which ones are written."""
 
@@ -90,7 +93,7 @@ class KnowledgeIndex:
 
     async def clear(self, scope: KnowledgeScope) -> int:
         with _reachable():
-            return await self.tables.remove(scope, None, None)
+            return await self.tables.forget(scope)
 
     async def reindex(
         self, scope: KnowledgeScope, source: KnowledgeSource, options: IndexOptions = DEFAULT_OPTIONS

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from typing import Any
+
+import psycopg
 
 from holdfast.event import MEMORY
 from holdfast.memory.knowledge import KnowledgeScope
 from holdfast.memory.observation import Observation
+from holdfast.settings import sqlite_path
 from holdfast.store.base import Store
 from holdfast.store.memories import DEFAULT_AGENT_NAME
 
@@ -32,3 +37,16 @@ async def indexed(store: Store, *, within: float = 120) -> None:
     async with asyncio.timeout(within):
         while any(count.queue == MEMORY for count in await store.counts()):  # noqa: ASYNC110 - it is the database's
             await asyncio.sleep(0.05)
+
+
+def tables_that_hold(url: str, text: str) -> list[str]:
+    """Tables of the database in which any row has the text anywhere."""
+    path = sqlite_path(url)
+    if path is not None:
+        with closing(sqlite3.connect(path)) as file:
+            names = [name for (name,) in file.execute("select name from sqlite_master where type = 'table'")]
+            return [name for name in names if text in repr(file.execute(f'select * from "{name}"').fetchall())]
+    with psycopg.connect(url) as connection:
+        tables = connection.execute("select tablename from pg_tables where schemaname = 'agent'").fetchall()
+        rows = {name: connection.execute(f"select t::text from agent.{name} as t").fetchall() for (name,) in tables}
+    return [name for name, found in rows.items() if text in repr(found)]

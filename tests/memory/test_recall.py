@@ -15,7 +15,7 @@ from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.memories import ObservationStore, open_knowledge, open_observations
 from holdfast.upkeep import forget, reindex, verify
-from tests.memory.steps import ANN, fact
+from tests.memory.steps import ANN, fact, tables_that_hold
 
 
 @asynccontextmanager
@@ -120,6 +120,20 @@ async def test_forgetting_empties_the_index_too(observations: ObservationStore, 
         "index": 1,
     }
     assert await knowledge.documents(ANN) == {}
+
+
+async def test_forgetting_leaves_no_name_in_any_table(
+    observations: ObservationStore, knowledge: KnowledgeStore, relay: KnowledgeStoreOutboxRelay, database_url: str
+) -> None:
+    for number in range(3):
+        await observations.save(fact(subject="zyzzyva", id=f"zyzzyva/{number}"))
+        await relay.drain_once()
+    await observations.delete("acme", "zyzzyva/1")
+    await relay.drain_once()
+    await observations.soft_delete("acme", "zyzzyva/2")
+    assert tables_that_hold(database_url, "zyzzyva")
+    await forget(observations, knowledge, "acme", "USER", "zyzzyva")
+    assert tables_that_hold(database_url, "zyzzyva") == []
 
 
 async def test_a_relay_that_read_before_the_forgetting_does_not_bring_it_back(

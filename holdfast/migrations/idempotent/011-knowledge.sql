@@ -4,6 +4,7 @@
 --   known_documents   what is there of some documents, so that unchanged ones are not embedded again
 --   put_documents     writes documents, never over a newer version
 --   remove_documents  removes documents, never a newer version
+--   forget_documents  removes a scope without leaving its name
 --   tell_again        puts a change for each document that another model indexed
 --   found_by_words, found_by_meaning
 
@@ -82,7 +83,13 @@ as $$
 declare
     _newer text[];
     _changed text[];
+    _forgotten int8 := agent.forgotten(_agent, _context);
 begin
+    if _forgotten is not null then
+        select coalesce(jsonb_agg(body order by nth), '[]') into _documents
+        from jsonb_array_elements(_documents) with ordinality as given (body, nth)
+        where (body ->> 'version')::int8 > _forgotten;
+    end if;
     -- First of all a row of each to lock, also of those that are new: two writers take turns, in the order of the ids.
     insert into agent.knowledge (agent_name, context_id, document_id, nth, content, hash, model, version, deleted)
     select _agent, _context, id, 0, '', '', '', -1, true
@@ -158,6 +165,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     _removed text[];
+    _forgotten int8 := agent.forgotten(_agent, _context);
 begin
     with first as materialized
     ( select document_id
@@ -184,11 +192,46 @@ begin
     insert into agent.knowledge (agent_name, context_id, document_id, nth, content, hash, model, version, deleted)
     select _agent, _context, id, 0, '', '', '', _version, true
     from unnest(_ids) as id
-    where _version is not null
+    where _version is not null and _forgotten is null
     on conflict (agent_name, context_id, document_id, nth)
         do update set version = greatest(agent.knowledge.version, excluded.version)
         where agent.knowledge.deleted;
     return cardinality(_removed);
+end
+$$;
+
+-- A scope goes whole and leaves no name: a mark by its hash holds off who read before this and writes after it.
+create or replace function agent.forget_documents(_agent text, _context text) returns int4
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _removed int4;
+begin
+    perform pg_advisory_xact_lock(hashtext('agent.knowledge'), hashtext(_context));
+    insert into agent.knowledge (agent_name, context_id, document_id, nth, content, hash, model, version, deleted)
+    values (_agent, md5(_context), '', 0, '', '', '', nextval('agent.observation_version'), true)
+    on conflict (agent_name, context_id, document_id, nth)
+        do update set version = excluded.version, updated_at = agent.now();
+    select count(*) into _removed
+    from agent.knowledge
+    where agent_name = _agent and context_id = _context and nth = 0 and not deleted;
+    delete from agent.knowledge where agent_name = _agent and context_id = _context;
+    return _removed;
+end
+$$;
+
+-- Up to which version all of a scope was forgotten; until the caller commits, nobody forgets it.
+create or replace function agent.forgotten(_agent text, _context text) returns int8
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform pg_advisory_xact_lock_shared(hashtext('agent.knowledge'), hashtext(_context));
+    return
+    ( select version
+      from agent.knowledge
+      where agent_name = _agent and context_id = md5(_context) and document_id = '' and nth = 0 and deleted );
 end
 $$;
 

@@ -12,6 +12,7 @@ from holdfast.store.payload import dump
 from holdfast.store.postgres import PostgresStore
 
 _PUT = "select agent.put_documents(%s, %s, %s, %s)"
+_FORGET = "select agent.forget_documents(%s, %s)"
 _REMOVE = "select agent.remove_documents(%s, %s, %s, %s, %s)"
 
 
@@ -47,6 +48,9 @@ class PostgresKnowledge:
         wanted = None if ids is None else list(ids)
         arguments: tuple[object, ...] = (scope.agent_name, scope.context_id, wanted, version, [])
         return int(await self._store.connections.value(_REMOVE, arguments))
+
+    async def forget(self, scope: KnowledgeScope) -> int:
+        return int(await self._store.connections.value(_FORGET, (scope.agent_name, scope.context_id)))
 
     async def replace(self, scope: KnowledgeScope, written: Sequence[Entry], model: str, until: int) -> set[str]:
         rows = dump([_row(entry) for entry in written])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from sqlite3 import Connection
 from typing import Any
@@ -12,6 +13,7 @@ from holdfast.memory.indexing import Entry, Known, is_same
 from holdfast.memory.knowledge import IndexStatus, KnowledgeScope
 from holdfast.store.payload import dump
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.observed import next_version
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.writer import Writing
 
@@ -34,6 +36,9 @@ class SqliteKnowledge:
 
     async def remove(self, scope: KnowledgeScope, ids: Sequence[str] | None, version: int | None) -> int:
         return await self._store.write(lambda db: _remove(db, scope, ids, version))
+
+    async def forget(self, scope: KnowledgeScope) -> int:
+        return await self._store.write(lambda db: _forget(db, scope))
 
     async def replace(self, scope: KnowledgeScope, written: Sequence[Entry], model: str, until: int) -> set[str]:
         kept = {entry.document.id for entry in written}
@@ -97,7 +102,13 @@ def _known(connection: Connection, scope: KnowledgeScope, ids: Sequence[str] | N
 
 def _write(db: Writing, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> set[str]:
     known = _known(db.connection, scope, [entry.document.id for entry in written])
-    fitting = [entry for entry in written if _fits(entry, known.get(entry.document.id), model)]
+    forgotten = _forgotten(db.connection, scope)
+    late = {entry.document.id for entry in written if forgotten is not None and entry.document.version <= forgotten}
+    fitting = [
+        entry
+        for entry in written
+        if entry.document.id not in late and _fits(entry, known.get(entry.document.id), model)
+    ]
     for entry in fitting:
         _write_entry(db, scope, entry, model)
     return {entry.document.id for entry in fitting}
@@ -126,6 +137,7 @@ def _write_entry(db: Writing, scope: KnowledgeScope, entry: Entry, model: str) -
 def _remove(db: Writing, scope: KnowledgeScope, ids: Sequence[str] | None, version: int | None) -> int:
     """What is removed leaves a stone with its version: whoever comes late with an older one finds it."""
     known = _known(db.connection, scope, ids)
+    is_forgotten = _forgotten(db.connection, scope) is not None
     removed = 0
     for id_ in known if ids is None else ids:
         there = known.get(id_)
@@ -134,9 +146,32 @@ def _remove(db: Writing, scope: KnowledgeScope, ids: Sequence[str] | None, versi
         removed += there is not None and not there.deleted
         params = _place(scope) | {"document_id": id_, "now": db.now}
         db.connection.execute(SQL["delete_pieces"], params)
-        stone = max(version or 0, there.version if there else 0)
-        db.connection.execute(SQL["put_piece"], params | _STONE | {"version": stone})
+        if not is_forgotten:
+            stone = max(version or 0, there.version if there else 0)
+            db.connection.execute(SQL["put_piece"], params | _STONE | {"version": stone})
     return removed
+
+
+def _mark(scope: KnowledgeScope) -> dict[str, Any]:
+    """Where it is noted that a scope was forgotten: by its hash, as the name is to be gone."""
+    hashed = hashlib.md5(scope.context_id.encode(), usedforsecurity=False).hexdigest()
+    return {"agent_name": scope.agent_name, "context_id": hashed, "document_id": ""}
+
+
+def _forgotten(connection: Connection, scope: KnowledgeScope) -> int | None:
+    """Up to which version all of a scope was forgotten."""
+    found = connection.execute(SQL["forgotten"], _mark(scope)).fetchone()
+    return None if found is None else int(found[0])
+
+
+def _forget(db: Writing, scope: KnowledgeScope) -> int:
+    """A scope goes whole and leaves no name: a mark holds off who read before this and writes after it."""
+    live = _known(db.connection, scope, None)
+    db.connection.execute(SQL["delete_scope"], _place(scope))
+    db.connection.execute(SQL["delete_pieces"], _mark(scope))
+    params = _mark(scope) | _STONE | {"version": next_version(db), "now": db.now}
+    db.connection.execute(SQL["put_piece"], params)
+    return len(live)
 
 
 def _nearest(connection: Connection, scope: KnowledgeScope, vector: bytes, model: str, limit: int) -> Likened:

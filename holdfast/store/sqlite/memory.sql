@@ -167,6 +167,13 @@ update knowledge
 set version = :version, updated_at = :now
 where agent_name = :agent_name and context_id = :context_id and document_id = :document_id;
 
+-- name: forgotten
+select version from knowledge
+where agent_name = :agent_name and context_id = :context_id and document_id = '' and nth = 0 and deleted;
+
+-- name: delete_scope
+delete from knowledge where agent_name = :agent_name and context_id = :context_id;
+
 -- name: delete_pieces
 delete from knowledge
 where agent_name = :agent_name and context_id = :context_id and document_id = :document_id;
