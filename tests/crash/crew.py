@@ -101,6 +101,8 @@ class Crew:
         lock = WriteLock(Path(urlsplit(self.url).path))
         with lock:
             os.kill(worker, signal.SIGSTOP)
+            # The signal is on its way only: a thread that waits for the lock may be given it before it stands still.
+            until(lambda: stands_still(worker))
         lock.close()
 
     def kill_blindly(self, worker: int) -> None:
@@ -170,6 +172,12 @@ class Crew:
         died = [file.read_text() for file in self.folder.glob("died-*")]
         log = self.folder / "log"
         return "\n".join([*died, *(log.read_text().splitlines()[-20:] if log.exists() else [])])
+
+
+def stands_still(worker: int) -> bool:
+    """Whether all of its threads are stopped."""
+    threads = Path(f"/proc/{worker}/task").glob("*/stat")
+    return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
 
 
 def holder(worker: int) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.event import FinishedEvent
 from holdfast.store.base import Filter, Store
-from tests.crash.crew import Crew, judge, unanswered, until
+from tests.crash.crew import PATIENCE, Crew, judge, unanswered, until
 from tests.crash.worker import BETWEEN, POINTS
 
 
@@ -59,6 +59,15 @@ async def test_the_work_of_a_killed_process_is_claimed_again_within_five_seconds
     assert len((await judge(crew)).reruns) == 1
 
 
+async def give_work_until_it_takes_some(crew: Crew, store: Store, worker: int, *, besides: int) -> None:
+    """Again and again, as others may take all of it."""
+    give_up_at = time.monotonic() + PATIENCE
+    while not any(run.process == worker and run.id != besides for run in crew.runs()):
+        assert time.monotonic() < give_up_at, crew.said()
+        await crew.put(store, 5)
+        await asyncio.sleep(0.02)
+
+
 async def test_a_process_that_stood_still_past_its_lease_is_refused(crew: Crew, store: Store) -> None:
     gate = crew.folder / "gate"
     sleeper = crew.hire(lease=1, workers=1)
@@ -69,8 +78,7 @@ async def test_a_process_that_stood_still_past_its_lease_is_refused(crew: Crew, 
     await crew.wait_drained(store)
     gate.touch()
     os.kill(sleeper, signal.SIGCONT)
-    await crew.put(store, 30)
-    until(lambda: any(run.process == sleeper and run.id != id for run in crew.runs()))
+    await give_work_until_it_takes_some(crew, store, sleeper, besides=id)
     await crew.wait_drained(store)
     crew.dismiss()
     await judge(crew, leases_may_end=True)
@@ -89,9 +97,8 @@ async def test_a_process_that_stood_still_cannot_end_what_another_is_working_on(
     until(lambda: len(crew.runs()) == 2)
     gates[0].touch()
     os.kill(sleeper, signal.SIGCONT)
-    await crew.put(store, 30)
     # Free again, so that its end was refused, or its work dropped.
-    until(lambda: any(run.process == sleeper and run.id != id for run in crew.runs()))
+    await give_work_until_it_takes_some(crew, store, sleeper, besides=id)
     assert crew.leased_by(owner) == [id]
     assert id not in [response.parent_id for response in await store.waiting("outbox", "api", limit=1000)]
     gates[1].touch()

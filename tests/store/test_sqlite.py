@@ -88,6 +88,15 @@ def test_the_write_lock_goes_to_who_waited(database: Path) -> None:
         lock.close()
 
 
+async def test_a_process_that_stands_still_in_line_holds_up_nobody(sqlite: SqliteStore, database: Path) -> None:
+    with closing(HeldFile(database.with_name(database.name + ".lock-next"))) as door:
+        door.lock()
+        async with asyncio.timeout(10):
+            assert await put(sqlite) == 1
+            async with sqlite.transaction() as tx:
+                await sqlite.put([message()], tx=tx)
+
+
 async def test_a_transaction_cancelled_in_line_lets_go(sqlite: SqliteStore, database: Path) -> None:
     async def join() -> None:
         async with sqlite.transaction() as tx:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 import weakref
 from pathlib import Path
 from types import TracebackType
+
+DOOR_SECONDS = 0.05
+LOOK_SECONDS = 0.0005
 
 
 class HeldFile:
@@ -65,15 +69,19 @@ class WriteLock:
     """One writer at a time over all processes, in the order they came.
 
     A released flock goes to whoever asks first, and that is the one that just held it. So the next in line waits
-    in a doorway of its own, which the last holder has to pass again.
+    in a doorway of its own, which the last holder has to pass again. Who stands there for long may be a stopped
+    process: it is walked past, since nothing but the order depends on the door.
     """
 
     def __init__(self, database: Path) -> None:
         self._room = HeldFile(database.with_name(database.name + ".lock"))
         self._door = HeldFile(database.with_name(database.name + ".lock-next"))
+        self._is_blocked = False
 
     def __enter__(self) -> WriteLock:
-        self._door.lock()
+        if not self._stands_in_door():
+            self._room.lock()
+            return self
         try:
             self._room.lock()
         finally:
@@ -93,6 +101,17 @@ class WriteLock:
             return self._room.try_lock()
         finally:
             self._door.unlock()
+
+    def _stands_in_door(self) -> bool:
+        """False if somebody else has stood there for too long, and does still."""
+        patient_until = time.monotonic() + (0 if self._is_blocked else DOOR_SECONDS)
+        while not self._door.try_lock():
+            if time.monotonic() >= patient_until:
+                self._is_blocked = True
+                return False
+            time.sleep(LOOK_SECONDS)
+        self._is_blocked = False
+        return True
 
     def leave(self) -> None:
         self._room.unlock()
