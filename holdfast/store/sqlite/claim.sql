@@ -90,22 +90,30 @@ from json_each(:followers) as r
 where event.id = json_extract(r.value, '$[0]');
 
 -- name: events
--- Column by column, which is read faster than row by row; in the order of their ids, as the list is sorted for the search
--- by key. The payloads come as they are, apart by a character that JSON text cannot hold.
+select
+  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at
+from event
+where id in (select value from json_each(:ids))
+order by id;
+
+-- name: claimed
+-- What the claim has not set itself. Column by column, which is read faster than row by row; in the order of their ids, as
+-- the list is sorted for the search by key. The payloads come as they are, apart by a character that JSON text cannot hold,
+-- and what few events have, by id.
 select
   group_concat(event, char(30)),
-  json_group_array(id), json_group_array(queue), json_group_array(target), json_group_array(lane),
-  json_group_array(head), json_group_array(event_ts), json_group_array(attempts), json_group_array(vt),
-  json_group_array(json(claimed)), json_group_array(fence), json_group_array(holder), json_group_array(message_id),
-  json_group_array(max_attempts), json_group_array(parent_id), json_group_array(root_id), json_group_array(hops),
-  json_group_array(json(state)), json_group_array(last_error), json_group_array(error_class),
-  json_group_array(created_at), json_group_array(updated_at)
+  json_group_object(id, json_array(json(state), last_error, error_class))
+    filter (where state is not null or last_error is not null or error_class is not null),
+  json_group_array(id), json_group_array(target), json_group_array(lane), json_group_array(head),
+  json_group_array(event_ts), json_group_array(attempts), '[' || group_concat(claimed) || ']', json_group_array(fence),
+  json_group_array(message_id), json_group_array(max_attempts), json_group_array(parent_id), json_group_array(root_id),
+  json_group_array(hops), json_group_array(created_at)
 from event
 where id in (select value from json_each(:ids));
 
 -- name: held
--- who holds what of these, as a JSON array of [id, fence, attempts, max_attempts]
-select json_group_array(json_array(id, fence, attempts, max_attempts))
+select json_group_array(id), json_group_array(fence), json_group_array(attempts), json_group_array(max_attempts)
 from event
 where id in (select value from json_each(:ids)) and fence > 0;
 

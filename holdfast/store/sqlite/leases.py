@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -19,7 +18,7 @@ from holdfast.store.payload import dump, parse
 from holdfast.store.sqlite.activity import failed
 from holdfast.store.sqlite.put import put_emits, put_records
 from holdfast.store.sqlite.queries import load
-from holdfast.store.sqlite.rows import MICROSECOND, events_of
+from holdfast.store.sqlite.rows import MICROSECOND, claimed_of, stored_of
 from holdfast.store.sqlite.writer import Writing
 
 SQL = load()
@@ -57,19 +56,20 @@ def claim(db: Writing, wanted: Claim) -> list[Turn]:
     behind = [[id, fence] for fence, head in enumerate(heads, params["first_fence"]) for id in followers.get(head, ())]
     if behind:
         connection.execute(SQL["claim_followers"], params | {"followers": dump(behind)})
-    return _turns(wanted.queue, events(connection, heads + [id for id, _ in behind]))
+    ids = dump(heads + [id for id, _ in behind])
+    columns = connection.execute(SQL["claimed"], {"ids": ids}).fetchone()
+    return _turns(wanted.queue, claimed_of(columns, wanted.queue, params["until"], wanted.holder, now))
 
 
 def events(connection: Connection, ids: Sequence[int]) -> list[Event]:
-    payloads, *columns = connection.execute(SQL["events"], {"ids": dump(ids)}).fetchone()
-    return [] if payloads is None else events_of(payloads.split("\x1e"), [parse(column) for column in columns])
+    return [stored_of(row) for row in connection.execute(SQL["events"], {"ids": dump(ids)})]
 
 
 def _turns(queue: str, claimed: Sequence[Event]) -> list[Turn]:
-    of_fence: defaultdict[int, list[Event]] = defaultdict(list)
+    of_fence: dict[int, tuple[Event, ...]] = {}
     for event in claimed:
-        of_fence[event.fence].append(event)
-    return [Turn(queue, fence, tuple(of_fence[fence])) for fence in sorted(of_fence)]
+        of_fence[event.fence] = (*of_fence.get(event.fence, ()), event)
+    return [Turn(queue, fence, of_fence[fence]) for fence in sorted(of_fence)]
 
 
 def _ready(connection: Connection, now: int, wanted: Claim) -> list[int]:
@@ -136,12 +136,16 @@ Held = dict[int, tuple[int, int, int | None]]
 def held(connection: Connection, turns: Sequence[Turn]) -> Held:
     """The leases on these turns' events, whoever has them: by id, (fence, attempts, max_attempts)."""
     ids = [event.id for turn in turns for event in turn.events]
-    [text] = connection.execute(SQL["held"], {"ids": dump(ids)}).fetchone()
-    return {id: (fence, attempts, most) for id, fence, attempts, most in parse(text)}
+    found, *leases = map(parse, connection.execute(SQL["held"], {"ids": dump(ids)}).fetchone())
+    return dict(zip(found, zip(*leases, strict=True), strict=True))
 
 
 def is_held(turn: Turn, there: Held) -> bool:
-    return all(event.id in there and there[event.id][0] == turn.fence for event in turn.events)
+    for event in turn.events:
+        lease = there.get(event.id)
+        if lease is None or lease[0] != turn.fence:
+            return False
+    return True
 
 
 def renew(db: Writing, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
@@ -167,6 +171,7 @@ class Settlement:
     now: int
     max_attempts: int
     completed: list[int] = field(default_factory=list)
+    has_followers: bool = False
     ends: list[list[Any]] = field(default_factory=list)
     backs: list[list[Any]] = field(default_factory=list)
     emits: list[tuple[Event, int, NewEvent]] = field(default_factory=list)
@@ -199,6 +204,7 @@ class Settlement:
 
     def _done(self, turn: Turn, outcome: Done) -> None:
         self.completed += [event.id for event in turn.events]
+        self.has_followers |= len(turn.events) > 1
         self.records += outcome.records
         for position, emit in enumerate(outcome.emits, 1):
             self.emits.append((turn.primary, position, emit))
@@ -221,8 +227,10 @@ class Settlement:
         db.ready.update(self.ready)
         if self.completed:
             params = {"ids": dump(self.completed), "now": db.now}
-            for name in ("complete", "delete_followers", "delete_ended"):
-                connection.execute(SQL[name], params)
+            connection.execute(SQL["complete"], params)
+            if self.has_followers:
+                connection.execute(SQL["delete_followers"], params)
+            connection.execute(SQL["delete_ended"], params)
         finish(db, self.ends)
         if self.backs:
             connection.execute(SQL["back"], {"backs": dump(self.backs), "now": self.now})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import repeat
 from typing import Any
 
 from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent, NewEvent
@@ -18,6 +19,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 ANY_ID = 2**63 - 1
+_NONE = (None, None, None)
 
 Row = Sequence[Any]
 
@@ -58,15 +60,27 @@ class Moments(dict[int, datetime]):
         return found
 
 
-def events_of(payloads: list[str], columns: list[list[Any]]) -> list[Event]:
-    """Events from their columns, in the order of their fields; the payloads, which stay text, come apart."""
-    columns.insert(9, payloads)
+def claimed_of(columns: Row, queue: str, vt: int, holder: str | None, now: int) -> list[Event]:
+    """Events from the columns of the query `claimed`, and from what the claim has set for all alike."""
+    payloads, rare, *documents = columns
+    [ids, targets, lanes, heads, sent, attempts, claims, fences, names, most, parents, roots, hops, created] = map(
+        parse, documents
+    )
+    of_few = parse(rare)
+    states, errors, error_classes = (
+        zip(*[of_few.get(str(id), _NONE) for id in ids], strict=True) if of_few else repeat(repeat(None), 3)
+    )
     moments = Moments()
-    columns[4] = [head == 1 for head in columns[4]]
-    columns[8] = [tuple([moments[at] for at in claimed]) for claimed in columns[8]]
-    for place in (5, 7, 20, 21):
-        columns[place] = [moments[at] for at in columns[place]]
-    return list(map(Event, *columns))
+    made = moments.__getitem__
+    first = (made(now),)
+    claimed = [first if len(times) == 1 else tuple(map(made, times)) for times in claims]
+    # fmt: off
+    return list(map(
+        Event, ids, repeat(queue), targets, lanes, map(bool, heads), map(made, sent), attempts, repeat(made(vt)),
+        claimed, payloads.split("\x1e"), fences, repeat(holder), names, most, parents, roots, hops, states, errors,
+        error_classes, map(made, created), repeat(made(now)),
+    ))
+    # fmt: on
 
 
 def stored_of(columns: Row) -> Event:
