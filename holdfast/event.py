@@ -67,13 +67,13 @@ class _Parsed:
     """A payload, kept as the text it was read as until somebody looks at it: settling a turn does not."""
 
     def __get__(self, row: Any, owner: type) -> Payload:
-        payload = row.__dict__["event"]
+        payload = row._payload
         if isinstance(payload, str):
-            payload = row.__dict__["event"] = from_json(payload)
+            payload = row._payload = from_json(payload)
         return cast(Payload, payload)
 
     def __set__(self, row: Any, payload: Payload | str) -> None:
-        row.__dict__["event"] = payload
+        row._payload = payload
 
 
 # Not frozen: a claim of 500 makes 500 of these, and a frozen one takes twenty times as long to make.

@@ -8,7 +8,8 @@ from datetime import timedelta
 from holdfast.event import NewEvent, Payload, Record, Turn
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: each turn makes one, and a frozen one takes three times as long to make.
+@dataclass(slots=True, unsafe_hash=True)
 class Done:
     """The turn is over. What it emits and records is stored in the transaction that settles it."""
 
@@ -44,7 +45,7 @@ class Dead:
 Outcome = Done | Retry | Snooze | Dead
 
 
-# Not frozen: a settle of 500 makes 500 of these.
+# Not frozen either.
 @dataclass(slots=True)
 class Settled:
     """The turn was ours and has ended; `ended` says how: completed, dead, or back (to be worked again)."""

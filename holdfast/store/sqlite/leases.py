@@ -181,7 +181,7 @@ class Settlement:
     def add(self, turn: Turn, outcome: Outcome, attempts: int, max_attempts: int | None) -> str:
         """Take in one turn's outcome; says how the turn ended."""
         # the end of an event makes the next of its lane ready
-        if turn.primary.lane is not None:
+        if turn.events[0].lane is not None:
             self.ready.add(turn.queue)
         match outcome:
             case Done():
@@ -203,8 +203,10 @@ class Settlement:
                 assert_never(outcome)
 
     def _done(self, turn: Turn, outcome: Done) -> None:
-        self.completed += [event.id for event in turn.events]
-        self.has_followers |= len(turn.events) > 1
+        for event in turn.events:
+            self.completed.append(event.id)
+        if len(turn.events) > 1:
+            self.has_followers = True
         self.records += outcome.records
         for position, emit in enumerate(outcome.emits, 1):
             self.emits.append((turn.primary, position, emit))
@@ -269,7 +271,7 @@ def settle(db: Writing, ends: Sequence[tuple[Turn, Outcome]], max_attempts: int)
             continue
         if isinstance(outcome, Done) and outcome.state is not None:
             checkpoint(db, turn, dump(outcome.state))
-        _, attempts, most = there[turn.primary.id]
+        _, attempts, most = there[turn.events[0].id]
         results.append(Settled(turn, settlement.add(turn, outcome, attempts, most)))
         for event in turn.events:
             del there[event.id]
