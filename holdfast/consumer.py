@@ -140,7 +140,7 @@ class Consumer:
         most = 0
         for share in random.sample(self.policy.shares, len(self.policy.shares)):
             free = self._free()
-            if free <= 0:
+            if free <= 0 or self._stop.is_set():
                 break
             since = time.monotonic()
             until = since + share.lease.total_seconds()
@@ -153,6 +153,10 @@ class Consumer:
                 collect_limit=share.collect_limit,
                 max_attempts=share.max_attempts,
             )
+            if self._stop.is_set():
+                # Asked for before: it comes too late for us, not for others.
+                await self._store.release(turns)
+                return 0
             most = max(most, len(turns))
             self._lose_what_came_again(turns)
             for turn in turns:

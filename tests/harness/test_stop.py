@@ -44,6 +44,26 @@ async def test_what_runs_may_finish_and_nothing_new_is_claimed(store: Store) -> 
     assert len(await store.waiting("inbox", "")) == 2
 
 
+async def test_what_a_claim_brings_after_the_stop_is_given_back_without_using_an_attempt(proxy: Proxy) -> None:
+    [id] = await put(proxy)
+    started: list[Turn] = []
+
+    async def start(turn: Turn) -> Outcome:
+        started.append(turn)
+        return Done()
+
+    async with consuming(proxy, start) as consumer:
+
+        async def stop() -> None:
+            consumer.stop()
+
+        proxy.after["claim"] = stop
+        await until(lambda: proxy.calls["claim"])
+    back = await proxy.live(id)
+    assert (back.attempts, back.fence, len(back.claimed)) == (0, 0, 1)
+    assert started == []
+
+
 @both_engines
 async def test_what_does_not_finish_in_time_is_given_back_without_using_an_attempt(store: Store) -> None:
     [id] = await put(store)

@@ -14,8 +14,9 @@ from holdfast.store.base import SweepPolicy
 from holdfast.store.sqlite import sweep as sweeping
 from holdfast.store.sqlite.connection import connect
 from holdfast.store.sqlite.ids import Ids
-from holdfast.store.sqlite.leases import Claim, claim, settle
+from holdfast.store.sqlite.leases import Claim, claim
 from holdfast.store.sqlite.reads import read_next_due
+from holdfast.store.sqlite.settling import settle
 from holdfast.store.sqlite.writer import Writing
 from tests.conformance.steps import LEASE
 

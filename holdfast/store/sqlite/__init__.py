@@ -26,7 +26,7 @@ from holdfast.store.base import (
     Transaction,
 )
 from holdfast.store.payload import dump
-from holdfast.store.sqlite import dead, leases, liveness, sweep
+from holdfast.store.sqlite import dead, leases, liveness, settling, sweep
 from holdfast.store.sqlite.gathering import gather
 from holdfast.store.sqlite.put import put, put_lines, put_one, put_records
 from holdfast.store.sqlite.queries import load
@@ -167,7 +167,7 @@ class SqliteStore(SqliteReads):
     def _give_back(self, claimed: asyncio.Future[list[Turn]]) -> None:
         if not claimed.cancelled() and claimed.exception() is None and claimed.result():
             ends: list[tuple[Turn, Outcome]] = [(turn, Snooze(NOW)) for turn in claimed.result()]
-            self.write(lambda db: leases.settle(db, ends, DEFAULT_MAX_ATTEMPTS))
+            self.write(lambda db: settling.settle(db, ends, DEFAULT_MAX_ATTEMPTS))
 
     async def renew(self, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
         return await self.write(lambda db: leases.renew(db, turns, lease)) if turns else []
@@ -179,16 +179,16 @@ class SqliteStore(SqliteReads):
     async def settle(
         self, ends: Sequence[tuple[Turn, Outcome]], *, max_attempts: int = DEFAULT_MAX_ATTEMPTS
     ) -> list[Settled | Lost]:
-        return await self.write(lambda db: leases.settle(db, ends, max_attempts)) if ends else []
+        return await self.write(lambda db: settling.settle(db, ends, max_attempts)) if ends else []
 
     async def release(self, turns: Sequence[Turn]) -> list[Settled | Lost]:
         return await self.settle([(turn, Snooze(NOW)) for turn in turns])
 
     async def cancel(self, event_id: int, reason: str) -> bool:
-        return await self.write(lambda db: leases.cancel(db, event_id, reason))
+        return await self.write(lambda db: settling.cancel(db, event_id, reason))
 
     async def ack(self, event_id: int, queue: str = OUTBOX) -> Acked:
-        return await self.write(lambda db: leases.ack(db, event_id, queue))
+        return await self.write(lambda db: settling.ack(db, event_id, queue))
 
     async def limit(self, queue: str, target: str, running: int | None) -> None:
         name = "lift_limit" if running is None else "set_limit"

@@ -1,22 +1,18 @@
-"""Claiming, keeping and settling turns in SQLite, within a transaction of the writer's."""
+"""Claiming and keeping turns in SQLite, within a transaction of the writer's."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from sqlite3 import Connection
-from typing import Any, assert_never
 
 from holdfast.errors import LeaseLost
-from holdfast.event import INBOX, Event, NewEvent, Record, Turn
-from holdfast.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
-from holdfast.store.base import COLLECT_BYTES, Acked
+from holdfast.event import INBOX, Event, Turn
+from holdfast.store.base import COLLECT_BYTES
 from holdfast.store.collector import uncollected
 from holdfast.store.payload import dump, parse
-from holdfast.store.sqlite.activity import failed
-from holdfast.store.sqlite.put import put_emits, put_records
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.rows import MICROSECOND, claimed_of, stored_of
 from holdfast.store.sqlite.writer import Writing
@@ -162,145 +158,3 @@ def checkpoint(db: Writing, turn: Turn, state: str) -> int:
     params = {"id": turn.primary.id, "fence": turn.fence, "state": state, "now": db.now}
     [vt] = db.connection.execute(SQL["checkpoint"], params).fetchone()
     return int(vt)
-
-
-@dataclass(slots=True)
-class Settlement:
-    """What a batch of outcomes comes to, gathered before it is written set by set."""
-
-    now: int
-    max_attempts: int
-    completed: list[int] = field(default_factory=list)
-    has_followers: bool = False
-    ends: list[list[Any]] = field(default_factory=list)
-    backs: list[list[Any]] = field(default_factory=list)
-    emits: list[tuple[Event, int, NewEvent]] = field(default_factory=list)
-    records: list[Record] = field(default_factory=list)
-    ready: set[str] = field(default_factory=set)
-
-    def add(self, turn: Turn, outcome: Outcome, attempts: int, max_attempts: int | None) -> str:
-        """Take in one turn's outcome; says how the turn ended."""
-        # the end of an event makes the next of its lane ready
-        if turn.events[0].lane is not None:
-            self.ready.add(turn.queue)
-        match outcome:
-            case Done():
-                self._done(turn, outcome)
-                return "completed"
-            case Snooze(delay):
-                return self._back(turn, self.now + delay // MICROSECOND, given=1)
-            case Dead() if len(turn.events) > 1:
-                # all come back as they are, with an attempt used: each is claimed alone next
-                return self._back(turn, self.now, *_error(outcome))
-            case Dead():
-                return self._dead(turn, *_error(outcome))
-            case Retry(_, delay):
-                most = self.max_attempts if max_attempts is None else max_attempts
-                if attempts >= most and len(turn.events) == 1:
-                    return self._dead(turn, *_error(outcome))
-                return self._back(turn, self.now + (delay or timedelta()) // MICROSECOND, *_error(outcome))
-            case _:
-                assert_never(outcome)
-
-    def _done(self, turn: Turn, outcome: Done) -> None:
-        for event in turn.events:
-            self.completed.append(event.id)
-        if len(turn.events) > 1:
-            self.has_followers = True
-        self.records += outcome.records
-        for position, emit in enumerate(outcome.emits, 1):
-            self.emits.append((turn.primary, position, emit))
-            self.ready.add(emit.queue)
-
-    def _dead(self, turn: Turn, error: str | None, error_class: str | None) -> str:
-        self.ends.append([turn.primary.id, "dead", error, error_class, "no attempts left"])
-        return "dead"
-
-    def _back(
-        self, turn: Turn, vt: int, error: str | None = None, error_class: str | None = None, *, given: int = 0
-    ) -> str:
-        self.backs += [[event.id, vt, given, error, error_class] for event in turn.events]
-        if vt <= self.now:
-            self.ready.add(turn.queue)
-        return "back"
-
-    def write(self, db: Writing) -> None:
-        connection = db.connection
-        db.ready.update(self.ready)
-        if self.completed:
-            params = {"ids": dump(self.completed), "now": db.now}
-            connection.execute(SQL["complete"], params)
-            if self.has_followers:
-                connection.execute(SQL["delete_followers"], params)
-            connection.execute(SQL["delete_ended"], params)
-        finish(db, self.ends)
-        if self.backs:
-            connection.execute(SQL["back"], {"backs": dump(self.backs), "now": self.now})
-            came_back = [id for id, _, given, *_ in self.backs if not given]
-            db.frames.append(list(failed(connection, came_back, dead=False)))
-        put_records(db, self.records)
-        if self.emits:
-            put_emits(db, self.emits)
-
-
-def _error(outcome: Dead | Retry) -> tuple[str | None, str | None]:
-    error = outcome.reason if isinstance(outcome, Dead) else outcome.error
-    # an error's text may hold the broken bytes that caused it; they must not keep the turn from ending
-    return None if error is None else error.encode(errors="replace").decode(), outcome.error_class
-
-
-def finish(db: Writing, ends: Sequence[list[Any]]) -> None:
-    """Move events to history; rows are [id, outcome, error, error_class, error if there is none at all]."""
-    if not ends:
-        return
-    params = {"ends": dump(ends), "ids": dump([id for id, *_ in ends]), "now": db.now}
-    for name in ("finish", "delete_followers", "delete_ended"):
-        db.connection.execute(SQL[name], params)
-    if any(outcome != "completed" for _, outcome, *_ in ends):
-        db.frames.append(list(failed(db.connection, [id for id, *_ in ends], dead=True)))
-
-
-@uncollected
-def settle(db: Writing, ends: Sequence[tuple[Turn, Outcome]], max_attempts: int) -> list[Settled | Lost]:
-    there = held(db.connection, [turn for turn, _ in ends])
-    settlement = Settlement(db.now, max_attempts)
-    results: list[Settled | Lost] = []
-    for turn, outcome in ends:
-        if not is_held(turn, there):
-            results.append(Lost(turn))
-            continue
-        if isinstance(outcome, Done) and outcome.state is not None:
-            checkpoint(db, turn, dump(outcome.state))
-        _, attempts, most = there[turn.events[0].id]
-        results.append(Settled(turn, settlement.add(turn, outcome, attempts, most)))
-        for event in turn.events:
-            del there[event.id]
-    settlement.write(db)
-    return results
-
-
-def cancel(db: Writing, event_id: int, reason: str) -> bool:
-    found = db.connection.execute(SQL["leased_fence"], {"id": event_id, "now": db.now}).fetchone()
-    if found is None:
-        return False
-    queue, target, fence = found
-    params = {"queue": queue, "target": target, "fence": fence, "id": event_id}
-    mates = [[id, db.now, 0, None, None] for (id,) in db.connection.execute(SQL["turn_mates"], params)]
-    db.connection.execute(SQL["back"], {"backs": dump(mates), "now": db.now})
-    finish(db, [[event_id, "cancelled", f"cancelled: {reason}", None, None]])
-    db.ready.add(queue)
-    return True
-
-
-def ack(db: Writing, event_id: int, queue: str) -> Acked:
-    params = {"id": event_id, "queue": queue, "now": db.now}
-    found = db.connection.execute(SQL["is_leased"], params).fetchone()
-    if found is None:
-        [known] = db.connection.execute(SQL["is_finished"], params).fetchone()
-        return "acked" if known else "unknown"
-    [leased] = found
-    if leased:
-        return "busy"
-    finish(db, [[event_id, "completed", None, None, None]])
-    db.ready.add(queue)
-    return "acked"

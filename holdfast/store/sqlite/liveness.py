@@ -14,9 +14,9 @@ from urllib.parse import quote
 from holdfast.errors import HoldfastError
 from holdfast.store.base import DEFAULT_MAX_ATTEMPTS
 from holdfast.store.payload import dump
-from holdfast.store.sqlite.leases import finish
 from holdfast.store.sqlite.lock import HeldFile
 from holdfast.store.sqlite.queries import load
+from holdfast.store.sqlite.settling import finish
 from holdfast.store.sqlite.writer import Writing
 from holdfast.store.watch import Watch
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from holdfast.store.base import SweepPolicy
 from holdfast.store.payload import dump, parse
-from holdfast.store.sqlite.leases import finish
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.rows import MICROSECOND
+from holdfast.store.sqlite.settling import finish
 from holdfast.store.sqlite.writer import Writing
 
 SQL = load()
