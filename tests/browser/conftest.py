@@ -1,4 +1,4 @@
-"""A Chromium, and a server of its own for every test."""
+"""A Chromium for all tests, which see each other in nothing: each has a context and a server of its own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def chromium() -> str:
     pytest.skip(f"no browser: {asked.stderr.strip()}")
 
 
-@pytest_asyncio.fixture
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser(chromium: str) -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=chromium, args=FLAGS)
@@ -43,7 +43,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
-@pytest_asyncio.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def page(browser: Browser, server: Server) -> AsyncIterator[Page]:
     """The chat page, logged in; whatever the browser complains of fails the test."""
     context = await browser.new_context(viewport={"width": 1000, "height": 700})

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
-import subprocess
-import sys
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
-ROOT = Path(__file__).parents[2]
+from tests.cli.shell import Running, Shell
 
 
 class Server:
@@ -18,10 +16,14 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        # Bound for as long as the test takes, though it never listens: nobody else gets the port between two starts.
+        self._place = socket.socket()
+        self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._place.bind(("127.0.0.1", 0))
+        self.port = self._place.getsockname()[1]
         self.link = ""
-        self._process: subprocess.Popen[str] | None = None
+        self._stack = ExitStack()
+        self._running: Running | None = None
 
     def __enter__(self) -> Server:
         self.start()
@@ -31,43 +33,25 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.end(signal.SIGKILL)
+        self._place.close()
 
     @property
     def address(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "holdfast",
-            "up",
-            "--home",
-            str(self.folder / "home"),
-            "--port",
-            str(self.port),
-        ]
-        self._process = subprocess.Popen(
-            [*command, "--app", "tests.browser.app:app"],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith("open "):
-                self.link = line.split()[1]
-                return
-        raise AssertionError("the server did not start")
+        arguments = ["up", "--home", str(self.folder / "home"), "--port", str(self.port)]
+        shell = Shell(self.folder)
+        self._running = self._stack.enter_context(shell.running(*arguments, "--app", "tests.browser.app:app"))
+        word, self.link = self._running.stdout.readline().split()
+        assert word == "open"
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> None:
-        if self._process is not None:
-            self._process.send_signal(how)
-            self._process.wait()
-            assert self._process.stdout is not None
-            self._process.stdout.close()
-            self._process = None
+        if self._running is not None:
+            self._running.signal(how)
+            self._running.end()
+            self._stack.close()
+            self._running = None
 
     def allow(self, name: str) -> None:
         """Makes the file that an agent waits for."""

@@ -12,6 +12,7 @@ from playwright.async_api import Browser, Page, expect
 from tests.browser.server import Server
 
 expect.set_options(timeout=30_000)
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def say(page: Page, text: str, agent: str | None = None) -> None:

@@ -12,6 +12,7 @@ from playwright.async_api import Browser, Page, expect
 from tests.cli.shell import Shell
 
 expect.set_options(timeout=30_000)
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def address(tmp_path: Path) -> Iterator[str]:
         yield demo.ready.split()[-1]
 
 
-@pytest_asyncio.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def page(browser: Browser, address: str) -> AsyncIterator[Page]:
     """Whatever the browser complains of, also of the content security policy, fails the test."""
     page = await browser.new_page(viewport={"width": 1000, "height": 600})

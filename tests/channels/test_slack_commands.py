@@ -82,6 +82,8 @@ async def test_doctor_asks_slack_for_tokens_scopes_and_a_socket(slack: FakeSlack
 async def test_a_wrong_bot_token_is_one_line_and_exit_code_1(slack: FakeSlack, alone: Shell) -> None:
     tokens = {"SLACK_BOT_TOKEN": "xoxb-hunter2", "SLACK_API_URL": slack.api_url}
     done = await asyncio.to_thread(alone.run, "work", **tokens)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "Slack does not let the bot in: invalid_auth" in done.stderr
-    assert "hunter2" not in done.stderr
+    # Whether it said before that it is ready is up to Slack: nobody waits long for its answer.
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert "Slack does not let the bot in: invalid_auth" in line
+    assert "hunter2" not in line

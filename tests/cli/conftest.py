@@ -18,6 +18,12 @@ def alone(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
 
 
+@pytest.fixture
+def cold(tmp_path: Path) -> Shell:
+    """The same, with all imports at each start."""
+    return Shell(tmp_path, cold=True)
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, databases: Databases) -> Iterator[str]:
     """A fresh, migrated database on either kind of store."""

@@ -1,4 +1,4 @@
-"""Runs holdfast as a person does: real processes in a folder of their own, with no settings of the machine."""
+"""Runs holdfast as a person does: processes in a folder of their own, with no settings of the machine."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from tempfile import TemporaryFile
+from typing import IO, Any, TypeVar
+
+from tests.nursery import Forked
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
 
 T = TypeVar("T")
+Process = Forked | subprocess.Popen[bytes]
 
 
 def eventually(look: Callable[[], T]) -> T:
@@ -31,11 +35,11 @@ def eventually(look: Callable[[], T]) -> T:
 class Running:
     """A command that runs on; its first line is there."""
 
-    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+    def __init__(self, process: Process, stdout: IO[str], log: Path) -> None:
         self.process = process
+        self.stdout = stdout
         self._log = log
-        assert process.stdout is not None
-        self.ready = process.stdout.readline()
+        self.ready = stdout.readline()
 
     @property
     def log(self) -> str:
@@ -54,10 +58,13 @@ class Running:
 
 
 class Shell:
-    """A folder, the home in it, and the database that every command is given."""
+    """A folder, the home in it, and the database that every command is given.
 
-    def __init__(self, folder: Path, database: str | None = None) -> None:
+    `cold`: a start imports all it needs, as a person's does."""
+
+    def __init__(self, folder: Path, database: str | None = None, *, cold: bool = False) -> None:
         self.folder = folder
+        self.cold = cold
         kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
         # Beside the project's folder nothing may be importable that a user would not have.
         self.environment = kept | {"HOME": str(folder), "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
@@ -70,15 +77,26 @@ class Shell:
         return path
 
     def run(self, *arguments: str, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "holdfast", *arguments],
-            cwd=self.folder,
-            env=self.environment | variables,
-            input=given,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
+        with TemporaryFile("w+") as stdin, TemporaryFile("w+") as stdout, TemporaryFile("w+") as stderr:
+            stdin.write(given)
+            stdin.seek(0)
+            process = self._start(arguments, variables, stdin, stdout, stderr)
+            try:
+                process.wait(PATIENCE)
+            finally:
+                process.kill()
+            stdout.seek(0)
+            stderr.seek(0)
+            return subprocess.CompletedProcess(arguments, process.wait(), stdout.read(), stderr.read())
+
+    def _start(
+        self, arguments: Sequence[str], variables: dict[str, str], stdin: IO[Any], stdout: IO[Any], stderr: IO[Any]
+    ) -> Process:
+        how: dict[str, Any] = {"cwd": self.folder, "env": self.environment | variables}
+        how |= {"stdin": stdin, "stdout": stdout, "stderr": stderr}
+        if self.cold:
+            return subprocess.Popen([sys.executable, "-m", "holdfast", *arguments], **how)
+        return Forked("holdfast", *arguments, **how)
 
     def out(self, *arguments: str, **variables: str) -> str:
         """What a command prints that ends well and has nothing to complain of."""
@@ -100,17 +118,12 @@ class Shell:
     def running(self, *arguments: str, **variables: str) -> Iterator[Running]:
         """A command that runs on; it is gone after the block whatever happens in it."""
         log = self.folder / f"{arguments[0]}-{time.monotonic_ns()}.log"
-        with log.open("w") as stderr:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast", *arguments],
-                cwd=self.folder,
-                env=self.environment | variables,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-            )
-        with process:
+        reading, writing = os.pipe()
+        with open(reading) as stdout:
+            with open(os.devnull) as stdin, open(writing, "wb") as output, log.open("w") as stderr:
+                process = self._start(arguments, variables, stdin, output, stderr)
             try:
-                yield Running(process, log)
+                yield Running(process, stdout, log)
             finally:
                 process.kill()
+                process.wait(PATIENCE)

@@ -32,10 +32,9 @@ def test_status_counts_what_waits_and_names_who_works(shell: Shell) -> None:
 def test_a_watch_prints_a_line_of_json_per_look_with_rates_and_ends_well(shell: Shell) -> None:
     with shell.running("status", "--watch", "--json", "--every", "50ms") as watch:
         assert json.loads(watch.ready)["queues"][0]["arriving"] is None
-        assert watch.process.stdout is not None
-        assert json.loads(watch.process.stdout.readline())["queues"][0]["arriving"] == 0
+        assert json.loads(watch.stdout.readline())["queues"][0]["arriving"] == 0
         shell.out("send", "hello")
-        looks = map(json.loads, watch.process.stdout)
+        looks = map(json.loads, watch.stdout)
         assert eventually(lambda: next(looks)["queues"][0]["arriving"]) > 0
         watch.signal(signal.SIGINT)
         assert watch.end() == 0

@@ -14,8 +14,7 @@ from tests.cli.shell import Running, Shell
 
 
 def link(running: Running) -> str:
-    assert running.process.stdout is not None
-    word, address = running.process.stdout.readline().split()
+    word, address = running.stdout.readline().split()
     assert word == "open"
     return address
 

@@ -3,46 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from holdfast import __version__
 from holdfast.migrations.runner import migrate
+from tests.cli.shell import Shell
 from tests.migrations.conftest import ask, tables
-
-
-class Shell:
-    """Runs holdfast in a folder of its own, with a home there and no settings of the machine."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-        self.environment = kept | {"HOME": str(folder), "PYTHONPATH": str(Path(__file__).parents[2])}
-
-    def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "holdfast", *arguments]
-
-    def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*arguments),
-            cwd=self.folder,
-            env=self.environment | variables,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-
-    def refused(self, *arguments: str, code: int = 1) -> str:
-        """The one line on stderr of a command that ends with `code`."""
-        done = self.run(*arguments)
-        assert (done.returncode, done.stdout) == (code, "")
-        [line] = done.stderr.splitlines()
-        return line
 
 
 @pytest.fixture
@@ -133,13 +102,10 @@ def test_the_default_database_is_a_file_in_the_home_folder(shell: Shell) -> None
 
 
 def test_up_migrates_says_ready_and_stops_on_a_signal(shell: Shell) -> None:
+    shell.cold = True
     for number in (signal.SIGTERM, signal.SIGINT):
-        process = subprocess.Popen(
-            shell.command("up"), cwd=shell.folder, env=shell.environment, stdout=subprocess.PIPE, text=True
-        )
-        with process:
-            assert process.stdout is not None
-            assert "ready" in process.stdout.readline()
-            process.send_signal(number)
-        assert process.returncode == 0
+        with shell.running("up") as up:
+            assert "ready" in up.ready
+            up.signal(number)
+            assert up.end() == 0
     assert "event" in tables(f"sqlite:///{shell.folder}/.holdfast/holdfast.db")
