@@ -106,13 +106,14 @@ async def test_a_small_request_is_done_before_the_store_is_closed(database: Path
 
 async def test_a_request_that_fails_leaves_the_others_of_its_group(sqlite: SqliteStore, database: Path) -> None:
     with writer_held_up(database):
-        good = asyncio.ensure_future(sqlite.put([message()]))
+        # two at a time, as a small request would come after what is not
+        good = asyncio.ensure_future(sqlite.put([message(), message()]))
         bad = asyncio.ensure_future(sqlite.put([message(message_id="m"), message(max_attempts="many")]))
-        also_good = asyncio.ensure_future(sqlite.put([message()]))
+        also_good = asyncio.ensure_future(sqlite.put([message(), message()]))
         await asked()
     with pytest.raises(HoldfastError, match="max_attempts"):
         await bad
-    assert len(await claim(sqlite, limit=9)) == 2
+    assert len(await claim(sqlite, limit=9)) == 4
     assert None not in await good + await also_good
     # not even its key is left
     assert await sqlite.put([message(message_id="m")]) != [None]
