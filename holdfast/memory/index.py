@@ -39,8 +39,8 @@ class Tables(Protocol):
     async def write(self, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> set[str]:
         """Write entries, none over a newer version, and none without pieces over another content; which ones."""
 
-    async def remove(self, scope: KnowledgeScope, ids: Sequence[str] | None, version: int | None) -> int:
-        """Remove documents, all of the scope without ids, but none that is newer; how many."""
+    async def remove(self, scope: KnowledgeScope, ids: Sequence[str], version: int | None) -> int:
+        """Remove documents, but none that is newer; how many."""
 
     async def forget(self, scope: KnowledgeScope) -> int:
         """Remove all of the scope, its name too, and for whoever writes later what he read before; how many."""

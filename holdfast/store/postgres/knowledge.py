@@ -44,9 +44,8 @@ class PostgresKnowledge:
         arguments = (scope.agent_name, scope.context_id, model, dump([_row(entry) for entry in written]))
         return set(await self._store.connections.value(_PUT, arguments))
 
-    async def remove(self, scope: KnowledgeScope, ids: Sequence[str] | None, version: int | None) -> int:
-        wanted = None if ids is None else list(ids)
-        arguments: tuple[object, ...] = (scope.agent_name, scope.context_id, wanted, version, [])
+    async def remove(self, scope: KnowledgeScope, ids: Sequence[str], version: int | None) -> int:
+        arguments: tuple[object, ...] = (scope.agent_name, scope.context_id, list(ids), version, [])
         return int(await self._store.connections.value(_REMOVE, arguments))
 
     async def forget(self, scope: KnowledgeScope) -> int:

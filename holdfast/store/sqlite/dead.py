@@ -62,7 +62,7 @@ def discard(db: Writing, ids: Sequence[int]) -> list[int]:
 
 def replay(db: Writing, ids: Sequence[int]) -> list[int]:
     found = db.connection.execute(SQL["replayable"], {"ids": dump(ids)}).fetchall()
-    last_id = db.ids.draw(db.connection, "event", len(found))
+    last_id = db.ids.draw(db.connection, len(found))
     rows = [_replayed(row, new_id) for new_id, row in enumerate(found, last_id + 1)]
     stored = put(db, dump(rows), len(rows), keyed=True, last_id=last_id)
     db.ready.update(row[0] for row in found)

@@ -21,8 +21,8 @@ class Ids:
 
     def __init__(self) -> None:
         self._version = -1
-        self._drawn: dict[str, tuple[int, int, int]] = {}
-        """By table: the last id drawn, the last one noted, and how many to note next."""
+        self._last = self._noted = 0
+        self._ahead = 1
 
     def begin(self, connection: Connection) -> None:
         """To be called in every transaction, before the first id is drawn."""
@@ -33,21 +33,21 @@ class Ids:
 
     def forget(self) -> None:
         """What was noted may have been rolled back."""
-        self._drawn.clear()
+        self._last = self._noted = 0
+        self._ahead = 1
 
-    def draw(self, connection: Connection, table: str, count: int) -> int:
+    def draw(self, connection: Connection, count: int) -> int:
         """Take so many ids; returns the one before them."""
-        last, end, ahead = self._drawn.get(table, (0, 0, 1))
-        if last + count > end:
-            noted = max(count, ahead)
-            end = _note(connection, table, noted)
-            last, ahead = end - noted, min(2 * ahead, MOST_AHEAD)
-        self._drawn[table] = last + count, end, ahead
-        return last
+        if self._last + count > self._noted:
+            more = max(count, self._ahead)
+            self._noted = _note(connection, more)
+            self._last, self._ahead = self._noted - more, min(2 * self._ahead, MOST_AHEAD)
+        before, self._last = self._last, self._last + count
+        return before
 
 
-def _note(connection: Connection, table: str, count: int) -> int:
-    params = {"table": table, "count": count}
+def _note(connection: Connection, count: int) -> int:
+    params = {"count": count}
     found = connection.execute(SQL["draw_ids"], params).fetchone()
     if found is None:
         found = connection.execute(SQL["first_ids"], params).fetchone()

@@ -34,7 +34,7 @@ class SqliteKnowledge:
     async def write(self, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> set[str]:
         return await self._store.write(lambda db: _write(db, scope, written, model)) if written else set()
 
-    async def remove(self, scope: KnowledgeScope, ids: Sequence[str] | None, version: int | None) -> int:
+    async def remove(self, scope: KnowledgeScope, ids: Sequence[str], version: int | None) -> int:
         return await self._store.write(lambda db: _remove(db, scope, ids, version))
 
     async def forget(self, scope: KnowledgeScope) -> int:
@@ -134,12 +134,12 @@ def _write_entry(db: Writing, scope: KnowledgeScope, entry: Entry, model: str) -
         db.connection.execute(SQL["put_piece"], row)
 
 
-def _remove(db: Writing, scope: KnowledgeScope, ids: Sequence[str] | None, version: int | None) -> int:
+def _remove(db: Writing, scope: KnowledgeScope, ids: Sequence[str], version: int | None) -> int:
     """What is removed leaves a stone with its version: whoever comes late with an older one finds it."""
     known = _known(db.connection, scope, ids)
     is_forgotten = _forgotten(db.connection, scope) is not None
     removed = 0
-    for id_ in known if ids is None else ids:
+    for id_ in ids:
         there = known.get(id_)
         if there is not None and version is not None and there.version > version:
             continue

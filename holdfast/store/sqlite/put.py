@@ -27,7 +27,7 @@ def put(db: Writing, rows: str, count: int, *, keyed: bool, last_id: int | None 
         return []
     connection = db.connection
     if last_id is None:
-        last_id = db.ids.draw(connection, "event", count)
+        last_id = db.ids.draw(connection, count)
     params = {"rows": rows, "now": db.now, "last_id": last_id, "count": count}
     if keyed:
         connection.execute(SQL["put_keys"], params)
@@ -43,7 +43,7 @@ def put(db: Writing, rows: str, count: int, *, keyed: bool, last_id: int | None 
 def put_one(db: Writing, new: NewEvent, event: str) -> int | None:
     """Store one event, its payload given as text: the commonest put, twice as fast without JSON around it."""
     connection, now = db.connection, db.now
-    id = db.ids.draw(connection, "event", 1) + 1
+    id = db.ids.draw(connection, 1) + 1
     queue, target, lane, event_ts, vt, _, message_id, max_attempts, parent_id, root_id, hops = new_row(new)
     params = {
         "id": id,

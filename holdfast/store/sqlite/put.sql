@@ -3,10 +3,10 @@
 -- Ids are given in the order of the rows, from :last_id + 1.
 
 -- name: draw_ids
-update sqlite_sequence set seq = seq + :count where name = :table returning seq;
+update sqlite_sequence set seq = seq + :count where name = 'event' returning seq;
 
 -- name: first_ids
-insert into sqlite_sequence (name, seq) values (:table, :count) returning seq;
+insert into sqlite_sequence (name, seq) values ('event', :count) returning seq;
 
 -- name: put_key
 insert into message_key (queue, message_id, event_id, parent_id, seen_at)
