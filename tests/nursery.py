@@ -14,9 +14,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 ROOT = Path(__file__).parents[1]
 LONGEST = 1024 * 1024
@@ -41,16 +42,19 @@ class Forked:
         self,
         module: str,
         *arguments: str,
-        cwd: Path,
-        env: Mapping[str, str],
         stdin: IO[Any],
         stdout: IO[Any],
-        stderr: IO[Any],
+        stderr: IO[Any] | int = 2,
+        cwd: Path = ROOT,
+        env: Mapping[str, str] | None = None,
     ) -> None:
-        order = {"module": module, "arguments": arguments, "cwd": str(cwd), "environment": dict(env)}
+        environment = dict(os.environ if env is None else env)
+        order = {"module": module, "arguments": arguments, "cwd": str(cwd), "environment": environment}
         told, telling = os.pipe()
-        given = [stdin.fileno(), stdout.fileno(), stderr.fileno(), telling]
-        socket.send_fds(_nursery(), [json.dumps(order).encode()], given)
+        complaints = stderr if isinstance(stderr, int) else stderr.fileno()
+        socket.send_fds(
+            _nursery(), [json.dumps(order).encode()], [stdin.fileno(), stdout.fileno(), complaints, telling]
+        )
         os.close(telling)
         # Unbuffered, as `poll` looks for what is yet to be read.
         self._told = open(told, "rb", buffering=0)  # noqa: SIM115 - closed when it ended
@@ -78,6 +82,35 @@ class Forked:
         with self._told:
             self.returncode = int(self._told.readline())
         return self.returncode
+
+
+class Piped(Forked):
+    """One that is spoken with, line by line; killed at the end of the block."""
+
+    def __init__(self, module: str, *arguments: str) -> None:
+        theirs, ours = os.pipe()
+        self.stdin = open(ours, "w")  # noqa: SIM115 - closed at the end of the block
+        ours, output = os.pipe()
+        self.stdout = open(ours)  # noqa: SIM115
+        with open(theirs) as stdin, open(output, "w") as stdout:
+            super().__init__(module, *arguments, stdin=stdin, stdout=stdout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+        self.wait()
+        self.stdout.close()
+        with suppress(BrokenPipeError):
+            self.stdin.close()
+
+    def hear(self) -> str:
+        """Its next line."""
+        return self.stdout.readline().strip()
+
+    def say(self, line: str) -> None:
+        print(line, file=self.stdin, flush=True)
 
 
 @cache
@@ -110,18 +143,21 @@ def main() -> None:
         message, files, _, _ = socket.recv_fds(orders, LONGEST, 4)
         if not message:
             return
+        order = json.loads(message)
+        importlib.import_module(order["module"])
         if os.fork() == 0:
             orders.close()
             break
         for file in files:
             os.close(file)
-    order = json.loads(message)
     _keep(files)
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(added | order["environment"])
     sys.argv[1:] = order["arguments"]
-    # Its end is the end of this interpreter, with all that belongs to it.
+    # It is run as the main module, beside what it imports; its end is the end of this interpreter.
+    if order["module"] != "holdfast":
+        del sys.modules[order["module"]]
     runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +17,7 @@ from tests.channels.doomed import AFTER_POST, AFTER_SHARE, FILE_POINTS, IN_BETWE
 from tests.crash.conftest import GRACE
 from tests.harness.private_server import private_server
 from tests.harness.steps import finished
+from tests.nursery import Piped
 
 DIES_WITHIN = 30.0
 COMPLETE = "files.completeUploadExternal"
@@ -34,18 +33,11 @@ def kills(points: Sequence[str], everywhere: str) -> pytest.MarkDecorator:
 
 
 @asynccontextmanager
-async def process(url: str, home: Path, point: str = NOWHERE) -> AsyncIterator[Process]:
+async def process(url: str, home: Path, point: str = NOWHERE) -> AsyncIterator[Piped]:
     """Gone after the block whatever happens in it."""
-    command = ["-m", "tests.channels.doomed", url, str(home), point]
-    started = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=PIPE)
-    try:
-        assert started.stdout is not None
-        assert await started.stdout.readline() == b"ready\n"
+    with Piped("tests.channels.doomed", url, str(home), point) as started:
+        assert await asyncio.to_thread(started.hear) == "ready"
         yield started
-    finally:
-        if started.returncode is None:
-            started.kill()
-        await started.wait()
 
 
 def without_grace(url: str) -> None:
@@ -63,8 +55,7 @@ async def test_a_process_that_dies_on_the_way_leaves_exactly_one_answer(
     slack.sockets.ack_within = 0.5
     async with process(database_url, tmp_path, point) as doomed:
         ts = await slack.mention("hello")
-        async with asyncio.timeout(DIES_WITHIN):
-            assert await doomed.wait() == -signal.SIGKILL
+        assert await asyncio.to_thread(doomed.wait, DIES_WITHIN) == -signal.SIGKILL
     async with process(database_url, tmp_path), open_store(database_url) as store:
         await slack.replies(ts, count=2)
         [ended] = await finished(store, queue="outbox")
@@ -85,8 +76,7 @@ async def test_a_process_that_dies_around_the_sharing_of_a_file_leaves_exactly_o
     slack.workspace.holds_files = True
     async with process(database_url, tmp_path, point) as doomed:
         ts = await slack.mention("file")
-        async with asyncio.timeout(DIES_WITHIN):
-            assert await doomed.wait() == -signal.SIGKILL
+        assert await asyncio.to_thread(doomed.wait, DIES_WITHIN) == -signal.SIGKILL
     async with process(database_url, tmp_path), open_store(database_url) as store:
         await slack.until(lambda: slack.faults.calls["files.info"] and slack.faults.calls[COMPLETE])
         slack.workspace.show_files()

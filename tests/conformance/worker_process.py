@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from subprocess import PIPE, Popen
 
 from holdfast.errors import LeaseLost
 from holdfast.event import Turn
@@ -16,31 +15,21 @@ from holdfast.store import open_store
 from holdfast.store.base import Process, Store
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import claim, end, message
+from tests.nursery import Piped
 
 
 @contextmanager
-def worker_process(url: str, name: str, now: datetime, turns: int = 100) -> Iterator[Popen[str]]:
+def worker_process(url: str, name: str, now: datetime, turns: int = 100) -> Iterator[Piped]:
     """A worker that has claimed what it could of the inbox; it tries to finish when it is sent a line."""
-    command = [sys.executable, "-m", "tests.conformance.worker_process", url, name, now.isoformat(), str(turns)]
-    with Popen(command, stdin=PIPE, stdout=PIPE, text=True) as process:
-        try:
-            assert hear(process) == "claimed"
-            yield process
-        finally:
-            process.kill()
+    with Piped("tests.conformance.worker_process", url, name, now.isoformat(), str(turns)) as process:
+        assert process.hear() == "claimed"
+        yield process
 
 
-def hear(process: Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
-def finish(process: Popen[str]) -> list[str]:
+def finish(process: Piped) -> list[str]:
     """Tell it to go on; what became of its renewal, its checkpoint and its settle."""
-    assert process.stdin is not None
-    process.stdin.write("go on\n")
-    process.stdin.flush()
-    return hear(process).split()
+    process.say("go on")
+    return process.hear().split()
 
 
 async def work(url: str, name: str, now: datetime, limit: int) -> None:

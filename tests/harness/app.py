@@ -5,50 +5,19 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
-from subprocess import PIPE, Popen
 
 from holdfast import consumer, harness
 from holdfast.event import Turn
 from holdfast.harness import AgentHarness
 from holdfast.settings import Settings
+from tests.nursery import Piped
 
 
-class AppProcess:
-    """Hears what it prints, says lines to it, sends it signals."""
-
-    def __init__(self, process: Popen[str]) -> None:
-        self._process = process
-
-    def hear(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
-
-    def say(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-
-    def signal(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)
-
-    def wait(self, seconds: float) -> int:
-        return self._process.wait(seconds)
-
-
-@contextmanager
-def app_process(url: str, kind: str, *, grace: str = "30s", workers: int = 5) -> Iterator[AppProcess]:
-    command = [sys.executable, "-m", "tests.harness.app", url, kind, grace, str(workers)]
-    with Popen(command, stdin=PIPE, stdout=PIPE, text=True) as process:
-        try:
-            yield AppProcess(process)
-        finally:
-            process.kill()
+def app_process(url: str, kind: str, *, grace: str = "30s", workers: int = 5) -> Piped:
+    return Piped("tests.harness.app", url, kind, grace, str(workers))
 
 
 def say(line: str) -> None:

@@ -170,7 +170,7 @@ async def test_two_that_are_due_one_after_the_other_are_both_picked_up(proxy: Pr
     async with consuming(proxy, gate, policy(at_once=5)):
         second_due = datetime.now(UTC) + timedelta(milliseconds=200)
         await proxy.put([event(), event(vt=second_due)])
-        await until(lambda: len(gate.inside) == 2, within=5)
+        await until(lambda: len(gate.inside) == 2)
         gate.open.set()
         await finished(proxy, 2)
 

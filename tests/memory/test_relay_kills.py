@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -18,6 +16,7 @@ from holdfast.store.memories import ObservationStore, open_knowledge, open_obser
 from holdfast.upkeep import verify
 from tests.memory.relay_process import Dawdling
 from tests.memory.steps import fact, indexed
+from tests.nursery import Piped
 
 RELAYS = 2
 WRITERS = 4
@@ -34,16 +33,11 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @asynccontextmanager
-async def a_relay(url: str) -> AsyncIterator[Process]:
+async def a_relay(url: str) -> AsyncIterator[None]:
     """A process that works; killed at the end of the block."""
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.memory.relay_process", url, stdout=PIPE)
-    try:
-        assert process.stdout is not None
-        assert await process.stdout.readline() == b"ready\n"
-        yield process
-    finally:
-        process.kill()
-        await process.wait()
+    with Piped("tests.memory.relay_process", url) as process:
+        assert await asyncio.to_thread(process.hear) == "ready"
+        yield
 
 
 class Fate:

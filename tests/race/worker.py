@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -18,36 +18,48 @@ from holdfast.store import open_store
 from holdfast.store.base import Store
 from holdfast.store.postgres.bulk import BULK
 from holdfast.testing.journal import Journal
+from tests.nursery import Forked
 
 LONG, SHORT = timedelta(minutes=10), timedelta(seconds=2)
 AT_ONCE = 25
 LOOK_AGAIN = 0.02
 TRIES = 20
 ROUNDS = 30
-HELD = 200
+PART = 50
 MOMENT = 20_000_000
 LANES = [f"lane {number}" for number in range(40)]
 
 
+class Worker(Forked):
+    """One process on a job; what it complains of goes to a file."""
+
+    def __init__(self, job: str, url: str, journal: Path, number: int) -> None:
+        self._complaint = journal.with_name(f"complaint-{number}")
+        with open(os.devnull, "r+") as nothing, self._complaint.open("w") as stderr:
+            arguments = (job, url, str(journal), str(number))
+            super().__init__("tests.race.worker", *arguments, stdin=nothing, stdout=nothing, stderr=stderr)
+
+    def complaint(self) -> str:
+        """Waits for it; nothing if all went well."""
+        code = self.wait()
+        return self._complaint.read_text() or (f"ended with {code}" if code else "")
+
+
 @contextmanager
-def workers(job: str, url: str, journal: Path, count: int) -> Iterator[list[subprocess.Popen[str]]]:
+def workers(job: str, url: str, journal: Path, count: int) -> Iterator[list[Worker]]:
     """So many processes on one job, killed at the end of the block if they still run."""
-    command = [sys.executable, "-m", "tests.race.worker", job, url, str(journal)]
-    processes = [
-        subprocess.Popen([*command, str(number)], stderr=subprocess.PIPE, text=True) for number in range(count)
-    ]
+    processes = [Worker(job, url, journal, number) for number in range(count)]
     try:
         yield processes
     finally:
         for process in processes:
-            with process:
-                process.kill()
+            process.kill()
+            process.wait()
 
 
-def complaints(processes: Sequence[subprocess.Popen[str]]) -> list[str]:
+def complaints(processes: Sequence[Worker]) -> list[str]:
     """Waits for all; the errors of those that failed."""
-    said = [process.communicate()[1] for process in processes]
-    return [words for process, words in zip(processes, said, strict=True) if process.returncode or words]
+    return [said for process in processes if (said := process.complaint())]
 
 
 async def drain(store: Store, journal: Journal, number: int, lease: timedelta = LONG) -> None:
@@ -81,9 +93,11 @@ async def handle(store: Store, journal: Journal, turn: Turn) -> None:
 
 
 async def hold_limited(store: Store, journal: Journal, number: int) -> None:
-    """Take as much as one may of an agent under both its names, and hold it for a moment."""
-    while (await store.outcomes(INBOX)).get("completed", 0) < HELD:
-        turns = await store.claim(INBOX, ["coder", ""], limit=AT_ONCE, lease=LONG, holder=f"worker {number}")
+    """Take one's part of an agent's work under both its names, as much at once as one may, and hold it for a moment."""
+    left = PART
+    while left:
+        turns = await store.claim(INBOX, ["coder", ""], limit=min(left, AT_ONCE), lease=LONG, holder=f"worker {number}")
+        left -= len(turns)
         await asyncio.gather(*(hold(store, journal, turn) for turn in turns))
         await asyncio.sleep(LOOK_AGAIN / 4)
 
