@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -10,6 +12,7 @@ from holdfast.errors import HoldfastError
 from holdfast.event import INBOX, OUTBOX, AgentMessage, NewEvent
 from holdfast.outcome import Done
 from holdfast.store import Store
+from holdfast.store.postgres import bulk
 
 MANY = 600
 ODD = 'a\ttab, a "quote", a \\ and \\N, a\nline, ü and 🙂'
@@ -34,6 +37,51 @@ async def test_many_events_of_some_lanes_are_worked_in_the_order_given(store: St
     assert sorted(order) == [waiting, *ids]
     for lane in lanes.values():
         assert [id_ for id_ in order if id_ in lane] == lane
+
+
+async def test_one_lane_that_waits_among_many_new_ones_keeps_its_head(store: Store) -> None:
+    [waiting] = await store.put([NewEvent(event={}, lane="lane 300")])
+    ids = await store.put([NewEvent(event={"n": n}, lane=f"lane {n}") for n in range(MANY)])
+    order = await drained(store)
+    assert sorted(order) == [waiting, *ids]
+    assert order[-1] == ids[300]
+
+
+async def test_equal_lanes_of_two_queues_among_many_are_two(store: Store) -> None:
+    queues = [INBOX, OUTBOX] * (MANY // 2)
+    ids = await store.put([NewEvent(event={}, queue=queues[n], lane=f"lane {n // 2}") for n in range(MANY)])
+    for queue in (INBOX, OUTBOX):
+        turns = await store.claim(queue, [""], limit=MANY, lease=timedelta(minutes=1))
+        assert [turn.primary.id for turn in turns] == [ids[n] for n in range(MANY) if queues[n] == queue]
+
+
+async def test_each_of_many_events_has_its_own_payload_and_names(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "AHEAD", 5000)
+    news = [
+        NewEvent(event={"n": n}, target=f"t {n}", lane=f"l {n}", message_id=f"m {n}" if n % 5 else None)
+        for n in range(MANY)
+    ]
+    known = await store.put(news[10:20])
+    ids = await store.put(news)
+    for n in (0, 9, 10, 20, 300, MANY - 1):
+        id_ = known[0] if ids[n] is None else ids[n]
+        stored = await store.live(id_ or 0)
+        assert stored is not None
+        assert stored.event == {"n": n}
+        assert (stored.target, stored.lane, stored.message_id) == (news[n].target, news[n].lane, news[n].message_id)
+    assert [n for n, id_ in enumerate(ids) if id_ is None] == [n for n in range(10, 20) if n % 5]
+
+
+async def test_many_events_whose_put_is_cancelled_are_stored_whole_or_not_at_all(store: Store) -> None:
+    for moments in (1, 3, 10, 30, 100):
+        put = asyncio.create_task(store.put([NewEvent(event={}, lane=f"lane {n}") for n in range(MANY)]))
+        for _ in range(moments):
+            await asyncio.sleep(0)
+        put.cancel()
+        with suppress(asyncio.CancelledError):
+            await put
+    assert None not in await store.put([NewEvent(event={}, lane=f"lane {n}") for n in range(MANY)])
+    assert len(await drained(store)) % MANY == 0
 
 
 async def test_known_messages_among_many_are_left_out(store: Store) -> None:

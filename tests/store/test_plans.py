@@ -102,6 +102,12 @@ def settling(connection: Connection, collect: int = 1, **end: Any) -> int:
     return reads(connection, "select ended from agent.settle(%s)", [json.dumps(turns)])
 
 
+def reserving(connection: Connection, name: str) -> int:
+    lanes = [f"{name} {number}" for number in range(120)]
+    call = "select ids from agent.reserve(%s::text[], %s::text[], %s::text[])"
+    return reads(connection, call, [["inbox"] * len(lanes), lanes, [f"new {lane}" for lane in lanes]])
+
+
 # What a caller holds who found the table empty: plans are made for that, too.
 NOTHING: dict[str, Any] = {"ids": [], "fence": 0}
 CALLS: dict[str, Callable[[Connection], int]] = {
@@ -124,6 +130,8 @@ CALLS: dict[str, Callable[[Connection], int]] = {
     "reserve": lambda connection: reads(
         connection, "select ids from agent.reserve('{inbox,inbox}', '{lane,new}', '{message 7,new}')"
     ),
+    "reserve, many new": lambda connection: reserving(connection, "new"),
+    "reserve, many among others": lambda connection: reserving(connection, "lane"),
     "put in a transaction": lambda connection: reads(
         connection, "select agent.put(%s), agent.keep_heads_now()", [new_events("later")]
     ),

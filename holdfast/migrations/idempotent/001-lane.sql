@@ -18,7 +18,7 @@ as $$
 begin
     return array
     ( select distinct (hashtextextended(queue || chr(31) || lane, 0) & 1023)::int4
-      from unnest(_queues, _lanes) as touched (queue, lane)
+      from (select unnest(_queues) as queue, unnest(_lanes) as lane) as touched
       where lane is not null
     );
 end

@@ -2,38 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import asyncio
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
+from itertools import chain, islice
 from struct import Struct
+from typing import NamedTuple
 
 from holdfast.event import INBOX, NewEvent, Record
 from holdfast.store.activity import received_frame
-from holdfast.store.payload import dump
+from holdfast.store.payload import dump, storable_name
 from holdfast.store.postgres.connections import Connection, Connections
-from holdfast.store.postgres.wire import Names, names, record
+from holdfast.store.postgres.wire import TextArray, record
 
 BULK = 200
 """So many events are quicker by COPY; fewer are quicker in one call."""
 
-RESERVE = "select ids, heads, now, default_agent from agent.reserve(%b::text[], %b::text[], %b::text[])"
+RESERVE = "select ids, heads, now, default_agent from agent.reserve(%b, %b, %b)"
 FIELDS = 13
 COPY = """copy agent.event
 ( event_ts, vt, created_at, updated_at, id, root_id, head, queue, target, lane, message_id, max_attempts, event )
 from stdin (format binary)"""
 PART = 200
 """Rows that are written together."""
+AHEAD = 16 * 1024**2
+"""Bytes of payloads that wait for the server's answer."""
 
 # COPY's binary format: a signature, no flags, no extension; each row as its number of fields, each field with its size.
+# An array has its elements as a row has its fields.
 _BEGIN = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _END = b"\xff\xff"
 _NULL = b"\xff\xff\xff\xff"
 _JSONB_VERSION = b"\1"
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _size = Struct(">i").pack
-_start = Struct(">hiqiqiqiqiqiqi?").pack
+_times = Struct(">hiqiqiqiqi").pack
+_own = Struct(">qiqi?").pack
 _number = Struct(">ii").pack
 
-_Row = tuple[int, bool, Names, NewEvent]
+
+class _Names(NamedTuple):
+    """Fields of a row that are texts, by column."""
+
+    queues: list[bytes]
+    targets: list[bytes]
+    lanes: list[bytes]
+    message_ids: list[bytes]
+
+
+class _Reserved(NamedTuple):
+    """What agent.reserve tells."""
+
+    ids: list[int | None]
+    heads: list[bool]
+    now: datetime
+    default_agent: str | None
 
 
 def is_bulk(events: Sequence[NewEvent]) -> bool:
@@ -55,44 +79,86 @@ async def put_bulk(connections: Connections, events: Sequence[NewEvent], records
 
 
 async def _put(connection: Connection, events: Sequence[NewEvent]) -> list[int | None]:
-    named = [names(new) for new in events]
-    queues, _, lanes, message_ids = map(list, zip(*named, strict=True))
-    cursor = await connection.execute(RESERVE, (queues, lanes, message_ids))
-    [(ids, heads, now, default_agent)] = await cursor.fetchall()
-    new = [given for given in zip(ids, heads, named, events, strict=True) if given[0] is not None]
-    frames: list[str] = []
-    async with cursor.copy(COPY) as copy:
+    names = _names(events)
+    # The server's time is the longer one: what can be made without its answer is made while it works. Both end before
+    # one's error is told, or the transaction would end under the other.
+    reserved, ahead = await asyncio.gather(_reserve(connection, names), _payloads(events), return_exceptions=True)
+    if isinstance(reserved, BaseException):
+        raise reserved
+    if isinstance(ahead, BaseException):
+        raise ahead
+    rows = _rows(reserved, names, chain(ahead, map(_payload, events[len(ahead) :])))
+    frames, told = _frames(reserved, events), list[str]()
+    async with connection.cursor().copy(COPY) as copy:
         await copy.write(_BEGIN)
-        for start in range(0, len(new), PART):
-            part = new[start : start + PART]
-            await copy.write(b"".join(_fields(part, now)))
-            if default_agent is not None:
-                frames += _frames(part, default_agent)
+        while part := b"".join(chain.from_iterable(islice(rows, PART))):
+            await copy.write(part)
+            told += islice(frames, PART)
         await copy.write(_END)
-    if frames:
-        await cursor.execute("select agent.tell(%s)", (f"[{','.join(frames)}]",))
-    return list(ids)
+    if told:
+        await connection.execute("select agent.tell(%s)", (f"[{','.join(told)}]",))
+    return reserved.ids
 
 
-def _frames(part: Iterable[_Row], default_agent: str) -> Iterator[str]:
-    for id, _, (queue, target, _, message_id), new in part:
-        if queue == INBOX:
-            yield dump(received_frame(id, message_id, target or default_agent, new.event))
+async def _reserve(connection: Connection, names: _Names) -> _Reserved:
+    arrays = [TextArray.of(column) for column in (names.queues, names.lanes, names.message_ids)]
+    cursor = await connection.execute(RESERVE, arrays, binary=True)
+    [row] = await cursor.fetchall()
+    return _Reserved(*row)
 
 
-def _fields(part: Iterable[_Row], now: datetime) -> Iterator[bytes]:
-    at = (now - _EPOCH) // timedelta(microseconds=1)
-    for id, head, named, event in part:
-        yield _start(FIELDS, 8, at, 8, at, 8, at, 8, at, 8, id, 8, id, 1, head)
-        for name in named:
-            if name is None:
-                yield _NULL
-            else:
-                encoded = name.encode()
-                yield _size(len(encoded))
-                yield encoded
-        yield _NULL if event.max_attempts is None else _number(4, event.max_attempts)
-        payload = dump(event.event).encode()
-        yield _size(len(payload) + 1)
-        yield _JSONB_VERSION
-        yield payload
+async def _payloads(events: Sequence[NewEvent]) -> list[bytes]:
+    """Those of the first events."""
+    payloads: list[bytes] = []
+    size = 0
+    for new in events:
+        payloads.append(_payload(new))
+        size += len(payloads[-1])
+        if size > AHEAD:
+            break
+        if len(payloads) % PART == 0:
+            await asyncio.sleep(0)
+    return payloads
+
+
+def _names(events: Sequence[NewEvent]) -> _Names:
+    few = cache(_text)
+    return _Names(
+        [few(new.queue) for new in events],
+        [few(new.target) for new in events],
+        [_text(new.lane) for new in events],
+        [_text(new.message_id) for new in events],
+    )
+
+
+def _text(name: str | None) -> bytes:
+    stored = storable_name(name)
+    if stored is None:
+        return _NULL
+    encoded = stored.encode()
+    return _size(len(encoded)) + encoded
+
+
+def _payload(new: NewEvent) -> bytes:
+    """The last two fields."""
+    attempts = _NULL if new.max_attempts is None else _number(4, new.max_attempts)
+    payload = dump(new.event).encode()
+    return b"".join((attempts, _size(len(payload) + 1), _JSONB_VERSION, payload))
+
+
+def _rows(reserved: _Reserved, names: _Names, payloads: Iterator[bytes]) -> Iterator[tuple[bytes, ...]]:
+    """Each new event in pieces."""
+    at = (reserved.now - _EPOCH) // timedelta(microseconds=1)
+    times = _times(FIELDS, 8, at, 8, at, 8, at, 8, at, 8)
+    given = zip(reserved.ids, reserved.heads, *names, payloads, strict=True)
+    for id, head, queue, target, lane, message_id, payload in given:
+        if id is not None:
+            yield times, _own(id, 8, id, 1, head), queue, target, lane, message_id, payload
+
+
+def _frames(reserved: _Reserved, events: Sequence[NewEvent]) -> Iterator[str]:
+    if reserved.default_agent is None:
+        return
+    for id, new in zip(reserved.ids, events, strict=True):
+        if id is not None and new.queue == INBOX:
+            yield dump(received_frame(id, new.message_id, new.target or reserved.default_agent, new.event))

@@ -16,6 +16,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRe
 
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.store.base import Clock
+from holdfast.store.postgres.wire import TextArray, TextArrayDumper
 
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 Result = TypeVar("Result")
@@ -54,7 +55,9 @@ class Connections:
                 row = await cursor.fetchone()
         if row != (True,):
             raise HoldfastError("the database has no Holdfast schema: run `holdfast migrate`")
-        await self._pool.open()
+        # Until its connection is there, the pool would make a second one for whoever asks first.
+        with translated():
+            await self._pool.open(wait=True)
         return self
 
     async def __aexit__(
@@ -117,6 +120,7 @@ class Connections:
 async def _configure(connection: Connection) -> None:
     # Payloads stay text until somebody looks at them.
     connection.adapters.register_loader("jsonb", TextLoader)
+    connection.adapters.register_dumper(TextArray, TextArrayDumper)
 
 
 @contextmanager
