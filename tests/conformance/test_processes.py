@@ -14,6 +14,8 @@ from holdfast.testing.fixtures import StoreFactory
 from tests.conformance.steps import claim, claim_ids, claim_one, count, ended, finished, live, put, put_lane
 from tests.conformance.worker_process import worker_process
 
+PATIENCE = 60
+
 
 def process(name: str, now: datetime) -> Process:
     return Process(id=name, host="here", started_at=now, seen_at=now)
@@ -21,7 +23,7 @@ def process(name: str, now: datetime) -> Process:
 
 async def reap_until_seen(store: Store) -> list[str]:
     """Look again and again, as a process does; the first dead ones."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE):
         while not (gone := await store.reap()):  # noqa: ASYNC110 - nothing tells of a death but a look
             await asyncio.sleep(0.1)
     return gone
@@ -116,7 +118,7 @@ async def test_how_many_attempts_a_dead_process_leaves_is_the_queue_s_policy(
         for queue in tried:
             assert len(await claim(other, queue=queue, holder="two", max_attempts=10)) == 1
     await other.close()
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE):
         while not await store.reap({"outbox": 10}):  # noqa: ASYNC110 - nothing tells of a death but a look
             await asyncio.sleep(0.1)
     assert (await finished(store, tried["inbox"])).outcome == "dead"

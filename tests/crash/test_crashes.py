@@ -45,7 +45,7 @@ async def test_a_response_that_is_stored_apart_from_its_end_would_be_found(
         await judge(crew)
 
 
-async def test_the_work_of_a_killed_process_is_claimed_again_within_five_seconds(crew: Crew, store: Store) -> None:
+async def test_the_work_of_a_killed_process_is_claimed_again_within_seconds(crew: Crew, store: Store) -> None:
     victim = crew.hire(lease=600)
     await crew.put(store, gates=[str(crew.folder / "never")])
     until(crew.runs)
@@ -53,7 +53,8 @@ async def test_the_work_of_a_killed_process_is_claimed_again_within_five_seconds
     killed_at = time.monotonic_ns()
     crew.kill(victim)
     [_, again] = until(lambda: runs if len(runs := crew.runs()) == 2 else [])
-    assert (again.started_at - killed_at) / 1e9 < 5
+    # Three or four where the machine has time for it; a sweep would take a minute, the lease ten.
+    assert (again.started_at - killed_at) / 1e9 < 30
     await crew.wait_drained(store)
     crew.dismiss()
     assert len((await judge(crew)).reruns) == 1
@@ -122,7 +123,7 @@ async def test_an_event_that_kills_its_process_runs_out_of_attempts(crew: Crew, 
 
 
 async def wait_for_dead_letter(store: Store) -> list[FinishedEvent]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not (letters := await store.dead(Filter())):  # noqa: ASYNC110 - nothing tells of it but a look
             await asyncio.sleep(0.02)
     return letters
