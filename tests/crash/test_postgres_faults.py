@@ -16,12 +16,15 @@ select pg_terminate_backend(pid) from pg_stat_activity
 where pid <> pg_backend_pid() and backend_type = 'client backend' and datname = current_database()
 """
 
+MOMENT = 30.0
+"""Seconds that a busy machine may need until all are connected again."""
+
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 async def test_sessions_that_are_ended_cost_no_turn(crew: Crew, store: Store) -> None:
     """A process that only lost its connections for a moment keeps its work."""
     gate = crew.folder / "gate"
-    workers = [crew.hire(workers=3) for _ in range(2)]
+    workers = [crew.hire(workers=3, between_looks=MOMENT) for _ in range(2)]
     crew.wait_ready(*workers)
     held = await crew.put(store, 3, gates=[str(gate)])
     until(lambda: len(crew.runs()) == 3)
@@ -39,7 +42,7 @@ async def test_sessions_that_are_ended_cost_no_turn(crew: Crew, store: Store) ->
 
 async def test_the_server_is_stopped_fast_and_at_once_under_load(private_crew: Crew, server: Server) -> None:
     crew = private_crew
-    crew.wait_ready(*[crew.hire(slowness=0.05) for _ in range(2)])
+    crew.wait_ready(*[crew.hire(slowness=0.05, between_looks=MOMENT) for _ in range(2)])
     for how in ("fast", "immediate"):
         async with open_store(server.url) as store:
             await crew.put(store, 80)

@@ -22,7 +22,7 @@ from holdfast.event import Turn
 from holdfast.harness import AgentHarness
 from holdfast.outcome import Done, Lost, Outcome, Retry, Settled
 from holdfast.settings import Settings
-from holdfast.store import Store, open_store
+from holdfast.store import Store, open_store, watch
 from holdfast.testing.journal import Journal
 from tests.crash.team import script, team_app
 
@@ -49,6 +49,7 @@ class Orders:
     workers: int = 5
     slowness: float = 0.02
     deaf: bool = False
+    between_looks: float = watch.BETWEEN_LOOKS.total_seconds()
     point: str | None = None
     nth: int = 1
     team: bool = False
@@ -209,6 +210,7 @@ def run(orders: Orders) -> None:
             yield cast(Store, Mined(store, journal, mine, orders))
 
     harness.open_store = open_mined  # type: ignore[attr-defined]
+    watch.BETWEEN_LOOKS = timedelta(seconds=orders.between_looks)
     settings = Settings(
         database=orders.url,
         lease=timedelta(seconds=orders.lease),

@@ -73,14 +73,14 @@ async def test_one_that_outlasts_the_stop_of_a_harness_keeps_its_lease(
 ) -> None:
     """In a caller's own group nobody ends the process."""
     monkeypatch.setattr(consumer, "LET_GO_WITHIN", timedelta(seconds=1))
-    quickly: dict[str, Any] = {"lease": timedelta(seconds=1), "poll": SOON, "poll_jitter": timedelta(0)}
+    quickly: dict[str, Any] = {"lease": timedelta(seconds=3), "poll": SOON, "poll_jitter": timedelta(0)}
     async with running(AgentHarness(door), settings, grace=SOON, **quickly) as stopped:
         await stopped.put("hi")
         await until(lambda: door.inside)
         stopped.stop()
         async with running(AgentHarness(door), settings, **quickly) as other:
             await until(lambda: any("left to end" in record.getMessage() for record in caplog.records))
-            over_at = time.monotonic() + 2
+            over_at = time.monotonic() + 4
             await until(lambda: time.monotonic() > over_at)
             assert door.runs == 1
             door.open.set()
