@@ -121,7 +121,8 @@ def _nursery() -> socket.socket:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.nursery", str(theirs.fileno())],
             cwd="/",
-            env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"},
+            # Nothing of the test that happens to come first: processes are known by their environment, too.
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"},
             pass_fds=[theirs.fileno()],
         )
     atexit.register(process.wait)
