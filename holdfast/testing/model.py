@@ -154,8 +154,7 @@ class Model(Tables):
 
     def _emit(self, new: NewEvent, parent: Row, position: int) -> None:
         message_id = new.message_id or f"{parent.message_id or parent.id}/{position}"
-        known = self.keys.get((new.queue, message_id))
-        if known is not None and known.parent_id != parent.id:
+        while (known := self.keys.get((new.queue, message_id))) is not None and known.parent_id != parent.id:
             message_id += f"~{parent.id}"
         self.store(replace(new, message_id=message_id), parent)
 

@@ -186,6 +186,19 @@ async def test_an_emit_that_gets_a_suffix_keeps_its_place(store: Store) -> None:
     assert (first.primary.event, first.primary.message_id) == ({"text": "one"}, f"taken~{event_id}")
 
 
+async def test_an_emit_is_stored_even_if_its_parent_has_the_name_that_it_would_get(store: Store) -> None:
+    event_id = await put(store, message_id="m1")
+    await drain(store)
+    [again] = await store.replay([event_id])
+    turn = await claim_one(store)
+    assert turn.message_id == f"m1~{again}"
+    await end(store, turn, Done((message("first", message_id="m1", lane="a"), message("second", lane="a"))))
+    first = await claim_one(store)
+    await end(store, first)
+    second = await claim_one(store)
+    assert [first.text, second.text] == ["first", "second"]
+
+
 async def test_an_emit_keeps_its_place_when_a_turn_beside_it_chose_the_same_id(store: Store) -> None:
     await store.put([message(), message()])
     turns = await claim(store, limit=2)

@@ -266,7 +266,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
     return coalesce(
-    ( select jsonb_agg(case when taken then event || jsonb_build_object('message_id', emit.message_id || '~' || emit.parent_id) else event end order by nth)
+    ( select jsonb_agg(case when taken then event || jsonb_build_object('message_id', agent.free_name(emit.queue, emit.message_id, emit.parent_id)) else event end order by nth)
       from
       ( select event, nth, queue, message_id, parent_id
              , first_value(parent_id) over (partition by queue, message_id order by nth) as first_parent_id
@@ -283,6 +283,22 @@ begin
       ) as judged (taken)
       where taken or not _taken_only
     ), '[]');
+end
+$$;
+
+-- The id with as many suffixes as it takes until no other parent, and no client, has it.
+create or replace function agent.free_name(_queue text, _message_id text, _parent_id int8) returns text
+language plpgsql stable security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    loop
+        _message_id := _message_id || '~' || _parent_id;
+        perform from agent.message_key
+        where queue = _queue and message_id = _message_id and parent_id is distinct from _parent_id;
+        exit when not found;
+    end loop;
+    return _message_id;
 end
 $$;
 

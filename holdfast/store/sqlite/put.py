@@ -98,8 +98,8 @@ def put_lines(db: Writing, lines: Sequence[AgentMessage] | Sequence[ChatMessage]
 def put_emits(db: Writing, emits: Sequence[tuple[Event, int, NewEvent]]) -> None:
     """Store what turns emit; each comes with its parent and its position, and not twice from the same parent."""
     named = [(parent, _named(parent, position, emit)) for parent, position, emit in emits]
-    known = _known_keys(db.connection, named)
-    rows = [row for parent, emit in named if (row := _emit_row(parent, emit, known)) is not None]
+    known = _known_keys(db.connection, [(emit.queue, str(emit.message_id)) for _, emit in named])
+    rows = [row for parent, emit in named if (row := _emit_row(db.connection, parent, emit, known)) is not None]
     ids = put(db, dump(rows), len(rows), keyed=True)
     db.frames.append(
         [
@@ -116,24 +116,19 @@ def _named(parent: Event, position: int, emit: NewEvent) -> NewEvent:
     return replace(emit, message_id=f"{parent.message_id or parent.id}/{position}")
 
 
-def _other_name(parent: Event, emit: NewEvent) -> str:
-    return f"{emit.message_id}~{parent.id}"
-
-
-def _known_keys(connection: Connection, named: Sequence[tuple[Event, NewEvent]]) -> dict[Key, int | None]:
-    keys = [[emit.queue, name] for parent, emit in named for name in (emit.message_id, _other_name(parent, emit))]
+def _known_keys(connection: Connection, keys: Sequence[Key]) -> dict[Key, int | None]:
     found = connection.execute(SQL["known_keys"], {"keys": dump(keys)}).fetchall()
     return {(queue, message_id): parent_id for queue, message_id, parent_id in found}
 
 
-def _emit_row(parent: Event, emit: NewEvent, known: dict[Key, int | None]) -> list[Any] | None:
+def _emit_row(connection: Connection, parent: Event, emit: NewEvent, known: dict[Key, int | None]) -> list[Any] | None:
     """The row to store, under a name that nobody else has; None if this parent has emitted it before."""
-    for name in (str(emit.message_id), _other_name(parent, emit)):
-        key = (emit.queue, name)
-        if key not in known:
-            known[key] = parent.id
-            hops = parent.hops + 1 if emit.queue == INBOX else parent.hops
-            return new_row(replace(emit, message_id=name), parent.id, parent.root_id or parent.id, hops)
+    key = (emit.queue, str(emit.message_id))
+    while key in known:
         if known[key] == parent.id:
             return None
-    return None
+        key = (emit.queue, f"{key[1]}~{parent.id}")
+        known |= _known_keys(connection, [key])
+    known[key] = parent.id
+    hops = parent.hops + 1 if emit.queue == INBOX else parent.hops
+    return new_row(replace(emit, message_id=key[1]), parent.id, parent.root_id or parent.id, hops)
