@@ -16,6 +16,7 @@ from holdfast.agents.function import FunctionAgent
 from holdfast.event import Turn
 from holdfast.harness import AgentHarness
 from holdfast.settings import Settings
+from holdfast.store.base import Store
 from tests.harness.steps import both_engines, finished, running, until
 
 SOON = timedelta(milliseconds=50)
@@ -51,10 +52,9 @@ def is_said(caplog: pytest.LogCaptureFixture) -> bool:
 
 @both_engines
 async def test_one_that_ends_late_at_a_stop_is_answered_once(
-    settings: Settings, door: Door, caplog: pytest.LogCaptureFixture
+    store: Store, settings: Settings, door: Door, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(AgentHarness(door), settings, grace=SOON) as first:
-        store = first.store
         async with running(AgentHarness(door), settings) as second:
             await first.put("hi")
             await until(lambda: door.inside)
