@@ -17,6 +17,7 @@ from holdfast.api.tokens import Role, tokens_in
 from holdfast.harness import AgentHarness
 
 LOOPBACK = "127.0.0.1"
+PATIENCE = 60.0
 
 _tokens: dict[int, dict[Role, str]] = {}
 """Of the servers that run, by port."""
@@ -69,7 +70,7 @@ async def ask(port: int, path: str, method: str = "GET", body: Any = None, role:
         headers = token_of(port, role)
         request = urllib.request.Request(f"http://{LOOPBACK}:{port}{path}", data, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -85,6 +86,6 @@ async def ask_json(port: int, path: str, method: str = "GET", body: Any = None) 
 
 async def becomes(port: int, path: str, status: int) -> None:
     """Asks until the answer has this status; the test's own patience ends it."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while (await ask(port, path))[0] != status:  # noqa: ASYNC110 - nobody tells a client
             await asyncio.sleep(0.05)

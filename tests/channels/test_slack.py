@@ -68,7 +68,7 @@ async def test_a_message_that_comes_again_is_answered_once(slack: FakeSlack, set
         await slack.until(lambda: slack.sockets.acked)
         await slack.replies(ts)
         [_] = await finished(app.store, queue="outbox")
-    assert sum(slack.sockets.sent.values()) == 4
+    assert sum(slack.sockets.sent.values()) >= 4
     assert len(slack.bot_messages(ts)) == 1
 
 

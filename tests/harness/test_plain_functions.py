@@ -54,16 +54,18 @@ def is_said(caplog: pytest.LogCaptureFixture) -> bool:
 async def test_one_that_ends_late_at_a_stop_is_answered_once(
     store: Store, settings: Settings, door: Door, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with running(AgentHarness(door), settings, grace=SOON) as first:
-        async with running(AgentHarness(door), settings) as second:
-            await first.put("hi")
-            await until(lambda: door.inside)
-            (first if first.consumers[0].running else second).stop()
-            await until(lambda: is_said(caplog) or second.stopping)
-            [leased] = await store.leased("inbox")
-            door.open.set()
-            [ended] = await finished(store, queue="inbox")
-            assert len(await store.waiting("outbox", "api")) == 1
+    async with (
+        running(AgentHarness(door), settings, grace=SOON) as first,
+        running(AgentHarness(door), settings) as second,
+    ):
+        await first.put("hi")
+        await until(lambda: door.inside)
+        (first if first.consumers[0].running else second).stop()
+        await until(lambda: is_said(caplog) or second.stopping)
+        [leased] = await store.leased("inbox")
+        door.open.set()
+        [ended] = await finished(store, queue="inbox")
+        assert len(await store.waiting("outbox", "api")) == 1
     assert (ended.id, ended.attempts, door.runs) == (leased.id, 1, 1)
 
 
