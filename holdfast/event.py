@@ -130,8 +130,8 @@ class Turn:
     fence: int
     events: tuple[Event, ...] = field(compare=False)
     agent: str = field(default="", compare=False)
-    emitted: list[NewEvent] = field(default_factory=list, compare=False)
-    records: list[Record] = field(default_factory=list, compare=False)
+    emitted: tuple[NewEvent, ...] = field(default=(), compare=False)
+    records: tuple[Record, ...] = field(default=(), compare=False)
     """What is kept beside the events, in the transaction that ends this turn."""
     memory: Memory | None = field(default=None, compare=False)
     """Where the agent's policy says so."""
@@ -196,7 +196,7 @@ class Turn:
 
     def emit(self, new: NewEvent) -> None:
         """Another event, stored in the transaction that ends this turn, or not at all."""
-        self.emitted.append(new)
+        self.emitted += (new,)
 
     async def thread(self) -> Sequence[Line]:
         """The conversation so far, oldest first, from the platform itself; empty where it cannot be asked."""

@@ -85,7 +85,7 @@ async def _result(result: Result | Awaitable[Result]) -> Result:
 
 def _emitting(turn: Turn, outcome: Outcome) -> Outcome:
     if isinstance(outcome, Done):
-        turn.emitted.extend(outcome.emits)
+        turn.emitted += outcome.emits
     return outcome
 
 

@@ -105,7 +105,7 @@ class TurnMemory:
             observer=self._turn.agent,
             source_message_ids=(self._turn.message_id,) if self._turn.message_id else (),
         )
-        self._turn.records.append(observation)
+        self._turn.records += (observation,)
         self._turn.emit(_change(observation))
         return observation.id
 

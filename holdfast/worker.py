@@ -129,7 +129,7 @@ class Worker:
     async def _ask(self, seat: Seat, turn: Turn, channel: Attentive | None) -> Outcome:
         heard = await self._hooks.hear(turn if channel is None else await _as_said(channel, turn))
         if not isinstance(heard, Turn):
-            return Done(tuple(turn.emitted)) if isinstance(heard, Done) else heard
+            return Done(turn.emitted) if isinstance(heard, Done) else heard
         if seat.recall is not None:
             await seat.recall.remind(heard)
         answer = await self._hooks.say(heard, await seat.agent.answer(heard))
@@ -150,7 +150,7 @@ class Worker:
         """An Answer, if the agent keeps to its type; it is a user's own code."""
         match answer:
             case None:
-                return Done(tuple(turn.emitted), (*_heard(turn), *turn.records))
+                return Done(turn.emitted, (*_heard(turn), *turn.records))
             case str():
                 return self._outcome(turn, Reply(answer))
             case Reply():

@@ -67,7 +67,7 @@ async def test_a_cancelled_turn_takes_its_handler_with_it(store: Store) -> None:
             await asyncio.Event().wait()
         finally:
             let_go.set()
-        return Done(tuple(turn.emitted))
+        return Done(turn.emitted)
 
     [id] = await put(store)
     async with consuming(store, handle, policy(at_once=1, lease=SHORT)) as consumer:

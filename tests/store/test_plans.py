@@ -211,7 +211,7 @@ BY_ID = ["fresh_heads", "claim_heads", "claim_followers", "events", "held", "ren
 BY_ID += ["complete", "finish", "delete_followers", "delete_ended", "back", "ids_after"]
 # The queries of a claim, a settle, a put and a look ahead on SQLite, and how each finds its events.
 HOT = {
-    "claim_ready": "INDEX event_ready (queue=? AND target=? AND vt<?)",
+    "ready": "INDEX event_ready (queue=? AND target=? AND vt<?)",
     "behind": "INDEX event_lane (queue=? AND lane=? AND <expr>>?)",
     "running": "INDEX event_leased (queue=? AND target=? AND vt>?)",
     "next_due": "INDEX event_ready (queue=? AND target=? AND vt>?)",

@@ -1,9 +1,35 @@
 -- Claiming and keeping turns. Indexes are named where statistics of another day could talk SQLite into walking the table.
 
--- name: claim_ready
--- what of one target is ready, longest waiting first, as a JSON array of ids: never leased, or no longer
-select json_group_array(id)
+-- name: ready
+-- What of one target is ready and under no lease, longest waiting first, and whether leases have run out meanwhile.
+-- Column by column, which is read faster than row by row. The payloads come as they are, apart by a character that JSON
+-- text cannot hold, and what few events have, by id.
+select
+  exists (
+    select 1 from event indexed by event_leased
+    where queue = :queue and target = :target and head and fence > 0 and vt <= :now
+      and attempts < coalesce(max_attempts, :max_attempts)
+  ),
+  group_concat(event, char(30)),
+  json_group_object(id, json_array(json(state), last_error, error_class))
+    filter (where state is not null or last_error is not null or error_class is not null),
+  json_group_array(id), json_group_array(lane), json_group_array(event_ts), json_group_array(attempts),
+  '[' || group_concat(claimed) || ']', json_group_array(message_id), json_group_array(max_attempts),
+  json_group_array(parent_id), json_group_array(root_id), json_group_array(hops), json_group_array(created_at)
 from (
+  select
+    id, lane, event_ts, attempts, claimed, event, message_id, max_attempts, parent_id, root_id, hops, state, last_error,
+    error_class, created_at
+  from event indexed by event_ready
+  where queue = :queue and target = :target and head and fence = 0 and vt <= :now
+    and attempts < coalesce(max_attempts, :max_attempts)
+  order by vt, id
+  limit :limit
+);
+
+-- name: ready_or_run_out
+-- the ids of all that is ready, also of what was leased and is no longer, longest waiting first
+select id from (
   select vt, id from (
     select vt, id
     from event indexed by event_ready
@@ -97,20 +123,10 @@ from event
 where id in (select value from json_each(:ids))
 order by id;
 
--- name: claimed
--- What the claim has not set itself. Column by column, which is read faster than row by row; in the order of their ids, as
--- the list is sorted for the search by key. The payloads come as they are, apart by a character that JSON text cannot hold,
--- and what few events have, by id.
-select
-  group_concat(event, char(30)),
-  json_group_object(id, json_array(json(state), last_error, error_class))
-    filter (where state is not null or last_error is not null or error_class is not null),
-  json_group_array(id), json_group_array(target), json_group_array(lane), json_group_array(head),
-  json_group_array(event_ts), json_group_array(attempts), '[' || group_concat(claimed) || ']', json_group_array(fence),
-  json_group_array(message_id), json_group_array(max_attempts), json_group_array(parent_id), json_group_array(root_id),
-  json_group_array(hops), json_group_array(created_at)
-from event
-where id in (select value from json_each(:ids));
+-- name: count_held
+-- :fences is a JSON object of fences by the ids of events
+select count(*) from json_each(:fences) as r cross join event on event.id = r.key and event.fence = r.value
+where event.fence > 0;
 
 -- name: held
 select json_group_array(id), json_group_array(fence), json_group_array(attempts), json_group_array(max_attempts)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from sqlite3 import Connection
+from typing import Any
 
 from holdfast.errors import LeaseLost
 from holdfast.event import INBOX, Event, Turn
@@ -14,7 +15,7 @@ from holdfast.store.base import COLLECT_BYTES
 from holdfast.store.collector import uncollected
 from holdfast.store.payload import dump, parse
 from holdfast.store.sqlite.queries import load
-from holdfast.store.sqlite.rows import MICROSECOND, claimed_of, stored_of
+from holdfast.store.sqlite.rows import MICROSECOND, Lease, stored_of
 from holdfast.store.sqlite.writer import Writing
 
 SQL = load()
@@ -36,53 +37,52 @@ class Claim:
 @uncollected
 def claim(db: Writing, wanted: Claim) -> list[Turn]:
     connection, now = db.connection, db.now
-    heads = _ready(connection, now, wanted)
+    lease = Lease(wanted.queue, wanted.holder, now + wanted.lease // MICROSECOND, now)
+    heads = _ready(connection, wanted, lease)
     if not heads:
         return []
-    followers = _followers(connection, now, wanted, heads) if wanted.collect_limit > 1 else {}
+    followers = _followers(connection, wanted, lease, heads) if wanted.collect_limit > 1 else {}
     [last_fence] = connection.execute(SQL["next_fence"], {"turns": len(heads)}).fetchone()
-    params = {
-        "heads": dump(heads),
-        "first_fence": last_fence - len(heads) + 1,
-        "until": now + wanted.lease // MICROSECOND,
-        "now": now,
-        "holder": wanted.holder,
-    }
-    connection.execute(SQL["claim_heads"], params)
-    behind = [[id, fence] for fence, head in enumerate(heads, params["first_fence"]) for id in followers.get(head, ())]
-    if behind:
-        connection.execute(SQL["claim_followers"], params | {"followers": dump(behind)})
-    ids = dump(heads + [id for id, _ in behind])
-    columns = connection.execute(SQL["claimed"], {"ids": ids}).fetchone()
-    return _turns(wanted.queue, claimed_of(columns, wanted.queue, params["until"], wanted.holder, now))
+    first_fence = last_fence - len(heads) + 1
+    params = {"until": lease.vt, "now": now, "holder": wanted.holder}
+    ids = dump([head.id for head in heads])
+    connection.execute(SQL["claim_heads"], params | {"heads": ids, "first_fence": first_fence})
+    turns = []
+    for fence, head in enumerate(heads, first_fence):
+        head.fence = fence
+        turns.append(Turn(wanted.queue, fence, (head, *followers.get(head.id, ()))))
+    if followers:
+        _claim_followers(connection, turns, params)
+    return turns
+
+
+def _claim_followers(connection: Connection, turns: Sequence[Turn], params: dict[str, Any]) -> None:
+    behind = [(event, turn.fence) for turn in turns for event in turn.events[1:]]
+    for event, fence in behind:
+        event.fence = fence
+    followers = dump([[event.id, fence] for event, fence in behind])
+    connection.execute(SQL["claim_followers"], params | {"followers": followers})
 
 
 def events(connection: Connection, ids: Sequence[int]) -> list[Event]:
     return [stored_of(row) for row in connection.execute(SQL["events"], {"ids": dump(ids)})]
 
 
-def _turns(queue: str, claimed: Sequence[Event]) -> list[Turn]:
-    of_fence: dict[int, tuple[Event, ...]] = {}
-    for event in claimed:
-        of_fence[event.fence] = (*of_fence.get(event.fence, ()), event)
-    return [Turn(queue, fence, of_fence[fence]) for fence in sorted(of_fence)]
-
-
-def _ready(connection: Connection, now: int, wanted: Claim) -> list[int]:
+def _ready(connection: Connection, wanted: Claim, lease: Lease) -> list[Event]:
     """The heads to claim, each target within its limit; in random order, so that a long backlog leaves others room."""
     limits: dict[str, int] = dict(connection.execute(SQL["limits"], {"queue": wanted.queue}).fetchall())
     unnamed = _limit_of_unnamed(connection, wanted.queue) if limits else ""
     places = {
-        limit: running - _running(connection, now, wanted.queue, {limit, ""} if limit == unnamed else {limit})
+        limit: running - _running(connection, lease.now, wanted.queue, {limit, ""} if limit == unnamed else {limit})
         for limit, running in limits.items()
         if limit in {target or unnamed for target in wanted.targets}
     }
     targets = list(dict.fromkeys(wanted.targets))
-    heads: list[int] = []
+    heads: list[Event] = []
     for target in random.sample(targets, len(targets)):
         limit = target or unnamed
         room = min(wanted.limit - len(heads), places.get(limit, wanted.limit))
-        found = _waiting(connection, now, wanted, target, room) if room > 0 else []
+        found = _waiting(connection, wanted, lease, target, room) if room > 0 else []
         if limit in places:
             places[limit] -= len(found)
         heads += found
@@ -100,17 +100,30 @@ def _running(connection: Connection, now: int, queue: str, targets: Collection[s
     return sum(connection.execute(SQL["running"], one).fetchone()[0] for one in params)
 
 
-def _waiting(connection: Connection, now: int, wanted: Claim, target: str, limit: int) -> list[int]:
+def _waiting(connection: Connection, wanted: Claim, lease: Lease, target: str, limit: int) -> list[Event]:
     """What of one target may be claimed, longest waiting first."""
-    params = {"queue": wanted.queue, "target": target, "now": now, "limit": limit, "max_attempts": wanted.max_attempts}
-    [text] = connection.execute(SQL["claim_ready"], params).fetchone()
-    waiting: list[int] = parse(text)
-    return waiting
+    params = {
+        "queue": wanted.queue,
+        "target": target,
+        "now": lease.now,
+        "limit": limit,
+        "max_attempts": wanted.max_attempts,
+    }
+    have_run_out, payloads, *columns = connection.execute(SQL["ready"], params).fetchone()
+    if have_run_out:
+        ids = [id for (id,) in connection.execute(SQL["ready_or_run_out"], params)]
+        found = {event.id: event for event in events(connection, ids)}
+        return [lease.taken(found[id]) for id in ids]
+    return [] if payloads is None else lease.taken_of([payloads, *columns], target)
 
 
-def _followers(connection: Connection, now: int, wanted: Claim, heads: Sequence[int]) -> dict[int, list[int]]:
-    fresh = connection.execute(SQL["fresh_heads"], {"ids": dump(heads)}).fetchall()
-    return {head: _run_behind(connection, now, wanted, head, lane, target, size) for head, lane, target, size in fresh}
+def _followers(connection: Connection, wanted: Claim, lease: Lease, heads: Sequence[Event]) -> dict[int, list[Event]]:
+    """What follows the heads that were never tried, by the id of the head."""
+    fresh = connection.execute(SQL["fresh_heads"], {"ids": dump([head.id for head in heads])}).fetchall()
+    runs = {head: _run_behind(connection, lease.now, wanted, head, *of_head) for head, *of_head in fresh}
+    behind = [id for run in runs.values() for id in run]
+    read = {event.id: lease.taken(event) for event in events(connection, behind)} if behind else {}
+    return {head: [read[id] for id in run] for head, run in runs.items() if run}
 
 
 def _run_behind(
@@ -124,6 +137,13 @@ def _run_behind(
             break
         run.append(id)
     return run
+
+
+def are_held(connection: Connection, turns: Sequence[Turn]) -> bool:
+    """Whether all of them are, and none is named twice."""
+    fences = {event.id: turn.fence for turn in turns for event in turn.events}
+    [count] = connection.execute(SQL["count_held"], {"fences": dump(fences)}).fetchone()
+    return bool(count == sum([len(turn.events) for turn in turns]))
 
 
 Held = dict[int, tuple[int, int, int | None]]

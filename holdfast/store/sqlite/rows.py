@@ -7,6 +7,7 @@ interpreter lock and has to win it back from the event loop.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import repeat
 from typing import Any
@@ -60,27 +61,43 @@ class Moments(dict[int, datetime]):
         return found
 
 
-def claimed_of(columns: Row, queue: str, vt: int, holder: str | None, now: int) -> list[Event]:
-    """Events from the columns of the query `claimed`, and from what the claim has set for all alike."""
-    payloads, rare, *documents = columns
-    [ids, targets, lanes, heads, sent, attempts, claims, fences, names, most, parents, roots, hops, created] = map(
-        parse, documents
-    )
-    of_few = parse(rare)
-    states, errors, error_classes = (
-        zip(*[of_few.get(str(id), _NONE) for id in ids], strict=True) if of_few else repeat(repeat(None), 3)
-    )
-    moments = Moments()
-    made = moments.__getitem__
-    first = (made(now),)
-    claimed = [first if len(times) == 1 else tuple(map(made, times)) for times in claims]
-    # fmt: off
-    return list(map(
-        Event, ids, repeat(queue), targets, lanes, map(bool, heads), map(made, sent), attempts, repeat(made(vt)),
-        claimed, payloads.split("\x1e"), fences, repeat(holder), names, most, parents, roots, hops, states, errors,
-        error_classes, map(made, created), repeat(made(now)),
-    ))
-    # fmt: on
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What a claim sets on all its events alike."""
+
+    queue: str
+    holder: str | None
+    vt: int
+    now: int
+
+    def taken(self, event: Event) -> Event:
+        """An event that was read before the claim, as it is after it, but for its fence."""
+        event.attempts += 1
+        event.claimed = (*event.claimed, moment(self.now))
+        event.holder, event.vt, event.updated_at = self.holder, moment(self.vt), moment(self.now)
+        return event
+
+    def taken_of(self, columns: Row, target: str) -> list[Event]:
+        """The same for the columns of the query `ready`."""
+        payloads, rare, *documents = columns
+        [ids, lanes, sent, attempts, claims, names, most, parents, roots, hops, created] = map(parse, documents)
+        of_few = parse(rare)
+        states, errors, error_classes = (
+            zip(*[of_few.get(str(id), _NONE) for id in ids], strict=True) if of_few else repeat(repeat(None), 3)
+        )
+        moments = Moments()
+        made = moments.__getitem__
+        now = made(self.now)
+        first = (now,)
+        claimed = [(*map(made, times), now) if times else first for times in claims]
+        # fmt: off
+        return list(map(
+            Event, ids, repeat(self.queue), repeat(target), lanes, repeat(True), map(made, sent),
+            [before + 1 for before in attempts], repeat(made(self.vt)), claimed, payloads.split("\x1e"), repeat(0),
+            repeat(self.holder), names, most, parents, roots, hops, states, errors, error_classes, map(made, created),
+            repeat(now),
+        ))
+        # fmt: on
 
 
 def stored_of(columns: Row) -> Event:

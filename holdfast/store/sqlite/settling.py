@@ -13,7 +13,7 @@ from holdfast.store.base import Acked
 from holdfast.store.collector import uncollected
 from holdfast.store.payload import dump
 from holdfast.store.sqlite.activity import failed
-from holdfast.store.sqlite.leases import checkpoint, held, is_held
+from holdfast.store.sqlite.leases import Held, are_held, checkpoint, held, is_held
 from holdfast.store.sqlite.put import put_emits, put_records
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.rows import MICROSECOND
@@ -26,7 +26,7 @@ SQL = load()
 class Settlement:
     """What a batch of outcomes comes to, gathered before it is written set by set."""
 
-    now: int
+    db: Writing
     max_attempts: int
     completed: list[int] = field(default_factory=list)
     has_followers: bool = False
@@ -38,39 +38,45 @@ class Settlement:
 
     def add(self, turn: Turn, outcome: Outcome, attempts: int, max_attempts: int | None) -> str:
         """Take in one turn's outcome; says how the turn ended."""
-        # the end of an event makes the next of its lane ready
-        if turn.events[0].lane is not None:
-            self.ready.add(turn.queue)
         match outcome:
             case Done():
-                self._done(turn, outcome)
+                self.done(turn, outcome)
                 return "completed"
             case Snooze(delay):
-                return self._back(turn, self.now + delay // MICROSECOND, given=1)
+                return self._back(turn, self.db.now + delay // MICROSECOND, given=1)
             case Dead() if len(turn.events) > 1:
                 # all come back as they are, with an attempt used: each is claimed alone next
-                return self._back(turn, self.now, *_error(outcome))
+                return self._back(turn, self.db.now, *_error(outcome))
             case Dead():
                 return self._dead(turn, *_error(outcome))
             case Retry(_, delay):
                 most = self.max_attempts if max_attempts is None else max_attempts
                 if attempts >= most and len(turn.events) == 1:
                     return self._dead(turn, *_error(outcome))
-                return self._back(turn, self.now + (delay or timedelta()) // MICROSECOND, *_error(outcome))
+                return self._back(turn, self.db.now + (delay or timedelta()) // MICROSECOND, *_error(outcome))
             case _:
                 assert_never(outcome)
 
-    def _done(self, turn: Turn, outcome: Done) -> None:
+    def done(self, turn: Turn, outcome: Done) -> None:
+        self._promotes(turn)
         for event in turn.events:
             self.completed.append(event.id)
         if len(turn.events) > 1:
             self.has_followers = True
+        if outcome.state is not None:
+            checkpoint(self.db, turn, dump(outcome.state))
         self.records += outcome.records
         for position, emit in enumerate(outcome.emits, 1):
             self.emits.append((turn.primary, position, emit))
             self.ready.add(emit.queue)
 
+    def _promotes(self, turn: Turn) -> None:
+        """The end of an event makes the next of its lane ready."""
+        if turn.events[0].lane is not None:
+            self.ready.add(turn.queue)
+
     def _dead(self, turn: Turn, error: str | None, error_class: str | None) -> str:
+        self._promotes(turn)
         self.ends.append([turn.primary.id, "dead", error, error_class, "no attempts left"])
         return "dead"
 
@@ -78,12 +84,12 @@ class Settlement:
         self, turn: Turn, vt: int, error: str | None = None, error_class: str | None = None, *, given: int = 0
     ) -> str:
         self.backs += [[event.id, vt, given, error, error_class] for event in turn.events]
-        if vt <= self.now:
+        if vt <= self.db.now or turn.events[0].lane is not None:
             self.ready.add(turn.queue)
         return "back"
 
-    def write(self, db: Writing) -> None:
-        connection = db.connection
+    def write(self) -> None:
+        db, connection = self.db, self.db.connection
         db.ready.update(self.ready)
         if self.completed:
             params = {"ids": dump(self.completed), "now": db.now}
@@ -93,7 +99,7 @@ class Settlement:
             connection.execute(SQL["delete_ended"], params)
         finish(db, self.ends)
         if self.backs:
-            connection.execute(SQL["back"], {"backs": dump(self.backs), "now": self.now})
+            connection.execute(SQL["back"], {"backs": dump(self.backs), "now": db.now})
             came_back = [id for id, _, given, *_ in self.backs if not given]
             db.frames.append(list(failed(connection, came_back, dead=False)))
         put_records(db, self.records)
@@ -120,21 +126,29 @@ def finish(db: Writing, ends: Sequence[list[Any]]) -> None:
 
 @uncollected
 def settle(db: Writing, ends: Sequence[tuple[Turn, Outcome]], max_attempts: int) -> list[Settled | Lost]:
-    there = held(db.connection, [turn for turn, _ in ends])
-    settlement = Settlement(db.now, max_attempts)
-    results: list[Settled | Lost] = []
-    for turn, outcome in ends:
-        if not is_held(turn, there):
-            results.append(Lost(turn))
-            continue
-        if isinstance(outcome, Done) and outcome.state is not None:
-            checkpoint(db, turn, dump(outcome.state))
-        _, attempts, most = there[turn.events[0].id]
-        results.append(Settled(turn, settlement.add(turn, outcome, attempts, most)))
-        for event in turn.events:
-            del there[event.id]
-    settlement.write(db)
+    settlement = Settlement(db, max_attempts)
+    turns = [turn for turn, _ in ends]
+    done = [(turn, outcome) for turn, outcome in ends if isinstance(outcome, Done)]
+    results: list[Settled | Lost]
+    # nearly always; else they have to be told apart
+    if len(done) == len(ends) and are_held(db.connection, turns):
+        for turn, outcome in done:
+            settlement.done(turn, outcome)
+        results = [Settled(turn) for turn in turns]
+    else:
+        there = held(db.connection, turns)
+        results = [_settled(settlement, there, turn, outcome) for turn, outcome in ends]
+    settlement.write()
     return results
+
+
+def _settled(settlement: Settlement, there: Held, turn: Turn, outcome: Outcome) -> Settled | Lost:
+    if not is_held(turn, there):
+        return Lost(turn)
+    _, attempts, most = there[turn.events[0].id]
+    for event in turn.events:
+        del there[event.id]
+    return Settled(turn, settlement.add(turn, outcome, attempts, most))
 
 
 def cancel(db: Writing, event_id: int, reason: str) -> bool:
