@@ -59,7 +59,7 @@ async def test_a_lone_put_has_a_commit_of_its_own(sqlite: SqliteStore) -> None:
 
 async def writing_thread(store: SqliteStore) -> str:
     """Who commits a small request."""
-    return await store.write(lambda db: threading.current_thread().name, is_small=True)
+    return await store.writer.do_small(lambda db: threading.current_thread().name)
 
 
 async def test_a_small_request_that_is_alone_changes_no_thread(sqlite: SqliteStore) -> None:
@@ -129,6 +129,25 @@ async def test_a_put_cancelled_before_its_turn_is_not_stored(sqlite: SqliteStore
     await first
     turns = await claim(sqlite, limit=9)
     assert [turn.primary.event for turn in turns] == [{"text": "first"}]
+
+
+async def test_a_put_that_is_cancelled_leaves_those_it_would_have_shared_a_commit_with(sqlite: SqliteStore) -> None:
+    dropped, *others = [asyncio.ensure_future(sqlite.put([message(text)])) for text in ("first", "second", "third")]
+    await asyncio.sleep(0)
+    dropped.cancel()
+    assert [await other for other in others] == [[1], [2]]
+    assert dropped.cancelled()
+    turns = await claim(sqlite, limit=9)
+    assert [turn.primary.event["text"] for turn in turns] == ["second", "third"]
+
+
+async def test_a_small_request_that_fails_alone_says_why(sqlite: SqliteStore) -> None:
+    good, bad = sqlite.put([message()]), sqlite.put([message(message_id="m", max_attempts="many")])
+    results = await asyncio.gather(good, bad, return_exceptions=True)
+    assert results[0] == [1]
+    assert isinstance(results[1], HoldfastError)
+    assert "max_attempts" in str(results[1])
+    assert await sqlite.put([message(message_id="m")]) != [None]
 
 
 async def test_turns_of_a_cancelled_claim_are_given_back(sqlite: SqliteStore, database: Path) -> None:

@@ -15,16 +15,7 @@ from holdfast.errors import HoldfastError
 from holdfast.event import OUTBOX, ChatMessage, NewEvent, Payload, Record, Turn
 from holdfast.outcome import Lost, Outcome, Settled, Snooze
 from holdfast.store.activity import received
-from holdfast.store.base import (
-    DEFAULT_MAX_ATTEMPTS,
-    Acked,
-    Clock,
-    Filter,
-    Process,
-    SweepPolicy,
-    Swept,
-    Transaction,
-)
+from holdfast.store.base import DEFAULT_MAX_ATTEMPTS, Acked, Clock, Filter, Process, SweepPolicy, Swept, Transaction
 from holdfast.store.payload import dump
 from holdfast.store.sqlite import dead, leases, liveness, settling, sweep
 from holdfast.store.sqlite.gathering import gather
@@ -77,11 +68,15 @@ class SqliteStore(SqliteReads):
         await self._reader.close()
         self._signs.close()
 
-    def write(self, work: Callable[[Writing], T], *, is_small: bool = False) -> asyncio.Future[T]:
+    def write(self, work: Callable[[Writing], T]) -> asyncio.Future[T]:
         """Have work done in a transaction of the writer's: ours, or a neighbour's (memory)."""
+        return self.writer.submit(work)
+
+    @property
+    def writer(self) -> WriterThread:
         if self._writer is None:
             raise HoldfastError("the store is not open; use it in `async with`")
-        return self._writer.submit(work, is_small=is_small)
+        return self._writer
 
     @property
     def tally(self) -> Tally:
@@ -120,8 +115,9 @@ class SqliteStore(SqliteReads):
             db.ready.update(event.queue for event in events)
             return ids
 
-        is_small = one and len(text) < SMALL and not records
-        return await (self.write(work, is_small=is_small) if tx is None else tx.run(work))
+        if tx is None and one and len(text) < SMALL and not records:
+            return await self.writer.do_small(work)
+        return await (self.write(work) if tx is None else tx.run(work))
 
     async def say(self, line: ChatMessage, *, tx: Transaction | None = None) -> int:
         def work(db: Writing) -> int:
@@ -287,10 +283,7 @@ class SqliteStore(SqliteReads):
         await self.write(work)
 
     def wakeups(self) -> AsyncIterator[str]:
-        """Have work done in a transaction of the writer's: ours, or a neighbour's (memory)."""
-        if self._writer is None:
-            raise HoldfastError("the store is not open; use it in `async with`")
-        self._writer.watch()
+        self.writer.watch()
         return self._wakeups.listen()
 
 

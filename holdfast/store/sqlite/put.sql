@@ -9,24 +9,24 @@ update sqlite_sequence set seq = seq + :count where name = 'event' returning seq
 insert into sqlite_sequence (name, seq) values ('event', :count) returning seq;
 
 -- name: put_key
+-- of one row: ?1 to ?11 as above, ?12 its id, ?13 the moment; by number, as a name costs a search for each
 insert into message_key (queue, message_id, event_id, parent_id, seen_at)
-values (:queue, :message_id, :id, :parent_id, :now)
+values (?1, ?7, ?12, ?9, ?13)
 on conflict (queue, message_id) do nothing;
 
 -- name: put_event
+-- of the same row
 insert into event (
   id, queue, target, lane, head, event_ts, vt, event, message_id, max_attempts, parent_id, root_id, hops,
   created_at, updated_at
 )
 values (
-  :id, :queue, :target, :lane,
+  ?12, ?1, ?2, ?3,
   -- what the trigger would find, without a second write of the row
   not exists (
-    select 1 from event as h indexed by event_lane
-    where h.queue = :queue and h.lane = :lane and iif(h.head, 0, h.id) = 0
+    select 1 from event as h indexed by event_lane where h.queue = ?1 and h.lane = ?3 and iif(h.head, 0, h.id) = 0
   ),
-  coalesce(:event_ts, :now), coalesce(:vt, :now), :event, :message_id,
-  :max_attempts, :parent_id, coalesce(:root_id, :id), :hops, :now, :now
+  coalesce(?4, ?13), coalesce(?5, ?13), ?6, ?7, ?8, ?9, coalesce(?10, ?12), ?11, ?13, ?13
 );
 
 -- name: put_keys

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from holdfast.errors import HoldfastError
 from holdfast.store.sqlite.calls import LoopCalls
@@ -56,16 +56,35 @@ class WriterThread:
         self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, work: Callable[[Writing], T], *, is_small: bool = False) -> asyncio.Future[T]:
+    def submit(self, work: Callable[[Writing], T]) -> asyncio.Future[T]:
         """Have the work done in a transaction; the future is done once it is committed."""
+        self._require_open()
+        future: asyncio.Future[T] = self.loop.create_future()
+        self._queue.put(Request(work, future))
+        return future
+
+    async def do_small(self, work: Callable[[Writing], T]) -> T:
+        """The same for little work. What other tasks ask for in the same breath shares its commit, which the first of
+        them does here: to wake the thread and be woken by it takes as long as a quick commit."""
+        self._require_open()
+        request, together = Request(work), self._small
+        together.append(request)
+        try:
+            await asyncio.sleep(0)
+            if self._small is together:
+                self._take_small()
+            if request.future is not None:
+                await request.future
+        except asyncio.CancelledError:
+            self._drop(request)
+            raise
+        if request.error is not None:
+            raise translated(request.error, self.path)
+        return cast(T, request.result)
+
+    def _require_open(self) -> None:
         if self._closed:
             raise HoldfastError("the store is closed")
-        future: asyncio.Future[T] = self.loop.create_future()
-        if is_small:
-            self._gather(Request(work, future))
-        else:
-            self._queue.put(Request(work, future))
-        return future
 
     def watch(self) -> None:
         """From now on look for the commits of other processes too."""
@@ -78,30 +97,32 @@ class WriterThread:
         if self._closed:
             return
         self._closed = True
-        self._hand_over()
+        requests, self._small = self._small, []
+        self._hand_over(requests)
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
         self._calls.close()
 
-    def _gather(self, request: Request) -> None:
-        """What other tasks ask for in the same breath shares its commit."""
-        if not self._small:
-            self.loop.call_soon(self._take_small)
-        self._small.append(request)
-
     def _take_small(self) -> None:
-        """A few are done here: to wake the thread and be woken by it takes as long as a quick commit."""
-        if len(self._small) <= FEW and self._writer.is_quick:
-            group = self._served_here(list(self._small))
-            if group is not None:
-                self._small.clear()
-                self._complete(group)
-        self._hand_over()
+        requests, self._small = self._small, []
+        is_quick = len(requests) <= FEW and self._writer.is_quick
+        group = self._served_here(requests) if is_quick else None
+        if group is None:
+            self._hand_over(requests)
+        else:
+            self._complete(group)
 
-    def _hand_over(self) -> None:
-        for request in self._small:
+    def _hand_over(self, requests: list[Request]) -> None:
+        for request in requests:
+            request.future = self.loop.create_future()
             self._queue.put(request)
-        self._small.clear()
+
+    def _drop(self, request: Request) -> None:
+        """Nobody waits for it any more; it need not be done unless it is already."""
+        if request.future is not None:
+            request.future.cancel()
+        elif request in self._small:
+            self._small.remove(request)
 
     def _served_here(self, requests: list[Request]) -> Group | None:
         """None if anybody else writes or waits to: the loop waits for the disk, and for nobody."""
@@ -150,7 +171,7 @@ class WriterThread:
 
     def _complete(self, group: Group) -> None:
         for request in group.requests:
-            if request.future.done():
+            if request.future is None or request.future.done():
                 continue
             if request.error is None:
                 request.future.set_result(request.result)

@@ -38,10 +38,10 @@ class Writing:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """Work for the writer, and the future that waits for it."""
+    """Work for the writer, and the future that waits for it; none where a task does so itself."""
 
     work: Callable[[Writing], Any]
-    future: asyncio.Future[Any]
+    future: asyncio.Future[Any] | None = None
     result: Any = None
     error: BaseException | None = None
 
@@ -94,7 +94,7 @@ class Writer:
         connection = self._connection
         self._ids.begin(connection)
         for request in requests:
-            if request.future.cancelled():
+            if request.future is not None and request.future.cancelled():
                 continue
             try:
                 request.result = request.work(Writing(connection, self._now(), self._ids, group.ready, group.frames))
