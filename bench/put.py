@@ -47,7 +47,7 @@ async def put_bulk(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
 
 
 def putting(store: Store, feed: Feed, count: int, *, tasks: int = 1) -> Run:
-    """Puts of one event each, by so many tasks, dealt out in turn: what comes at the same time was sent at the same time."""
+    """Puts of one event each by so many tasks, which take them in turn: the same stream, whoever puts it."""
 
     async def run() -> float:
         events = feed.take(count)
