@@ -73,6 +73,20 @@ async def test_only_the_named_queue_is_claimed(store: Store) -> None:
     assert await claim_ids(store, queue="outbox") == [[other]]
 
 
+async def test_a_lease_that_ran_out_waits_since_it_did(store: Store, clock: Clock) -> None:
+    tried = await put(store, "tried", message_id="m")
+    await claim_one(store, holder="crashed")
+    before = await put(store)
+    ran_out_at = clock.tick(minutes=10)
+    after = await put(store, vt=clock.tick(seconds=1))
+    clock.tick(minutes=1)
+    turns = await claim(store, limit=9)
+    assert [turn.ids for turn in turns] == [[before], [tried], [after]]
+    again = turns[1].primary
+    assert (again.attempts, again.claimed, again.holder) == (2, (ran_out_at - LEASE, clock.now), "worker")
+    assert await live(store, tried) == again
+
+
 async def test_a_target_is_claimed_in_the_order_of_visibility_then_id(store: Store, clock: Clock) -> None:
     late = await put(store, vt=clock.now + timedelta(seconds=20))
     early = await put(store, vt=clock.now + timedelta(seconds=10))
