@@ -79,7 +79,7 @@ def claim_and_settle(db: Writing) -> None:
     wanted = Claim(
         queue="inbox", targets=["", "other"], limit=5, lease=LEASE, holder="me", collect_limit=10, max_attempts=3
     )
-    turns = claim(db, wanted)
+    turns = claim(db, wanted)()
     assert turns
     settle(db, [(turn, Done()) for turn in turns], 3)
 

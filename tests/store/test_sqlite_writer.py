@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -162,6 +162,36 @@ async def test_turns_of_a_cancelled_claim_are_given_back(sqlite: SqliteStore, da
     assert await asyncio.wait_for(given_back, 10) == "inbox"
     turn = await claim_one(sqlite)
     assert (turn.primary.id, turn.primary.attempts, turn.fence) == (event_id, 1, 2)
+
+
+async def test_what_is_left_to_be_made_is_made_by_the_event_loop_while_the_disk_writes(sqlite: SqliteStore) -> None:
+    made = threading.Event()
+    was_made: list[bool] = []
+
+    def make() -> str:
+        made.set()
+        return threading.current_thread().name
+
+    def wait(statement: str) -> None:
+        if statement == "commit":
+            was_made.append(made.wait(10))
+
+    def work(db: writer.Writing) -> Callable[[], str]:
+        db.connection.set_trace_callback(wait)
+        return make
+
+    assert await sqlite.writer.submit_making(work) == threading.current_thread().name
+    assert was_made == [True]
+
+
+async def test_what_is_made_is_not_told_if_its_commit_fails(sqlite: SqliteStore) -> None:
+    def work(db: writer.Writing) -> Callable[[], str]:
+        db.connection.execute("rollback")
+        return lambda: "made"
+
+    with pytest.raises(HoldfastError, match="no transaction"):
+        await sqlite.writer.submit_making(work)
+    assert await put(sqlite) == 1
 
 
 async def test_close_finishes_what_was_asked(database: Path) -> None:

@@ -152,7 +152,7 @@ class SqliteStore(SqliteReads):
             collect_limit=collect_limit,
             max_attempts=max_attempts,
         )
-        claimed = self.write(lambda db: leases.claim(db, wanted))
+        claimed = self.writer.submit_making(lambda db: leases.claim(db, wanted))
         try:
             return await asyncio.shield(claimed)
         except asyncio.CancelledError:

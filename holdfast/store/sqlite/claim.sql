@@ -10,10 +10,10 @@ select
     where queue = :queue and target = :target and head and fence > 0 and vt <= :now
       and attempts < coalesce(max_attempts, :max_attempts)
   ),
-  group_concat(event, char(30)),
+  json_group_array(id), group_concat(event, char(30)),
   json_group_object(id, json_array(json(state), last_error, error_class))
     filter (where state is not null or last_error is not null or error_class is not null),
-  json_group_array(id), json_group_array(lane), json_group_array(event_ts), json_group_array(attempts),
+  json_group_array(lane), json_group_array(event_ts), json_group_array(attempts),
   '[' || group_concat(claimed) || ']', json_group_array(message_id), json_group_array(max_attempts),
   json_group_array(parent_id), json_group_array(root_id), json_group_array(hops), json_group_array(created_at)
 from (

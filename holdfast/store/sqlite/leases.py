@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from sqlite3 import Connection
 from typing import Any
 
@@ -34,41 +35,52 @@ class Claim:
     max_attempts: int
 
 
-@uncollected
-def claim(db: Writing, wanted: Claim) -> list[Turn]:
+@dataclass(slots=True)
+class Found:
+    """Heads that were found, and what makes events of them."""
+
+    ids: list[int]
+    made: Callable[[], list[Event]]
+
+
+def claim(db: Writing, wanted: Claim) -> Callable[[], list[Turn]]:
+    """Lease what is ready; the answer makes turns of it, which takes no database."""
     connection, now = db.connection, db.now
     lease = Lease(wanted.queue, wanted.holder, now + wanted.lease // MICROSECOND, now)
-    heads = _ready(connection, wanted, lease)
+    found = _ready(connection, wanted, lease)
+    heads = [id for part in found for id in part.ids]
     if not heads:
-        return []
+        return list
     followers = _followers(connection, wanted, lease, heads) if wanted.collect_limit > 1 else {}
     [last_fence] = connection.execute(SQL["next_fence"], {"turns": len(heads)}).fetchone()
     first_fence = last_fence - len(heads) + 1
     params = {"until": lease.vt, "now": now, "holder": wanted.holder}
-    ids = dump([head.id for head in heads])
-    connection.execute(SQL["claim_heads"], params | {"heads": ids, "first_fence": first_fence})
+    connection.execute(SQL["claim_heads"], params | {"heads": dump(heads), "first_fence": first_fence})
+    fences = dict(zip(heads, range(first_fence, last_fence + 1), strict=True)) if followers else {}
+    behind = [[event.id, fences[head]] for head, run in followers.items() for event in run]
+    if behind:
+        connection.execute(SQL["claim_followers"], params | {"followers": dump(behind)})
+    return partial(_turns, wanted.queue, found, followers, first_fence)
+
+
+@uncollected
+def _turns(
+    queue: str, found: Sequence[Found], followers: Mapping[int, Sequence[Event]], first_fence: int
+) -> list[Turn]:
     turns = []
-    for fence, head in enumerate(heads, first_fence):
-        head.fence = fence
-        turns.append(Turn(wanted.queue, fence, (head, *followers.get(head.id, ()))))
-    if followers:
-        _claim_followers(connection, turns, params)
+    for fence, head in enumerate((event for part in found for event in part.made()), first_fence):
+        events = (head, *followers[head.id]) if head.id in followers else (head,)
+        for event in events:
+            event.fence = fence
+        turns.append(Turn(queue, fence, events))
     return turns
-
-
-def _claim_followers(connection: Connection, turns: Sequence[Turn], params: dict[str, Any]) -> None:
-    behind = [(event, turn.fence) for turn in turns for event in turn.events[1:]]
-    for event, fence in behind:
-        event.fence = fence
-    followers = dump([[event.id, fence] for event, fence in behind])
-    connection.execute(SQL["claim_followers"], params | {"followers": followers})
 
 
 def events(connection: Connection, ids: Sequence[int]) -> list[Event]:
     return [stored_of(row) for row in connection.execute(SQL["events"], {"ids": dump(ids)})]
 
 
-def _ready(connection: Connection, wanted: Claim, lease: Lease) -> list[Event]:
+def _ready(connection: Connection, wanted: Claim, lease: Lease) -> list[Found]:
     """The heads to claim, each target within its limit; in random order, so that a long backlog leaves others room."""
     limits: dict[str, int] = dict(connection.execute(SQL["limits"], {"queue": wanted.queue}).fetchall())
     unnamed = _limit_of_unnamed(connection, wanted.queue) if limits else ""
@@ -78,14 +90,18 @@ def _ready(connection: Connection, wanted: Claim, lease: Lease) -> list[Event]:
         if limit in {target or unnamed for target in wanted.targets}
     }
     targets = list(dict.fromkeys(wanted.targets))
-    heads: list[Event] = []
+    heads: list[Found] = []
+    left = wanted.limit
     for target in random.sample(targets, len(targets)):
         limit = target or unnamed
-        room = min(wanted.limit - len(heads), places.get(limit, wanted.limit))
-        found = _waiting(connection, wanted, lease, target, room) if room > 0 else []
+        room = min(left, places.get(limit, wanted.limit))
+        if room < 1:
+            continue
+        found = _waiting(connection, wanted, lease, target, room)
+        left -= len(found.ids)
         if limit in places:
-            places[limit] -= len(found)
-        heads += found
+            places[limit] -= len(found.ids)
+        heads.append(found)
     return heads
 
 
@@ -100,7 +116,7 @@ def _running(connection: Connection, now: int, queue: str, targets: Collection[s
     return sum(connection.execute(SQL["running"], one).fetchone()[0] for one in params)
 
 
-def _waiting(connection: Connection, wanted: Claim, lease: Lease, target: str, limit: int) -> list[Event]:
+def _waiting(connection: Connection, wanted: Claim, lease: Lease, target: str, limit: int) -> Found:
     """What of one target may be claimed, longest waiting first."""
     params = {
         "queue": wanted.queue,
@@ -109,17 +125,22 @@ def _waiting(connection: Connection, wanted: Claim, lease: Lease, target: str, l
         "limit": limit,
         "max_attempts": wanted.max_attempts,
     }
-    have_run_out, payloads, *columns = connection.execute(SQL["ready"], params).fetchone()
+    have_run_out, ids, *columns = connection.execute(SQL["ready"], params).fetchone()
     if have_run_out:
-        ids = [id for (id,) in connection.execute(SQL["ready_or_run_out"], params)]
-        found = {event.id: event for event in events(connection, ids)}
-        return [lease.taken(found[id]) for id in ids]
-    return [] if payloads is None else lease.taken_of([payloads, *columns], target)
+        return _also_run_out(connection, params, lease)
+    found = parse(ids)
+    return Found(found, partial(lease.taken_of, target, found, columns))
 
 
-def _followers(connection: Connection, wanted: Claim, lease: Lease, heads: Sequence[Event]) -> dict[int, list[Event]]:
+def _also_run_out(connection: Connection, params: dict[str, Any], lease: Lease) -> Found:
+    ids = [id for (id,) in connection.execute(SQL["ready_or_run_out"], params)]
+    by_id = {event.id: lease.taken(event) for event in events(connection, ids)}
+    return Found(ids, lambda: [by_id[id] for id in ids])
+
+
+def _followers(connection: Connection, wanted: Claim, lease: Lease, heads: Sequence[int]) -> dict[int, list[Event]]:
     """What follows the heads that were never tried, by the id of the head."""
-    fresh = connection.execute(SQL["fresh_heads"], {"ids": dump([head.id for head in heads])}).fetchall()
+    fresh = connection.execute(SQL["fresh_heads"], {"ids": dump(heads)}).fetchall()
     runs = {head: _run_behind(connection, lease.now, wanted, head, *of_head) for head, *of_head in fresh}
     behind = [id for run in runs.values() for id in run]
     read = {event.id: lease.taken(event) for event in events(connection, behind)} if behind else {}

@@ -77,10 +77,12 @@ class Lease:
         event.holder, event.vt, event.updated_at = self.holder, moment(self.vt), moment(self.now)
         return event
 
-    def taken_of(self, columns: Row, target: str) -> list[Event]:
-        """The same for the columns of the query `ready`."""
+    def taken_of(self, target: str, ids: Sequence[int], columns: Row) -> list[Event]:
+        """The same for what the query `ready` found of a target."""
+        if not ids:
+            return []
         payloads, rare, *documents = columns
-        [ids, lanes, sent, attempts, claims, names, most, parents, roots, hops, created] = map(parse, documents)
+        [lanes, sent, attempts, claims, names, most, parents, roots, hops, created] = map(parse, documents)
         of_few = parse(rare)
         states, errors, error_classes = (
             zip(*[of_few.get(str(id), _NONE) for id in ids], strict=True) if of_few else repeat(repeat(None), 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, assert_never
+from typing import Any, assert_never, cast
 
 from holdfast.event import Event, NewEvent, Record, Turn
 from holdfast.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
@@ -128,12 +128,11 @@ def finish(db: Writing, ends: Sequence[list[Any]]) -> None:
 def settle(db: Writing, ends: Sequence[tuple[Turn, Outcome]], max_attempts: int) -> list[Settled | Lost]:
     settlement = Settlement(db, max_attempts)
     turns = [turn for turn, _ in ends]
-    done = [(turn, outcome) for turn, outcome in ends if isinstance(outcome, Done)]
     results: list[Settled | Lost]
     # nearly always; else they have to be told apart
-    if len(done) == len(ends) and are_held(db.connection, turns):
-        for turn, outcome in done:
-            settlement.done(turn, outcome)
+    if are_held(db.connection, turns) and all(isinstance(outcome, Done) for _, outcome in ends):
+        for turn, done in cast(Sequence[tuple[Turn, Done]], ends):
+            settlement.done(turn, done)
         results = [Settled(turn) for turn in turns]
     else:
         there = held(db.connection, turns)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from holdfast.errors import HoldfastError
 from holdfast.store.sqlite.calls import LoopCalls
@@ -50,7 +50,7 @@ class WriterThread:
         self._connection = await asyncio.to_thread(connect, self.path)
         # The event loop must not wait for a lock inside of SQLite; the thread waits by asking again.
         self._connection.execute("pragma busy_timeout = 0")
-        self._writer = Writer(self._connection, self.now, self._queue, self.tally)
+        self._writer = Writer(self._connection, self.now, self._queue, self._before_commit, self.tally)
         self._lock = WriteLock(self.path)
         self._calls = LoopCalls(self.loop)
         self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
@@ -58,10 +58,17 @@ class WriterThread:
 
     def submit(self, work: Callable[[Writing], T]) -> asyncio.Future[T]:
         """Have the work done in a transaction; the future is done once it is committed."""
+        return self._submitted(Request(work, self.loop.create_future()))
+
+    def submit_making(self, work: Callable[[Writing], Callable[[], T]]) -> asyncio.Future[T]:
+        """The same for work that leaves its result to be made by the event loop, while the disk writes."""
+        return self._submitted(Request(work, self.loop.create_future(), leaves_making=True))
+
+    def _submitted(self, request: Request) -> asyncio.Future[Any]:
         self._require_open()
-        future: asyncio.Future[T] = self.loop.create_future()
-        self._queue.put(Request(work, future))
-        return future
+        self._queue.put(request)
+        assert request.future is not None
+        return request.future
 
     async def do_small(self, work: Callable[[Writing], T]) -> T:
         """The same for little work. What other tasks ask for in the same breath shares its commit, which the first of
@@ -169,11 +176,18 @@ class WriterThread:
             request.error = error
             return Group([request])
 
+    def _before_commit(self, group: Group) -> None:
+        if threading.current_thread() is self._thread:
+            for request in group.requests:
+                if request.leaves_making:
+                    self._calls.call(request.make)
+
     def _complete(self, group: Group) -> None:
         for request in group.requests:
             if request.future is None or request.future.done():
                 continue
             if request.error is None:
+                request.make()
                 request.future.set_result(request.result)
             else:
                 request.future.set_exception(translated(request.error, self.path))

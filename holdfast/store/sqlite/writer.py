@@ -42,8 +42,16 @@ class Request:
 
     work: Callable[[Writing], Any]
     future: asyncio.Future[Any] | None = None
+    leaves_making: bool = False
+    """Whether the work returns a function that makes the result, to be called while the disk writes."""
     result: Any = None
     error: BaseException | None = None
+
+    def make(self) -> None:
+        """Once, by the event loop."""
+        if self.leaves_making and self.error is None:
+            self.leaves_making = False
+            self.result = self.result()
 
 
 @dataclass(slots=True, eq=False)
@@ -67,11 +75,17 @@ class Writer:
     """Does requests on its own connection, in groups of one transaction each. One thread at a time may call it."""
 
     def __init__(
-        self, connection: sqlite3.Connection, now: Callable[[], int], waiting: SimpleQueue[Request | None], tally: Tally
+        self,
+        connection: sqlite3.Connection,
+        now: Callable[[], int],
+        waiting: SimpleQueue[Request | None],
+        before_commit: Callable[[Group], None],
+        tally: Tally,
     ) -> None:
         self._connection = connection
         self._now = now
         self._waiting = waiting
+        self._before_commit = before_commit
         self._tally = tally
         self._ids = Ids()
         self.is_quick = True
@@ -105,6 +119,7 @@ class Writer:
                 return False
         if group.frames:
             note(connection, group.frames, self._now())
+        self._before_commit(group)
         began_at = time.monotonic()
         connection.execute("commit")
         self.is_quick = time.monotonic() - began_at < QUICK_SECONDS
