@@ -18,7 +18,7 @@ from bench.scale import Scale
 from bench.workload import TEXT, Feed, Shape
 from holdfast.store import open_store
 
-GOAL = Goal(0.3)
+GOAL = Goal(None, 0.3)
 LENGTH = b"content-length: "
 
 _senders = itertools.count()

@@ -42,7 +42,7 @@ def _cells(row: Row) -> list[str]:
         number(row.measured, row.unit),
         number(row.beside, row.unit),
         f"{row.ratio:.2f}",
-        f"{sign}{goal.required:.2f}" if goal else "",
+        f"{sign}{goal.required:.2f}" if goal and goal.required else "",
         f"{goal.aim:.2f}" if goal and goal.aim else "",
         VERDICTS[row.passed],
     ]

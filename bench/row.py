@@ -15,13 +15,16 @@ Run = Callable[[], Awaitable[float]]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The ratio that must be reached and the one to aim for; `at_most` where less is better."""
+    """The ratio that must be reached, if any, and the one to aim for; `at_most` where less is better."""
 
-    required: float
+    required: float | None
     aim: float | None = None
     at_most: bool = False
 
-    def met_by(self, ratio: float) -> bool:
+    def met_by(self, ratio: float) -> bool | None:
+        """None where nothing has to be reached."""
+        if self.required is None:
+            return None
         return ratio <= self.required if self.at_most else ratio >= self.required
 
 
@@ -71,6 +74,7 @@ async def interleaved(rounds: int, *runs: Run) -> list[list[float]]:
 
 def held_to(goal: Goal, store: str, what: str, measured: float, unit: str = EVENTS) -> Row:
     """The row of what must be reached by itself, beside no other rate."""
+    assert goal.required is not None
     aim = None if goal.aim is None else goal.aim / goal.required
     return Row(
         store=store,
