@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from time import perf_counter
 
-from bench.engine import Engine
+from bench.engine import Engine, Raw
 from bench.opened import with_raw
 from bench.row import Goal, Row, Run, blocking, compared, interleaved
 from bench.scale import Scale
@@ -24,16 +24,17 @@ async def drain_batch(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
 
 async def _drained(engine: Engine, scale: Scale, events: int, batch: int, what: str, goal: Goal | None) -> Row:
     async with with_raw(engine) as (store, raw):
-        ours = draining(store, Feed(Shape.MANY), events, batch)
+        ours = draining(store, raw, Feed(Shape.MANY), events, batch)
         theirs, found = await interleaved(scale.rounds, blocking(raw.drain, events, batch), ours)
     return compared(engine.name, what, found, "claim, move to history", theirs, goal)
 
 
-def draining(store: Store, feed: Feed, events: int, batch: int) -> Run:
+def draining(store: Store, raw: Raw, feed: Feed, events: int, batch: int) -> Run:
     """Puts so many events, then drains them; only the second is timed."""
 
     async def run() -> float:
         await store.put(feed.take(events))
+        raw.write_back()
         start = perf_counter()
         drained = sum([await drain(store, limit=batch) for _ in range(events // batch)])
         took = perf_counter() - start

@@ -47,6 +47,10 @@ class Raw(Protocol):
     def drain(self, events: int, batch: int) -> float:
         """Claim a batch, then move it to a history table, each with its commit. Loading is not timed."""
 
+    def write_back(self) -> None:
+        """Bring what was put, ours and theirs, from the log to its place: not while a drain is timed. A server does
+        so in its own time."""
+
     def close(self) -> None:
         """Let go of the connections."""
 

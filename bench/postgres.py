@@ -121,6 +121,9 @@ class PostgresRaw:
         self._one.execute(RAW_TABLES)
         self._event = json.dumps(PAYLOAD)
 
+    def write_back(self) -> None:
+        pass
+
     def close(self) -> None:
         for connection in self._connections:
             connection.close()

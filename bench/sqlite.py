@@ -101,6 +101,7 @@ class SqliteRaw:
     """The fixed baselines, hand-written: WAL, a commit is on disk when it returns."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._one = sqlite3.connect(path.with_name("raw.db"), isolation_level=None)
         self._one.execute("pragma journal_mode = wal")
         self._one.execute("pragma synchronous = full")
@@ -122,7 +123,13 @@ class SqliteRaw:
 
     def drain(self, events: int, batch: int) -> float:
         self._one.execute(RAW_LOAD, [events, self._event])
+        self.write_back()
         return rate(events, lambda: self._move(events, batch))
+
+    def write_back(self) -> None:
+        with closing(sqlite3.connect(self._path)) as ours:
+            for connection in (self._one, ours):
+                connection.execute("pragma wal_checkpoint(restart)")
 
     def _insert(self, count: int) -> None:
         for _ in range(count):

@@ -200,3 +200,12 @@ async def test_many_keys_are_walked_in_parts_and_not_again_at_once(
     assert (await sqlite.sweep(SweepPolicy(dedup_window=timedelta(seconds=1)))).forgotten == 0
     clock.tick(seconds=10)
     assert (await sqlite.sweep(SweepPolicy(dedup_window=timedelta(seconds=1)))).forgotten == 2
+
+
+async def test_what_is_too_much_for_one_value_is_claimed_all_the_same(sqlite: SqliteStore) -> None:
+    texts = [str(number) * 60_000 for number in range(5)]
+    await sqlite.put([message(text) for text in texts])
+    await sqlite.write(lambda db: db.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100_000))
+    turns = await claim(sqlite, limit=9)
+    assert [turn.text for turn in turns] == texts
+    assert await sqlite.settle([(turn, Done()) for turn in turns]) == [Settled(turn) for turn in turns]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from sqlite3 import Connection
+from sqlite3 import Connection, DataError
 from typing import Any
 
 from holdfast.errors import LeaseLost
@@ -125,14 +125,19 @@ def _waiting(connection: Connection, wanted: Claim, lease: Lease, target: str, l
         "limit": limit,
         "max_attempts": wanted.max_attempts,
     }
-    have_run_out, ids, *columns = connection.execute(SQL["ready"], params).fetchone()
+    try:
+        have_run_out, ids, *columns = connection.execute(SQL["ready"], params).fetchone()
+    except DataError:
+        # payloads of more than a gigabyte, which no value of SQLite may have
+        return _one_by_one(connection, params, lease)
     if have_run_out:
-        return _also_run_out(connection, params, lease)
+        return _one_by_one(connection, params, lease)
     found = parse(ids)
     return Found(found, partial(lease.taken_of, target, found, columns))
 
 
-def _also_run_out(connection: Connection, params: dict[str, Any], lease: Lease) -> Found:
+def _one_by_one(connection: Connection, params: dict[str, Any], lease: Lease) -> Found:
+    """The same for any events, whose lease may have run out."""
     ids = [id for (id,) in connection.execute(SQL["ready_or_run_out"], params)]
     by_id = {event.id: lease.taken(event) for event in events(connection, ids)}
     return Found(ids, lambda: [by_id[id] for id in ids])
