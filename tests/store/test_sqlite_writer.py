@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.store.sqlite import SqliteStore, writer
+from holdfast.store.sqlite import SqliteStore, thread, writer
 from holdfast.store.sqlite.lock import WriteLock
 from holdfast.store.sqlite.thread import FEW
 from tests.conformance.steps import claim, claim_one, message, put
@@ -150,6 +151,20 @@ async def test_a_small_request_that_fails_alone_says_why(sqlite: SqliteStore) ->
     assert await sqlite.put([message(message_id="m")]) != [None]
 
 
+@pytest.mark.parametrize("error", [sqlite3.OperationalError("disk I/O error"), OSError("no locks available")])
+async def test_puts_whose_transaction_cannot_begin_all_fail(
+    sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def begin(connection: sqlite3.Connection) -> bool:
+        raise error
+
+    monkeypatch.setattr(thread, "begins_at_once", begin)
+    results = await asyncio.gather(*[sqlite.put([message()]) for _ in range(3)], return_exceptions=True)
+    assert [type(result) for result in results] == [HoldfastError if isinstance(error, sqlite3.Error) else OSError] * 3
+    monkeypatch.undo()
+    assert await put(sqlite) == 1
+
+
 async def test_turns_of_a_cancelled_claim_are_given_back(sqlite: SqliteStore, database: Path) -> None:
     event_id = await put(sqlite)
     given_back = asyncio.ensure_future(anext(sqlite.wakeups()))
@@ -191,6 +206,12 @@ async def test_what_is_made_is_not_told_if_its_commit_fails(sqlite: SqliteStore)
 
     with pytest.raises(HoldfastError, match="no transaction"):
         await sqlite.writer.submit_making(work)
+    assert await put(sqlite) == 1
+
+
+async def test_what_cannot_be_made_is_an_error_and_holds_up_nobody(sqlite: SqliteStore) -> None:
+    with pytest.raises(ZeroDivisionError):
+        await sqlite.writer.submit_making(lambda db: lambda: 1 // 0)
     assert await put(sqlite) == 1
 
 

@@ -113,7 +113,13 @@ class WriterThread:
     def _take_small(self) -> None:
         requests, self._small = self._small, []
         is_quick = len(requests) <= FEW and self._writer.is_quick
-        group = self._served_here(requests) if is_quick else None
+        try:
+            group = self._served_here(requests) if is_quick else None
+        except (OSError, sqlite3.Error) as error:
+            # before anything was written: each that waits gets it
+            for request in requests:
+                request.error = error
+            return
         if group is None:
             self._hand_over(requests)
         else:
@@ -186,8 +192,8 @@ class WriterThread:
         for request in group.requests:
             if request.future is None or request.future.done():
                 continue
+            request.make()
             if request.error is None:
-                request.make()
                 request.future.set_result(request.result)
             else:
                 request.future.set_exception(translated(request.error, self.path))

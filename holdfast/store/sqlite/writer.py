@@ -51,7 +51,10 @@ class Request:
         """Once, by the event loop."""
         if self.leaves_making and self.error is None:
             self.leaves_making = False
-            self.result = self.result()
+            try:
+                self.result = self.result()
+            except Exception as error:  # noqa: BLE001 - who waits gets it
+                self.error = error
 
 
 @dataclass(slots=True, eq=False)
