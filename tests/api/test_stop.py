@@ -74,6 +74,9 @@ async def refuses(port: int) -> None:
                 _, writer = await asyncio.open_connection(LOOPBACK, port)
             except ConnectionRefusedError:
                 return
+            except ConnectionResetError:
+                # the door was closed while we stood in it
+                continue
             writer.close()
             await asyncio.sleep(0.01)
 
