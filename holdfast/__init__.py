@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.outcome import Dead, Done, Retry, Snooze
     from holdfast.store import Store, open_store
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 __all__ = [
     "DEFAULT_AGENT_NAME",
     "POISON_CLAIM",

@@ -19,7 +19,14 @@ LEFT_OUT = {
 """What the store's own suites show on every PostgreSQL need not be shown there again by what is built upon it."""
 
 
+CHAOS_SECONDS = 3600
+"""Time limit of a long fault run; every other test has the one in pyproject.toml."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("chaos") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(CHAOS_SECONDS))
     if os.environ.get("HOLDFAST_TEST_ENGINES") == "all":
         return
     left_out = [item for item in items if _is_left_out(item)]

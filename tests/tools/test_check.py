@@ -18,11 +18,12 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def test_a_module_of_300_lines_is_too_long(house: Path) -> None:
-    write(house / "holdfast/long.py", "x = 1\n" * 300)
-    write(house / "holdfast/short.py", "x = 1\n" * 299)
+def test_a_module_of_401_lines_of_code_is_too_long(house: Path) -> None:
+    prose = '"""Say why."""\n\n# A reason.\n' * 50
+    write(house / "holdfast/long.py", prose + "x = 1\n" * 401)
+    write(house / "holdfast/short.py", prose + "x = 1\n" * 400)
     [fault] = check.sizes(house)
-    assert fault.startswith("holdfast/long.py: 300 lines")
+    assert fault.startswith("holdfast/long.py: 401 lines of code")
 
 
 def test_a_function_of_41_lines_is_too_long(house: Path) -> None:
