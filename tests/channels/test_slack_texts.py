@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.channel import Undeliverable
@@ -14,6 +14,7 @@ from holdfast.channels.slack.incoming import Bot, Doors, message_of, platform_ti
 from holdfast.channels.slack.mrkdwn import mrkdwn
 from holdfast.channels.slack.place import Place, place_of
 from holdfast.channels.split import split
+from tests.growth import superlinear
 
 BOT = Bot("T1", "UBOT", "B1")
 MENTION = {"type": "app_mention", "user": "U1", "text": "<@UBOT> hi", "team": "T1", "channel": "C1", "ts": "1.000200"}
@@ -108,12 +109,48 @@ def test_markdown_as_slack_shows_it(markdown: str, shown: str) -> None:
     assert mrkdwn(markdown) == shown
 
 
-@given(st.text(alphabet="xy *_`~[]()<>&#\n-", max_size=300))
-def test_any_text_can_be_shown(text: str) -> None:
+@pytest.mark.parametrize(
+    ("markdown", "shown"),
+    [
+        ("[use `x` now](https://a.b)", "<https://a.b|use `x` now>"),
+        ("[`a]b`](https://a.b) and `c`", "<https://a.b|`a]b`> and `c`"),
+        ("`0` [`1` `2`](https://a.b) `3` [4](https://c.d) `5`", None),
+        ("**[`x`](https://a.b)**", "*<https://a.b|`x`>*"),
+    ],
+)
+def test_links_may_hold_code(markdown: str, shown: str | None) -> None:
+    expected = "`0` <https://a.b|`1` `2`> `3` <https://c.d|4> `5`" if shown is None else shown
+    assert mrkdwn(markdown) == expected
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "text",
+    ["`\ue0010\ue002`", "\ue0017\ue002", "\ue001123", "`\ufdd1`", "\ufdd1 `a` \ufdd1", "[\ufdd1](https://a.b)"],
+)
+def test_issue_13_1_a_text_with_marker_characters_does_not_hang(text: str) -> None:
+    assert mrkdwn(text).replace("\ufdd1", "")
+    assert mrkdwn(mrkdwn(text))
+
+
+MARKS = "xy *_`~[]()<>&#\n-|:!\\\ue000\ue001\ue0020179\ufdd0\ufdd1"
+
+
+@pytest.mark.timeout(60)
+@given(st.text(alphabet=MARKS, max_size=300) | st.text(max_size=300))
+def test_issue_13_1_any_text_can_be_shown(text: str) -> None:
     shown = mrkdwn(text)
-    assert "\ue000" not in shown
-    assert "\ue001" not in shown
     assert [sign for sign in shown if sign in "xy"] == [sign for sign in text if sign in "xy"]
+    if "`" not in text:
+        assert "\ufdd0" not in shown
+        assert "\ufdd1" not in shown
+
+
+@given(st.lists(st.sampled_from([*MARKS, "**", "__", "~~", "](https://a.b)", "# ", "**x", "&gt;"]), min_size=1))
+@settings(max_examples=60, deadline=None)
+def test_issue_13_1_conversion_is_linear_in_any_text(tokens: list[str]) -> None:
+    unit = "".join(tokens)
+    assert superlinear(mrkdwn, lambda size: unit * (size // len(unit) + 1)) == ""
 
 
 @given(st.text(alphabet="ab <&;>\n`", max_size=2000), st.integers(20, 100))

@@ -1,26 +1,41 @@
-"""Markdown, which language models write, as mrkdwn, which Slack shows."""
+"""Markdown, as language models write it, converted to Slack's mrkdwn in linear time."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+
+# Noncharacters, which Unicode reserves for use inside of a program; they are taken out of every
+# text before they are used here.
+_STAR = "\ufdd0"
+"""A bold sign, until single stars have become italics."""
+_HELD = "\ufdd1"
+"""A piece that must not be changed, such as code. Pieces are put back in their order."""
+_NO_MARKERS = {ord(_STAR): None, ord(_HELD): None}
 
 _FENCED = re.compile(r"(^```.*?(?:^```[ \t]*$|\Z))", re.MULTILINE | re.DOTALL)
-_CODE = re.compile(r"`[^`\n]+`")
-_KEPT = re.compile(r"<(?:@[UW][A-Z0-9]+|#[CG][A-Z0-9]+)(?:\|[^<>|]*)?>|<https?://[^<>\s|]+(?:\|[^<>|]+)?>")
-_LINK = re.compile(r"!?\[([^\[\]]*)\]\((https?://[^\s()]*(?:\([^\s()]*\)[^\s()]*)*|mailto:[^\s()]+)\)")
-_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.+?)[ \t]*#*$", re.MULTILINE)
-_QUOTE = re.compile(r"^(?:&gt; ?)+", re.MULTILINE)
-_BULLET = re.compile(r"^([ \t]*)[-*+][ \t]+(?=\S)", re.MULTILINE)
-_BOLD = re.compile(r"(?<![\w*])\*\*(?=\S)(.+?)(?<=\S)\*\*(?![\w*])|(?<![\w_])__(?=\S)(.+?)(?<=\S)__(?![\w_])")
-_ITALIC = re.compile(r"(?<![\w*])\*(?=[^\s*])([^*\n]+?)(?<=[^\s*])\*(?![\w*])")
-_STRUCK = re.compile(r"~~(?=\S)(.+?)(?<=\S)~~")
-# Stands for a bold sign until single stars have become italics.
-_STAR = "\ue000"
-_HELD = re.compile("\ue001([0-9]+)\ue002")
+_VERBATIM = re.compile(
+    r"(?P<code>`[^`\n]+`)"
+    r"|<(?:@[UW][A-Z0-9]+|#[CG][A-Z0-9]+)(?:\|[^<>|]*)?>"
+    r"|<https?://[^<>\s|]+(?:\|[^<>|]+)?>"
+)
+_LINK = re.compile(r"!?\[([^\[\]]*+)\]\((https?://[^\s()]*+(?:\([^\s()]*+\)[^\s()]*+)*+|mailto:[^\s()]++)\)")
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]")
+_QUOTE = re.compile(r"^(?:&gt; ?)++")
+_BULLET = re.compile(r"^([ \t]*+)[-*+][ \t]++(?=\S)")
+_ITALIC = re.compile(r"(?<![\w*])\*(?=[^\s*])([^*]+?)(?<=[^\s*])\*(?![\w*])")
+
+_BOLD_OPENS = re.compile(r"(?<![\w*])\*\*(?=\S)|(?<![\w_])__(?=\S)")
+_BOLD_CLOSES = {
+    "**": re.compile(r"(?<=\S)\*\*(?![\w*])"),
+    "__": re.compile(r"(?<=\S)__(?![\w_])"),
+}
+_STRIKE_OPENS = re.compile(r"~~(?=\S)")
+_STRIKE_CLOSES = {"~~": re.compile(r"(?<=\S)~~")}
 
 
 def mrkdwn(text: str) -> str:
-    """Code stays as it is; bold, italics, strikes, links, lists and headings become Slack's."""
+    """Convert bold, italics, strikes, links, lists and headings; leave code as it is."""
     pieces = _FENCED.split(text)
     return "".join(escape(piece) if piece.startswith("```") else _styled(piece) for piece in pieces)
 
@@ -34,37 +49,79 @@ def unescape(text: str) -> str:
 
 
 def _styled(text: str) -> str:
-    """What is not to be touched is held while the rest is changed: emphasis may go around it."""
+    """Convert a text outside of code blocks, with code, mentions and links held out of it."""
     held: list[str] = []
 
-    def hold(piece: str) -> str:
-        held.append(piece)
-        return f"\ue001{len(held) - 1}\ue002"
+    def hold(found: re.Match[str]) -> str:
+        held.append(escape(found[0]) if found["code"] else found[0])
+        return _HELD
 
-    text = _CODE.sub(lambda found: hold(escape(found[0])), text)
-    text = _KEPT.sub(lambda found: hold(found[0]), text)
-    text = _LINK.sub(lambda found: hold(f"<{escape(found[2])}|{escape(found[1] or found[2])}>"), text)
-    text = _quoted(escape(text))
-    text = _HEADING.sub(lambda found: f"{_STAR}{_plain(found[1])}{_STAR}", text)
-    text = _BULLET.sub(r"\1• ", text)
-    text = _BOLD.sub(lambda found: f"{_STAR}{found[1] or found[2]}{_STAR}", text)
-    text = _ITALIC.sub(r"_\1_", text)
-    text = _STRUCK.sub(r"~\1~", text)
-    return _released(text.replace(_STAR, "*"), held)
+    text = _VERBATIM.sub(hold, text.translate(_NO_MARKERS))
+    text, held = _with_links_held(text, iter(held))
+    text = "\n".join(_styled_line(line) for line in escape(text).split("\n"))
+    return _restored(text.replace(_STAR, "*"), iter(held))
 
 
-def _released(text: str, held: list[str]) -> str:
-    """A link may hold code, so what is put back may hold something, too."""
-    while _HELD.search(text):
-        text = _HELD.sub(lambda found: held[int(found[1])], text)
-    return text
+def _with_links_held(text: str, held: Iterator[str]) -> tuple[str, list[str]]:
+    """Hold links, too. A link may contain held pieces; they become a part of it."""
+    pieces: list[str] = []
+    outer: list[str] = []
+    at = 0
+    for link in _LINK.finditer(text):
+        between = text[at : link.start()]
+        outer += [next(held) for _ in range(between.count(_HELD))]
+        label, address = _restored(escape(link[1]), held), _restored(escape(link[2]), held)
+        outer.append(f"<{address}|{label or address}>")
+        pieces += (between, _HELD)
+        at = link.end()
+    return "".join([*pieces, text[at:]]), [*outer, *held]
 
 
-def _plain(heading: str) -> str:
-    """A heading is bold already."""
-    return _BOLD.sub(lambda found: str(found[1] or found[2]), heading)
+def _restored(text: str, held: Iterator[str]) -> str:
+    """Put the held pieces back, in one pass: what they contain is not looked at again."""
+    first, *others = text.split(_HELD)
+    return "".join([first, *(part for other in others for part in (next(held), other))])
 
 
-def _quoted(text: str) -> str:
-    """A sign at the beginning of a line is a quotation for Slack, too."""
-    return _QUOTE.sub(lambda found: found[0].replace("&gt;", ">"), text)
+def _styled_line(line: str) -> str:
+    line = _QUOTE.sub(lambda found: found[0].replace("&gt;", ">"), line)
+    line = _heading(line)
+    line = _BULLET.sub(r"\1• ", line)
+    line = _emphasised(line, _BOLD_OPENS, _BOLD_CLOSES, _STAR)
+    line = _ITALIC.sub(r"_\1_", line)
+    return _emphasised(line, _STRIKE_OPENS, _STRIKE_CLOSES, "~")
+
+
+def _heading(line: str) -> str:
+    """Make a heading bold; bold words in it need no sign of their own."""
+    found = _HEADING.match(line)
+    if found is None:
+        return line
+    title = line[found.end() :].strip(" \t")
+    opened = title.rstrip("#")
+    if opened[-1:] in ("", " ", "\t"):
+        title = opened.rstrip(" \t")
+    title = _emphasised(title, _BOLD_OPENS, _BOLD_CLOSES, "")
+    return f"{_STAR}{title}{_STAR}" if title else line
+
+
+def _emphasised(line: str, opens: re.Pattern[str], closes: dict[str, re.Pattern[str]], sign: str) -> str:
+    """Replace pairs of delimiters by `sign`.
+
+    A delimiter that is not closed from here to the end of the line is not looked for again, so
+    that the line is read a bounded number of times.
+    """
+    pieces: list[str] = []
+    unclosed: set[str] = set()
+    at = 0
+    for opening in opens.finditer(line):
+        if opening.start() < at or opening[0] in unclosed:
+            continue
+        closing = closes[opening[0]].search(line, opening.end() + 1)
+        if closing is None:
+            unclosed.add(opening[0])
+            continue
+        content = line[opening.end() : closing.start()]
+        pieces += (line[at : opening.start()], sign, content, sign)
+        at = closing.end()
+    return "".join([*pieces, line[at:]])

@@ -1,0 +1,37 @@
+"""Measure how the time of a function grows with its text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+SIZES = (1_000, 4_000, 16_000, 64_000)
+"""Each is four times the one before: linear work takes four times as long, quadratic sixteen."""
+MOST = 9.0
+NEGLIGIBLE = 0.02
+"""Seconds below which a measurement is noise."""
+
+
+def superlinear(work: Callable[[str], object], hostile: Callable[[int], str]) -> str:
+    """Return an empty text if `work` is linear in the length of the text, else what was measured.
+
+    Only the processor time of this thread counts, so that a busy machine changes nothing. Small
+    texts come first: a quadratic function is found before it costs minutes.
+    """
+    before = NEGLIGIBLE
+    for size in SIZES:
+        text = hostile(size)
+        took = _seconds(work, text)
+        if took > max(NEGLIGIBLE, MOST * before):
+            # A garbage collection or a page fault is not there the second time.
+            took = min(took, _seconds(work, text))
+        if took > max(NEGLIGIBLE, MOST * before):
+            return f"{took:.3f} s for {size:,} characters of {text[:24]!r}, {before:.4f} s before"
+        before = max(took, NEGLIGIBLE / MOST)
+    return ""
+
+
+def _seconds(work: Callable[[str], object], text: str) -> float:
+    start = time.thread_time()
+    work(text)
+    return time.thread_time() - start
