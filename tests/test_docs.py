@@ -1,11 +1,14 @@
-"""What the docs show works as shown."""
+"""Snippets in the docs run as they are written."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import psycopg
+import pytest
 
 ROOT = Path(__file__).parent.parent
 DATABASE_PAGE = ROOT / "docs" / "database.md"
@@ -28,3 +31,22 @@ def test_the_database_page_names_every_function_that_the_store_calls() -> None:
     called = set(re.findall(r"agent\.(\w+)\(", store))
     assert len(called) > 20
     assert sorted(name for name in called if f"agent.{name}(" not in page) == []
+
+
+@pytest.fixture(scope="module")
+def snippets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with every Python file that README and how-tos show; the first line names it."""
+    folder = tmp_path_factory.mktemp("snippets")
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs" / "howto").glob("*.md"))]:
+        for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+            named = re.match(r"# (\w+\.py)\n", block)
+            assert named, f"{page.name}: a Python block begins with the name of its file:\n{block}"
+            (folder / named[1]).write_text(block)
+    (folder / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
+    return folder
+
+
+def test_the_test_files_of_the_how_tos_pass(snippets: Path) -> None:
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
+    done = subprocess.run(run, cwd=snippets, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

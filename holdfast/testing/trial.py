@@ -1,4 +1,4 @@
-"""Try an agent without running anything: a temporary store, a clock that the test moves, and turns on demand."""
+"""Test an app without processes: a temporary store, a clock that the test moves, and turns on demand."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+from holdfast.errors import HoldfastError
 from holdfast.event import INBOX, OUTBOX, Event, Turn
 from holdfast.harness import AgentHarness
 from holdfast.migrations.runner import migrate
 from holdfast.outcome import Outcome
 from holdfast.policy import Policy, Share, failed
+from holdfast.recall import Recall
+from holdfast.relay import KnowledgeStoreOutboxRelay
 from holdfast.room import post
 from holdfast.router import Address, put_message
 from holdfast.store import open_store
 from holdfast.store.base import Filter, Store
+from holdfast.store.memories import open_knowledge, open_observations
 from holdfast.testing.clock import Clock
 
 LEASE = timedelta(minutes=10)
@@ -26,16 +30,30 @@ MAX_ATTEMPTS = 5
 
 @dataclass(slots=True)
 class Trial:
-    """An app at work, one step at a time."""
+    """An app under test, worked one step at a time."""
 
     app: AgentHarness
     store: Store
     clock: Clock
     files: Path
+    recall: Recall
     worked: list[tuple[Turn, Outcome]] = field(default_factory=list)
 
+    async def ask(self, text: str, *, agent: str | None = None, sender: str = "API") -> str:
+        """Send a message, work until nothing is ready, and return the answer.
+
+        The answers of a team are joined by blank lines. Messages of one sender are one conversation. Raises
+        HoldfastError if the message became a dead letter, or waits for another attempt."""
+        before = {event.id for event in await self.responses()}
+        message_id = await self.say(text, agent=agent, address=Address(sender=sender))
+        worked = await self.work()
+        answers = [event for event in await self.responses() if event.id not in before]
+        if not answers:
+            raise HoldfastError(f"no answer to {message_id}: {_ends(worked)}")
+        return "\n\n".join(str(event.event["message"]) for event in answers)
+
     async def say(self, text: str, *, agent: str | None = None, address: Address | None = None) -> str:
-        """Store a message; its id."""
+        """Store a message and return its id."""
         id_, _ = await put_message(
             self.store, self.app.routing, text, address or Address(), max_attempts=MAX_ATTEMPTS, agent=agent
         )
@@ -46,8 +64,8 @@ class Trial:
         return await post(self.store, self.app.routing, team, text, max_attempts=MAX_ATTEMPTS)
 
     async def work(self) -> list[tuple[Turn, Outcome]]:
-        """Hand out and settle what is ready now, and what becomes ready by that; each turn with its outcome."""
-        handle = self.app.worker(self.store, self.files).handle
+        """Work what is ready, and what becomes ready by that. Returns each turn with its outcome."""
+        handle = self.app.worker(self.store, self.files, self.recall).handle
         done: list[tuple[Turn, Outcome]] = []
         while turns := await self.store.claim(INBOX, self._targets(), limit=1, lease=LEASE, max_attempts=MAX_ATTEMPTS):
             turn = turns[0]
@@ -58,8 +76,15 @@ class Trial:
             outcome = Policy(queue=INBOX, shares=(Share(targets=(), lease=LEASE),), at_once=1).timed(turn, outcome)
             await self.store.settle([(turn, outcome)], max_attempts=MAX_ATTEMPTS)
             done.append((turn, outcome))
+            await self._index()
         self.worked += done
         return done
+
+    async def _index(self) -> None:
+        """Carry observations into the index, so that the next turn finds them."""
+        relay = KnowledgeStoreOutboxRelay(self.recall.observations, self.recall.knowledge)
+        while (await relay.drain_once()).claimed:
+            pass
 
     def _targets(self) -> list[str]:
         return [target for id_ in self.app.agents for target in self.app.targets_of(id_)]
@@ -75,11 +100,17 @@ class Trial:
 
 @asynccontextmanager
 async def trial(app: AgentHarness, clock: Clock | None = None) -> AsyncIterator[Trial]:
-    """A trial of an app on a store that is gone afterwards."""
+    """Open a trial of an app, on a temporary SQLite database."""
     clock = clock or Clock()
     with tempfile.TemporaryDirectory(prefix="holdfast-trial-") as folder:
         url = f"sqlite:///{Path(folder) / 'trial.db'}"
         migrate(url)
         async with open_store(url, clock=clock) as store:
             with app.using(store):
-                yield Trial(app, store, clock, Path(folder) / "files")
+                recall = Recall(open_observations(store), open_knowledge(store, app.embedder))
+                yield Trial(app, store, clock, Path(folder) / "files", recall)
+
+
+def _ends(worked: list[tuple[Turn, Outcome]]) -> str:
+    """Say how the turns ended, for the error of a message without an answer."""
+    return "; ".join(repr(outcome) for _, outcome in worked) or "no agent was ready to take it"

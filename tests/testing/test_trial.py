@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from holdfast import AgentHarness, Dead, Done, NewEvent, Reply, Retry, Snooze, Turn
+from holdfast.errors import HoldfastError
 from holdfast.router import Address
 from holdfast.testing.trial import trial
 
@@ -64,3 +67,63 @@ async def test_snoozes_and_dead_letters_are_values_too() -> None:
         await attempt.say("no", agent="MOODY", address=Address(sender="Bob"))
         await attempt.work()
         assert await attempt.dead_letters() == ["never"]
+
+
+async def test_ask_returns_the_answer() -> None:
+    app = AgentHarness()
+
+    @app.agent("echo")
+    async def echo(turn: Turn) -> str:
+        return f"you said {turn.text}"
+
+    async with trial(app) as attempt:
+        assert await attempt.ask("hi") == "you said hi"
+        assert await attempt.ask("@echo again") == "you said again"
+
+
+async def test_ask_joins_the_answers_of_a_team() -> None:
+    app = AgentHarness()
+
+    @app.agent("lead")
+    async def lead(turn: Turn) -> str:
+        return "on it [@mate: look]"
+
+    @app.agent("mate")
+    async def mate(turn: Turn) -> str:
+        return "done"
+
+    app.team("dev", agents=["lead", "mate"], leader="lead")
+    async with trial(app) as attempt:
+        first, last = (await attempt.ask("@dev go")).split("\n\n")
+        assert first.startswith("on it")
+        assert last == "done"
+
+
+async def test_ask_remembers() -> None:
+    app = AgentHarness()
+
+    @app.agent("friend", memory=True)
+    async def friend(turn: Turn) -> str:
+        assert turn.memory is not None
+        if turn.text.startswith("remember "):
+            turn.memory.observe(turn.text.removeprefix("remember "))
+            return "noted"
+        return "\n".join(turn.memory.relevant) or "I do not know yet"
+
+    async with trial(app) as attempt:
+        assert await attempt.ask("what do I drink?", sender="ann") == "I do not know yet"
+        assert await attempt.ask("remember I drink green tea", sender="ann") == "noted"
+        assert await attempt.ask("what do I drink?", sender="ann") == "I drink green tea"
+        assert await attempt.ask("what do I drink?", sender="bob") == "I do not know yet"
+
+
+async def test_ask_says_why_there_is_no_answer() -> None:
+    app = AgentHarness()
+
+    @app.agent("moody")
+    async def moody(turn: Turn) -> Dead:
+        return Dead("never")
+
+    async with trial(app) as attempt:
+        with pytest.raises(HoldfastError, match=r"no answer to api_\w+: .*never"):
+            await attempt.ask("please")
