@@ -36,8 +36,11 @@ class Trial:
     store: Store
     clock: Clock
     files: Path
-    recall: Recall
     worked: list[tuple[Turn, Outcome]] = field(default_factory=list)
+    recall: Recall = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.recall = Recall(open_observations(self.store), open_knowledge(self.store, self.app.embedder))
 
     async def ask(self, text: str, *, agent: str | None = None, sender: str = "API") -> str:
         """Send a message, work until nothing is ready, and return the answer.
@@ -107,8 +110,7 @@ async def trial(app: AgentHarness, clock: Clock | None = None) -> AsyncIterator[
         migrate(url)
         async with open_store(url, clock=clock) as store:
             with app.using(store):
-                recall = Recall(open_observations(store), open_knowledge(store, app.embedder))
-                yield Trial(app, store, clock, Path(folder) / "files", recall)
+                yield Trial(app, store, clock, Path(folder) / "files")
 
 
 def _ends(worked: list[tuple[Turn, Outcome]]) -> str:
