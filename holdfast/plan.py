@@ -93,8 +93,17 @@ class Plan:
         settings = self._settings
         upkeep = Upkeep(self._observations, self._knowledge if settings.memory else None, settings.keep_deleted)
         return Sweeper(
-            self._store, self._sweeps(), process, settings.sweep_every, settings.keep_activity, [upkeep.sweep]
+            self._store,
+            self._sweeps(),
+            process,
+            settings.sweep_every,
+            settings.keep_activity,
+            [upkeep.sweep, self._prune_audit],
         )
+
+    async def _prune_audit(self) -> None:
+        if self._settings.keep_audit is not None:
+            await self._store.prune_audit(self._settings.keep_audit)
 
     def _sweeps(self) -> Sequence[SweepPolicy]:
         settings = self._settings

@@ -135,10 +135,16 @@ async def _reindex_subject(
 
 
 async def forget(
-    observations: ObservationStore, knowledge: KnowledgeStore, workspace_id: str, subject_type: str, subject_id: str
+    observations: ObservationStore,
+    knowledge: KnowledgeStore,
+    workspace_id: str,
+    subject_type: str,
+    subject_id: str,
+    *,
+    actor: str | None = None,
 ) -> dict[str, int]:
-    """Remove every trace of a subject, the index last; how many rows of what."""
+    """Remove every trace of a subject, the index last, and return how many rows of each kind."""
     scope = KnowledgeScope(DEFAULT_AGENT_NAME, subject_key(workspace_id, subject_type, subject_id))
-    removed = await observations.forget(workspace_id, subject_type, subject_id)
+    removed = await observations.forget(workspace_id, subject_type, subject_id, actor=actor)
     # A relay may have read them before they went: what it writes late is older than this, and does not come back.
     return removed | {"index": await knowledge.clear(scope)}

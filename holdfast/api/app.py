@@ -13,6 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from holdfast import __version__
 from holdfast.api import (
     agents,
+    audit,
     dead,
     docs,
     health,
@@ -46,7 +47,8 @@ PHRASES = {404: "Not found", 405: "Method not allowed"}
 
 # What is asked most often comes first: routes are tried in turn.
 FAMILIES = [
-    family.routes for family in (messages, responses, queue, dead, agents, rooms, memory, stream, docs, pages, login)
+    family.routes
+    for family in (messages, responses, queue, dead, agents, rooms, memory, audit, stream, docs, pages, login)
 ]
 
 

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from holdfast.api.actor import actor_of
 from holdfast.api.answer import OK, Answer, Ok, Refused, millis
 from holdfast.api.messages import Printable
 from holdfast.api.page import EventId, Page
@@ -86,7 +87,7 @@ async def get_dead(request: Request, page: Annotated[DeadPage, Query()]) -> Answ
 )
 async def retry_dead(request: Request, id: EventId) -> Answer:
     """It is live again, with its id and full attempts."""
-    if not await served_by(request).store.retry(Filter(ids=[id])):
+    if not await served_by(request).store.retry(Filter(ids=[id]), actor=actor_of(request)):
         raise Refused(404, NOT_FOUND)
     return Answer(OK)
 
@@ -94,7 +95,7 @@ async def retry_dead(request: Request, id: EventId) -> Answer:
 @routes.delete("/api/queue/dead/{id}", summary="Empty a dead letter", **described("admin", Ok, {"ok": True}, 404))
 async def discard_dead(request: Request, id: EventId) -> Answer:
     """Payload and error go; ids, times and the outcome stay, so that its message is known and not taken again."""
-    if not await served_by(request).store.discard(Filter(ids=[id])):
+    if not await served_by(request).store.discard(Filter(ids=[id]), actor=actor_of(request)):
         raise Refused(404, NOT_FOUND)
     return Answer(OK)
 

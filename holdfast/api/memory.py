@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
+from holdfast.api.actor import actor_of
 from holdfast.api.answer import Answer, Refused
 from holdfast.api.messages import Printable, Text
 from holdfast.api.route import Guarded, described
@@ -109,7 +110,9 @@ async def get_subjects(request: Request) -> Answer:
 async def forget_subject(request: Request, subject: SubjectKey) -> Answer:
     """Every trace: observations, index, and its messages with all that came of them. How many rows of what went."""
     served = served_by(request)
-    return Answer(await forget(open_observations(served.store), _knowledge(served), *_parts(subject)))
+    return Answer(
+        await forget(open_observations(served.store), _knowledge(served), *_parts(subject), actor=actor_of(request))
+    )
 
 
 def _parts(subject: str) -> tuple[str, str, str]:

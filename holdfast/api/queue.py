@@ -8,6 +8,7 @@ from datetime import datetime
 from fastapi import APIRouter, Request
 from typing_extensions import TypedDict
 
+from holdfast.api.actor import actor_of
 from holdfast.api.answer import MILLISECOND, OK, Answer, Ok, Refused, millis
 from holdfast.api.page import EventId, Paged
 from holdfast.api.route import Guarded, described
@@ -176,6 +177,6 @@ async def kill(request: Request, id: EventId) -> Answer:
     """It ends as a dead letter with outcome cancelled; its worker finds its lease lost and can end nothing."""
     store = served_by(request).store
     event = await store.live(id)
-    if event is None or event.queue != INBOX or not await store.cancel(id, BY_API):
+    if event is None or event.queue != INBOX or not await store.cancel(id, BY_API, actor=actor_of(request)):
         raise Refused(404, "processing message not found")
     return Answer(OK)

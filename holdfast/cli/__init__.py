@@ -12,6 +12,7 @@ import typer
 from holdfast import __version__
 from holdfast.cli.access import token
 from holdfast.cli.agents import agents
+from holdfast.cli.audit import audit
 from holdfast.cli.database import init, migrate
 from holdfast.cli.doctor import doctor
 from holdfast.cli.letters import dead, history, replay
@@ -31,7 +32,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 commands: list[Callable[..., None]]
-commands = [up, work, serve, migrate, init, send, status, agents, history, replay, doctor, token]
+commands = [up, work, serve, migrate, init, send, status, agents, history, replay, audit, doctor, token]
 for command in commands:
     app.command()(command)
 app.add_typer(dead, name="dead")

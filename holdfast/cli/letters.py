@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.cli.audit import actor
 from holdfast.cli.options import (
     Agent,
     AsJson,
@@ -163,7 +164,7 @@ def _chosen(
 async def _change(settings: Settings, verb: str, which: dict[str, Any], agent: str | None) -> list[int]:
     async with opened(settings) as store:
         change = store.retry if verb == "retry" else store.discard
-        return sorted([id_ for one in await _filters(store, which, agent) for id_ in await change(one)])
+        return sorted([id_ for one in await _filters(store, which, agent) for id_ in await change(one, actor=actor())])
 
 
 async def _list(
@@ -206,7 +207,7 @@ async def _show(settings: Settings, id_: int) -> FinishedEvent:
 async def _replay(settings: Settings, ids: list[int]) -> dict[int, int | None]:
     async with opened(settings) as store:
         # One by one, so that it is known which of them became which.
-        return {id_: next(iter(await store.replay([id_])), None) for id_ in ids}
+        return {id_: next(iter(await store.replay([id_], actor=actor())), None) for id_ in ids}
 
 
 def _line(event: FinishedEvent) -> tuple[object, ...]:

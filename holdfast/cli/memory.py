@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli.audit import actor
 from holdfast.cli.options import AsJson, Config, Database, Home, Limit, opened, settings_of
 from holdfast.cli.printing import print_json, print_table, short, show
 
@@ -161,7 +162,7 @@ async def _forget(settings: Settings, subject: tuple[str, str, str]) -> dict[str
     from holdfast.upkeep import forget
 
     async with _memory(settings) as (observations, knowledge):
-        return await forget(observations, knowledge, *subject)
+        return await forget(observations, knowledge, *subject, actor=actor())
 
 
 async def _verify(settings: Settings) -> list[Difference]:

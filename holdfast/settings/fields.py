@@ -79,6 +79,8 @@ class Settings(BaseSettings):
     """Whether what happens to messages is written down for /api/events/stream, once there was an API to read it."""
     keep_activity: Duration = timedelta(hours=24)
     """How long it is kept; a client that comes back later is told of the gap."""
+    keep_audit: OrForever = Field(default=None, examples=["730d"])
+    """How long the audit log keeps an entry; by default "forever"."""
     api_host: str = "127.0.0.1"
     """Address at which the API listens."""
     api_port: int = Field(default=3777, ge=0, le=65_535)

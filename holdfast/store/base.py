@@ -21,6 +21,7 @@ from holdfast.event import (
     Turn,
 )
 from holdfast.outcome import Lost, Outcome, Settled
+from holdfast.store.audit import AuditEntry, AuditFilter
 
 Clock = Callable[[], datetime]
 Transaction = Any
@@ -156,8 +157,10 @@ class Store(Protocol):
     async def release(self, turns: Sequence[Turn]) -> list[Settled | Lost]:
         """Give turns back at once, without using an attempt."""
 
-    async def cancel(self, event_id: int, reason: str) -> bool:
-        """End a leased event as a dead letter with outcome cancelled; its worker finds its lease lost."""
+    async def cancel(self, event_id: int, reason: str, *, actor: str | None = None) -> bool:
+        """End a leased event as a dead letter with outcome cancelled; its worker finds its lease lost.
+
+        An `actor`, here and below, is recorded in the audit log in the same transaction."""
 
     async def limit(self, queue: str, target: str, running: int | None) -> None:
         """At most so many leased turns of a target over all processes; None lifts the limit.
@@ -183,14 +186,28 @@ class Store(Protocol):
     async def died(self, queue: str, after: tuple[datetime, int], *, limit: int) -> list[FinishedEvent]:
         """Dead letters in the order in which they died, from after a moment and an id."""
 
-    async def retry(self, which: Filter) -> list[int]:
-        """Dead letters are live again with their ids and full attempts."""
+    async def retry(self, which: Filter, *, actor: str | None = None) -> list[int]:
+        """Make dead letters live again, with their ids and full attempts."""
 
-    async def discard(self, which: Filter) -> list[int]:
-        """Dead letters lose payload and error; ids, times and outcome stay for dedup."""
+    async def discard(self, which: Filter, *, actor: str | None = None) -> list[int]:
+        """Remove payload and error of dead letters; ids, times and outcome stay for dedup."""
 
-    async def replay(self, ids: Sequence[int]) -> list[int]:
-        """Finished events once more, as new ones."""
+    async def replay(self, ids: Sequence[int], *, actor: str | None = None) -> list[int]:
+        """Put finished events once more, as new ones."""
+
+    async def audit(self, entry: AuditEntry, *, tx: Transaction | None = None) -> int:
+        """Append an act to the audit log and return its id; `id` and `at` of the entry are ignored."""
+
+    async def audit_log(
+        self, which: AuditFilter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+    ) -> list[AuditEntry]:
+        """List the audit log, newest first."""
+
+    async def pseudonym(self, name: str) -> str:
+        """Return an opaque name of a person for the audit log: a salted hash, the same each time."""
+
+    async def prune_audit(self, keep: timedelta) -> int:
+        """Delete audit entries older than `keep` and return how many."""
 
     async def ack(self, event_id: int, queue: str = OUTBOX) -> Acked:
         """A live event of a queue that nobody works on is completed, because its client says it has it."""

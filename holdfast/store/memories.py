@@ -75,8 +75,12 @@ class ObservationStore(Protocol):
     async def tell_again(self, agent_name: str, model: str, *, limit: int = 1000) -> int:
         """Put a change for each document in this database's index that another model indexed, once; for how many."""
 
-    async def forget(self, workspace_id: str, subject_type: str, subject_id: str) -> dict[str, int]:
-        """Remove every trace of a subject, its own messages too; how many rows of what."""
+    async def forget(
+        self, workspace_id: str, subject_type: str, subject_id: str, *, actor: str | None = None
+    ) -> dict[str, int]:
+        """Remove every trace of a subject, its own messages too, and return how many rows of each kind.
+
+        An actor is recorded in the audit log, the subject there as a pseudonym."""
 
 
 def open_observations(store: Store) -> ObservationStore:

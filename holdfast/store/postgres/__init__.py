@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.errors import LeaseLost
 from holdfast.event import OUTBOX, ChatMessage, NewEvent, Payload, Record, Turn
 from holdfast.outcome import Lost, Outcome, Settled
+from holdfast.store.audit import AuditEntry, event_subject
 from holdfast.store.base import (
     DEFAULT_MAX_ATTEMPTS,
     Acked,
@@ -184,8 +185,13 @@ class PostgresStore(PostgresReads):
         rows = await self._connections.rows("select ended from agent.settle(%s)", (dump(ends),))
         return [row[0] for row in rows]
 
-    async def cancel(self, event_id: int, reason: str) -> bool:
-        return bool(await self._connections.value("select agent.cancel_event(%s, %s)", (event_id, reason)))
+    async def cancel(self, event_id: int, reason: str, *, actor: str | None = None) -> bool:
+        rows = await self._connections.rows(
+            "select done, case when done then agent.add_audit(%s, 'cancelled', %s) end"
+            " from agent.cancel_event(%s, %s) as done",
+            (actor, event_subject(event_id), event_id, reason),
+        )
+        return bool(rows[0][0])
 
     async def ack(self, event_id: int, queue: str = OUTBOX) -> Acked:
         acked: Acked = await self._connections.value("select agent.ack_event(%s, %s)", (event_id, queue))
@@ -223,23 +229,41 @@ class PostgresStore(PostgresReads):
             forgotten += batch
         return forgotten
 
-    async def retry(self, which: Filter) -> list[int]:
+    async def retry(self, which: Filter, *, actor: str | None = None) -> list[int]:
         rows = await self._connections.rows(
-            "select agent.retry_events(array(select id from agent.finished(%s, %s, %s, %s, %s)))",
-            filter_arguments(dead_only(which)),
+            "select id, agent.add_audit(%s, 'retried', 'event:' || id)"
+            " from agent.retry_events(array(select id from agent.finished(%s, %s, %s, %s, %s))) as id",
+            (actor, *filter_arguments(dead_only(which))),
         )
         return sorted(row[0] for row in rows)
 
-    async def discard(self, which: Filter) -> list[int]:
+    async def discard(self, which: Filter, *, actor: str | None = None) -> list[int]:
         rows = await self._connections.rows(
-            "select agent.discard_events(array(select id from agent.finished(%s, %s, %s, %s, %s)))",
-            filter_arguments(dead_only(which)),
+            "select id, agent.add_audit(%s, 'discarded', 'event:' || id)"
+            " from agent.discard_events(array(select id from agent.finished(%s, %s, %s, %s, %s))) as id",
+            (actor, *filter_arguments(dead_only(which))),
         )
         return sorted(row[0] for row in rows)
 
-    async def replay(self, ids: Sequence[int]) -> list[int]:
-        rows = await self._connections.rows("select agent.replay_event(id) from unnest(%s::int8[]) as id", (list(ids),))
-        return [row[0] for row in rows if row[0] is not None]
+    async def replay(self, ids: Sequence[int], *, actor: str | None = None) -> list[int]:
+        rows = await self._connections.rows(
+            "select new_id, agent.add_audit(%s, 'replayed', 'event:' || id, jsonb_build_object('newId', new_id))"
+            " from unnest(%s::int8[]) with ordinality as asked (id, nth)"
+            " cross join lateral agent.replay_event(id) as new_id where new_id is not null order by nth",
+            (actor, list(ids)),
+        )
+        return [row[0] for row in rows]
+
+    async def audit(self, entry: AuditEntry, *, tx: Transaction | None = None) -> int:
+        statement = "select agent.add_audit(%s, %s, %s, %s)"
+        arguments = (*storable((entry.actor, entry.action, entry.subject)), dump(entry.details))
+        if tx is None:
+            return int(await self._connections.value(statement, arguments))
+        cursor = await tx.execute(statement, arguments)
+        return int((await cursor.fetchone())[0])
+
+    async def prune_audit(self, keep: timedelta) -> int:
+        return int(await self._connections.value("select agent.prune_audit(agent.now() - %s)", (keep,)))
 
     async def set_setting(self, key: str, value: Any, *, tx: Transaction | None = None) -> None:
         statement, arguments = "select agent.set_setting(%s, %s)", (key, None if value is None else dump(value))

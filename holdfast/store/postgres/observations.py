@@ -118,12 +118,16 @@ class PostgresObservationStore:
             await self.store.connections.value("select agent.tell_again(%s, %s, %s)", (agent_name, model, limit))
         )
 
-    async def forget(self, workspace_id: str, subject_type: str, subject_id: str) -> dict[str, int]:
-        subject_key(workspace_id, subject_type, subject_id)
-        removed = await self.store.connections.value(
-            "select agent.forget_subject(%s, %s, %s)", (workspace_id, subject_type, subject_id)
+    async def forget(
+        self, workspace_id: str, subject_type: str, subject_id: str, *, actor: str | None = None
+    ) -> dict[str, int]:
+        key = subject_key(workspace_id, subject_type, subject_id)
+        rows = await self.store.connections.rows(
+            "select removed, agent.add_audit(%s, 'forgot', agent.pseudonym(%s), removed)"
+            " from agent.forget_subject(%s, %s, %s) as removed",
+            (actor, key, workspace_id, subject_type, subject_id),
         )
-        return dict(parse(removed))
+        return dict(parse(rows[0][0]))
 
 
 def _observation(row: tuple[Any, ...]) -> Observation:

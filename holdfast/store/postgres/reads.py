@@ -7,8 +7,9 @@ from typing import Any
 
 from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent
 from holdfast.store.activity import happened
+from holdfast.store.audit import AuditEntry, AuditFilter
 from holdfast.store.base import DEAD_OUTCOMES, Count, Filter, Happened, Process
-from holdfast.store.payload import parse
+from holdfast.store.payload import parse, storable
 from holdfast.store.postgres.connections import Connections
 from holdfast.store.postgres.wire import COLUMNS, FINISHED_COLUMNS, event_of, finished_of
 
@@ -49,6 +50,21 @@ class PostgresReads:
             f"select {FINISHED_COLUMNS} from agent.died(%s, %s, %s, %s)", (queue, *after, limit)
         )
         return [finished_of(row) for row in rows]
+
+    async def audit_log(
+        self, which: AuditFilter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+    ) -> list[AuditEntry]:
+        rows = await self._connections.rows(
+            "select id, at, actor, action, subject, details from agent.audit_log(%s, %s, %s, %s, %s, %s, %s)",
+            (which.action, which.actor, which.subject, which.since, limit, before_id, since_id),
+        )
+        return [
+            AuditEntry(id=id_, at=at, actor=actor, action=action, subject=subject, details=parse(details))
+            for id_, at, actor, action, subject, details in rows
+        ]
+
+    async def pseudonym(self, name: str) -> str:
+        return str(await self._connections.value("select agent.pseudonym(%s)", (storable(name),)))
 
     async def live(self, event_id: int) -> Event | None:
         rows = await self._connections.rows(f"select {COLUMNS} from agent.event where id = %s", (event_id,))

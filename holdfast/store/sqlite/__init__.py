@@ -15,9 +15,10 @@ from holdfast.errors import HoldfastError
 from holdfast.event import OUTBOX, ChatMessage, NewEvent, Payload, Record, Turn
 from holdfast.outcome import Lost, Outcome, Settled, Snooze
 from holdfast.store.activity import received
+from holdfast.store.audit import Action, AuditEntry
 from holdfast.store.base import DEFAULT_MAX_ATTEMPTS, Acked, Clock, Filter, Process, SweepPolicy, Swept, Transaction
 from holdfast.store.payload import dump
-from holdfast.store.sqlite import dead, leases, liveness, settling, sweep
+from holdfast.store.sqlite import audit, dead, leases, liveness, settling, sweep
 from holdfast.store.sqlite.gathering import gather
 from holdfast.store.sqlite.put import put, put_lines, put_one, put_records
 from holdfast.store.sqlite.queries import load
@@ -180,8 +181,13 @@ class SqliteStore(SqliteReads):
     async def release(self, turns: Sequence[Turn]) -> list[Settled | Lost]:
         return await self.settle([(turn, Snooze(NOW)) for turn in turns])
 
-    async def cancel(self, event_id: int, reason: str) -> bool:
-        return await self.write(lambda db: settling.cancel(db, event_id, reason))
+    async def cancel(self, event_id: int, reason: str, *, actor: str | None = None) -> bool:
+        def work(db: Writing) -> bool:
+            done = settling.cancel(db, event_id, reason)
+            audit.add_events(db, actor, "cancelled", [event_id] if done else [])
+            return done
+
+        return await self.write(work)
 
     async def ack(self, event_id: int, queue: str = OUTBOX) -> Acked:
         return await self.write(lambda db: settling.ack(db, event_id, queue))
@@ -228,22 +234,41 @@ class SqliteStore(SqliteReads):
             if count < sweep.BATCH:
                 return total
 
-    async def retry(self, which: Filter) -> list[int]:
-        return await self._with_dead(dead.retry, which)
+    async def retry(self, which: Filter, *, actor: str | None = None) -> list[int]:
+        return await self._with_dead(dead.retry, which, actor, "retried")
 
-    async def discard(self, which: Filter) -> list[int]:
-        return await self._with_dead(dead.discard, which)
+    async def discard(self, which: Filter, *, actor: str | None = None) -> list[int]:
+        return await self._with_dead(dead.discard, which, actor, "discarded")
 
-    async def _with_dead(self, step: Callable[[Writing, Sequence[int]], list[int]], which: Filter) -> list[int]:
+    async def _with_dead(
+        self,
+        step: Callable[[Writing, Sequence[int]], list[int]],
+        which: Filter,
+        actor: str | None,
+        action: Action,
+    ) -> list[int]:
+        def work(db: Writing, batch: Sequence[int]) -> list[int]:
+            changed = step(db, batch)
+            audit.add_events(db, actor, action, changed)
+            return changed
+
         ids = await self._reader.run(lambda connection: dead.dead_ids(connection, which))
         done: list[int] = []
         for start in range(0, len(ids), sweep.BATCH):
-            batch = ids[start : start + sweep.BATCH]
-            done += await self.write(lambda db, batch=batch: step(db, batch))  # type: ignore[misc]
+            done += await self.write(partial(work, batch=ids[start : start + sweep.BATCH]))
         return done
 
-    async def replay(self, ids: Sequence[int]) -> list[int]:
-        return await self.write(lambda db: dead.replay(db, ids))
+    async def replay(self, ids: Sequence[int], *, actor: str | None = None) -> list[int]:
+        return await self.write(lambda db: dead.replay(db, ids, actor))
+
+    async def audit(self, entry: AuditEntry, *, tx: Transaction | None = None) -> int:
+        def work(db: Writing) -> int:
+            return audit.add(db, entry)
+
+        return await (self.write(work) if tx is None else tx.run(work))
+
+    async def prune_audit(self, keep: timedelta) -> int:
+        return await self.write(lambda db: audit.prune(db, keep))
 
     async def set_setting(self, key: str, value: Any, *, tx: Transaction | None = None) -> None:
         name, params = "set_setting", {"key": key, "value": dump(value)}

@@ -8,8 +8,10 @@ from sqlite3 import Connection
 from typing import Any
 
 from holdfast.event import FinishedEvent
+from holdfast.store.audit import AuditEntry, event_subject
 from holdfast.store.base import Filter
 from holdfast.store.payload import dump, parse
+from holdfast.store.sqlite import audit
 from holdfast.store.sqlite.activity import revived
 from holdfast.store.sqlite.put import put
 from holdfast.store.sqlite.queries import load
@@ -60,7 +62,8 @@ def discard(db: Writing, ids: Sequence[int]) -> list[int]:
     return found
 
 
-def replay(db: Writing, ids: Sequence[int]) -> list[int]:
+def replay(db: Writing, ids: Sequence[int], actor: str | None = None) -> list[int]:
+    """Put finished events once more and return the new ids; an actor is recorded."""
     found = db.connection.execute(SQL["replayable"], {"ids": dump(ids)}).fetchall()
     last_id = db.ids.draw(db.connection, len(found))
     rows = [_replayed(row, new_id) for new_id, row in enumerate(found, last_id + 1)]
@@ -68,10 +71,15 @@ def replay(db: Writing, ids: Sequence[int]) -> list[int]:
     db.ready.update(row[0] for row in found)
     ids = [id for id in stored if id is not None]
     db.frames.append(list(revived(db.connection, ids)))
+    if actor is not None:
+        for row, new_id in zip(found, stored, strict=True):
+            details = {"newId": new_id}
+            entry = AuditEntry(actor=actor, action="replayed", subject=event_subject(row[-1]), details=details)
+            audit.add(db, entry)
     return ids
 
 
 def _replayed(row: Sequence[Any], new_id: int) -> list[Any]:
-    queue, target, lane, event_ts, event, message_id, max_attempts = row
+    queue, target, lane, event_ts, event, message_id, max_attempts, _ = row
     name = None if message_id is None else f"{message_id}~{new_id}"
     return [queue, target, lane, event_ts, None, parse(event), name, max_attempts, None, None, 0]

@@ -120,7 +120,7 @@ set outcome = 'discarded', event = '{}', state = null, last_error = null, error_
 where id in (select value from json_each(:ids));
 
 -- name: replayable
-select h.queue, h.target, h.lane, h.event_ts, h.event, h.message_id, h.max_attempts
+select h.queue, h.target, h.lane, h.event_ts, h.event, h.message_id, h.max_attempts, h.id
 from json_each(:ids) as r
 join event_hist as h on h.id = r.value
 where h.outcome <> 'discarded'

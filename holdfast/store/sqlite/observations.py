@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 from holdfast.event import MEMORY, NewEvent
 from holdfast.memory.observation import Observation, ObservationType, Subject, id_of, subject_key
 from holdfast.store.activity import FORGOTTEN
+from holdfast.store.audit import AuditEntry
 from holdfast.store.base import Transaction
 from holdfast.store.payload import dump, parse
 from holdfast.store.positions import gone_within
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite import SqliteStore, audit
 from holdfast.store.sqlite.observed import keep, next_version
 from holdfast.store.sqlite.put import put_one
 from holdfast.store.sqlite.queries import load
@@ -122,10 +123,20 @@ class SqliteObservationStore:
         params = {"agent_name": agent_name, "model": model, "limit": limit}
         return await self.store.write(lambda db: _tell_again(db, params))
 
-    async def forget(self, workspace_id: str, subject_type: str, subject_id: str) -> dict[str, int]:
+    async def forget(
+        self, workspace_id: str, subject_type: str, subject_id: str, *, actor: str | None = None
+    ) -> dict[str, int]:
         key = subject_key(workspace_id, subject_type, subject_id)
         subject = {"workspace_id": workspace_id, "subject_type": subject_type.upper(), "subject_id": subject_id}
-        return await self.store.write(lambda db: _forget(db, subject, key))
+
+        def work(db: Writing) -> dict[str, int]:
+            removed = _forget(db, subject, key)
+            if actor is not None:
+                who = audit.pseudonym(db.connection, key)
+                audit.add(db, AuditEntry(actor=actor, action="forgot", subject=who, details=removed))
+            return removed
+
+        return await self.store.write(work)
 
 
 def save(db: Writing, observation: Observation, *, id_: str | None = None) -> int:

@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError
 from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent
+from holdfast.store.audit import AuditEntry, AuditFilter
 from holdfast.store.base import Clock, Count, Filter, Happened, Process
 from holdfast.store.payload import dump, parse
+from holdfast.store.sqlite import audit, leases
 from holdfast.store.sqlite import dead as letters
-from holdfast.store.sqlite import leases
 from holdfast.store.sqlite.activity import read_activity, read_activity_span
 from holdfast.store.sqlite.connection import connect, translated
 from holdfast.store.sqlite.leases import events
@@ -75,6 +76,15 @@ class SqliteReads:
 
     async def died(self, queue: str, after: tuple[datetime, int], *, limit: int) -> list[FinishedEvent]:
         return await self._reader.run(lambda connection: letters.died(connection, queue, after, limit))
+
+    async def audit_log(
+        self, which: AuditFilter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
+    ) -> list[AuditEntry]:
+        page = page_params(limit, before_id, since_id)
+        return await self._reader.run(lambda connection: audit.read(connection, which, page))
+
+    async def pseudonym(self, name: str) -> str:
+        return await self._reader.run(lambda connection: audit.pseudonym(connection, name))
 
     async def live(self, event_id: int) -> Event | None:
         found = await self._reader.run(lambda connection: leases.events(connection, [event_id]))

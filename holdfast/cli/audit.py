@@ -1,0 +1,89 @@
+"""`holdfast audit`: who did what."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pwd
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.options import AsJson, Config, Database, Home, Limit, opened, settings_of
+from holdfast.cli.printing import show
+
+if TYPE_CHECKING:
+    from holdfast.settings import Settings
+    from holdfast.store.audit import AuditEntry
+
+COLUMNS = ("id", "at", "actor", "action", "subject", "details")
+
+
+def actor() -> str:
+    """Return the name of this user in the audit log, from the operating system and not the environment."""
+    try:
+        return f"cli:{pwd.getpwuid(os.getuid()).pw_name}"
+    except KeyError:
+        return f"cli:{os.getuid()}"
+
+
+def audit(
+    limit: Limit = 20,
+    since: Annotated[
+        str | None, typer.Option(help="Only from then on: a duration ago (7d) or a time (2026-01-31T12:00).")
+    ] = None,
+    action: Annotated[str | None, typer.Option(help="Only acts of this kind, such as retried.")] = None,
+    actor: Annotated[str | None, typer.Option(help="Only acts of this actor, such as cli:root.")] = None,
+    before: Annotated[int | None, typer.Option(help="Only older ones: ids less than this.")] = None,
+    database: Database = None,
+    config: Config = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """List who did what, newest first."""
+    from holdfast.store.audit import ACTIONS
+
+    if action is not None and action not in ACTIONS:
+        raise typer.BadParameter(f"unknown action {action!r}; there are {', '.join(ACTIONS)}")
+    wanted = None if since is None else _since(since)
+    settings = settings_of(config, database=database, home=home)
+    found = asyncio.run(_audit(settings, wanted, action, actor, limit, before))
+    show(found, as_json, COLUMNS, _line, empty="the audit log has no such entry")
+
+
+def _since(text: str) -> datetime | timedelta:
+    """Read a duration, or a time; a time without a zone is local."""
+    from holdfast.settings import duration
+
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        pass
+    try:
+        return duration(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither a duration (7d) nor a time (2026-01-31T12:00)") from None
+
+
+async def _audit(
+    settings: Settings,
+    since: datetime | timedelta | None,
+    action: str | None,
+    actor: str | None,
+    limit: int,
+    before: int | None,
+) -> list[AuditEntry]:
+    from holdfast.store.audit import AuditFilter
+
+    async with opened(settings) as store:
+        if isinstance(since, timedelta):
+            since = await store.now() - since
+        which = AuditFilter(action=action, actor=actor, since=since)
+        return await store.audit_log(which, limit=limit, before_id=before)
+
+
+def _line(entry: AuditEntry) -> tuple[object, ...]:
+    details = json.dumps(entry.details, ensure_ascii=False) if entry.details else ""
+    return entry.id, entry.at, entry.actor, entry.action, entry.subject, details
