@@ -76,7 +76,7 @@ def lane_of(agent: str, conversation: str, policy: LanePolicy) -> str | None:
 
 
 def prompt_of(turn: Turn) -> str:
-    """What an agent is told in one text; of several messages each with who says it, who may be different people."""
+    """The prompt of a turn: its text, or of several collected messages each with the name of its sender."""
     if len(turn.events) == 1:
         return turn.text
     return "\n\n".join(f"{sender_of(event.event)}: {text_of(event.event)}" for event in turn.events)

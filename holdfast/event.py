@@ -178,6 +178,12 @@ class Turn:
         return f"chatroom_batch_{first or self.primary.id}" if self.is_room_batch else first
 
     @property
+    def answers(self) -> list[str]:
+        """The ids of all messages that a reply to this turn answers, as their senders know them."""
+        ids = [event.event.get("origin_ids") or [origin_id_of(event)] for event in self.events]
+        return list(dict.fromkeys(str(id_) for own in ids for id_ in own if id_ is not None))
+
+    @property
     def channel(self) -> str:
         return channel_of(self.event)
 
@@ -251,6 +257,11 @@ def channel_of(payload: Payload) -> str:
     return str(payload.get("channel") or "") if "kind" in payload else "slack"
 
 
+def origin_id_of(event: Event) -> str | None:
+    """The id of the message that a person sent, also for what agents made of it."""
+    return event.event.get("origin_id") or event.message_id
+
+
 def sender_of(payload: Payload) -> str:
     return str(payload.get("sender" if "kind" in payload else "user") or "")
 
@@ -260,6 +271,29 @@ def conversation_of(payload: Payload) -> str:
         return str(payload.get("conversation") or "")
     thread = payload.get("thread_ts") or payload.get("ts")
     return ":".join([str(part) for part in ("slack", payload.get("team"), payload.get("channel"), thread) if part])
+
+
+def collect_key(payload: object) -> tuple[str | None, ...]:
+    """The conversation and the person of a message; only messages with equal keys may share a turn.
+
+    agent.collect_key in SQL says the same. A sender without an id is known by name, which never equals an id."""
+    if not isinstance(payload, dict):
+        return ()
+
+    def part(*names: str) -> str | None:
+        values = (payload.get(name) for name in names)
+        return next((str(value) for value in values if value is not None and value != ""), None)
+
+    if "kind" not in payload:
+        return "slack", part("team"), part("channel"), part("thread_ts", "ts"), part("user", "bot_id")
+    person = part("sender_id")
+    name = None if person else part("sender")
+    return part("kind"), part("channel"), part("conversation"), part("room"), person, name
+
+
+def may_share_turn(queue: str, one: object, other: object) -> bool:
+    """Whether a turn may collect both payloads. In other queues than the inbox the lane alone decides."""
+    return queue != INBOX or collect_key(one) == collect_key(other)
 
 
 # Not frozen: every turn makes one or two of these.

@@ -57,7 +57,7 @@ def copies(
     """What an agent or a person said in a room, for every member but the one who said it."""
     sender = from_agent or PERSON
     message = f"[In room #{team_id}, from @{sender}]\n{text}"
-    payload: Payload = {"kind": ROOM, **origin, "message": message, "from_agent": sender}
+    payload: Payload = {"kind": ROOM, **origin, "room": team_id, "message": message, "from_agent": sender}
     return [
         _copy(routing, payload, team_id, agent, max_attempts)
         for agent in routing.teams[team_id].agents

@@ -123,6 +123,8 @@ def origin_of(turn: Turn) -> Payload:
         "origin_id": event.get("origin_id") or turn.message_id,
         "origin_message": event.get("origin_message") or written_of(event),
     }
+    if len(answers := turn.answers) > 1:
+        origin["origin_ids"] = answers
     return origin | ({"origin_room": event["origin_room"]} if "origin_room" in event else {})
 
 

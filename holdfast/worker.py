@@ -189,7 +189,7 @@ async def _as_said(channel: Attentive, turn: Turn) -> Turn:
 
 
 def response(turn: Turn, reply: Reply) -> NewEvent:
-    """The response to where the first message came from, in order per conversation."""
+    """The response to the conversation of the turn; `message_ids` names the messages answered if several."""
     payload: Payload = {
         "kind": "response",
         "channel": turn.channel,
@@ -201,6 +201,8 @@ def response(turn: Turn, reply: Reply) -> NewEvent:
         "message_id": turn.event.get("origin_id") or turn.message_id,
         "agent": turn.agent,
     }
+    if len(answers := turn.answers) > 1:
+        payload["message_ids"] = answers
     if reply.files:
         payload["files"] = list(reply.files)
     if metadata := turn.metadata | reply.metadata:

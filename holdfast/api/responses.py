@@ -33,6 +33,7 @@ class Response(TypedDict):
     originalMessage: str
     timestamp: int
     messageId: str | None
+    messageIds: NotRequired[list[str]]
     agent: str | None
     files: NotRequired[list[str]]
     metadata: NotRequired[dict[str, Any]]
@@ -72,7 +73,8 @@ EXAMPLE = {
 
 @routes.get("/api/responses", summary="Recent responses", **described("read", list[Response], [EXAMPLE], 400))
 async def get_responses(request: Request, page: Paged) -> Answer:
-    """Newest first, whether they were fetched or not. `messageId` is that of the message answered."""
+    """Newest first, whether they were fetched or not. `messageId` is that of the message answered; if a turn collected
+    several, `messageIds` names them all."""
     found = await served_by(request).store.recent(OUTBOX, **page.bounds)
     return Answer([_response(event) for event in found])
 
@@ -83,7 +85,8 @@ async def get_responses(request: Request, page: Paged) -> Answer:
     **described("send", list[Response], [EXAMPLE], 400),
 )
 async def get_pending(request: Request, page: Annotated[PendingPage, Query()]) -> Answer:
-    """Oldest first, without claiming them; they stay until they are acked."""
+    """Oldest first, without claiming them; they stay until they are acked. `messageIds` names all messages answered if
+    they are several."""
     found = await served_by(request).store.waiting(OUTBOX, page.channel, **page.bounds)
     return Answer([_response(event) for event in found])
 
@@ -136,6 +139,8 @@ def _response(event: Event) -> Response:
         messageId=payload.get("message_id"),
         agent=payload.get("agent"),
     )
+    if payload.get("message_ids"):
+        response["messageIds"] = payload["message_ids"]
     if payload.get("files"):
         response["files"] = payload["files"]
     if payload.get("metadata"):

@@ -87,7 +87,7 @@ async def _send(
         assert id_ is not None
         sent: dict[str, Any] = {"messageId": message_id, "id": id_}
         if patience is not None and listening is not None:
-            response = await _await_response(store, id_, patience, woken)
+            response = await _await_response(store, id_, message_id, patience, woken)
             sent["answer"] = None if response is None else response.event
             listening.cancel()
     return sent
@@ -98,14 +98,16 @@ async def _listen(store: Store, woken: asyncio.Event) -> None:
         woken.set()
 
 
-async def _await_response(store: Store, id_: int, patience: timedelta, woken: asyncio.Event) -> Event | None:
+async def _await_response(
+    store: Store, id_: int, message_id: str, patience: timedelta, woken: asyncio.Event
+) -> Event | None:
     """The response, acked; None for silence. A dead letter or the end of patience is refused."""
     try:
         async with asyncio.timeout(patience.total_seconds()):
             ended = await _await_end(store, id_, woken)
             if ended.outcome != "completed":
                 raise HoldfastError(f"{_named(ended)} ended {ended.outcome}: {ended.last_error or 'no error'}")
-            response = await _response_to(store, id_)
+            response = await _response_to(store, id_, message_id)
             if response is not None:
                 await store.ack(response.id)
             return response
@@ -128,22 +130,28 @@ async def _await_end(store: Store, id_: int, woken: asyncio.Event) -> FinishedEv
             await asyncio.wait_for(woken.wait(), LOOK_AGAIN.total_seconds())
 
 
-async def _response_to(store: Store, id_: int) -> Event | None:
-    """Stored with the end of its message, so it is there by now, or another client has acked it, or there is none."""
+async def _response_to(store: Store, id_: int, message_id: str) -> Event | None:
+    """The response to a message that ended, also if its turn collected it with others; None if there is none.
+
+    It was stored with the end of its message. Another client may have acked it meanwhile."""
     from holdfast.event import OUTBOX
     from holdfast.store.base import Filter
 
     limit = 100
     while True:
         waiting = await store.waiting(OUTBOX, CHANNEL, limit=limit)
-        found = next((event for event in waiting if event.root_id == id_), None)
+        found = next((event for event in waiting if _answers(event, id_, message_id)), None)
         if found is not None:
             return found
         if len(waiting) < limit:
             break
         limit *= 10
     acked = await store.finished(Filter(queue=OUTBOX, target=CHANNEL), limit=1000, since_id=id_)
-    return next((event for event in acked if event.root_id == id_), None)
+    return next((event for event in acked if _answers(event, id_, message_id)), None)
+
+
+def _answers(response: Event, id_: int, message_id: str) -> bool:
+    return response.root_id == id_ or message_id in (response.event.get("message_ids") or ())
 
 
 def _named(event: Event) -> str:

@@ -43,7 +43,7 @@ class RunTable(Table):
     lane: Literal["conversation", "agent", "none"] | None = Field(default=None, examples=["agent"])
     """What is worked in order, one turn at a time: each conversation, all that the agent does, or none."""
     turns: Literal["each", "collect"] | None = Field(default=None, examples=["collect"])
-    """Whether a turn takes one message, or all that wait in its lane."""
+    """Whether a turn takes one message, or all of one conversation that wait in its lane."""
     max_attempts: int | None = Field(default=None, ge=1, examples=[3])
     """Attempts of a message, where the agent has its own."""
     lease: Duration | None = Field(default=None, ge=timedelta(seconds=1), examples=["10 min"])

@@ -138,10 +138,14 @@ class Store(Protocol):
         collect_limit: int = 1,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
     ) -> list[Turn]:
-        """Lease up to `limit` turns of these targets; with collect_limit > 1 a turn takes what waits in its lane."""
+        """Lease up to `limit` turns of these targets.
+
+        With collect_limit > 1 a turn takes the untried events right behind its head, in the inbox only those of the
+        same conversation and person (`holdfast.event.collect_key`)."""
 
     async def gather(self, turn: Turn, limit: int) -> bool:
-        """What waits right behind a fresh turn of one and is of its kind joins it, up to so many; whether any did."""
+        """Add the untried events right behind a single-event turn that a claim could have collected with it, up to
+        `limit` in all. Returns whether any were added."""
 
     async def renew(self, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
         """Extend the leases; the turns that are lost are returned."""

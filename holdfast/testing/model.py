@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import assert_never
 
-from holdfast.event import NewEvent, Payload
+from holdfast.event import NewEvent, Payload, may_share_turn
 from holdfast.outcome import Dead, Done, Outcome, Retry, Snooze
 from holdfast.store.base import DEFAULT_MAX_ATTEMPTS, Count, Filter, SweepPolicy, Swept
 from holdfast.testing.tables import DEAD_LETTERS, Held, Key, Row, Tables, blame, empty
@@ -170,7 +170,8 @@ class Model(Tables):
 
     def _followers(self, head: Row, collect_limit: int) -> list[int]:
         def joins(row: Row) -> bool:
-            return row.attempts == 0 and row.vt <= self.clock() and row.target == head.target
+            due = row.attempts == 0 and row.vt <= self.clock() and row.target == head.target
+            return due and may_share_turn(head.queue, head.event, row.event)
 
         lane = [row for row in self.lane_of(head) if row.id > head.id]
         return [row.id for row in itertools.takewhile(joins, lane)][: collect_limit - 1] if joins(head) else []

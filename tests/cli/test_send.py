@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -31,6 +32,16 @@ async def never(turn):
     raise RuntimeError("out of order")
 """
 
+COLLECTING = """
+from holdfast import AgentHarness
+
+app = AgentHarness()
+
+@app.agent("collector", turns="collect")
+async def collector(turn):
+    return ", ".join(event.text for event in turn.events)
+"""
+
 
 @pytest.fixture
 def at_work(shell: Shell) -> Iterator[Shell]:
@@ -52,6 +63,18 @@ def test_several_who_wait_each_get_their_own_answer(at_work: Shell) -> None:
         at_work.out("send", "nobody fetches this")
     assert at_work.out("send", "mine", "--wait", "--sender", "me", "--agent", "ECHO") == "me: mine\n"
     assert eventually(lambda: at_work.json("status")["queues"][1]["ready"] == 1)
+
+
+def test_whoever_waits_for_a_collected_message_gets_the_answer_to_it(shell: Shell) -> None:
+    shell.write("my_app.py", COLLECTING)
+    first = shell.out("send", "one", "--sender", "ada").strip()
+    with ThreadPoolExecutor(1) as waiting:
+        second = waiting.submit(shell.json, "send", "two", "--wait", "--sender", "ada")
+        assert eventually(lambda: shell.json("status")["queues"][0]["queued"] == 1)
+        with shell.running("work", "--app", "my_app:app"):
+            sent = second.result()
+    assert sent["answer"]["message"] == "one, two"
+    assert sent["answer"]["message_ids"] == [first, sent["messageId"]]
 
 
 def test_without_wait_the_id_of_the_message_is_printed(shell: Shell) -> None:

@@ -33,7 +33,9 @@ workers, served = st.sampled_from(WORKERS), st.sampled_from([TARGETS, TARGETS, (
 delays = st.sampled_from([timedelta(), timedelta(seconds=30), timedelta(minutes=10)])
 events = st.builds(
     NewEvent,
-    event=st.fixed_dictionaries({"text": st.sampled_from(["hi", "naïve ☃"])}),
+    event=st.fixed_dictionaries(
+        {"text": st.sampled_from(["hi", "naïve ☃"])}, optional={"user": st.sampled_from(["U1", "U2"])}
+    ),
     queue=queues,
     target=targets,
     lane=st.sampled_from(["a", "a", "b", None]),

@@ -102,13 +102,40 @@ async def test_an_agent_that_collects_takes_what_waits_in_one_call(settings: Set
         await app.put("one", sender="a")
         await until(lambda: gate.inside)
         for text in ("two", "three", "four"):
-            await app.put(text, sender=text)
+            await app.put(text, sender="b")
         gate.open.set()
         await finished(app.store, 4, queue="inbox")
         assert len(await app.responses("api")) == 2
         lines = await app.store.agent_messages("collector")
     assert texts == [["one"], ["two", "three", "four"]]
     assert [line.content for line in lines[::-1] if line.role == "user"] == ["one", "two", "three", "four"]
+
+
+@both_engines
+async def test_people_mixed_everybody_is_answered_in_their_own_conversation(settings: Settings) -> None:
+    """The defaults of a command agent: one lane, and turns that collect."""
+    gate = Gate()
+
+    async def answer(turn: Turn) -> Answer:
+        await gate(turn)
+        return " and ".join(event.text for event in turn.events)
+
+    app = AgentHarness()
+    app.add("collector", answer, turns="collect", lane="agent")
+    async with running(app, settings):
+        await app.put("wait", sender="a")
+        await until(lambda: gate.inside)
+        sent = [(sender, await app.put(f"{sender}'s secret", sender=sender)) for sender in "bbcb"]
+        gate.open.set()
+        await finished(app.store, 5, queue="inbox")
+        answers = (await app.responses("api"))[1:]
+    assert [(one.event["conversation"], one.event["message"]) for one in answers] == [
+        ("api:b", "b's secret and b's secret"),
+        ("api:c", "c's secret"),
+        ("api:b", "b's secret"),
+    ]
+    answered = [id_ for one in answers for id_ in one.event.get("message_ids") or [one.event["message_id"]]]
+    assert answered == [id_ for _, id_ in sent]
 
 
 @both_engines

@@ -189,11 +189,11 @@ async def test_each_message_of_a_collected_turn_is_heard_alone(settings: Setting
         await app.put("first", sender="a")
         await until(lambda: gate.inside)
         for text in ("spam", "two", "three"):
-            await app.put(text, sender=text)
+            await app.put(text, sender="b")
         gate.open.set()
         await finished(app.store, 4, queue="inbox")
         [_, second] = await app.responses("api")
         lines = await app.store.agent_messages("collector")
     assert texts == [["first!"], ["two!", "three!"]]
-    assert (second.event["sender"], second.event["original_message"]) == ("two", "two")
+    assert (second.event["sender"], second.event["original_message"]) == ("b", "two")
     assert [line.content for line in lines[::-1] if line.role == "user"] == ["first", "two", "three"]

@@ -95,7 +95,7 @@ async def test_a_collected_turn_that_fails_is_retried_one_by_one_in_order(settin
         await app.put("0")
         await until(lambda: gate.inside)
         for text in ("1", "bad", "3"):
-            await app.put(text, sender=text)
+            await app.put(text, sender="b")
         gate.open.set()
         ended = await finished(app.store, 4, queue="inbox")
         answered = [response.event["original_message"] for response in await app.responses("api")]

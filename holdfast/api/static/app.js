@@ -127,7 +127,7 @@ async function catchUp() {
   }
   const answered = (await said(() => ask("/api/responses?limit=1000"))) ?? [];
   for (const response of answered) {
-    if (open.some((message) => message.id === response.messageId)) {
+    if (open.some(({ id }) => id === response.messageId || response.messageIds?.includes(id))) {
       chat.take(response);
     }
   }

@@ -106,6 +106,10 @@ export class Chat {
     // Something said unasked stands by itself.
     const known = this.find(messageId) ?? { text: "", at: response.timestamp };
     this.put(messageId, { ...known, state: "answered", error: undefined });
+    // Collected into one turn, they share this answer.
+    for (const other of (response.messageIds ?? []).filter((id) => id !== messageId && this.find(id))) {
+      this.put(other, { state: "answered", error: undefined });
+    }
     return true;
   }
 

@@ -3,7 +3,9 @@
 --   claim        several turns of named targets, each under a fence
 --   lock_limits  which targets are limited; places_left says by how much
 --   claim_event  one event of a queue, chosen at random among those that wait longest
---   gather       what waits behind a turn and is of its kind joins it
+--   collect      adds the events right behind a head to its turn
+--   collect_key  tells conversations and people apart
+--   gather       the same as collect for a turn that is held already
 --   handed_on    how many messages came of one
 --   next_due     when to look again
 --   renew        keeps leases; says which are lost
@@ -150,8 +152,26 @@ begin
 end
 $$;
 
--- What waits behind a freshly claimed head joins its turn: the run of untried, due events of the same target, while
--- number and size allow. One that was tried before is worked alone.
+-- The conversation and the person of a message: only messages with equal keys may share a turn. A sender without an id is
+-- known by name, which never equals an id. holdfast.event.collect_key says the same.
+create or replace function agent.collect_key(_event jsonb) returns text[]
+language sql immutable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    select case when _event ? 'kind' then array
+        [ nullif(_event ->> 'kind', ''), nullif(_event ->> 'channel', ''), nullif(_event ->> 'conversation', '')
+        , nullif(_event ->> 'room', ''), nullif(_event ->> 'sender_id', '')
+        , case when nullif(_event ->> 'sender_id', '') is null then nullif(_event ->> 'sender', '') end ]
+    else array
+        [ 'slack', nullif(_event ->> 'team', ''), nullif(_event ->> 'channel', '')
+        , coalesce(nullif(_event ->> 'thread_ts', ''), nullif(_event ->> 'ts', ''))
+        , coalesce(nullif(_event ->> 'user', ''), nullif(_event ->> 'bot_id', '')) ]
+    end
+$$;
+
+-- Adds the events right behind a freshly claimed head to its turn: the run of untried, due events of the same target
+-- and, in the inbox, of the same conversation and person, while number and size allow. An event that was tried before is
+-- worked alone.
 create or replace function agent.collect(_turn agent.event, _collect_limit int4) returns setof agent.event
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
@@ -166,6 +186,7 @@ as $$
 declare
     _now timestamptz := agent.now();
     _size int4 := octet_length(_turn.event::text);
+    _key text[] := case when _turn.queue = 'inbox' then agent.collect_key(_turn.event) end;
 begin
     if _turn.lane is null or _turn.attempts > 1 then
         return;
@@ -175,7 +196,8 @@ begin
     ( select run.id
       from
       ( select next.id
-             , bool_and(next.attempts = 0 and next.vt <= _now and next.target = _turn.target) over line as fit
+             , bool_and(next.attempts = 0 and next.vt <= _now and next.target = _turn.target
+                 and (_key is null or agent.collect_key(next.event) = _key)) over line as fit
              , sum(octet_length(next.event::text)) over line as size
         from
         ( select id, attempts, vt, target, event
@@ -197,8 +219,8 @@ begin
 end
 $$;
 
--- The same for one turn that is held already, and only for what is of its kind: pending copies of what was said in a
--- room are worked together. Nothing joins a turn that is lost.
+-- The same for one turn that is held already: pending copies of what was said in a room are worked together. Nothing
+-- joins a turn that is lost.
 create or replace function agent.gather(_id int8, _fence int8, _limit int4) returns setof agent.event
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
@@ -209,25 +231,11 @@ set plan_cache_mode = force_generic_plan
 as $$
 declare
     _turn agent.event;
-    _alike int4;
 begin
     select * into _turn from agent.event where id = _id and fence = _fence and _fence > 0 for update;
-    if not found or _turn.lane is null then
-        return;
+    if found then
+        return query select * from agent.collect(_turn, _limit);
     end if;
-    select count(*) into _alike
-    from
-    ( select bool_and(next.kind is not distinct from _turn.event ->> 'kind') over (order by next.id) as fit
-      from
-      ( select id, event ->> 'kind' as kind
-        from agent.event
-        where queue = _turn.queue and lane = _turn.lane and case when head then 0 else id end > _turn.id
-        order by case when head then 0 else id end
-        limit _limit - 1
-      ) as next
-    ) as run
-    where run.fit;
-    return query select * from agent.collect(_turn, _alike + 1);
 end
 $$;
 

@@ -52,12 +52,13 @@ select id from (
 );
 
 -- name: fresh_heads
-select id, lane, target, length(cast(event as blob)) as size
+-- the payload is read in the inbox alone, where it says which messages belong together
+select id, lane, target, length(cast(event as blob)) as size, iif(queue = 'inbox', event, null) as event
 from event
 where id in (select value from json_each(:ids)) and lane is not null and attempts = 0;
 
 -- name: behind
-select id, target, attempts, vt, length(cast(event as blob)) as size
+select id, target, attempts, vt, length(cast(event as blob)) as size, iif(queue = 'inbox', event, null) as event
 from event indexed by event_lane
 where queue = :queue and lane = :lane and iif(head, 0, id) > :head
 order by iif(head, 0, id)
@@ -66,8 +67,8 @@ limit :limit;
 -- name: alike_behind
 select
   b.id,
-  b.target = e.target and b.attempts = 0 and b.vt <= :now
-    and json_extract(b.event, '$.kind') is json_extract(e.event, '$.kind') as fits,
+  b.target = e.target and b.attempts = 0 and b.vt <= :now as fits,
+  b.event,
   length(cast(b.event as blob)) as size,
   length(cast(e.event as blob)) as head_size
 from event as e

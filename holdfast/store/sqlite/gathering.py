@@ -1,10 +1,10 @@
-"""What waits behind a turn in SQLite and is of its kind joins it, within a transaction of the writer's."""
+"""Adding events to a turn that is held, in SQLite, within a transaction of the writer's."""
 
 from __future__ import annotations
 
-from holdfast.event import Event, Turn
+from holdfast.event import Event, Turn, may_share_turn
 from holdfast.store.base import COLLECT_BYTES
-from holdfast.store.payload import dump
+from holdfast.store.payload import dump, parse
 from holdfast.store.sqlite.leases import events, held, is_held
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.writer import Writing
@@ -13,7 +13,9 @@ SQL = load()
 
 
 def gather(db: Writing, turn: Turn, limit: int) -> list[Event]:
-    """The events that joined, leased as the turn is; none joins a turn that is lost or was tried before."""
+    """Add the untried events right behind a turn that may share it. Returns those that were added.
+
+    Nothing joins a turn that is lost or was tried before."""
     head = turn.primary
     if head.lane is None or head.attempts != 1 or not is_held(turn, held(db.connection, [turn])):
         return []
@@ -28,9 +30,9 @@ def _alike_behind(db: Writing, head: Event, limit: int) -> list[int]:
     joining: list[int] = []
     left = COLLECT_BYTES
     params = {"id": head.id, "limit": limit - 1, "now": db.now}
-    for id, fits, size, head_size in db.connection.execute(SQL["alike_behind"], params):
+    for id, fits, event, size, head_size in db.connection.execute(SQL["alike_behind"], params):
         left -= size
-        if not fits or left < head_size:
+        if not fits or left < head_size or not may_share_turn(head.queue, head.event, parse(event)):
             break
         joining.append(id)
     return joining

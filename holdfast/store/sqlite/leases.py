@@ -11,7 +11,7 @@ from sqlite3 import Connection, DataError
 from typing import Any
 
 from holdfast.errors import LeaseLost
-from holdfast.event import INBOX, Event, Turn
+from holdfast.event import INBOX, Event, Turn, may_share_turn
 from holdfast.store.base import COLLECT_BYTES
 from holdfast.store.collector import uncollected
 from holdfast.store.payload import dump, parse
@@ -153,13 +153,16 @@ def _followers(connection: Connection, wanted: Claim, lease: Lease, heads: Seque
 
 
 def _run_behind(
-    connection: Connection, now: int, wanted: Claim, head: int, lane: str, target: str, size: int
+    connection: Connection, now: int, wanted: Claim, head: int, lane: str, target: str, size: int, event: str | None
 ) -> list[int]:
+    """The untried, due events right behind a head that may share its turn."""
     params = {"queue": wanted.queue, "lane": lane, "head": head, "limit": wanted.collect_limit - 1}
     run: list[int] = []
-    for id, its_target, attempts, vt, its_size in connection.execute(SQL["behind"], params):
+    for id, its_target, attempts, vt, its_size, its_event in connection.execute(SQL["behind"], params):
         size += its_size
         if its_target != target or attempts > 0 or vt > now or size > COLLECT_BYTES:
+            break
+        if event is not None and not may_share_turn(wanted.queue, parse(event), parse(its_event)):
             break
         run.append(id)
     return run

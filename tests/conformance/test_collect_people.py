@@ -1,0 +1,92 @@
+"""Collecting stays within one conversation and one person, in the claim itself and in what joins a held turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.event import NewEvent, Payload
+from holdfast.router import Address, message
+from holdfast.store.base import Store
+from tests.conformance.steps import claim_ids, claim_one, end
+
+LANE = "coder"
+
+
+def said(sender: str, *, channel: str = "api", sender_id: str | None = None, **more: Any) -> Payload:
+    return message("hello", Address(channel=channel, sender=sender, sender_id=sender_id)) | more
+
+
+def in_slack(user: str, thread: str = "1.0", ts: str = "2.0", team: str = "T1") -> Payload:
+    return {"type": "app_mention", "team": team, "channel": "C1", "user": user, "ts": ts, "thread_ts": thread}
+
+
+def copied(sender: str, room: str = "dev", conversation: str | None = None) -> Payload:
+    place = conversation or f"api:{sender}"
+    return {"kind": "room", "channel": "api", "sender": sender, "conversation": place, "room": room}
+
+
+async def put_all(store: Store, *payloads: Payload, queue: str = "inbox") -> list[int]:
+    ids = await store.put([NewEvent(event=payload, lane=LANE, queue=queue) for payload in payloads])
+    return [id for id in ids if id is not None]
+
+
+DIFFERENT = {
+    "two people of one agent": (said("ann"), said("bob")),
+    "an id and a name that read alike": (said("ann", sender_id="bob"), said("bob")),
+    "one id on two channels": (said("ann", sender_id="u1"), said("ann", sender_id="u1", channel="web")),
+    "two people in one Slack thread": (in_slack("U1"), in_slack("U2")),
+    "two threads of one person": (in_slack("U1"), in_slack("U1", thread="9.0")),
+    "one thread of two workspaces": (in_slack("U1"), in_slack("U1", team="T2")),
+    "a room and its person's own conversation": (copied("ann"), said("ann")),
+    "two rooms": (copied("ann"), copied("ann", room="ops")),
+    "one room for two people": (copied("ann"), copied("bob")),
+    "two people in a conversation of the same name": (said("ann", conversation="c"), said("bob", conversation="c")),
+}
+ALIKE = {
+    "one person": (said("ann"), said("ann")),
+    "one id under two names": (said("ann", sender_id="u1"), said("Ann B.", sender_id="u1")),
+    "one person in one Slack thread": (in_slack("U1", ts="2.0"), in_slack("U1", ts="3.0")),
+    "lines of one room": (copied("user", conversation="chatroom:dev"), copied("user", conversation="chatroom:dev")),
+    "payloads that name nobody": ({"text": "a"}, {"text": "b"}),
+}
+
+
+@pytest.mark.parametrize("pair", DIFFERENT.values(), ids=DIFFERENT.keys())
+async def test_people_mixed_collecting_stays_within_one_conversation(
+    store: Store, pair: tuple[Payload, Payload]
+) -> None:
+    first, second, third = await put_all(store, *pair, pair[0])
+    for expected in (first, second, third):
+        turn = await claim_one(store, collect_limit=100)
+        assert turn.ids == [expected], "the order of the lane holds: nobody is passed over"
+        await end(store, turn)
+
+
+@pytest.mark.parametrize("pair", ALIKE.values(), ids=ALIKE.keys())
+async def test_messages_of_one_person_in_one_conversation_are_one_turn(
+    store: Store, pair: tuple[Payload, Payload]
+) -> None:
+    ids = await put_all(store, *pair)
+    assert await claim_ids(store, collect_limit=100) == [ids]
+
+
+@pytest.mark.parametrize("pair", DIFFERENT.values(), ids=DIFFERENT.keys())
+async def test_people_mixed_nothing_of_another_joins_a_held_turn(store: Store, pair: tuple[Payload, Payload]) -> None:
+    first, *_ = await put_all(store, *pair)
+    turn = await claim_one(store)
+    assert not await store.gather(turn, 100)
+    assert turn.ids == [first]
+
+
+async def test_outside_of_the_inbox_the_lane_alone_decides(store: Store) -> None:
+    ids = await put_all(store, said("ann"), said("bob"), queue="memory")
+    assert await claim_ids(store, collect_limit=100, queue="memory") == [ids]
+
+
+@pytest.mark.parametrize("payload", [["kind"], {"kind": 1, "sender": 2}, {"kind": None}], ids=str)
+async def test_a_payload_of_any_shape_can_wait_behind_another(store: Store, payload: Any) -> None:
+    first, second = await put_all(store, said("ann"), payload)
+    assert await claim_ids(store, collect_limit=100) == [[first]]
+    assert (await store.live(second)) is not None
