@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -45,9 +46,15 @@ class CommandAgent:
 
     async def answer(self, turn: Turn) -> Answer:
         self._workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
-        async with self._started(turn) as process:
-            ended = await _converse(process, prompt_of(turn).encode(), self._max_output, turn.progress)
-        return self._judged(turn, ended)
+        leash = Leash()
+        run = asyncio.ensure_future(self._run(turn, leash))
+        try:
+            # asyncio kills -9 a process whose start is cancelled, and then waits for its pipes for ever.
+            # So a cancellation never reaches the run itself: it lets go of the leash, which ends it.
+            return self._judged(turn, await asyncio.shield(run))
+        finally:
+            leash.let_go()
+            await _over(run)
 
     def _judged(self, turn: Turn, ended: Ended) -> Answer:
         name, complaint = Path(self._command[0]).name, ended.complaint
@@ -66,38 +73,60 @@ class CommandAgent:
             count_tokens(turn.agent, name, said.usage)
         return Reply(said.text or NO_ANSWER)
 
-    @asynccontextmanager
-    async def _started(self, turn: Turn) -> AsyncIterator[asyncio.subprocess.Process]:
-        """The command under its supervisor, which ends it once our end of a pipe is closed, be it by our death."""
-        heard, held = os.pipe()
+    async def _run(self, turn: Turn, leash: Leash) -> Ended:
+        """Run the command under its supervisor until it ends, floods us or the leash is let go."""
         try:
             process = await asyncio.create_subprocess_exec(
-                *supervisor.supervised(heard, self._command),
+                *supervisor.supervised(leash.heard, self._command),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 cwd=self._workspace,
                 env=passed_on(self._variables) | _told(turn),
-                pass_fds=(heard,),
+                pass_fds=(leash.heard,),
                 start_new_session=True,
             )
-        except BaseException:
-            os.close(held)
-            raise
         finally:
-            os.close(heard)
+            leash.hand_over()
         try:
-            yield process
+            return await _converse(process, prompt_of(turn).encode(), self._max_output, turn.progress)
         finally:
-            os.close(held)
+            leash.let_go()
             await _gone(process)
-            # asyncio keeps a pipe open of which not all was read.
-            process._transport.close()  # type: ignore[attr-defined]
+
+
+class Leash:
+    """A pipe to a supervisor, which ends its command once our end is closed, be it by our death."""
+
+    def __init__(self) -> None:
+        self.heard, self._held = os.pipe()
+        self._is_held = True
+
+    def hand_over(self) -> None:
+        """Close the supervisor's end in this process."""
+        os.close(self.heard)
+
+    def let_go(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            os.close(self._held)
+
+
+async def _over(run: asyncio.Future[Ended]) -> None:
+    """Wait for a run whose leash was let go, whatever cancellations arrive; the first one goes on afterwards."""
+    give_up_at = time.monotonic() + GIVE_UP_AFTER
+    while not run.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([run], timeout=max(0.1, give_up_at - time.monotonic()))
+        if time.monotonic() > give_up_at:
+            run.cancel()
+    if not run.cancelled():
+        run.exception()
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a run ended: its exit code, None where it wrote too much, and what it wrote."""
+    """Result of a run: its exit code (None if it wrote too much) and what it wrote."""
 
     code: int | None
     output: str
@@ -147,7 +176,7 @@ async def _tail(stderr: asyncio.StreamReader, progress: Callable[[], None]) -> s
 
 
 async def _gone(process: asyncio.subprocess.Process) -> None:
-    """Waits for the supervisor, which waits for all that it ran; what they still have to say is let go."""
+    """Wait for the supervisor, which waits for all that it ran; drop what they still write."""
     assert process.stdout and process.stderr  # noqa: PT018 - they are pipes
     try:
         async with asyncio.timeout(GIVE_UP_AFTER):
@@ -158,6 +187,9 @@ async def _gone(process: asyncio.subprocess.Process) -> None:
             await process.wait()
     except TimeoutError:
         process.kill()
+    finally:
+        # asyncio keeps a pipe open of which not all was read.
+        process._transport.close()  # type: ignore[attr-defined]
 
 
 def _told(turn: Turn) -> dict[str, str]:

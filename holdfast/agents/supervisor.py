@@ -1,4 +1,4 @@
-"""Runs one command so that nothing of it is left: neither after its end, nor when the worker that asked for it is gone.
+"""Runs one command so that nothing of it is left: neither after its end, nor when its worker or supervisor is killed.
 
 It is started as a file of its own, without the package, so that it costs a few milliseconds and inherits no secrets."""
 
@@ -20,7 +20,9 @@ KILL_AFTER = 2.0
 """Seconds between asking a command to end and killing it; less than a stopping process waits for its turns."""
 LOOK_EVERY = 0.02
 KILL_FOR = 5.0
-"""For so long what is left is killed again and again; only the kernel can hold a process for longer."""
+"""Seconds to go on killing what is left; only the kernel can hold a process for longer."""
+
+ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 _SET_DEATH_SIGNAL = 1
 _SET_CHILD_SUBREAPER = 36
@@ -28,22 +30,46 @@ _PROCESSES = Path("/proc")
 
 
 def supervised(pipe: int, command: Sequence[str]) -> list[str]:
-    """A command that ends with the other end of a pipe; 0 is its own standard input."""
+    """Wrap a command so that it ends with the other end of a pipe; 0 is its own standard input."""
     return [sys.executable, "-I", "-S", __file__, str(pipe), *command]
 
 
 def main(pipe: int, command: list[str]) -> int:
-    """Exit code of the command, as a shell would give it."""
-    pipe = os.dup(pipe)
-    woken, wakes = os.pipe()
-    os.set_blocking(wakes, False)
-    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
-    ends = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    asked: list[int] = []
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    for number in ends:
-        signal.signal(number, lambda number, frame: asked.append(number))
+    """Run a command below two processes that watch each other. Returns its exit code as a shell would give it.
+
+    Descendants of a killed supervisor fall to the guardian, which kills them. A supervisor whose
+    guardian is killed gets a signal from the kernel and ends the command."""
+    guardian = os.getpid()
     _prctl(_SET_CHILD_SUBREAPER, 1)
+    supervisor = os.fork()
+    if supervisor:
+        return _guard(supervisor)
+    # A signal to the guardian's process group must not reach both.
+    os.setpgid(0, 0)
+    _prctl(_SET_CHILD_SUBREAPER, 1)
+    _prctl(_SET_DEATH_SIGNAL, signal.SIGTERM)
+    return _supervise(pipe, command, guardian)
+
+
+def _guard(supervisor: int) -> int:
+    for number in ENDS:
+        signal.signal(number, lambda number, frame: os.kill(supervisor, signal.SIGTERM))
+    _let_go_of_streams()
+    family = Family(supervisor)
+    family.wait_for_leader()
+    if not family.bury():
+        family.end(kill_after=0)
+    return family.exit_code
+
+
+def _supervise(pipe: int, command: list[str], guardian: int) -> int:
+    pipe = os.dup(pipe)
+    woken, asked = _signals()
+    events = select.poll()
+    # What is written to it is not for us: we only hear of its end.
+    events.register(pipe, 0)
+    if os.getppid() != guardian or events.poll(0):
+        return 128 + signal.SIGTERM
     try:
         child = subprocess.Popen(command, process_group=0, preexec_fn=_die_with_parent)
     except OSError as error:
@@ -51,9 +77,6 @@ def main(pipe: int, command: list[str]) -> int:
         return CANNOT_START
     _let_go_of_streams()
     family = Family(child.pid)
-    events = select.poll()
-    # What is written to it is not for us: we only hear of its end.
-    events.register(pipe, 0)
     events.register(woken, select.POLLIN)
     while family.status is None and not asked:
         if pipe in dict(events.poll()):
@@ -62,6 +85,18 @@ def main(pipe: int, command: list[str]) -> int:
         family.bury()
     family.end(KILL_AFTER)
     return family.exit_code
+
+
+def _signals() -> tuple[int, list[int]]:
+    """Catch what asks us to end, and ends of children. Returns a pipe that wakes, and what asked."""
+    woken, wakes = os.pipe()
+    os.set_blocking(wakes, False)
+    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+    asked: list[int] = []
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    for number in ENDS:
+        signal.signal(number, lambda number, frame: asked.append(number))
+    return woken, asked
 
 
 class Family:
@@ -78,8 +113,11 @@ class Family:
         code = os.waitstatus_to_exitcode(self.status)
         return code if code >= 0 else 128 - code
 
+    def wait_for_leader(self) -> None:
+        _, self.status = os.waitpid(self._leader, 0)
+
     def bury(self) -> bool:
-        """Take note of what has ended; whether all has."""
+        """Take note of what has ended. Returns whether all has."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -91,7 +129,7 @@ class Family:
                 self.status = status
 
     def end(self, kill_after: float) -> None:
-        """Ask, then kill, until nobody is left."""
+        """Ask all to end, kill the rest after some seconds, until nobody is left."""
         self._signal(signal.SIGTERM)
         self._wait(kill_after)
         give_up_at = time.monotonic() + KILL_FOR
@@ -114,7 +152,7 @@ class Family:
 
 
 def _descendants(ancestor: int) -> list[int]:
-    """All below a process, where the system shows them; elsewhere the process group has to do."""
+    """List all processes below one, where the system shows them; elsewhere the process group has to do."""
     parents: dict[int, int] = {}
     for folder in _PROCESSES.glob("[0-9]*"):
         with suppress(OSError, ValueError, IndexError):
@@ -129,7 +167,7 @@ def _descendants(ancestor: int) -> list[int]:
 
 
 def _let_go_of_streams() -> None:
-    """The command alone holds its streams: who reads them sees their end with its own."""
+    """Leave the streams to the command alone, so that their reader sees them end with it."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import subprocess
 import time
 from datetime import timedelta
@@ -196,18 +194,6 @@ def test_a_program_can_be_ended_with_its_own_standard_input(scripts: Scripts) ->
         process.stdin.close()
         process.wait(20)
     assert scripts.left() == {}
-
-
-async def test_a_killed_supervisor_takes_its_command_along(scripts: Scripts) -> None:
-    app = app_of(scripts, "exec sleep 1000")
-    async with trial(app) as at_work, asyncio.TaskGroup() as group:
-        await at_work.say("hello")
-        working = group.create_task(at_work.work())
-        assert await asyncio.to_thread(scripts.until, lambda left: "sleep 1000 " in left.values())
-        [supervisor] = [pid for pid, line in scripts.left().items() if "supervisor" in line]
-        os.kill(supervisor, signal.SIGKILL)
-        [(_, outcome)] = await working
-        assert isinstance(outcome, Retry)
 
 
 async def test_messages_that_waited_are_one_run(scripts: Scripts) -> None:
