@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.event import Turn
@@ -16,6 +16,7 @@ from holdfast.meter import Meter
 from holdfast.outcome import Outcome
 from holdfast.policy import Policy, Share, failed
 from holdfast.settler import OUTAGE, Ended, Held, Settler
+from holdfast.slots import Request, Slots
 from holdfast.store.base import Store
 from holdfast.telemetry import (
     CANNOT_CLAIM,
@@ -44,7 +45,7 @@ ENDS_WITHIN = 3 * LET_GO_WITHIN
 """After the grace period, a consumer is through, unless a handler does not let go at all."""
 
 WHOLE = 50
-"""Places that are filled by one claim. Of more, a server claims for one half while we work on the other."""
+"""Slots that one claim fills. Of more, a server claims for one half while we work on the other."""
 
 HAND_ON_AT_MOST = timedelta(seconds=1)
 """A wake-up of all processes costs each a look, so a full one sends them at most this often."""
@@ -63,12 +64,15 @@ class Consumer:
         self._held: set[Held] = set()
         self._meter = Meter(policy.queue, policy.unnamed)
         self._settler = Settler(store, policy, self._meter, self._forget, ended)
-        self._unsettled = 0
         self._idle = asyncio.Event()
         self._stop = asyncio.Event()
         self._has_settled = False
         self._hand_on_at = 0.0
-        self._batch = max(policy.at_once // 2, min(policy.at_once, WHOLE)) if store.has_server else policy.at_once
+        self._groups = {share: policy.groups(share) for share in policy.shares}
+        names = [name for groups in self._groups.values() for name in groups]
+        self.slots = Slots(names, each=policy.each or policy.at_once, total=policy.at_once)
+        most = self.slots.total
+        self._batch = max(most // 2, min(most, WHOLE)) if store.has_server else most
 
     @property
     def running(self) -> int:
@@ -108,20 +112,23 @@ class Consumer:
                 self._meter.woken(self.last_wake_reason)
 
     async def _look(self, group: asyncio.TaskGroup) -> tuple[bool, timedelta | None]:
-        """Whether there is nothing to do but wait, and for how long at most."""
+        """Claim what there is room for. Returns whether to wait for a wake-up, and for how long at most."""
         was_cut = await self._claim_once(group) == self._batch
-        if self._free() <= 0:
-            return True, await self._hand_on()
+        hand_on_in = await self._hand_on() if self.slots.is_short else None
+        targets = [target for groups in self._groups.values() for target in self.slots.open(groups)]
+        if not targets:
+            return True, hand_on_in
         if was_cut:
             return False, None
         # The due time is read before the last claim: what falls due in between is claimed, not slept over.
-        due_at = await self._next_due()
+        due_at = await self._store.next_due(self.policy.queue, targets)
         if await self._claim_once(group):
             return False, None
-        return True, None if due_at is None else due_at - await self._store.now()
+        due_in = None if due_at is None else due_at - await self._store.now()
+        return True, min((wait for wait in (hand_on_in, due_in) if wait is not None), default=None)
 
     async def _hand_on(self) -> timedelta | None:
-        """We are full: what our ends made ready, now or later, others must hear of. When to try again if not now."""
+        """Tell other processes of what our ends made ready, as we lack slots for it. Returns when to try again."""
         now = time.monotonic()
         if not self._has_settled or now < self._hand_on_at:
             return timedelta(seconds=self._hand_on_at - now) if self._has_settled else None
@@ -136,47 +143,43 @@ class Consumer:
                 await self._stop.wait()
 
     async def _claim_once(self, group: asyncio.TaskGroup) -> int:
-        """How many turns a share has brought at most; any at all make a further look worth it."""
+        """Claim once for every share. Returns the most turns that one claim brought; 0 if there were none."""
         most = 0
-        for share in random.sample(self.policy.shares, len(self.policy.shares)):
-            free = self._free()
-            if free <= 0 or self._stop.is_set():
-                break
-            since = time.monotonic()
-            until = since + share.lease.total_seconds()
-            turns = await self._store.claim(
-                self.policy.queue,
-                share.targets,
-                limit=min(free, self._batch),
-                lease=share.lease,
-                holder=self._holder,
-                collect_limit=share.collect_limit,
-                max_attempts=share.max_attempts,
-            )
-            if self._stop.is_set():
-                # Asked for before: it comes too late for us, not for others.
-                await self._store.release(turns)
-                return 0
-            most = max(most, len(turns))
-            self._lose_what_came_again(turns)
-            for turn in turns:
-                self._start(group, Held(turn, share, until, since))
+        for which in self.slots.rounds():
+            for share in random.sample(self.policy.shares, len(self.policy.shares)):
+                request = self.slots.request(self._groups[share], which, self._batch)
+                if request is not None and not self._stop.is_set():
+                    most = max(most, await self._claim(group, share, request))
         return most
 
-    def _free(self) -> int:
-        """Places for handlers; what only waits to be settled takes none, but may not pile up either."""
-        working = len(self._held) - self._unsettled
-        return min(self.policy.at_once - working, 2 * self.policy.at_once - len(self._held))
+    async def _claim(self, group: asyncio.TaskGroup, share: Share, request: Request) -> int:
+        since = time.monotonic()
+        until = since + share.lease.total_seconds()
+        turns = await self._store.claim(
+            self.policy.queue,
+            request.targets,
+            limit=request.limit,
+            lease=share.lease,
+            holder=self._holder,
+            collect_limit=share.collect_limit,
+            max_attempts=share.max_attempts,
+            at_most=request.at_most,
+        )
+        if self._stop.is_set():
+            # Asked for before: it comes too late for us, not for others.
+            await self._store.release(turns)
+            return 0
+        self._lose_what_came_again(turns)
+        for turn in turns:
+            self._start(group, Held(turn, share, until, since))
+        return len(turns)
 
     def _start(self, group: asyncio.TaskGroup, held: Held) -> None:
         self._idle.clear()
         self._held.add(held)
+        self.slots.take(self.policy.name_of(held.turn))
         held.span = self._meter.claimed(held.turn, held.since)
         held.task = group.create_task(self._process_event(held))
-
-    async def _next_due(self) -> datetime | None:
-        targets = [target for share in self.policy.shares for target in share.targets]
-        return await self._store.next_due(self.policy.queue, targets)
 
     async def _process_event(self, held: Held) -> None:
         try:
@@ -191,7 +194,7 @@ class Consumer:
             log.info(Entry(TURN_FAILED, queue=self.policy.queue, event_id=held.turn.primary.id, error=repr(error)))
             outcome = failed(error)
         held.outcome = self.policy.timed(held.turn, outcome)
-        self._unsettled += 1
+        self.slots.finish(self.policy.name_of(held.turn))
         self._settler.add(held)
         self.wake.set()
 
@@ -201,9 +204,10 @@ class Consumer:
             await asyncio.sleep(LOOK_AT_LEASE.total_seconds())
 
     def _forget(self, held: Held) -> None:
-        self._held.discard(held)
+        if held in self._held:
+            self._held.remove(held)
+            self.slots.leave(self.policy.name_of(held.turn), finished=held.outcome is not None)
         self._has_settled = True
-        self._unsettled -= held.outcome is not None
         if not self._held:
             self._idle.set()
         # Its place, and perhaps the next event of its lane, can be claimed.

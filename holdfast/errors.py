@@ -5,6 +5,10 @@ class HoldfastError(Exception):
     """Something Holdfast refuses or could not do; the message says what happened and what to do."""
 
 
+class WrongUsage(HoldfastError):
+    """An option of a command has a value that it cannot have."""
+
+
 class LeaseLost(HoldfastError):
     """Another worker owns this turn now; drop the work."""
 

@@ -53,8 +53,8 @@ def _places(consumers: Sequence[Consumer]) -> list[Reading]:
         reading
         for consumer in consumers
         for reading in (
-            (PLACES, (consumer.policy.queue,), consumer.policy.at_once),
-            (PLACES_BUSY, (consumer.policy.queue,), min(consumer.running, consumer.policy.at_once)),
+            (PLACES, (consumer.policy.queue,), consumer.slots.total),
+            (PLACES_BUSY, (consumer.policy.queue,), min(consumer.running, consumer.slots.total)),
         )
     ]
 

@@ -123,11 +123,15 @@ class AgentHarness(Roster):
     ) -> None:
         """Run until stopped; with a caller's group, in it, and return once everything takes work.
 
-        `serve` is what answers HTTP: entered before there is work, left after the last turn. Who does not work
-        only answers, for agents in other processes."""
+        `num_workers` is the number of turns at once of each agent, within the setting `workers_total`. `serve`
+        answers HTTP: it is entered before there is work and left after the last turn. With `works=False` this
+        process only answers, for agents in other processes."""
+        if works and num_workers is not None and num_workers < 1:
+            raise ValueError(f"num_workers is the number of turns at once and must be at least 1, not {num_workers}")
         self._stop.clear()
         ready = asyncio.Event()
-        running = self._serve(num_workers or self._loaded().workers if works else 0, ready, serve, app_token)
+        workers = self._loaded().workers if num_workers is None else num_workers
+        running = self._serve(workers if works else 0, ready, serve, app_token)
         if task_group is None:
             async with asyncio.TaskGroup() as group:
                 task = group.create_task(running)
@@ -154,9 +158,8 @@ class AgentHarness(Roster):
         settings = self._loaded()
         telemetry.start(settings)
         await asyncio.to_thread(migrate, settings.database)
-        async with open_store(
-            settings.database, direct_url=settings.database_direct, pool_size=settings.connections
-        ) as store:
+        pool_size = settings.pool_size(num_workers, len(self.agents))
+        async with open_store(settings.database, direct_url=settings.database_direct, pool_size=pool_size) as store:
             given = dict(self.channels)
             with self.using(store):
                 try:

@@ -42,11 +42,13 @@ class Plan:
             "start_stagger": settings.start_stagger,
         }
 
-    def inbox(self, roster: Roster, at_once: int) -> Consumer:
+    def inbox(self, roster: Roster, workers: int) -> Consumer:
+        """Build the consumer of the inbox, with so many workers for each agent."""
         policy = Policy(
             queue=INBOX,
             shares=self._shares(roster),
-            at_once=at_once,
+            each=workers,
+            at_once=max(workers, self._settings.workers_total),
             unnamed=roster.default,
             backoff=Backoff(first=self._settings.retry_first, most=self._settings.retry_most),
             **self._patience,

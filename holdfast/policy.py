@@ -1,4 +1,4 @@
-"""How a queue is consumed: its leases, places, back-off and patience."""
+"""How a queue is consumed: its leases, slots, back-off and patience."""
 
 from __future__ import annotations
 
@@ -40,12 +40,26 @@ class Policy:
     queue: str
     shares: tuple[Share, ...]
     at_once: int
+    """Turns at once, over all targets."""
+    each: int | None = None
+    """Turns at once of one target; None: all of `at_once`."""
     unnamed: str = ""
-    """What metrics call the target ''."""
+    """The target that messages without one, stored as '', belong to."""
     backoff: Backoff = Backoff()
     poll: timedelta = timedelta(seconds=60)
     jitter: timedelta = timedelta(seconds=15)
     start_stagger: timedelta = timedelta(0)
+
+    def groups(self, share: Share) -> dict[str, list[str]]:
+        """Targets of a share that have their slots in common, by name."""
+        groups: dict[str, list[str]] = {}
+        for target in share.targets:
+            groups.setdefault(target or self.unnamed, []).append(target)
+        return groups
+
+    def name_of(self, turn: Turn) -> str:
+        """The name whose slots a turn takes."""
+        return turn.primary.target or self.unnamed
 
     def timed(self, turn: Turn, outcome: Outcome) -> Outcome:
         """A retry that names no delay gets one by its attempt; several that failed together are tried apart at once."""

@@ -21,7 +21,7 @@ from holdfast.cli.running import serve, up, work
 from holdfast.cli.sending import send
 from holdfast.cli.slack import demo, slack
 from holdfast.cli.status import status
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, WrongUsage
 
 app = typer.Typer(
     name="holdfast",
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         sys.exit(app(args=arguments, prog_name="holdfast", standalone_mode=False) or 0)
     except HoldfastError as error:
-        sys.exit(_complain(str(error), 1))
+        sys.exit(_complain(str(error), 2 if isinstance(error, WrongUsage) else 1))
     except BaseExceptionGroup as group:
         sys.exit(_complain(str(_refusal(group)), 1))
     except typer.TyperException as error:

@@ -150,10 +150,11 @@ def _clock(server: Facts) -> Finding:
 def _pool(server: Facts, settings: Settings) -> Finding:
     assert server.connections_allowed is not None
     assert server.connections_used is not None
-    free, need = server.connections_allowed - server.connections_used, settings.connections + SESSIONS_BESIDE_POOL
+    free = server.connections_allowed - server.connections_used
+    need = settings.pool_size(settings.workers, len(settings.agents)) + SESSIONS_BESIDE_POOL
     detail = f"a process takes up to {need}, {free} of {server.connections_allowed} are free"
     if need > server.connections_allowed:
-        return Finding("connections", "fail", f"{detail}; lower `connections` or raise max_connections")
+        return Finding("connections", "fail", f"{detail}; lower `connections` or `workers`, or raise max_connections")
     return Finding("connections", "ok" if need <= free else "warn", detail)
 
 

@@ -24,7 +24,7 @@ Home = Annotated[Path | None, typer.Option(help="Folder for files (env HOLDFAST_
 Host = Annotated[str | None, typer.Option(help="Address of the API (env HOLDFAST_API_HOST, default: 127.0.0.1)")]
 Port = Annotated[int | None, typer.Option(help="Port of the API (env HOLDFAST_API_PORT, default: 3777)")]
 NoAuth = Annotated[bool, typer.Option("--no-auth", help="Let everybody in; on loopback only.")]
-Workers = Annotated[int | None, typer.Option(help="Turns at once (env HOLDFAST_WORKERS, default: 5)")]
+Workers = Annotated[int | None, typer.Option(help="Turns of each agent at once (env HOLDFAST_WORKERS, default: 5)")]
 App = Annotated[str | None, typer.Option(help="module:name of your AgentHarness (env HOLDFAST_APP)")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print data as JSON.")]
 Queue = Annotated[str | None, typer.Option(help="Only of this queue: inbox, outbox, memory, …")]

@@ -140,7 +140,7 @@ def _run(
         sys.stdout.flush()
 
     running = harness.run(serve=server, on_ready=on_ready, works=works)
-    _run_to_the_end(running, (settings.workers if works else 0) + OTHER_THREADS)
+    _run_to_the_end(running, (settings.workers_total if works else 0) + OTHER_THREADS)
 
 
 def _link(settings: Settings, address: str) -> str:

@@ -20,6 +20,10 @@ from holdfast.settings.duration import Duration, OrForever
 from holdfast.settings.environment import PREFIX, service_name
 from holdfast.settings.providers import Provider
 
+CONNECTIONS = 8
+"""Connections to PostgreSQL for claims, settles, renewals and the API, beside those that turns may hold."""
+MOST_CONNECTIONS = 1000
+
 
 class Settings(BaseSettings):
     """A value comes from the command line, else HOLDFAST_<NAME>, else holdfast.toml, else the default here."""
@@ -33,12 +37,14 @@ class Settings(BaseSettings):
     """sqlite:///path or postgresql://…; by default holdfast.db in the home folder. May hold a password."""
     database_direct: str = Field(default="", repr=False, examples=["postgresql://user@host/database"])
     """The same database without a pooler between, for the one session per process that must last."""
-    connections: int = Field(default=8, ge=1, le=1000)
-    """Connections of one process to PostgreSQL, beside the direct one."""
+    connections: int | None = Field(default=None, ge=1, le=MOST_CONNECTIONS, examples=[20])
+    """Most connections of one process to PostgreSQL beside the direct one; by default 8, and one per turn at once."""
     app: str = Field(default="", examples=["my_module:app"])
     """module:name of the AgentHarness to run; the working directory is importable. By default the echo agent."""
     workers: int = Field(default=5, ge=1, le=10_000)
-    """Turns of the inbox at once in one process."""
+    """Turns of each agent at once in one process."""
+    workers_total: int = Field(default=100, ge=1, le=10_000)
+    """Turns of all agents at once in one process, shared out fairly; `workers` where that is more."""
     deliveries: int = Field(default=16, ge=1, le=10_000)
     """Responses delivered at once by one process."""
     lease: Duration = Field(default=timedelta(minutes=10), ge=timedelta(seconds=1))
@@ -128,6 +134,11 @@ class Settings(BaseSettings):
         """Name under which spans and metrics are sent, None where nobody takes them."""
         name = service_name()
         return self.trace_service or name if name else None
+
+    def pool_size(self, workers: int, agents: int) -> int:
+        """Most pooled connections of a process that runs so many agents: each turn may hold one for a while."""
+        turns = min(workers * max(agents, 1), max(workers, self.workers_total))
+        return self.connections or min(CONNECTIONS + turns, MOST_CONNECTIONS)
 
     @field_validator("home")
     @classmethod

@@ -8,7 +8,7 @@ from dotenv import load_dotenv
 from pydantic import ValidationError
 from pydantic_settings import SettingsConfigDict, SettingsError
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, WrongUsage
 from holdfast.settings.explain import dotted, explain, place
 from holdfast.settings.fields import Settings
 
@@ -30,7 +30,10 @@ def load(*, config: Path | None = None, **given: object) -> Settings:
         load_dotenv(Path(".env"))
         return Loaded(**wanted)  # type: ignore[arg-type]
     except ValidationError as error:
-        raise HoldfastError(explain(error.errors(include_url=False)[0], Settings, path, wanted)) from error
+        problem = error.errors(include_url=False)[0]
+        # A value that was given is an option of the command.
+        kind = WrongUsage if problem["loc"][:1] and problem["loc"][0] in wanted else HoldfastError
+        raise kind(explain(problem, Settings, path, wanted)) from error
     except SettingsError as error:
         raise HoldfastError(f"{error}; a table in the environment is written as JSON") from error
     except (OSError, ValueError) as error:

@@ -137,11 +137,14 @@ class Store(Protocol):
         holder: str | None = None,
         collect_limit: int = 1,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        at_most: Sequence[int | None] | None = None,
     ) -> list[Turn]:
         """Lease up to `limit` turns of these targets.
 
         With collect_limit > 1 a turn takes the untried events right behind its head, in the inbox only those of the
-        same conversation and person (`holdfast.event.collect_key`)."""
+        same conversation and person (`holdfast.event.collect_key`). `at_most` limits each target, and targets are
+        then read in the order given; None as an entry shares the limit of the target before it. Without it, targets
+        are read in random order."""
 
     async def gather(self, turn: Turn, limit: int) -> bool:
         """Add the untried events right behind a single-event turn that a claim could have collected with it, up to

@@ -226,7 +226,6 @@ def test_a_port_in_use_is_one_line(alone: Shell) -> None:
 
 
 def test_bad_settings_name_their_place_and_start_nothing(alone: Shell) -> None:
-    assert "--workers: " in alone.refused("up", "--workers", "0")
     assert "HOLDFAST_LEASE: " in alone.refused("up", HOLDFAST_LEASE="soon")
     alone.write("holdfast.toml", "wrokers = 3\n")
     assert "holdfast.toml:1: there is no setting wrokers; did you mean workers?" in alone.refused("up")
@@ -260,3 +259,10 @@ def test_a_second_start_answers_within_three_seconds_of_processor_time(cold: She
         used, took = cpu_of(up.process.pid), time.monotonic() - before
     print(f"first answer after {took:.2f} s, {used:.2f} s of processor time")
     assert used < 3
+
+
+@pytest.mark.parametrize("workers", ["0", "-1"])
+def test_fewer_workers_than_one_are_wrong_usage_in_one_line(alone: Shell, workers: str) -> None:
+    result = alone.run("up", "--port", "0", "--workers", workers)
+    assert result.returncode == 2
+    assert result.stderr == f"holdfast: --workers: input should be greater than or equal to 1 (it is {workers})\n"

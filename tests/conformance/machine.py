@@ -128,7 +128,8 @@ class StoreMachine(RuleBasedStateMachine):
         limit = limit if len(wanted) < 2 else min(limit, 1) * 100
         options = {"collect_limit": collect_limit, "max_attempts": max_attempts}
         offered = self.model.claimable(queue, wanted, **options)
-        turns = self.run(self.store.claim(queue, wanted, limit=limit, lease=LEASE, holder=holder, **options))
+        how: dict[str, Any] = {"limit": limit, "lease": LEASE, "holder": holder, **options}
+        turns = self.run(self.store.claim(queue, wanted, **how))
         for target in wanted:
             taken = [tuple(turn.ids) for turn in turns if turn.primary.target == target]
             assert taken == offered[target][: len(taken)], f"{target!r} was offered {offered[target]}"

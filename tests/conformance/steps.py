@@ -39,6 +39,7 @@ async def claim(
     holder: str | None = "worker",
     collect_limit: int = 1,
     max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+    at_most: Sequence[int | None] | None = None,
 ) -> list[Turn]:
     """Without targets: the events that name none."""
     return await store.claim(
@@ -49,6 +50,7 @@ async def claim(
         holder=holder,
         collect_limit=collect_limit,
         max_attempts=max_attempts,
+        at_most=at_most,
     )
 
 

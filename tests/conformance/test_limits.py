@@ -140,3 +140,33 @@ async def test_other_queues_have_no_default_agent(store: Store) -> None:
     await store.put([message(queue="outbox", target=target) for target in ("", "coder") for _ in range(3)])
     await store.limit("outbox", "coder", 1)
     assert len(await claim(store, "coder", "", queue="outbox", limit=20)) == 4
+
+
+async def test_a_claim_takes_at_most_so_many_of_each_target_in_the_order_given(store: Store) -> None:
+    for target in ("coder", "writer", "tester"):
+        await fill(store, target)
+    turns = await claim(store, "writer", "coder", "tester", limit=6, at_most=[3, 2, 5])
+    assert [turn.primary.target for turn in turns] == ["writer"] * 3 + ["coder"] * 2 + ["tester"]
+
+
+async def test_targets_of_one_agent_share_what_it_may_take(store: Store) -> None:
+    for target in ("coder", "", "writer"):
+        await fill(store, target)
+    turns = await claim(store, "coder", "", "writer", limit=100, at_most=[7, None, 1])
+    assert [turn.primary.target for turn in turns] == ["coder"] * 5 + [""] * 2 + ["writer"]
+
+
+async def test_what_a_claim_may_take_of_each_counts_turns_that_collect_as_one(store: Store) -> None:
+    for lane in ("a", "b", "c"):
+        await put_lane(store, 3, lane, target="coder")
+    await fill(store, "writer")
+    turns = await claim(store, "coder", "writer", limit=100, collect_limit=10, at_most=[2, 1])
+    assert [len(turn.events) for turn in turns] == [3, 3, 1]
+
+
+async def test_the_limit_of_a_target_and_that_of_a_claim_both_hold(store: Store) -> None:
+    for target in ("coder", "writer"):
+        await fill(store, target)
+    await store.limit("inbox", "coder", 2)
+    turns = await claim(store, "coder", "writer", limit=100, at_most=[4, 1])
+    assert [turn.primary.target for turn in turns] == ["coder"] * 2 + ["writer"]

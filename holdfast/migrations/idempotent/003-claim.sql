@@ -14,6 +14,10 @@
 -- The settings on these functions pin their plans: a limit that is a parameter makes the planner expect a tenth of
 -- the table and sort it, and a plan with a disabled node looks dear enough to be compiled.
 
+drop function if exists agent.claim(text, text[], int4, interval, text, int4, int4);
+
+-- _at_most limits each target, and targets are then read in the order given; a null entry shares the limit of the
+-- target before it. Without it targets are read in random order.
 create or replace function agent.claim
 ( _queue text
 , _targets text[]
@@ -22,6 +26,7 @@ create or replace function agent.claim
 , _holder text default null
 , _collect_limit int4 default 1
 , _max_attempts int4 default 3
+, _at_most int4[] default null
 ) returns setof agent.event
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
@@ -38,27 +43,36 @@ declare
     _left int4 := _limit;
     _limited text[];
     _target text;
+    _most int4;
+    _here int4;
     _take int4;
     _taken int4;
     _turn agent.event;
 begin
     perform agent.keep_heads_now();
     if _collect_limit > 1 then
-        for _turn in select * from agent.claim(_queue, _targets, _limit, _lease, _holder, 1, _max_attempts) loop
+        for _turn in
+            select * from agent.claim(_queue, _targets, _limit, _lease, _holder, 1, _max_attempts, _at_most)
+        loop
             return next _turn;
             return query select * from agent.collect(_turn, _collect_limit);
         end loop;
         return;
     end if;
     _limited := agent.lock_limits(_queue, _targets);
-    -- In random order, so that a target with a long backlog leaves room for the others.
-    for _target in select target from unnest(_targets) as target order by random() loop
+    for _target, _most in
+        select served.target, served.most
+        from unnest(_targets, _at_most) with ordinality as served (target, most, place)
+        -- At random, so that a target with a long backlog leaves room for the others.
+        order by case when _at_most is null then random() else served.place end
+    loop
         exit when _left <= 0;
-        _take := _left;
+        _here := case when _at_most is null then _left else coalesce(_most, _here) end;
+        _take := least(_left, _here);
         if _target = any (_limited) then
-            _take := least(_left, agent.places_left(_queue, _target));
-            continue when _take <= 0;
+            _take := least(_take, agent.places_left(_queue, _target));
         end if;
+        continue when _take <= 0;
         return query
         with ready as materialized
         ( select id
@@ -80,6 +94,7 @@ begin
         returning event.*;
         get diagnostics _taken = row_count;
         _left := _left - _taken;
+        _here := _here - _taken;
     end loop;
 end
 $$;

@@ -145,12 +145,14 @@ class PostgresStore(PostgresReads):
         holder: str | None = None,
         collect_limit: int = 1,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        at_most: Sequence[int | None] | None = None,
     ) -> list[Turn]:
         if limit <= 0 or not targets:
             return []
+        limits = None if at_most is None else list(at_most)
         rows = await self._connections.rows(
-            f"select {COLUMNS} from agent.claim(%s, %s, %s, %s, %s, %s, %s)",
-            (queue, list(targets), limit, lease, holder, collect_limit, max_attempts),
+            f"select {COLUMNS} from agent.claim(%s, %s, %s, %s, %s, %s, %s, %s::int4[])",
+            (queue, list(targets), limit, lease, holder, collect_limit, max_attempts, limits),
         )
         return turns_of(rows)
 

@@ -141,6 +141,7 @@ class SqliteStore(SqliteReads):
         holder: str | None = None,
         collect_limit: int = 1,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        at_most: Sequence[int | None] | None = None,
     ) -> list[Turn]:
         if limit < 1 or not targets:
             return []
@@ -152,6 +153,7 @@ class SqliteStore(SqliteReads):
             holder=holder,
             collect_limit=collect_limit,
             max_attempts=max_attempts,
+            at_most=at_most,
         )
         claimed = self.writer.submit_making(lambda db: leases.claim(db, wanted))
         try:

@@ -33,6 +33,7 @@ class Claim:
     holder: str | None
     collect_limit: int
     max_attempts: int
+    at_most: Sequence[int | None] | None = None
 
 
 @dataclass(slots=True)
@@ -81,7 +82,7 @@ def events(connection: Connection, ids: Sequence[int]) -> list[Event]:
 
 
 def _ready(connection: Connection, wanted: Claim, lease: Lease) -> list[Found]:
-    """The heads to claim, each target within its limit; in random order, so that a long backlog leaves others room."""
+    """Find the heads to claim, each target within its limits."""
     limits: dict[str, int] = dict(connection.execute(SQL["limits"], {"queue": wanted.queue}).fetchall())
     unnamed = _limit_of_unnamed(connection, wanted.queue) if limits else ""
     places = {
@@ -89,20 +90,29 @@ def _ready(connection: Connection, wanted: Claim, lease: Lease) -> list[Found]:
         for limit, running in limits.items()
         if limit in {target or unnamed for target in wanted.targets}
     }
-    targets = list(dict.fromkeys(wanted.targets))
     heads: list[Found] = []
-    left = wanted.limit
-    for target in random.sample(targets, len(targets)):
+    left = here = wanted.limit
+    for target, most in _in_order(wanted):
         limit = target or unnamed
-        room = min(left, places.get(limit, wanted.limit))
+        here = here if most is None else most
+        room = min(left, here, places.get(limit, wanted.limit))
         if room < 1:
             continue
         found = _waiting(connection, wanted, lease, target, room)
         left -= len(found.ids)
+        here -= len(found.ids)
         if limit in places:
             places[limit] -= len(found.ids)
         heads.append(found)
     return heads
+
+
+def _in_order(wanted: Claim) -> list[tuple[str, int | None]]:
+    """Targets with the most of each. Without such limits in random order, so that a long backlog leaves others room."""
+    if wanted.at_most is not None:
+        return list(zip(wanted.targets, wanted.at_most, strict=True))
+    targets = list(dict.fromkeys(wanted.targets))
+    return [(target, wanted.limit) for target in random.sample(targets, len(targets))]
 
 
 def _limit_of_unnamed(connection: Connection, queue: str) -> str:
