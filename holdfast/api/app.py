@@ -29,10 +29,10 @@ from holdfast.api import (
 )
 from holdfast.api.answer import Answer, Refused
 from holdfast.api.body import explained
+from holdfast.api.caller import Callers
 from holdfast.api.feed import Feed
 from holdfast.api.guard import Access, Guard
 from holdfast.api.served import Harness, Served
-from holdfast.api.tokens import Tokens, tokens_in
 from holdfast.errors import HoldfastError, StoreUnavailable, Unknown
 from holdfast.telemetry import REQUEST_FAILED
 from holdfast.telemetry.logs import Entry, redact
@@ -56,7 +56,7 @@ def create_app(harness: Harness, host: str) -> FastAPI:
     """The whole API, to be served at `host`."""
     app = _application(harness, host)
     app.state.feed = Feed(lambda: harness.store)
-    for routes in [*FAMILIES, pages.open_routes]:
+    for routes in [*FAMILIES, pages.open_routes, login.open_routes]:
         app.include_router(routes)
     webhook.mount(app, harness.channels.values())
     return _with_health(app)
@@ -79,8 +79,7 @@ def _application(harness: Harness, host: str) -> FastAPI:
     )
     served = app.state.served = Served(harness)
     settings = served.settings
-    tokens = Tokens(tokens_in(settings.home)) if settings.api_auth == "token" else None
-    access = app.state.access = Access.of(settings, host, tokens)
+    access = app.state.access = Access.of(settings, host, Callers(lambda: harness.store))
     if access.origins:
         app.add_middleware(CORSMiddleware, allow_origins=sorted(access.origins), **CORS)
     # Added last, it stands before all others.

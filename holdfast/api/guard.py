@@ -9,14 +9,17 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from urllib.parse import urlsplit
 
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.api.answer import Refused
 from holdfast.api.body import MOST, TOO_LARGE
+from holdfast.api.caller import ANYBODY, Caller, Callers, bootstrap
 from holdfast.api.rate import Rate
-from holdfast.api.tokens import ROLES, Role, Tokens
+from holdfast.api.tokens import Tokens
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
+from holdfast.store.credentials import Kind
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to be recognised, not bound
@@ -25,7 +28,7 @@ HOSTS_REMEMBERED = 64
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; font-src 'self';"
-    " manifest-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+    " manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 SECURITY_HEADERS = [
     (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
@@ -60,28 +63,51 @@ class Access:
 
     host: str
     tokens: Tokens | None
+    callers: Callers
     names: frozenset[str] = frozenset()
     origins: frozenset[str] = frozenset()
     rate: float = 5000.0
     wrong: Rate = field(default_factory=lambda: Rate(WRONG_TOKENS_PER_SECOND, WRONG_TOKENS_SAVED))
 
     @classmethod
-    def of(cls, settings: Settings, host: str, tokens: Tokens | None) -> Access:
+    def of(cls, settings: Settings, host: str, callers: Callers) -> Access:
         refuse_open(settings, host)
+        tokens = Tokens(settings.home) if settings.api_auth == "token" else None
         names = {host.lower(), *LOOPBACK_NAMES, *_listed(settings.api_hosts)}
+        names |= {urlsplit(settings.api_url).hostname or host.lower()}
         if host in EVERY_ADDRESS:
             names.add(socket.gethostname().lower())
         origins = frozenset(_listed(settings.api_origins))
-        return cls(host=host, tokens=tokens, names=frozenset(names), origins=origins, rate=settings.api_rate)
+        return cls(
+            host=host,
+            tokens=tokens,
+            callers=callers,
+            names=frozenset(names),
+            origins=origins,
+            rate=settings.api_rate,
+        )
 
-    def role_of(self, token: str, client: str) -> Role | None:
-        """None without a token, and for a wrong one, which counts."""
+    async def caller(self, token: str, session: str, client: str) -> Caller | None:
+        """Find the caller by its token, else by its session. Wrong ones count, and are refused when they are many."""
         if self.tokens is None:
-            return ROLES[-1]
-        role = self.tokens.role_of(token) if token else None
-        if token and role is None and not self.wrong.take(client):
+            return ANYBODY
+        if token:
+            role = self.tokens.role_of(token)
+            return bootstrap(role) if role is not None else await self._stored("token", token, client)
+        return await self._stored("session", session, client) if session else None
+
+    async def _stored(self, kind: Kind, secret: str, client: str) -> Caller | None:
+        found = self.callers.remembered(kind, secret)
+        if found is None and self.wrong.may_ask(client):
+            found = await self.callers.find(kind, secret)
+        if found is None:
+            self.count_wrong(client)
+        return found
+
+    def count_wrong(self, client: str) -> None:
+        """Count a wrong token, session or login code of a client."""
+        if not self.wrong.take(client):
             raise Refused(429, "too many wrong tokens, ask again later", headers={"retry-after": "1"})
-        return role
 
     def knows_host(self, value: str) -> bool:
         """A page of a foreign name that was made to point here keeps that name in Host; an address cannot lie so."""
@@ -109,12 +135,13 @@ def _is_address(name: str) -> bool:
 
 
 def cookie_name(scope: Scope) -> str:
-    """Cookies do not know ports, and two of us may run on one machine."""
-    return f"holdfast_{(scope.get('server') or ('', 0))[1]}"
+    """The session cookie's name. Cookies do not know ports, and two servers may run on one machine."""
+    prefix = "__Host-" if scope.get("scheme") == "https" else ""
+    return f"{prefix}holdfast_{(scope.get('server') or ('', 0))[1]}"
 
 
 class Guard:
-    """ASGI: refuses, or notes the role of who asks in the scope; adds the security headers to every answer."""
+    """ASGI: refuses what nobody may ask; adds the security headers to every answer. Routes find their caller."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -132,19 +159,19 @@ class Guard:
             await send(message)
 
         try:
-            scope["holdfast.role"] = self._admit(scope, dict(scope["headers"]))
+            self._admit(scope, dict(scope["headers"]))
         except Refused as refused:
             return await refused.answer(scope, receive, send_guarded)
         return await self._app(scope, receive, send_guarded)
 
-    def _admit(self, scope: Scope, headers: Headers) -> Role | None:
+    def _admit(self, scope: Scope, headers: Headers) -> None:
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if not self._knows_host(host):
             raise Refused(421, "this is not the host you asked for; `api_hosts` names further ones")
         origin = headers.get(b"origin")
         if origin is not None and not self._access.knows_origin(origin.decode("latin-1"), host):
             raise Refused(403, "pages of other origins may not ask here; `api_origins` names those that may")
-        client = (scope.get("client") or ("", 0))[0]
+        client = client_of(scope)
         if not self._rate.take(client):
             raise Refused(429, "too many requests, ask again in a second", headers={"retry-after": "1"})
         if b"transfer-encoding" in headers and b"content-length" in headers:
@@ -152,11 +179,23 @@ class Guard:
             raise Refused(400, "a body has either a length or comes in chunks")
         if _length(headers) > MOST:
             raise Refused(413, TOO_LARGE)
-        return self._role(scope, headers, client)
 
-    def _role(self, scope: Scope, headers: Headers, client: str) -> Role | None:
-        token = _bearer(headers) or _cookie(headers, cookie_name(scope))
-        return self._access.role_of(token, client)
+
+async def find_caller(request: Request) -> Caller | None:
+    """Find who asks, by token or session cookie, once per request."""
+    scope = request.scope
+    if "holdfast.caller" not in scope:
+        access: Access = request.app.state.access
+        headers = dict(scope["headers"])
+        session = _cookie(headers, cookie_name(scope))
+        scope["holdfast.caller"] = await access.caller(_bearer(headers), session, client_of(scope))
+    found: Caller | None = scope["holdfast.caller"]
+    return found
+
+
+def client_of(scope: Scope) -> str:
+    address: str = (scope.get("client") or ("", 0))[0]
+    return address
 
 
 def _secure(message: Message) -> None:
@@ -184,7 +223,7 @@ def _cookie(headers: Headers, name: str) -> str:
     return ""
 
 
-def cookie_of(scope: Scope, token: str) -> str:
-    """For this browser alone: no script reads it, no other site sends it."""
+def session_cookie(scope: Scope, session: str, seconds: int) -> str:
+    """Set-Cookie for a session: no script reads it and no other site sends it. 0 seconds remove it."""
     secure = "; Secure" if scope.get("scheme") == "https" else ""
-    return f"{cookie_name(scope)}={token}; Max-Age=2592000; Path=/; HttpOnly; SameSite=Strict{secure}"
+    return f"{cookie_name(scope)}={session}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Strict{secure}"

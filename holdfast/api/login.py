@@ -1,39 +1,197 @@
-"""The login link: a token in the address becomes a cookie, and the address goes out of sight."""
+"""Logging a browser in by a one-time link, and out again."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
+from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
+from typing_extensions import TypedDict
 
-from holdfast.api.answer import Error, Refused
-from holdfast.api.guard import Access, cookie_of
+from holdfast.api.answer import OK, Answer, Error, Ok, Refused, millis
+from holdfast.api.body import read
+from holdfast.api.caller import PREFIXES, Caller, Grant, caller_of, issue
+from holdfast.api.guard import Access, client_of, find_caller, is_loopback, session_cookie
+from holdfast.api.login_page import confirmation, refusal, wants_html
+from holdfast.api.route import Guarded, described
+from holdfast.api.served import served_by
+from holdfast.api.tokens import digest_of
+from holdfast.store.credentials import Credential, Credentials, open_credentials
 
-routes = APIRouter(tags=["access"])
+open_routes = APIRouter(tags=["access"])
+routes = APIRouter(route_class=Guarded, tags=["access"])
 
-Token = Annotated[str, Query(description="What `holdfast token` prints.")]
+INVALID = "invalid or used login link; run `holdfast login` for a new one"
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    400: {"description": "The request is not as it should be.", "model": Error},
+    401: {"description": "An invalid or used login link.", "model": Error},
+    421: {"description": "The request names a foreign host.", "model": Error},
+    429: {"description": "Too many wrong codes.", "model": Error},
+    503: {"description": "The database does not answer.", "model": Error},
+}
 
 
-@routes.get(
+class Session(TypedDict):
+    """Who is asking, and what it is bound to; null: nothing."""
+
+    name: str
+    role: str
+    isSession: bool
+    channels: list[str] | None
+    agents: list[str] | None
+    sender: str | None
+    expiresAt: int | None
+
+
+@open_routes.get(
     "/login",
     summary="Log a browser in",
     status_code=303,
     response_class=Response,
     responses={
-        400: {"description": "The request is not as it should be.", "model": Error},
-        421: {"description": "The request names a foreign host.", "model": Error},
-        429: {"description": "Too many wrong tokens.", "model": Error},
-        401: {"description": "A wrong token.", "model": Error},
+        **REFUSALS,
+        200: {"description": "A page that asks for confirmation.", "content": {"text/html": {}}},
         303: {"description": "To the page."},
     },
 )
-async def login(request: Request, token: Token = "") -> Response:
-    """Sets a cookie that no script reads and no other site sends, and leads to the page."""
-    access: Access = request.app.state.access
-    answer = RedirectResponse("/", 303)
-    if access.tokens is not None:
-        if access.role_of(token, request.client.host if request.client else "") is None:
-            raise Refused(401, "this link is not valid (any more): `holdfast token` prints the token of today")
-        answer.headers["set-cookie"] = cookie_of(request.scope, token)
+async def login(
+    request: Request, code: Annotated[str, Query(description="What `holdfast login` prints.")] = ""
+) -> Response:
+    """Open a session with a one-time code and lead to the page. Asks first if another page sent the browser here."""
+    if _access(request).tokens is None:
+        return RedirectResponse("/", 303)
+    found = await _credentials(request).find("code", digest_of(code)) if _is_code(code) else None
+    if found is None:
+        return _invalid(request)
+    caller = await _session_of(request)
+    if caller is not None and caller.is_same_person(found) and not _is_foreign(request):
+        await _credentials(request).take(digest_of(code))
+        return RedirectResponse("/", 303)
+    if caller is not None or _is_foreign(request):
+        return confirmation(code, found, caller)
+    return await _log_in(request, code)
+
+
+@open_routes.post(
+    "/login",
+    summary="Confirm a login",
+    status_code=303,
+    response_class=Response,
+    responses={**REFUSALS, 303: {"description": "To the page."}},
+    openapi_extra={
+        "requestBody": {"content": {"application/x-www-form-urlencoded": {"schema": {"type": "object"}}}},
+    },
+)
+async def confirm_login(request: Request) -> Response:
+    """Open a session with the code in the form of the confirmation page."""
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise Refused(403, "only our own page may confirm a login")
+    form = parse_qs((await read(request)).decode(errors="replace"))
+    return await _log_in(request, form.get("code", [""])[0])
+
+
+@open_routes.post("/logout", summary="End this session", response_model=Ok, responses={503: REFUSALS[503]})
+async def logout(request: Request) -> Response:
+    """Delete the session and its cookie. Without a session nothing happens."""
+    await _end_session(request)
+    answer = Answer(OK)
+    answer.headers["set-cookie"] = session_cookie(request.scope, "", 0)
     return answer
+
+
+@routes.get(
+    "/api/session",
+    summary="Who is asking",
+    **described(
+        "read",
+        Session,
+        {
+            "name": "ada",
+            "role": "admin",
+            "isSession": True,
+            "channels": None,
+            "agents": None,
+            "sender": None,
+            "expiresAt": 1767830400000,
+        },
+    ),
+)
+async def get_session(request: Request) -> Answer:
+    """Name, role and bounds of the token or session of this request."""
+    caller = caller_of(request)
+    rights = caller.credential
+    expires_at = rights.expires_at if rights else None
+    return Answer(
+        Session(
+            name=caller.name,
+            role=caller.role,
+            isSession=caller.is_session,
+            channels=list(rights.channels) if rights and rights.channels is not None else None,
+            agents=list(rights.agents) if rights and rights.agents is not None else None,
+            sender=rights.sender if rights else None,
+            expiresAt=None if expires_at is None else millis(expires_at),
+        )
+    )
+
+
+def _access(request: Request) -> Access:
+    access: Access = request.app.state.access
+    return access
+
+
+def _credentials(request: Request) -> Credentials:
+    return open_credentials(served_by(request).store)
+
+
+def _is_code(text: str) -> bool:
+    return text.startswith(PREFIXES["code"])
+
+
+async def _session_of(request: Request) -> Caller | None:
+    caller = await find_caller(request)
+    return caller if caller is not None and caller.is_session else None
+
+
+async def _end_session(request: Request) -> None:
+    caller = await _session_of(request)
+    if caller is not None and caller.credential is not None:
+        await _credentials(request).end(caller.credential.id)
+        _access(request).callers.forget()
+
+
+async def _log_in(request: Request, code: str) -> Response:
+    """Consume the code and open its session."""
+    found = await _credentials(request).take(digest_of(code)) if _is_code(code) else None
+    return _invalid(request) if found is None else await open_session(request, found)
+
+
+async def open_session(request: Request, rights: Credential | Grant) -> Response:
+    """Replace the session of this browser by one with these rights, and lead to the page."""
+    served = served_by(request)
+    await _end_session(request)
+    grant = rights if isinstance(rights, Grant) else Grant.of(rights)
+    life = served.settings.api_session
+    session, _ = await issue(served.store, "session", grant, life)
+    answer = RedirectResponse("/", 303)
+    answer.headers["set-cookie"] = session_cookie(request.scope, session, int(life.total_seconds()))
+    return answer
+
+
+def _is_foreign(request: Request) -> bool:
+    """Whether another site may have sent the browser here, or it only looks ahead."""
+    if "prefetch" in request.headers.get("sec-purpose", "") or "prefetch" in request.headers.get("purpose", ""):
+        return True
+    site = request.headers.get("sec-fetch-site")
+    if site is None:
+        # Browsers say where they come from only to TLS and loopback addresses; programs do not ask for HTML.
+        return wants_html(request) and not is_loopback(request.url.hostname or "")
+    return site not in ("none", "same-origin")
+
+
+def _invalid(request: Request) -> Response:
+    _access(request).count_wrong(client_of(request.scope))
+    if wants_html(request):
+        return refusal(INVALID)
+    raise Refused(401, INVALID)

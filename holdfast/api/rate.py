@@ -27,6 +27,10 @@ class Rate:
         self._put(client, left - 1)
         return True
 
+    def may_ask(self, client: str) -> bool:
+        """Whether the client could ask now, without counting it."""
+        return self._left(client) >= 1
+
     def _left(self, client: str) -> float:
         left, at = self._buckets.get(client, (self._most, 0.0))
         return min(self._most, left + (self._clock() - at) * self._per_second)

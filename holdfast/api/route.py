@@ -12,9 +12,12 @@ from starlette.responses import Response
 
 from holdfast.api.answer import Error, Refused
 from holdfast.api.body import Body
-from holdfast.api.tokens import Role, allows
+from holdfast.api.guard import find_caller
+from holdfast.api.tokens import allows
+from holdfast.store.credentials import Role
 
 ROLE = "x-role"
+NO_TOKEN = "no valid token or session; `holdfast token` prints a token, `holdfast login` a link for a browser"  # noqa: S105
 EVERYWHERE = {
     401: "No token, or a wrong one.",
     403: "The token's role is too small, or the page is of another origin.",
@@ -41,13 +44,11 @@ class Guarded(APIRoute):
         needed: Role = (self.openapi_extra or {})[ROLE]
 
         async def guarded(request: Request) -> Response:
-            role: Role | None = request.scope["holdfast.role"]
-            if role is None:
-                raise Refused(
-                    401, "a token is needed: `holdfast token` prints one", headers={"www-authenticate": "Bearer"}
-                )
-            if not allows(role, needed):
-                raise Refused(403, f"this needs the role {needed}, and the token has {role}")
+            caller = await find_caller(request)
+            if caller is None:
+                raise Refused(401, NO_TOKEN, headers={"www-authenticate": "Bearer"})
+            if not allows(caller.role, needed):
+                raise Refused(403, f"this needs the role {needed}, and {caller.name!r} has {caller.role}")
             return await handle(request)
 
         return guarded

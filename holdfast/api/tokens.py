@@ -1,4 +1,4 @@
-"""A token per role, each in a file of its owner's alone, made by whoever starts first."""
+"""The bootstrap tokens: one per role, each in a file that only its owner may read."""
 
 from __future__ import annotations
 
@@ -6,21 +6,28 @@ import hashlib
 import hmac
 import os
 import secrets
-from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Literal
 
 from holdfast.errors import HoldfastError
+from holdfast.store.credentials import Role
 from holdfast.telemetry.logs import hide
 
-Role = Literal["read", "send", "admin"]
 ROLES: tuple[Role, ...] = ("read", "send", "admin")
 """Each may do what those before it may."""
 SHORTEST = 16
 
+Version = tuple[int, int]
+"""Inode and time of change of a file: a rotated token has another."""
+
 
 def allows(role: Role, needed: Role) -> bool:
     return ROLES.index(role) >= ROLES.index(needed)
+
+
+def digest_of(secret: str) -> str:
+    """The SHA-256 digest by which a secret is stored and found."""
+    return hashlib.sha256(secret.encode(errors="surrogateescape")).hexdigest()
 
 
 def tokens_in(home: Path) -> dict[Role, str]:
@@ -28,49 +35,103 @@ def tokens_in(home: Path) -> dict[Role, str]:
 
 
 def token_in(home: Path, role: Role) -> str:
-    """The token of a role; made if it is not there yet. From now on no log line shows it."""
-    path = home / f"token-{role}"
+    """Return the token of a role, made if there is none yet. From now on no log line shows it."""
+    path = _path(home, role)
     try:
         if not path.exists():
             _make(path)
-        token = path.read_text().strip()
+        return _read(path)
     except (OSError, ValueError) as error:
         raise HoldfastError(f"the token file {path} cannot be made or read: {error}") from error
+
+
+def rotate(home: Path, role: Role) -> str:
+    """Replace the token of a role and return the new one. Running servers refuse the old one from then on."""
+    path = _path(home, role)
+    try:
+        os.replace(_draft(path), path)
+        return _read(path)
+    except (OSError, ValueError) as error:
+        raise HoldfastError(f"the token file {path} cannot be replaced: {error}") from error
+
+
+def _path(home: Path, role: Role) -> Path:
+    return home / f"token-{role}"
+
+
+def _read(path: Path) -> str:
+    token = path.read_text().strip()
     if len(token) < SHORTEST or not token.isascii() or not token.isprintable():
-        raise HoldfastError(f"{path} holds no token: remove it, and the next start makes one")
+        raise HoldfastError(f"{path} holds no token; run `holdfast token rotate` to write one")
     hide(token)
     return token
 
 
-def _make(path: Path) -> None:
-    """Written in full beside its place, then given its name, which only one of several processes can do."""
+def _draft(path: Path) -> Path:
+    """Write a new token beside its place, so that nobody can read half of it."""
     draft = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(f"{secrets.token_urlsafe(32)}\n")
         file.flush()
         os.fsync(file.fileno())
-    try:
+    return draft
+
+
+def _make(path: Path) -> None:
+    """Write a token unless there is one."""
+    draft = _draft(path)
+    # Several processes may start at once; the first to link its draft wins.
+    with suppress(FileExistsError):
         os.link(draft, path)
-    except FileExistsError:
-        pass  # Another process was quicker, and its token counts.
-    finally:
-        draft.unlink()
+    draft.unlink()
 
 
 class Tokens:
-    """Finds the role of a token in a time that says nothing about how much of it was right."""
+    """Finds the role of a bootstrap token. Reads a token file again once it has changed."""
 
-    def __init__(self, tokens: Mapping[Role, str]) -> None:
-        self._digests = [(role, _digest(tokens[role])) for role in ROLES]
+    def __init__(self, home: Path) -> None:
+        self._paths = {role: _path(home, role) for role in ROLES}
+        for role in ROLES:
+            token_in(home, role)
+        self._versions: dict[Role, Version | None] = dict.fromkeys(ROLES)
+        self._digests: dict[Role, str] = dict.fromkeys(ROLES, "")
+        self._reload()
 
     def role_of(self, given: str) -> Role | None:
+        digest = digest_of(given)
+        found = self._match(digest)
+        if found is not None and _version(self._paths[found]) == self._versions[found]:
+            return found
+        self._reload()
+        return self._match(digest)
+
+    def _match(self, digest: str) -> Role | None:
+        """Compare with every token, in a time that does not depend on how much of it was right."""
         found: Role | None = None
-        digest = _digest(given)
-        for role, known in self._digests:
+        for role, known in self._digests.items():
             if hmac.compare_digest(digest, known):
                 found = role
         return found
 
+    def _reload(self) -> None:
+        for role, path in self._paths.items():
+            version = _version(path)
+            if version != self._versions[role]:
+                self._versions[role] = version
+                self._digests[role] = _digest_in(path)
 
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
+
+def _version(path: Path) -> Version | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def _digest_in(path: Path) -> str:
+    """The digest of the token in a file; one that no secret has where it cannot be read."""
+    try:
+        return digest_of(_read(path))
+    except (OSError, ValueError, HoldfastError):
+        return ""

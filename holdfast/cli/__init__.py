@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from holdfast import __version__
-from holdfast.cli.access import token
+from holdfast.cli.access import login, token
 from holdfast.cli.agents import agents
 from holdfast.cli.audit import audit
 from holdfast.cli.database import init, migrate
@@ -32,10 +32,11 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 commands: list[Callable[..., None]]
-commands = [up, work, serve, migrate, init, send, status, agents, history, replay, audit, doctor, token]
+commands = [up, work, serve, migrate, init, send, status, agents, history, replay, audit, doctor, login]
 for command in commands:
     app.command()(command)
 app.add_typer(dead, name="dead")
+app.add_typer(token, name="token")
 app.add_typer(memory, name="memory")
 app.add_typer(slack, name="slack")
 app.add_typer(demo, name="demo")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -74,6 +74,16 @@ def prepare(settings: Settings) -> None:
 
     make_home(settings.home)
     migrate(settings.database, on_step=progress)
+
+
+def login_name() -> str:
+    """The user's name on this machine, `cli` where there is none."""
+    import getpass
+
+    # A container may have neither a name for its user nor a variable that holds one.
+    with suppress(OSError, KeyError):
+        return getpass.getuser()
+    return "cli"
 
 
 def make_home(home: Path) -> None:

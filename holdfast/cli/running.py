@@ -6,12 +6,14 @@ import asyncio
 import gc
 import logging
 import os
+import shlex
 import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -19,7 +21,20 @@ from urllib.parse import urlsplit
 import typer
 
 from holdfast import __version__
-from holdfast.cli.options import App, Config, Database, Home, Host, NoAuth, Port, Workers, prepare, settings_of
+from holdfast.cli.access import ADDRESS, local_address
+from holdfast.cli.options import (
+    App,
+    Config,
+    Database,
+    Home,
+    Host,
+    NoAuth,
+    Port,
+    Workers,
+    login_name,
+    prepare,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from holdfast.api.served import Harness
@@ -28,10 +43,16 @@ if TYPE_CHECKING:
 
 OTHER_THREADS = 16
 IDLE_THREADS_END_WITHIN = 1.0
-EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - to be recognised, not bound
-"""One that a browser of this machine can open."""
-
 Server = Callable[["Harness"], AbstractAsyncContextManager[object]]
+
+
+@dataclass
+class Started:
+    """What a server that has started tells: where it listens, and how to open its page."""
+
+    command: str = "holdfast login"
+    addresses: list[str] = field(default_factory=list)
+    link: str | None = None
 
 
 def up(
@@ -47,7 +68,7 @@ def up(
     """Run everything in one process: API, channels and agents."""
     given: dict[str, object] = {"database": database, "home": home, "workers": workers, "app": app}
     given |= {"api_host": host, "api_port": port, "api_auth": "none" if no_auth else None}
-    _run_with_api(*load(config, given))
+    _run_with_api(*load(config, given), _login_command(config, home, database))
 
 
 def work(
@@ -65,13 +86,13 @@ def work(
     given: dict[str, object] = {"database": database, "home": home, "workers": workers, "app": app}
     given |= {"metrics_port": metrics_port, "api_host": host}
     harness, settings = load(config, given)
-    addresses: list[str] = []
+    started = Started()
     if settings.metrics_port is None:
-        return _run(harness, settings, lambda _: nullcontext(), addresses)
+        return _run(harness, settings, lambda _: nullcontext(), started)
     from holdfast.api.server import serve_metrics
 
-    server = _noting(serve_metrics, settings.api_host, settings.metrics_port, addresses)
-    return _run(harness, settings, server, addresses)
+    server = _noting(serve_metrics, settings.api_host, settings.metrics_port, started)
+    return _run(harness, settings, server, started)
 
 
 def serve(
@@ -86,7 +107,7 @@ def serve(
     """Run the API alone; agents work in other processes."""
     given: dict[str, object] = {"database": database, "home": home, "app": app}
     given |= {"api_host": host, "api_port": port, "api_auth": "none" if no_auth else None}
-    _run_with_api(*load(config, given), works=False)
+    _run_with_api(*load(config, given), _login_command(config, home, database), works=False)
 
 
 def load(config: Path | None, given: Mapping[str, object]) -> tuple[AgentHarness, Settings]:
@@ -106,70 +127,92 @@ def load(config: Path | None, given: Mapping[str, object]) -> tuple[AgentHarness
     return harness, settings
 
 
-def _run_with_api(harness: AgentHarness, settings: Settings, *, works: bool = True) -> None:
+def _login_command(config: Path | None, home: Path | None, database: str | None) -> str:
+    """The command that prints a login link for this server."""
+    # A password is not printed: the user knows the URL.
+    shown = database if database is None or "@" not in database else "…"
+    given = {"--config": config, "--home": home, "--database": shown}
+    words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    return shlex.join(["holdfast", "login", *words])
+
+
+def _run_with_api(harness: AgentHarness, settings: Settings, command: str, *, works: bool = True) -> None:
     from holdfast.api.guard import refuse_open
     from holdfast.api.server import serve_http
 
     refuse_open(settings, settings.api_host)
-    addresses: list[str] = []
-    server = _noting(serve_http, settings.api_host, settings.api_port, addresses)
-    _run(harness, settings, server, addresses, works=works, link=True)
+    started = Started(command)
+    server = _with_link(settings, _noting(serve_http, settings.api_host, settings.api_port, started), started)
+    _run(harness, settings, server, started, works=works, has_page=True)
 
 
 def _run(
     harness: AgentHarness,
     settings: Settings,
     server: Server,
-    addresses: list[str],
+    started: Started,
     *,
     works: bool = True,
-    link: bool = False,
+    has_page: bool = False,
 ) -> None:
-    from holdfast.telemetry import starting
+    from holdfast.telemetry import starting as telemetry
 
-    starting.start(settings)
+    telemetry.start(settings)
     prepare(settings)
 
     def on_ready() -> None:
         # What was made to start stays to the end: while turns run it need not be looked through for garbage.
         gc.collect()
         gc.freeze()
-        said = _ready(settings, addresses, tuple(harness.agents) if works else ())
+        lines = [_ready(settings, started, tuple(harness.agents) if works else ())]
+        if has_page:
+            lines.append(f"open {started.link}" if started.link else f"to open the page, run: {started.command}")
         # In one piece: whoever waits for the first line may not stay for the second.
-        typer.echo(f"{said}\nopen {_link(settings, addresses[0])}" if link else said)
+        typer.echo("\n".join(lines))
         sys.stdout.flush()
 
     running = harness.run(serve=server, on_ready=on_ready, works=works)
     _run_to_the_end(running, (settings.workers_total if works else 0) + OTHER_THREADS)
 
 
-def _link(settings: Settings, address: str) -> str:
-    """Logs a browser in; to be clicked by whoever sees this terminal."""
-    from holdfast.api.tokens import token_in
-
-    if settings.api_auth == "none":
-        return f"{address}/"
-    return f"{address}/login?token={token_in(settings.home, 'admin')}"
-
-
 def _noting(
-    serve: Callable[[Harness, str, int], AbstractAsyncContextManager[int]], host: str, port: int, addresses: list[str]
+    serve: Callable[[Harness, str, int], AbstractAsyncContextManager[int]], host: str, port: int, started: Started
 ) -> Server:
-    """Serves, and notes the address, which nobody knows before for port 0."""
+    """Serve, and note the address, which nobody knows before for port 0."""
 
     @asynccontextmanager
     async def serving(harness: Harness) -> AsyncIterator[None]:
         async with serve(harness, host, port) as bound:
-            name = EVERY_ADDRESS.get(host, host)
-            addresses.append(f"http://{f'[{name}]' if ':' in name else name}:{bound}")
+            started.addresses.append(local_address(host, bound))
             yield
 
     return serving
 
 
-def _ready(settings: Settings, addresses: list[str], agents: tuple[str, ...] = ()) -> str:
+def _with_link(settings: Settings, server: Server, started: Started) -> Server:
+    """Serve, and make a login link for whoever sees the terminal."""
+    from holdfast.api.caller import Grant, login_link
+
+    @asynccontextmanager
+    async def serving(harness: Harness) -> AsyncIterator[None]:
+        async with server(harness):
+            await harness.store.set_setting(ADDRESS, started.addresses[0])
+            address = settings.api_url or started.addresses[0]
+            if settings.api_auth == "none":
+                started.link = f"{address}/"
+            elif sys.stdout.isatty():
+                started.link = await login_link(harness.store, address, Grant(name=login_name(), role="admin"))
+            yield
+
+    return serving
+
+
+def _ready(settings: Settings, started: Started, agents: tuple[str, ...] = ()) -> str:
     parts = [f"agents {', '.join(agents)}"] if agents else []
-    parts += [*addresses, _shown(settings.database)]
+    # Terminals make addresses clickable, and only the login link shall be.
+    is_shown = sys.stdout.isatty() and started.link is not None
+    parts += [address.removeprefix("http://") if is_shown else address for address in started.addresses]
+    parts.append(_shown(settings.database))
     return f"holdfast {__version__} is ready: {'; '.join(parts)}"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.options import AsJson, Config, Database, Home, duration_of, opened, settings_of
+from holdfast.cli.options import AsJson, Config, Database, Home, duration_of, login_name, opened, settings_of
 from holdfast.cli.printing import print_json
 from holdfast.errors import HoldfastError
 
@@ -40,7 +40,7 @@ def send(
     """Store a message for an agent."""
     message = _checked(sys.stdin.read() if text == "-" else text)
     settings = settings_of(config, database=database, home=home)
-    sent = asyncio.run(_send(settings, message, agent, sender or _login(), timeout if wait else None))
+    sent = asyncio.run(_send(settings, message, agent, sender or login_name(), timeout if wait else None))
     if as_json:
         print_json(sent)
     elif not wait:
@@ -59,15 +59,6 @@ def _checked(text: str) -> str:
     except UnicodeEncodeError:
         raise typer.BadParameter("the message is not UTF-8") from None
     return text
-
-
-def _login() -> str:
-    import getpass
-
-    # A container may have neither a name for its user nor a variable that holds one.
-    with suppress(OSError, KeyError):
-        return getpass.getuser()
-    return "cli"
 
 
 async def _send(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -93,6 +94,10 @@ class Settings(BaseSettings):
     """Port of the API; 0 takes a free one."""
     api_auth: Literal["token", "none"] = "token"
     """Who may use the API: those with a token of this home folder, or, on loopback only, everybody with "none"."""
+    api_session: Duration = Field(default=timedelta(days=7), ge=timedelta(minutes=1))
+    """How long a browser stays logged in."""
+    api_url: str = Field(default="", examples=["https://holdfast.example.com"])
+    """Public address of the API, as behind a proxy: login links begin with it, and its host is known."""
     api_hosts: str = Field(default="", examples=["holdfast.example.com, build"])
     """Further names by which the API may be asked, as behind a proxy; any other is refused."""
     api_origins: str = Field(default="", examples=["https://chat.example.com"])
@@ -144,6 +149,13 @@ class Settings(BaseSettings):
     @classmethod
     def _absolute(cls, home: Path) -> Path:
         return home.expanduser().absolute()
+
+    @field_validator("api_url")
+    @classmethod
+    def _is_origin(cls, url: str) -> str:
+        if url and not re.fullmatch(r"https?://[^/?#\s]+/?", url):
+            raise ValueError("an address without a path is needed, such as https://holdfast.example.com")
+        return url.rstrip("/")
 
     @model_validator(mode="before")
     @classmethod

@@ -8,8 +8,8 @@ import { View, written } from "./view.js";
 const CHANNEL = "web";
 const PAGE = 100;
 const LINES = { connecting: "connecting", live: "live", away: "no connection, trying again", out: "not logged in" };
-const LOG_IN =
-  "This browser is not logged in. Open the link that `holdfast up` printed, or `/login?token=` with what `holdfast token` prints.";
+const LOG_IN = "This browser is not logged in. Run `holdfast login` and open the link that it prints.";
+const READ_ONLY = "This login may only look: its role is read.";
 const of = (id) => document.getElementById(id);
 
 const view = new View({ log: of("log"), empty: of("empty"), onRetry: retry, onSendAgain: sendAgain });
@@ -20,9 +20,12 @@ function line(state) {
   of("line-text").textContent = LINES[state];
 }
 
+let role = "admin";
+
 function notice(text) {
-  of("notice").replaceChildren(...written(text));
-  of("notice").hidden = !text;
+  const shown = text || (role === "read" ? READ_ONLY : "");
+  of("notice").replaceChildren(...written(shown));
+  of("notice").hidden = !shown;
 }
 
 // Everything that was refused is said once, in one place.
@@ -106,6 +109,9 @@ async function fetchAnswers() {
 let fetching = null;
 let again = false;
 async function gather() {
+  if (role === "read") {
+    return;
+  }
   if (fetching) {
     again = true;
     return;
@@ -154,6 +160,25 @@ async function listAgents() {
   if (select.selectedIndex < 0) {
     select.value = "";
   }
+}
+
+// The page offers what the role allows, and nothing else.
+async function offerWhatIsAllowed() {
+  const session = await said(() => ask("/api/session"));
+  role = session?.role ?? "admin";
+  of("logout").hidden = !session?.isSession;
+  of("logout").title = session ? `Logged in as ${session.name} (${session.role})` : "";
+  of("composer").hidden = role === "read";
+  view.mayRetry = role === "admin";
+  view.show(chat.messages);
+  if (session) {
+    notice("");
+  }
+}
+
+async function logOut() {
+  await ask("/logout", { method: "POST" });
+  location.reload();
 }
 
 const stream = new Stream({
@@ -212,7 +237,10 @@ of("clear").addEventListener("click", () => {
   text.focus();
 });
 
+of("logout").addEventListener("click", logOut);
+
 async function start() {
+  await offerWhatIsAllowed();
   await listAgents();
   stream.open();
   // A message that was being sent when the page went away: the server knows whether it arrived.

@@ -58,7 +58,7 @@ function state(message, onRetry, onSendAgain) {
     const label = LABELS[message.state] || message.state;
     line.append(element("span", { class: "why" }, message.error ? `${label}: ${message.error}` : label));
   }
-  if (message.state === "failed" && message.eventId) {
+  if (message.state === "failed" && message.eventId && onRetry) {
     line.append(element("button", { type: "button", class: "quiet", onclick: () => onRetry(message) }, "Retry"));
   }
   if (message.state === "unsent") {
@@ -70,14 +70,14 @@ function state(message, onRetry, onSendAgain) {
 function exchange(message, onRetry, onSendAgain) {
   const parts = [];
   if (message.text) {
-    parts.push(element("div", { class: "said mine" }, ...written(message.text)));
+    parts.push(element("div", { class: "said mine", dir: "auto" }, ...written(message.text)));
   }
   for (const step of message.handed || []) {
     parts.push(element("p", { class: "who" }, step));
   }
   for (const answer of message.answers) {
     parts.push(element("p", { class: "who" }, answer.agent || ""));
-    parts.push(element("div", { class: "said theirs" }, ...written(answer.text)));
+    parts.push(element("div", { class: "said theirs", dir: "auto" }, ...written(answer.text)));
     for (const file of answer.files || []) {
       parts.push(element("p", { class: "who" }, `file: ${file}`));
     }
@@ -90,6 +90,11 @@ export class View {
   constructor({ log, empty, onRetry, onSendAgain }) {
     Object.assign(this, { log, empty, onRetry, onSendAgain });
     this.shown = new Map();
+    this.mayRetry = true;
+  }
+
+  exchange(message) {
+    return exchange(message, this.mayRetry ? this.onRetry : undefined, this.onSendAgain);
   }
 
   // Only what changed is made anew, so that a reader's place and selection stay.
@@ -99,10 +104,10 @@ export class View {
     const before = this.shown;
     this.shown = new Map();
     for (const message of messages) {
-      const key = JSON.stringify(message);
+      const key = JSON.stringify([message, this.mayRetry]);
       const known = before.get(message.id);
       before.delete(message.id);
-      const node = known?.key === key ? known.node : exchange(message, this.onRetry, this.onSendAgain);
+      const node = known?.key === key ? known.node : this.exchange(message);
       if (known && known.node !== node) {
         known.node.replaceWith(node);
       } else if (!known) {

@@ -1,0 +1,74 @@
+"""Tokens, sessions and login codes in the database; secrets are stored as digests only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, Protocol, cast
+
+from holdfast.store.base import Store
+
+Role = Literal["read", "send", "admin"]
+Kind = Literal["token", "session", "code"]
+
+USED_EVERY_SECONDS = 60
+"""The last use is written at most this often."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credential:
+    """Who may do what. `channels`, `agents` and `sender` are None where it is bound to none.
+
+    `owner` tells whose messages it sends, and sees with role send; None for the bootstrap tokens and their sessions.
+    """
+
+    id: str
+    kind: Kind
+    name: str
+    role: Role
+    channels: tuple[str, ...] | None = None
+    agents: tuple[str, ...] | None = None
+    sender: str | None = None
+    owner: str | None = None
+    created_at: datetime
+    expires_at: datetime | None = None
+    used_at: datetime | None = None
+
+
+class Credentials(Protocol):
+    """The credentials of a store."""
+
+    async def add(self, credential: Credential, digest: str) -> bool:
+        """Store a credential and drop expired sessions and codes. False if there is a token of this name."""
+
+    async def find(self, kind: Kind, digest: str) -> Credential | None:
+        """Return the live credential with this digest and note its use."""
+
+    async def take(self, digest: str) -> Credential | None:
+        """Consume a login code. Of several callers, one gets it."""
+
+    async def tokens(self) -> list[Credential]:
+        """All tokens by name, expired ones too."""
+
+    async def revoke(self, name: str) -> Credential | None:
+        """Delete a token with its sessions and codes; None if there is no such token."""
+
+    async def end(self, session_id: str) -> None:
+        """Delete a session."""
+
+    async def end_all(self, role: Role) -> int:
+        """Delete the sessions and codes of a bootstrap token. Returns the number of sessions."""
+
+
+def open_credentials(store: Store) -> Credentials:
+    """Return the credentials in a store's database."""
+    # By what it can do: a store may be wrapped.
+    if hasattr(store, "write"):
+        from holdfast.store.sqlite import SqliteStore
+        from holdfast.store.sqlite.credentials import SqliteCredentials
+
+        return SqliteCredentials(cast(SqliteStore, store))
+    from holdfast.store.postgres import PostgresStore
+    from holdfast.store.postgres.credentials import PostgresCredentials
+
+    return PostgresCredentials(cast(PostgresStore, store))

@@ -1,0 +1,106 @@
+"""Tokens, sessions and login codes on PostgreSQL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.store.credentials import USED_EVERY_SECONDS, Credential, Kind, Role
+from holdfast.store.payload import dump, parse
+from holdfast.store.postgres import PostgresStore
+
+_COLUMNS = "id, kind, name, role, channels, agents, sender, owner, created_at, expires_at, used_at"
+_IS_LIVE = "(expires_at is null or expires_at > agent.now())"
+
+
+class PostgresCredentials:
+    """The credentials of a PostgreSQL store."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self._connections = store.connections
+
+    async def add(self, credential: Credential, digest: str) -> bool:
+        rows = await self._connections.rows(
+            "with expired as (delete from agent.credential where kind <> 'token' and expires_at <= agent.now())"
+            f" insert into agent.credential ({_COLUMNS}, digest)"
+            " values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) on conflict do nothing returning id",
+            (*_row(credential), digest),
+        )
+        return bool(rows)
+
+    async def find(self, kind: Kind, digest: str) -> Credential | None:
+        rows = await self._connections.rows(
+            f"select {_COLUMNS}, used_at is null or used_at < agent.now() - make_interval(secs => %s)"
+            f" from agent.credential where digest = %s and kind = %s and {_IS_LIVE}",
+            (USED_EVERY_SECONDS, digest, kind),
+        )
+        if not rows:
+            return None
+        *row, is_used_anew = rows[0]
+        if is_used_anew:
+            await self._connections.rows(
+                "update agent.credential set used_at = agent.now() where id = %s returning id", (row[0],)
+            )
+        return _credential(row)
+
+    async def take(self, digest: str) -> Credential | None:
+        rows = await self._connections.rows(
+            f"delete from agent.credential where digest = %s and kind = 'code' and {_IS_LIVE} returning {_COLUMNS}",
+            (digest,),
+        )
+        return _credential(rows[0]) if rows else None
+
+    async def tokens(self) -> list[Credential]:
+        rows = await self._connections.rows(
+            f"select {_COLUMNS} from agent.credential where kind = 'token' order by name, id"
+        )
+        return [_credential(row) for row in rows]
+
+    async def revoke(self, name: str) -> Credential | None:
+        rows = await self._connections.rows(
+            "delete from agent.credential where owner ="
+            f" (select id from agent.credential where kind = 'token' and name = %s) returning {_COLUMNS}",
+            (name,),
+        )
+        return next((_credential(row) for row in rows if row[1] == "token"), None)
+
+    async def end(self, session_id: str) -> None:
+        await self._connections.rows("delete from agent.credential where id = %s returning id", (session_id,))
+
+    async def end_all(self, role: Role) -> int:
+        rows = await self._connections.rows(
+            "delete from agent.credential where kind <> 'token' and owner is null and role = %s returning kind", (role,)
+        )
+        return sum(kind == "session" for (kind,) in rows)
+
+
+def _row(credential: Credential) -> tuple[Any, ...]:
+    return (
+        credential.id,
+        credential.kind,
+        credential.name,
+        credential.role,
+        None if credential.channels is None else dump(credential.channels),
+        None if credential.agents is None else dump(credential.agents),
+        credential.sender,
+        credential.owner,
+        credential.created_at,
+        credential.expires_at,
+        credential.used_at,
+    )
+
+
+def _credential(row: Any) -> Credential:
+    id_, kind, name, role, channels, agents, sender, owner, created_at, expires_at, used_at = row
+    return Credential(
+        id=id_,
+        kind=kind,
+        name=name,
+        role=role,
+        channels=None if channels is None else tuple(parse(channels)),
+        agents=None if agents is None else tuple(parse(agents)),
+        sender=sender,
+        owner=owner,
+        created_at=created_at,
+        expires_at=expires_at,
+        used_at=used_at,
+    )

@@ -1,0 +1,59 @@
+"""The page and its session: a confirmation, what a role is offered, logging out."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.browser.server import Server
+from tests.browser.test_chat import say
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_the_logout_button_ends_the_session(page: Page, server: Server) -> None:
+    await page.get_by_role("button", name="Log out").click()
+    await expect(page.locator("#notice")).to_contain_text("holdfast login")
+    await expect(page.locator("#line")).to_have_attribute("data-state", "out")
+    await page.goto(server.link)
+    await expect(page.locator("main")).to_contain_text("invalid or used login link; run holdfast login for a new one")
+
+
+async def test_a_link_on_a_foreign_page_logs_in_only_after_a_click(
+    page: Page, browser: Browser, server: Server
+) -> None:
+    await expect(page.get_by_role("button", name="Log out")).to_have_attribute("title", "Logged in as tester (admin)")
+    other = server.login("--role", "send", "--name", "mallory")
+    # Another origin: the guard of the server knows this name, too.
+    await page.goto(server.address.replace("127.0.0.1", "localhost"))
+    await page.evaluate("link => { location.href = link; }", other)
+    button = page.get_by_role("button", name="Log in as mallory")
+    await expect(button).to_be_visible()
+    await button.click()
+    await expect(page.get_by_role("button", name="Log out")).to_have_attribute("title", "Logged in as mallory (send)")
+
+
+async def test_the_page_offers_only_what_the_role_may_do(page: Page, browser: Browser, server: Server) -> None:
+    await say(page, "nobody can", "broken")
+    await expect(page.get_by_role("button", name="Retry")).to_be_visible()
+    state = await page.evaluate("JSON.stringify(localStorage)")
+    for role, may_send in (("send", True), ("read", False)):
+        context = await browser.new_context()
+        other = await context.new_page()
+        await other.goto(server.login("--role", role))
+        await other.evaluate(
+            "state => { for (const [k, v] of Object.entries(JSON.parse(state))) localStorage[k] = v; }", state
+        )
+        await other.reload()
+        await expect(other.locator(".exchange")).to_have_attribute("data-state", "failed")
+        await expect(other.get_by_role("button", name="Log out")).to_be_visible()
+        await expect(other.get_by_role("button", name="Retry")).to_have_count(0)
+        await expect(other.locator("#composer")).to_be_visible(visible=may_send)
+        await expect(other.locator("#notice")).to_be_visible(visible=not may_send)
+        await context.close()
+
+
+async def test_the_direction_of_a_text_follows_its_content(page: Page) -> None:
+    await say(page, "שלום עולם")
+    await expect(page.locator(".said.mine")).to_have_css("direction", "rtl")
+    await expect(page.get_by_label("Message")).to_have_attribute("dir", "auto")
