@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.errors import HoldfastError
-from holdfast.store.credentials import Role
+from holdfast.store.credentials import Role as Role
 from holdfast.telemetry.logs import hide
 
 ROLES: tuple[Role, ...] = ("read", "send", "admin")

@@ -143,7 +143,7 @@ async def test_login_by_a_foreign_page_asks_first_and_uses_nothing(
     mine = await logged_in(app, port)
     link = await code_for(app, '<b>"mallory')
     for cookie in ({}, {"cookie": mine}):
-        code, told, body = await ask(port, link, **headers, **cookie)
+        code, told, body = await ask(port, link, "GET", None, **headers, **cookie)
         assert (code, "set-cookie" in told) == (200, False)
         assert "&lt;b&gt;&quot;mallory" in body
         assert "<b>" not in body
