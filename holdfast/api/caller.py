@@ -49,12 +49,17 @@ class Caller:
     @property
     def actor(self) -> str:
         """The caller's name in the audit log."""
-        return self.name if self.credential is None else f"{self.credential.kind} {self.name}"
+        return f"api:{self.role}" if self.credential is None else actor_name(self.credential)
 
     def is_same_person(self, other: Credential) -> bool:
         """Whether a session opened with `other` would have this caller's rights."""
         mine = self.credential
         return mine is not None and (mine.name, mine.role, mine.owner) == (other.name, other.role, other.owner)
+
+
+def actor_name(credential: Credential) -> str:
+    """The name of a credential in the audit log: `token:ci`, `session:ada`."""
+    return f"{credential.kind}:{credential.name}"
 
 
 ANYBODY = Caller(role="admin", name="no-auth")

@@ -11,12 +11,13 @@ from typing_extensions import TypedDict
 
 from holdfast.api.answer import OK, Answer, Error, Ok, Refused, millis
 from holdfast.api.body import read
-from holdfast.api.caller import PREFIXES, Caller, Grant, caller_of, issue
+from holdfast.api.caller import PREFIXES, Caller, Grant, actor_name, caller_of, issue
 from holdfast.api.guard import Access, client_of, find_caller, is_loopback, session_cookie
 from holdfast.api.login_page import confirmation, refusal, wants_html
 from holdfast.api.route import Guarded, described
 from holdfast.api.served import served_by
 from holdfast.api.tokens import digest_of
+from holdfast.store.audit import AuditEntry
 from holdfast.store.credentials import Credential, Credentials, open_credentials
 
 open_routes = APIRouter(tags=["access"])
@@ -95,7 +96,10 @@ async def confirm_login(request: Request) -> Response:
 @open_routes.post("/logout", summary="End this session", response_model=Ok, responses={503: REFUSALS[503]})
 async def logout(request: Request) -> Response:
     """Delete the session and its cookie. Without a session nothing happens."""
-    await _end_session(request)
+    ended = await _end_session(request)
+    if ended is not None:
+        entry = AuditEntry(actor=actor_name(ended), action="logged_out", subject=ended.id)
+        await served_by(request).store.audit(entry)
     answer = Answer(OK)
     answer.headers["set-cookie"] = session_cookie(request.scope, "", 0)
     return answer
@@ -154,11 +158,13 @@ async def _session_of(request: Request) -> Caller | None:
     return caller if caller is not None and caller.is_session else None
 
 
-async def _end_session(request: Request) -> None:
+async def _end_session(request: Request) -> Credential | None:
     caller = await _session_of(request)
-    if caller is not None and caller.credential is not None:
-        await _credentials(request).end(caller.credential.id)
+    ended = None if caller is None else caller.credential
+    if ended is not None:
+        await _credentials(request).end(ended.id)
         _access(request).callers.forget()
+    return ended
 
 
 async def _log_in(request: Request, code: str) -> Response:
@@ -173,7 +179,9 @@ async def open_session(request: Request, rights: Credential | Grant) -> Response
     await _end_session(request)
     grant = rights if isinstance(rights, Grant) else Grant.of(rights)
     life = served.settings.api_session
-    session, _ = await issue(served.store, "session", grant, life)
+    session, opened = await issue(served.store, "session", grant, life)
+    entry = AuditEntry(actor=actor_name(opened), action="logged_in", subject=opened.id, details={"role": opened.role})
+    await served.store.audit(entry)
     answer = RedirectResponse("/", 303)
     answer.headers["set-cookie"] = session_cookie(request.scope, session, int(life.total_seconds()))
     return answer

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli.audit import actor
 from holdfast.cli.options import Config, Database, Home, Host, Port, login_name, make_home, opened, settings_of
 from holdfast.errors import HoldfastError, NewDatabase
 
@@ -66,10 +67,14 @@ def rotate(role: Role = RoleName.ADMIN, database: Database = None, config: Confi
 
 
 async def _end_sessions(settings: Settings, role: RoleName) -> int:
+    from holdfast.store.audit import AuditEntry
     from holdfast.store.credentials import open_credentials
 
     async with opened(settings) as store:
-        return await open_credentials(store).end_all(role.value)
+        ended = await open_credentials(store).end_all(role.value)
+        entry = AuditEntry(actor=actor(), action="rotated", subject=f"api:{role.value}", details={"sessions": ended})
+        await store.audit(entry)
+        return ended
 
 
 def login(

@@ -17,6 +17,7 @@ from holdfast.api.caller import Grant, issue, login_link
 from holdfast.api.guard import cookie_name, session_cookie
 from holdfast.api.tokens import Role, rotate
 from holdfast.settings import Settings
+from holdfast.store.audit import AuditFilter
 from holdfast.store.credentials import open_credentials
 from tests.api.serving import LOOPBACK, secret_of, serving
 from tests.api.test_access import ask, status
@@ -193,3 +194,11 @@ async def test_no_secret_is_stored_as_it_is(app: AgentHarness, port: int) -> Non
     assert b"session_" in kept
     for secret in (link, cookie):
         assert secret.partition("=")[2].encode() not in kept
+
+
+async def test_logins_and_logouts_are_in_the_audit_log(app: AgentHarness, port: int) -> None:
+    cookie = await logged_in(app, port, role="read")
+    await ask(port, "/logout", "POST", cookie=cookie)
+    out, entered = await app.store.audit_log(AuditFilter())
+    assert (entered.actor, entered.action, entered.details) == ("session:ada", "logged_in", {"role": "read"})
+    assert (out.actor, out.action, out.subject) == ("session:ada", "logged_out", entered.subject)

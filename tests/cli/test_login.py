@@ -98,6 +98,8 @@ def test_rotating_a_token_takes_effect_at_once_in_running_processes(shell: Shell
         for server in (one, two):
             found = [status(server.address, plain, token) for token in (old, new, reading)]
             assert found == [401, 200, 200]
+        [entry] = shell.json("audit", "--action", "rotated")
+        assert (entry["subject"], entry["details"]) == ("api:admin", {"sessions": 0})
 
 
 def test_the_address_of_a_link_is_the_configured_one(shell: Shell) -> None:
