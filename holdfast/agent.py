@@ -22,7 +22,7 @@ class Reply:
 
     text: str
     files: tuple[str, ...] = ()
-    """Paths below the files root; others are not sent, which the metadata say."""
+    """Paths below the files root or the workspace; files of other conversations are refused, as the metadata say."""
     metadata: dict[str, Any] = field(default_factory=dict)
 
 

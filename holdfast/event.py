@@ -209,7 +209,7 @@ class Turn:
         return () if self.reader is None else await self.reader()
 
     async def files(self) -> Sequence[Path]:
-        """What came with the message, fetched from the platform to below the files root."""
+        """Files that came with the messages, fetched from the platform into the folder of their conversation."""
         return () if self.fetcher is None else await self.fetcher()
 
     def progress(self) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from holdfast import files
 from holdfast.activity import Reporter
 from holdfast.channel import AnyChannel
 from holdfast.consumer import Consumer
@@ -20,9 +23,11 @@ from holdfast.settings import Settings
 from holdfast.store.base import Process, Store, SweepPolicy
 from holdfast.store.memories import open_knowledge, open_observations
 from holdfast.sweeper import Sweeper
+from holdfast.telemetry import SWEPT
 from holdfast.upkeep import Upkeep
 
 COLLECT_LIMIT = 100
+FILE_SWEEP_EVERY = timedelta(hours=1)
 OUTBOX_BACKOFF = Backoff(most=timedelta(seconds=60))
 
 
@@ -36,6 +41,7 @@ class Plan:
         self._observations = open_observations(store)
         self._knowledge = open_knowledge(store, embedder)
         self.reporter: Reporter | None = None
+        self._next_file_sweep_at = 0.0
         self._patience: dict[str, Any] = {
             "poll": settings.poll,
             "jitter": settings.poll_jitter,
@@ -100,12 +106,19 @@ class Plan:
             process,
             settings.sweep_every,
             settings.keep_activity,
-            [upkeep.sweep, self._prune_audit],
+            [upkeep.sweep, self._prune_audit, self._sweep_files],
         )
 
     async def _prune_audit(self) -> None:
         if self._settings.keep_audit is not None:
             await self._store.prune_audit(self._settings.keep_audit)
+
+    async def _sweep_files(self) -> None:
+        """Delete old files of conversations; once an hour, since it walks through all of them."""
+        keep, now = self._settings.keep_files, time.monotonic()
+        if keep is not None and now >= self._next_file_sweep_at:
+            self._next_file_sweep_at = now + FILE_SWEEP_EVERY.total_seconds()
+            SWEPT.add("files", "pruned", by=await asyncio.to_thread(files.sweep, self._settings.files, keep))
 
     def _sweeps(self) -> Sequence[SweepPolicy]:
         settings = self._settings

@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.activity import Listener, Listeners
 from holdfast.agent import Agent, AgentPolicy, Team
 from holdfast.agents.function import Function, FunctionAgent
+from holdfast.attachments import Attachments
 from holdfast.channel import AnyChannel
 from holdfast.channels.heartbeat import PROMPT, Beat
 from holdfast.errors import HoldfastError
@@ -123,7 +124,19 @@ class Roster:
             id_: Seat(agent, policy.timeout, policy.idle, recall if policy.memory else None)
             for id_, agent, policy in ((id_, agent, self.policies[id_]) for id_, agent in self.agents.items())
         }
-        return Worker(store, seats, self.default, self.hooks, Teamwork(self.routing, files), self.channels)
+        return Worker(
+            store,
+            seats,
+            self.default,
+            self.hooks,
+            Teamwork(self.routing, Attachments(files, self._workspaces())),
+            self.channels,
+        )
+
+    def _workspaces(self) -> dict[str, Path]:
+        """The folders of agents that have one of their own."""
+        found = {id_: getattr(agent, "workspace", None) for id_, agent in self.agents.items()}
+        return {id_: folder for id_, folder in found.items() if isinstance(folder, Path)}
 
     def beats(self, every: timedelta) -> list[Beat]:
         """Who is asked how often whether there is anything to do, `every` so often unless the agent has its own."""

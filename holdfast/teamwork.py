@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
+from holdfast.attachments import Attachments
 from holdfast.budget import BUDGET, FURTHER
 from holdfast.event import ChatMessage, NewEvent, Payload, Turn, written_of
-from holdfast.files import below, place
 from holdfast.room import copies
 from holdfast.router import Route, Routing
 from holdfast.tags import Tag, tags, without
-from holdfast.telemetry import FILES_KEPT
-from holdfast.telemetry.logs import Entry
-
-log = logging.getLogger(__name__)
-
-REFUSED = "files_refused"
-"""Where the metadata of a reply say what was not sent with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +30,16 @@ class Shared:
 class Teamwork:
     """Reads the tags of replies; one that means nobody or nothing stays in the text."""
 
-    def __init__(self, routing: Routing, files: Path) -> None:
+    def __init__(self, routing: Routing, attachments: Attachments) -> None:
         self._routing = routing
-        self._files = files
+        self.attachments = attachments
 
-    def share(self, turn: Turn, text: str) -> Shared:
+    async def share(self, turn: Turn, text: str) -> Shared:
+        """Take a reply apart; tags that mean nobody and nothing stay in its text."""
         if "[" not in text or not (found := tags(text)):
             return Shared(text)
-        taken = {tag: meant for tag in found if (meant := self._meant(turn, tag))}
+        paths = await self.attachments.tagged(turn, text, found)
+        taken = {tag: meant for tag in found if (meant := self._meant(turn, tag, paths))}
         if not taken:
             return Shared(text)
         rest = without(text, taken)
@@ -59,25 +52,12 @@ class Teamwork:
         )
         return Shared(rest, files, _within_budget(_named(turn, self._messages(turn, taken, rest))), lines)
 
-    def attached(self, turn: Turn, names: Iterable[object]) -> tuple[str, ...]:
-        """Of the files that an agent names, those below the root; the others stay where they are, and that is said.
-
-        One that is not there is a matter for the delivery, whose dead letter somebody sees."""
-        found = {str(name): place(self._files, str(name)) for name in names}
-        refused = [name for name, path in found.items() if path is None]
-        if refused:
-            log.error(Entry(FILES_KEPT, agent=turn.agent, event_id=turn.primary.id, files=refused))
-            turn.metadata[REFUSED] = refused
-        root = self._files.resolve()
-        return tuple(path.relative_to(root).as_posix() for path in found.values() if path is not None)
-
-    def _meant(self, turn: Turn, tag: Tag) -> list[str]:
+    def _meant(self, turn: Turn, tag: Tag, paths: Mapping[Tag, str]) -> list[str]:
         """The ids of teammates or teams, or the path of a file, that a tag means."""
         if not tag.text:
             return []
         if tag.kind == "file":
-            path = below(self._files, tag.text)
-            return [] if path is None else [path]
+            return [paths[tag]] if tag in paths else []
         teams = self._teams(turn)
         known = teams if tag.kind == "room" else [mate for id_ in teams for mate in self._routing.teams[id_].agents]
         ids = {id_.lower(): id_ for id_ in reversed(known) if tag.kind == "room" or id_ != turn.agent}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 
 from holdfast.agent import Agent, Reply
@@ -134,11 +135,11 @@ class Worker:
             await seat.recall.remind(heard)
         answer = await self._hooks.say(heard, await seat.agent.answer(heard))
         if heard is turn:
-            return self._outcome(turn, answer)
+            return await self._outcome(turn, answer)
         # What is kept of the messages is what was written, not what hooks made of it.
         ids = set(heard.ids)
         as_written = tuple(event for event in turn.events if event.id in ids)
-        return self._outcome(replace(heard, events=as_written), answer)
+        return await self._outcome(replace(heard, events=as_written), answer)
 
     def _attentive(self, turn: Turn) -> Attentive | None:
         """The channel, if it knows the message: what a teammate handed on it never saw."""
@@ -146,29 +147,30 @@ class Worker:
             return None
         return attentive(self._channels.get(turn.channel))
 
-    def _outcome(self, turn: Turn, answer: object) -> Outcome:
+    async def _outcome(self, turn: Turn, answer: object) -> Outcome:
         """An Answer, if the agent keeps to its type; it is a user's own code."""
         match answer:
             case None:
                 return Done(turn.emitted, (*_heard(turn), *turn.records))
             case str():
-                return self._outcome(turn, Reply(answer))
+                return await self._replied(turn, Reply(answer))
             case Reply():
-                return self._replied(turn, answer)
+                return await self._replied(turn, answer)
             case Retry() | Snooze() | Dead():
                 return answer
             case _:
                 kind = type(answer).__name__
                 return Retry(f"agent {turn.agent!r} answered {kind} instead of a text", error_class="answer")
 
-    def _replied(self, turn: Turn, reply: Reply) -> Done:
+    async def _replied(self, turn: Turn, reply: Reply) -> Done:
         """Tags go where they say; what is left is the answer, unless nothing is."""
-        shared = self._teamwork.share(turn, reply.text)
+        shared = await self._teamwork.share(turn, reply.text)
         records = (*_heard(turn), _said(turn, reply), *shared.lines, *turn.records)
         emits = (*shared.emits, *turn.emitted)
         if shared.is_for_others_alone:
             return Done(emits, records)
-        answer = replace(reply, text=shared.text, files=(*self._teamwork.attached(turn, reply.files), *shared.files))
+        attached = await self._teamwork.attachments.attached(turn, reply.files) if reply.files else ()
+        answer = replace(reply, text=shared.text, files=(*attached, *shared.files))
         room = turn.event.get("origin_room")
         if room is not None:
             return Done(emits, (*records, ChatMessage(team_id=room, from_agent=turn.agent, message=answer.text)))
@@ -184,8 +186,13 @@ async def _as_said(channel: Attentive, turn: Turn) -> Turn:
     """The turn as its agent sees it: what was said to it, and a way to read what was said before."""
     said = [with_text(event.event, await channel.readable(event.event)) for event in turn.events]
     events = tuple(replace(event, event=payload) for event, payload in zip(turn.events, said, strict=True))
-    reader, fetcher = partial(channel.thread, turn.event), partial(channel.fetch, turn.event)
+    reader, fetcher = partial(channel.thread, turn.event), partial(_fetched, channel, said)
     return replace(turn, events=events, reader=reader, fetcher=fetcher)
+
+
+async def _fetched(channel: Attentive, payloads: Sequence[Payload]) -> Sequence[Path]:
+    """The files that came with the messages of a turn."""
+    return [path for payload in payloads for path in await channel.fetch(payload)]
 
 
 def response(turn: Turn, reply: Reply) -> NewEvent:

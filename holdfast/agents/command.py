@@ -44,6 +44,11 @@ class CommandAgent:
         self._variables = tuple(variables)
         self._max_output = max_output
 
+    @property
+    def workspace(self) -> Path:
+        """The folder in which the command runs, and whose files its replies may send."""
+        return self._workspace
+
     async def answer(self, turn: Turn) -> Answer:
         self._workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
         leash = Leash()

@@ -16,7 +16,7 @@ from holdfast.api.page import EventId, Page, Paged
 from holdfast.api.route import Guarded, described
 from holdfast.api.served import served_by
 from holdfast.event import OUTBOX, RESPONSE_ATTEMPTS, Event, NewEvent, Payload, new_id
-from holdfast.files import place
+from holdfast.files import sendable
 from holdfast.router import Address
 
 routes = APIRouter(route_class=Guarded, tags=["responses"])
@@ -54,7 +54,9 @@ class NewResponse(Body):
     message: Text = Field(description="The text.")
     sender_id: Name | None = Field(None, description="Tells senders of one name apart: whose conversation it is.")
     agent: Name | None = Field(None, description="Who says it.")
-    files: list[str] | None = Field(None, max_length=100, description="Files below the files root.")
+    files: list[str] | None = Field(
+        None, max_length=100, description="Files below the files root: shared ones, or of this conversation."
+    )
     metadata: dict[str, Any] | None = Field(None, description="Anything, kept with it.")
 
 
@@ -106,7 +108,7 @@ async def post_response(request: Request) -> Answer:
     """Stored before it is answered, and delivered like an answer."""
     served = served_by(request)
     said = await body_of(request, NewResponse)
-    _refuse_outside(served.settings.files, said.files or [])
+    _refuse_foreign(served.settings.files, said)
     while True:
         id_ = new_id("proactive")
         # A generated id that was taken is drawn again, or the message would be lost.
@@ -149,7 +151,7 @@ def _response(event: Event) -> Response:
 
 
 def _proactive(said: NewResponse, message_id: str) -> NewEvent:
-    address = Address(channel=said.channel, sender=said.sender, sender_id=said.sender_id or None)
+    address = _address(said)
     payload: Payload = {
         "kind": "response",
         "channel": said.channel,
@@ -174,7 +176,13 @@ def _proactive(said: NewResponse, message_id: str) -> NewEvent:
     )
 
 
-def _refuse_outside(root: Path, files: list[str]) -> None:
-    for name in files:
-        if place(root, name) is None:
-            raise Refused(400, f"files: only what is below {root} can be sent")
+def _refuse_foreign(root: Path, said: NewResponse) -> None:
+    """Refuse files that lie elsewhere or came to another conversation."""
+    conversation = _address(said).conversation
+    for name in said.files or ():
+        if sendable(root, name, said.channel, conversation) is None:
+            raise Refused(400, f"files: {name!r} is not below {root}, or belongs to another conversation")
+
+
+def _address(said: NewResponse) -> Address:
+    return Address(channel=said.channel, sender=said.sender, sender_id=said.sender_id or None)

@@ -80,6 +80,8 @@ class Settings(BaseSettings):
     """Whether this process carries what agents observe into the index, and reminds agents that remember."""
     memory_tokens: int = Field(default=1000, ge=0)
     """How much of a turn may be what its agent remembers."""
+    keep_files: OrForever = timedelta(days=30)
+    """How long files of conversations are kept: what came with messages, and what agents sent from workspaces."""
     keep_deleted: Duration = timedelta(days=30)
     """How long an observation is kept that was deleted softly: out of every search, but not yet gone."""
     activity: bool = True

@@ -29,8 +29,9 @@ def root(tmp_path: Path) -> Path:
     ("name", "found"),
     [
         ("plots/a b.png", "plots/a b.png"),
-        ("./plots/../plots/a b.png", "plots/a b.png"),
-        ("in", "plots/a b.png"),
+        ("./plots/./a b.png", "plots/a b.png"),
+        ("plots/../plots/a b.png", None),
+        ("in", None),
         ("..hidden", "..hidden"),
         ("{root}/plots/a b.png", "plots/a b.png"),
         ("plots", None),

@@ -44,6 +44,7 @@ async def test_a_post_is_a_line_and_a_copy_for_every_member(store: Store) -> Non
         "origin_id": source,
         "origin_message": "hello all",
         "origin_room": "Dev",
+        "room": "Dev",
         "message": "[In room #Dev, from @user]\nhello all",
         "from_agent": "user",
         "routed_team": "Dev",

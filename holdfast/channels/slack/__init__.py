@@ -164,7 +164,7 @@ class SlackChannel:
         if part.file is None:
             return {}
         _, workspace = await self._place(response)
-        return await upload.upload(workspace, self._files, part.file)
+        return await upload.upload(workspace, self._files, part.file, response.event)
 
     async def post(self, response: Event, part: Part, note: Payload) -> Payload:
         place, workspace = await self._place(response)

@@ -9,7 +9,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from holdfast.channels.slack.workspace import Workspace
-from holdfast.event import Payload
+from holdfast.event import Payload, conversation_of
+from holdfast.files import conversation_folder, keep
 from holdfast.telemetry import FILE_REFUSED
 from holdfast.telemetry.logs import Entry
 
@@ -21,9 +22,9 @@ CHUNK = 64 * 1024
 
 
 async def download(workspace: Workspace, root: Path, payload: Payload) -> list[Path]:
-    """Where they are now, in a folder of the message below the files root; what is too large is left out."""
+    """Fetch the files of a message into the folder of its conversation. Large files are left out."""
     await workspace.ready()
-    folder = root / "slack" / re.sub(r"[^\w.-]", "_", f"{payload.get('channel')}-{payload.get('ts')}")
+    folder = conversation_folder(root, "slack", conversation_of(payload)) / _plain(str(payload.get("ts")))
     found = []
     for file in payload.get("files") or ():
         path = await _fetch(workspace, folder, file)
@@ -40,7 +41,7 @@ async def _fetch(workspace: Workspace, folder: Path, file: Payload) -> Path | No
         log.warning(Entry(FILE_REFUSED, file=file.get("id"), reason=content))
         return None
     path = folder / f"{_plain(str(file.get('id')))}-{_plain(str(file.get('name') or 'file'))}"
-    await asyncio.to_thread(_keep, path, content)
+    await asyncio.to_thread(keep, path, content)
     return path
 
 
@@ -56,11 +57,6 @@ async def _content(workspace: Workspace, url: str) -> bytes | str:
             if len(content) > LARGEST:
                 return f"it has more than {LARGEST // 1024 // 1024} MiB"
     return bytes(content)
-
-
-def _keep(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
 
 
 def _is_slacks(url: str, api_url: str) -> bool:

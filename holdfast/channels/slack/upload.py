@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import timedelta
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from holdfast.channel import NotNow, Undeliverable
 from holdfast.channels.slack.place import Place
 from holdfast.channels.slack.refusal import Refusal
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.event import Payload
-from holdfast.files import place
+from holdfast.files import opened, sendable
 
 LARGEST = 100 * 1024 * 1024
 SHOWN_WITHIN = 60.0
@@ -20,15 +20,14 @@ SHOWN_WITHIN = 60.0
 LOOK_AGAIN_AFTER = timedelta(seconds=2)
 
 
-async def upload(workspace: Workspace, root: Path | None, file: str) -> Payload:
-    """Nobody sees it yet; its id is what it can be found by."""
-    path = _allowed(root, file)
-    content = await asyncio.to_thread(path.read_bytes)
-    answer = await workspace.call("files.getUploadURLExternal", filename=path.name, length=len(content))
-    async with workspace.session.post(answer["upload_url"], data=content) as response:
-        if response.status != 200:
-            raise Refusal("the upload of a file", f"status_{response.status}")
-    return {"file_id": answer["file_id"], "name": path.name}
+async def upload(workspace: Workspace, root: Path | None, file: str, response: Payload) -> Payload:
+    """Send a file of a response to Slack. Nobody sees it yet; the answer holds the id by which it can be found."""
+    name, content = await asyncio.to_thread(_read, root, file, response)
+    answer = await workspace.call("files.getUploadURLExternal", filename=name, length=len(content))
+    async with workspace.session.post(answer["upload_url"], data=content) as sent:
+        if sent.status != 200:
+            raise Refusal("the upload of a file", f"status_{sent.status}")
+    return {"file_id": answer["file_id"], "name": name}
 
 
 async def shared(workspace: Workspace, place: Place, note: Payload) -> Payload | None:
@@ -57,15 +56,18 @@ async def share(workspace: Workspace, place: Place, note: Payload) -> Payload:
     return {"channel": place.channel, "file_id": note["file_id"]}
 
 
-def _allowed(root: Path | None, file: str) -> Path:
-    """Only what lies below the files root may leave the machine, whatever an agent says."""
+def _read(root: Path | None, file: str, response: Payload) -> tuple[str, bytes]:
+    """The name and content of a file that the conversation of a response may send, whoever stored the response."""
     if root is None:
         raise Undeliverable("file_refused", "no folder is set from which files may be sent")
-    path = place(root, file)
+    path = sendable(root, file, str(response.get("channel") or ""), str(response.get("conversation") or ""))
     if path is None:
-        raise Undeliverable("file_refused", f"{file} is not below {root}")
-    if not path.is_file():
-        raise Undeliverable("file_gone", f"{file} is not there")
-    if path.stat().st_size > LARGEST:
-        raise Undeliverable("file_too_large", f"{file} has more than {LARGEST // 1024 // 1024} MiB")
-    return path
+        raise Undeliverable("file_refused", f"{file} is not below {root}, or belongs to another conversation")
+    try:
+        with opened(root, path) as content:
+            if content.seek(0, 2) > LARGEST:
+                raise Undeliverable("file_too_large", f"{file} has more than {LARGEST // 1024 // 1024} MiB")
+            content.seek(0)
+            return PurePath(path).name, content.read()
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        raise Undeliverable("file_gone", f"{file} is not there") from None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.event import OUTBOX
+from holdfast.files import conversation_folder, keep
 from tests.contract.http.steps import Api
 
 
@@ -129,6 +130,16 @@ async def test_something_said_unasked_needs_to_whom_where_and_what(api: Api, mis
     assert (status, missing in answer["error"]) == (400, True)
     body.pop(missing)
     assert await api.post("/api/responses", body) == (400, {"error": f"{missing} is required"})
+
+
+async def test_files_of_another_conversation_cannot_be_sent(api: Api, files: Path) -> None:
+    path = conversation_folder(files, "api", "api:Ada") / "private.txt"
+    keep(path, b"Ada's")
+    body = {"channel": "api", "message": "look", "files": [path.relative_to(files).as_posix()]}
+    status, answer = await api.post("/api/responses", body | {"sender": "Bob"})
+    assert (status, "another conversation" in answer["error"]) == (400, True)
+    status, _ = await api.post("/api/responses", body | {"sender": "Ada"})
+    assert status == 200
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../token-admin", "a/../../token-admin", "link/passwd", ".."])
