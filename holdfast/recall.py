@@ -11,8 +11,8 @@ from datetime import timedelta
 from holdfast.event import MEMORY, NewEvent, Payload, Turn
 from holdfast.memory.knowledge import IndexUnavailable, KnowledgeScope, KnowledgeStore
 from holdfast.memory.observation import Observation, ObservationType, subject_key
-from holdfast.memory.secret import redacted
 from holdfast.store.memories import DEFAULT_AGENT_NAME, ObservationStore
+from holdfast.telemetry.redaction import redact_prose
 
 USER = "USER"
 AGENT = "AGENT"
@@ -100,7 +100,7 @@ class TurnMemory:
             subject_type=about,
             subject_id=subject_id,
             id=self._id(content),
-            content=redacted(content),
+            content=redact_prose(content),
             type=kind,
             observer=self._turn.agent,
             source_message_ids=(self._turn.message_id,) if self._turn.message_id else (),

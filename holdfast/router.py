@@ -33,8 +33,8 @@ NOT_CHATS = ("api", "slack", "chatroom", "heartbeat")
 PLATFORMS = ("slack", "discord", "telegram", "whatsapp")
 """Whose names are prefixes of ids; whatever else comes, comes by the API."""
 
-ALONE = re.compile(r"@(\S+)\s*")
-PREFIX = re.compile(r"@(\S+)\s+(?=\S)")
+ALONE = re.compile(r"\A@(\S++)\s*+")
+PREFIX = re.compile(r"\A@(\S++)\s++(?=\S)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

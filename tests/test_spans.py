@@ -27,7 +27,7 @@ import asyncio, os
 from holdfast import AgentHarness
 from holdfast.settings import Settings
 from holdfast.store.base import Filter
-from holdfast.telemetry import logs
+from holdfast.telemetry import redaction
 
 app = AgentHarness(settings=Settings(database=os.environ["HOLDFAST_DATABASE"], trace_ratio=1))
 delivered = asyncio.Event()
@@ -49,7 +49,7 @@ async def broken(turn):
     raise LookupError("nothing for xoxb-secret here")
 
 async def main():
-    logs.hide("xoxb-secret")
+    redaction.hide("xoxb-secret")
     app.add_channel(Outside())
     async with asyncio.TaskGroup() as group:
         await app.run(task_group=group)

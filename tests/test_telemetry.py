@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from holdfast import telemetry
-from holdfast.telemetry import instruments, logs
+from holdfast.telemetry import instruments, redaction
 from holdfast.telemetry.instruments import Counter, Histogram
 from holdfast.telemetry.logs import Entry, JsonLines, TextLines
 from holdfast.testing.databases import Databases
@@ -27,10 +27,10 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture(autouse=True)
 def no_secrets() -> Iterator[None]:
-    kept = set(logs._secrets)
+    kept = list(redaction._secrets)
     yield
-    logs._secrets.clear()
-    logs._secrets.update(kept)
+    redaction._secrets.clear()
+    redaction._secrets.extend(kept)
 
 
 def record(message: object, *arguments: object, trouble: Exception | None = None) -> logging.LogRecord:
@@ -108,24 +108,83 @@ def test_lines_of_other_libraries_are_written_too() -> None:
     ],
 )
 def test_what_looks_like_a_password_is_hidden(text: str) -> None:
-    assert "hunter2" not in logs.redact(text)
-    assert logs.HIDDEN in logs.redact(text)
+    assert "hunter2" not in redaction.redact(text)
+    assert redaction.HIDDEN in redaction.redact(text)
 
 
-@pytest.mark.parametrize("text", ["postgresql://joe@host/db", "3:4 @ noon", "expected postgresql://user:password@host"])
+SECRETS = [
+    "xoxb-1234567890-abcDEF",
+    "xapp-1-A0123-4567-abcdef",
+    "xoxp-99-88-77-abc",
+    "sk-abcdef0123456789abcdef",
+    "sk-proj-abcdefghijklmnop1234",
+    "sk-ant-api03-AbCd_1234-efgh",
+    "ghp_0123456789abcdefghijABCDEFGHIJ012345",
+    "github_pat_0123456789abcdefghij",
+    "AKIAIOSFODNN7EXAMPLE",
+    "AIzaSyA0123456789abcdefghijklmnopqrstuv",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIE0123\n-----END RSA PRIVATE KEY-----",
+    "-----BEGIN PRIVATE KEY-----\nMIIE0123 and no end",
+    "123456789:AAE0123456789abcdefghijklmnopqrstuv",
+]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_issue_13_8_keys_and_tokens_are_hidden_by_their_shape(secret: str) -> None:
+    for text in (secret, f"401 for {secret}", f"key_{secret}", f'{{"key": "{secret}"}}', f"a={secret}&b"):
+        assert secret[-8:] not in redaction.redact(text), text
+        assert redaction.redact_prose(secret) == redaction.redact(secret)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SLACK_BOT_TOKEN=hunter2",
+        "DB_PASSWORD: hunter2",
+        '{"api_key": "hunter2"}',
+        "client_secret='one hunter2'",
+        "Authorization: Bearer hunter2",
+        "see Bearer hunter2hunter2",
+        "https://api.example.org/?token=hunter2&x=1",
+    ],
+)
+def test_issue_13_8_values_with_a_telling_name_are_hidden(text: str) -> None:
+    assert "hunter2" not in redaction.redact(text)
+
+
+def test_a_secret_at_the_edge_of_a_cut_is_not_left_in_half() -> None:
+    start = redaction.redact_start("x" * 90 + " xoxb-1234567890-abcdef" + " y" * 9_000, 100)
+    assert "xoxb" not in start
+    end = redaction.redact_end("y " * 9_000 + "xoxb-1234567890-abcdef " + "x" * 90, 100)
+    assert "abcdef" not in end
+    assert len(end) <= 101
+
+
+WORDS = [
+    "postgresql://joe@host/db",
+    "3:4 @ noon",
+    "expected postgresql://user:password@host",
+    "use sk-learn-contrib or pk_of_the_table",
+    "the token is invalid",
+    "task-1234567890 and 12:30",
+]
+
+
+@pytest.mark.parametrize("text", WORDS)
 def test_what_is_no_password_stays(text: str) -> None:
-    assert logs.redact(text) == text
+    assert redaction.redact(text) == text
 
 
 def test_a_named_secret_is_hidden_wherever_it_stands_and_however_it_is_written() -> None:
-    logs.hide("postgresql://joe:p%40ss-word@host/db")
-    logs.hide("xoxb-1234")
-    said = logs.redact("tried p%40ss-word, then p@ss-word, then xoxb-1234")
+    redaction.hide("postgresql://joe:p%40ss-word@host/db")
+    redaction.hide("xoxb-1234")
+    said = redaction.redact("tried p%40ss-word, then p@ss-word, then xoxb-1234")
     assert said == "tried ***, then ***, then ***"
 
 
 def test_a_secret_is_in_no_line_not_even_in_a_traceback() -> None:
-    logs.hide("postgresql://joe:hunter2@host/db")
+    redaction.hide("postgresql://joe:hunter2@host/db")
     trouble = ValueError("no luck with hunter2")
     for formatter in (TextLines(), JsonLines()):
         line = formatter.format(record(Entry("a turn failed", error=trouble), trouble=trouble))

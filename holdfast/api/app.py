@@ -35,7 +35,8 @@ from holdfast.api.guard import Access, Guard
 from holdfast.api.served import Harness, Served
 from holdfast.errors import HoldfastError, StoreUnavailable, Unknown
 from holdfast.telemetry import REQUEST_FAILED
-from holdfast.telemetry.logs import Entry, redact
+from holdfast.telemetry.logs import Entry
+from holdfast.telemetry.redaction import redact
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from holdfast.api.served import Harness, served_by
 from holdfast.channel import Ailing
 from holdfast.errors import HoldfastError
 from holdfast.telemetry import prometheus
-from holdfast.telemetry.logs import redact
+from holdfast.telemetry.redaction import redact
 
 PATIENCE = 2.0
 """Seconds within which the database must answer for this process to be ready."""

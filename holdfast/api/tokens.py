@@ -11,7 +11,7 @@ from pathlib import Path
 
 from holdfast.errors import HoldfastError
 from holdfast.store.credentials import Role as Role
-from holdfast.telemetry.logs import hide
+from holdfast.telemetry.redaction import hide
 
 ROLES: tuple[Role, ...] = ("read", "send", "admin")
 """Each may do what those before it may."""

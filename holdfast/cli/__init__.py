@@ -91,7 +91,7 @@ def _refusal(group: BaseExceptionGroup[BaseException]) -> HoldfastError:
 
 
 def _complain(message: str, code: int) -> int:
-    from holdfast.telemetry.logs import redact
+    from holdfast.telemetry.redaction import redact
 
     typer.echo(f"holdfast: {redact(' '.join(message.split()))}", err=True)
     return code

@@ -13,7 +13,7 @@ from holdfast.errors import MigrationError
 
 logger = logging.getLogger("holdfast.migrations")
 
-_NAME = re.compile(r"[0-9]{3}-[A-Za-z0-9][A-Za-z0-9_.-]*\.sql")
+_NAME = re.compile(r"\A[0-9]{3}-[A-Za-z0-9][A-Za-z0-9_.-]*\.sql")
 _VERSION = re.compile(r"([0-9]+(?:\.[0-9]+)*)(?:\.?(dev|a|b|rc)([0-9]+))?")
 _STAGES = ("dev", "a", "b", "rc", None)
 

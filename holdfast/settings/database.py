@@ -9,7 +9,7 @@ from holdfast.errors import HoldfastError
 
 _USER = r"(?:[^:@/?#\s]*(?::[^@/?#\s]*)?@)?"
 _HOST = r"(?:\[[^\]\s]*\]|[^:@/?#,\[\]\s]*)(?::[0-9]*)?"
-_POSTGRES = re.compile(rf"postgres(?:ql)?://{_USER}{_HOST}(?:,{_HOST})*(?:/[^@?#\s]*)?(?:\?\S*)?")
+_POSTGRES = re.compile(rf"\Apostgres(?:ql)?://{_USER}{_HOST}(?:,{_HOST})*(?:/[^@?#\s]*)?(?:\?\S*)?")
 
 
 def sqlite_path(url: str) -> Path | None:

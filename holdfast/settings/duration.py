@@ -12,7 +12,7 @@ FOREVER = "forever"
 
 _UNITS = {"ms": 0.001, "s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600}
 _UNITS |= {"d": 86_400, "day": 86_400, "w": 604_800, "week": 604_800}
-_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_NUMBER = r"[0-9]{1,20}+(?:\.[0-9]{1,20}+)?"
 _AMOUNT = re.compile(rf"({_NUMBER}) *([a-z]+)")
 _DURATION = re.compile(rf"{_NUMBER}|{_AMOUNT.pattern}(?: *{_AMOUNT.pattern})*")
 

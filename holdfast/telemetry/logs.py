@@ -7,20 +7,14 @@ import logging
 import re
 import sys
 from datetime import UTC, datetime
-from urllib.parse import unquote
 
-HIDDEN = "***"
-SHORTEST_SECRET = 4
-"""A shorter one would be found in every other word; where it stands in a URL it is hidden all the same."""
+from holdfast.telemetry.redaction import redact_end, redact_start
 
-_USER_INFO = re.compile(r"(?P<before>[a-z][a-z0-9+.-]*://[^\s:/@]*):(?!password@)(?P<password>\S+)@", re.IGNORECASE)
-_PARAMETER = re.compile(
-    r"(?P<before>\b(?:password|passfile|sslpassword|token|secret)\b *[=:] *)(?P<quote>['\"]?)[^\s&'\"]+"
-)
-_QUERY = re.compile(r"[?&](?:ssl)?password=([^&\s]+)")
 _PLAIN = re.compile(r"[\w.:/+*%@<>\[\]-]+")
 
-_secrets: set[str] = set()
+FIELD_LENGTH = 4_000
+"""Characters of one field, or of one line of another library."""
+TRACEBACK_LENGTH = 64_000
 
 
 class Entry:
@@ -32,21 +26,6 @@ class Entry:
 
     def __str__(self) -> str:
         return " ".join([self.event, *(f"{name}={_quoted(value)}" for name, value in self.fields.items())])
-
-
-def hide(text: str) -> None:
-    """From now on this secret, or the password of this URL, is written nowhere."""
-    found = [match["password"] for match in _USER_INFO.finditer(text)] + _QUERY.findall(text)
-    secrets = found if "://" in text else [text]
-    _secrets.update(form for secret in secrets for form in (secret, unquote(secret)) if len(form) >= SHORTEST_SECRET)
-
-
-def redact(text: str) -> str:
-    """The text without secrets: those that were named, and what looks like one."""
-    for secret in _secrets:
-        text = text.replace(secret, HIDDEN)
-    text = _USER_INFO.sub(rf"\g<before>:{HIDDEN}@", text)
-    return _PARAMETER.sub(rf"\g<before>\g<quote>{HIDDEN}", text)
 
 
 def start(*, level: str = "info", as_json: bool = False) -> None:
@@ -67,10 +46,10 @@ class TextLines(logging.Formatter):
     """Time, level, logger, event and its fields in one line; a traceback below it."""
 
     def format(self, record: logging.LogRecord) -> str:
-        record.message = record.getMessage()
+        record.message = _text(record)
         line = f"{_moment(record)} {record.levelname.lower()} {record.name} {record.message}"
         trouble = _trouble(self, record)
-        return redact(f"{line}\n{trouble}" if trouble else line)
+        return f"{line}\n{trouble}" if trouble else line
 
 
 class JsonLines(logging.Formatter):
@@ -79,7 +58,7 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = {"time": _moment(record), "level": record.levelname.lower(), "logger": record.name, **fields(record)}
         if trouble := _trouble(self, record):
-            line["traceback"] = redact(trouble)
+            line["traceback"] = trouble
         return json.dumps(line, ensure_ascii=False)
 
 
@@ -91,12 +70,21 @@ def fields(record: logging.LogRecord) -> dict[str, object]:
     return {name: _redacted(value) for name, value in said.items()}
 
 
+def _text(record: logging.LogRecord) -> str:
+    """The event and its fields as one text; each field is cut and redacted before it is quoted."""
+    if isinstance(record.msg, Entry):
+        return str(Entry(record.msg.event, **{name: _redacted(value) for name, value in record.msg.fields.items()}))
+    return redact_start(record.getMessage(), FIELD_LENGTH)
+
+
 def _redacted(value: object) -> object:
-    return value if isinstance(value, int | float | None) else redact(str(value))
+    return value if isinstance(value, int | float | None) else redact_start(str(value), FIELD_LENGTH)
 
 
 def _trouble(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    return formatter.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""
+    if not record.exc_info or not record.exc_info[0]:
+        return ""
+    return redact_end(formatter.formatException(record.exc_info), TRACEBACK_LENGTH)
 
 
 def _moment(record: logging.LogRecord) -> str:

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from holdfast.telemetry import SPAN_CLAIM, SPAN_HANDLE, SPAN_SETTLE, SPAN_STORE_CALL, SPAN_TURN, logs, meters
+from holdfast.telemetry.redaction import redact_start
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 Attributes = Mapping[str, str | int | float]
 
+ATTRIBUTE_LENGTH = 64_000
+"""Characters of one attribute; a message may have a megabyte."""
 ALWAYS_PER_SECOND = 1
 """Turns traced in every second whatever the ratio, so that a quiet system shows what it does."""
 
@@ -171,4 +174,7 @@ def _configure(service: str) -> None:
 
 
 def _clean(attributes: Attributes) -> dict[str, str | int | float]:
-    return {name: logs.redact(value) if isinstance(value, str) else value for name, value in attributes.items()}
+    return {
+        name: redact_start(value, ATTRIBUTE_LENGTH) if isinstance(value, str) else value
+        for name, value in attributes.items()
+    }

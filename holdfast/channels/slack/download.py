@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 LARGEST = 20 * 1024 * 1024
 SLACKS = (".slack.com", ".slack-files.com", ".slack-gov.com")
 CHUNK = 64 * 1024
+_NOT_A_NAME = re.compile(r"[^\w. -]")
 
 
 async def download(workspace: Workspace, root: Path, payload: Payload) -> list[Path]:
@@ -69,4 +70,4 @@ def _is_slacks(url: str, api_url: str) -> bool:
 
 def _plain(name: str) -> str:
     """A name without folders."""
-    return re.sub(r"[^\w. -]", "_", name).lstrip(".")[:100] or "file"
+    return _NOT_A_NAME.sub("_", name).lstrip(".")[:100] or "file"

@@ -14,6 +14,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SAID = (None, "file_share", "thread_broadcast", "bot_message")
 """Subtypes under which somebody says something; the others tell of edits, joins and the like."""
 SLACKBOT = "USLACKBOT"
+_MENTION = re.compile(r"<@([A-Z0-9]++)(?:\|[^<>]*+)?>[:,]?[ \t]*+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,5 +89,12 @@ def platform_time(value: Any) -> datetime | None:
 
 
 def text_for(bot: Bot, text: str) -> str:
-    """What was said to the bot, without its name."""
-    return re.sub(rf"[ \t]*<@{re.escape(bot.user)}(?:\|[^>]*)?>[:,]?[ \t]*", " ", text).strip()
+    """Return what was said to the bot, without its name."""
+    pieces: list[str] = []
+    at = 0
+    for mention in _MENTION.finditer(text):
+        if mention[1] == bot.user:
+            # Blanks around the name go with it; one is left between the words on both sides.
+            pieces.append(text[at : mention.start()].rstrip(" \t") + " ")
+            at = mention.end()
+    return "".join([*pieces, text[at:]]).strip()

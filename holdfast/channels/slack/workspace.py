@@ -20,7 +20,8 @@ from holdfast.errors import HoldfastError
 from holdfast.event import Payload
 from holdfast.policy import Backoff
 from holdfast.telemetry import CANNOT_RECEIVE, CANNOT_SIGN_IN
-from holdfast.telemetry.logs import Entry, hide
+from holdfast.telemetry.logs import Entry
+from holdfast.telemetry.redaction import hide
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

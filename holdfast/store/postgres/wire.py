@@ -14,10 +14,10 @@ from psycopg.pq import Format
 
 from holdfast.event import Activity, ChatMessage, Event, FinishedEvent, NewEvent, Payload, Record, Turn
 from holdfast.memory.observation import Observation
-from holdfast.memory.secret import redacted
 from holdfast.outcome import Dead, Done, Outcome, Retry, Snooze
 from holdfast.store.collector import uncollected
 from holdfast.store.payload import dump, parse, storable_name
+from holdfast.telemetry.redaction import redact_prose
 
 # In the order of the fields of Event.
 COLUMNS = (
@@ -104,7 +104,7 @@ def observation_row(observation: Observation) -> Payload:
         "subject_id": observation.subject_id,
         "observer": observation.observer,
         "type": observation.type.value,
-        "content": redacted(observation.content),
+        "content": redact_prose(observation.content),
         "source_message_ids": list(observation.source_message_ids),
         "confidence": observation.confidence,
     }

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.memory.observation import Observation
-from holdfast.memory.secret import redacted
 from holdfast.store.payload import dump, storable
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.writer import Writing
+from holdfast.telemetry.redaction import redact_prose
 
 SQL = load()
 
@@ -34,7 +34,7 @@ def _params_of(observation: Observation) -> dict[str, Any]:
         "subject_id": observation.subject_id,
         "observer": observation.observer,
         "type": observation.type.value,
-        "content": storable(redacted(observation.content)),
+        "content": storable(redact_prose(observation.content)),
         "source_message_ids": dump(list(observation.source_message_ids)),
         "confidence": observation.confidence,
     }
