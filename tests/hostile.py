@@ -80,7 +80,7 @@ def _node(operation: Any, argument: Any, times: int) -> str:
     if operation is sre.IN:
         return _one_of(argument)
     if operation in REPEATS:
-        low, high, inner = argument
+        low, high, inner = int(argument[0]), int(argument[1]), argument[2]
         return _sample(inner, times) * max(low, min(times, high))
     children = _children(operation, argument)
     return _sample(children[0], times) if children else ""

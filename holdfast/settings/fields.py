@@ -24,6 +24,7 @@ from holdfast.settings.providers import Provider
 CONNECTIONS = 8
 """Connections to PostgreSQL for claims, settles, renewals and the API, beside those that turns may hold."""
 MOST_CONNECTIONS = 1000
+_ORIGIN = re.compile(r"\Ahttps?://[^/?#\s]++/?")
 
 
 class Settings(BaseSettings):
@@ -155,7 +156,7 @@ class Settings(BaseSettings):
     @field_validator("api_url")
     @classmethod
     def _is_origin(cls, url: str) -> str:
-        if url and not re.fullmatch(r"https?://[^/?#\s]+/?", url):
+        if url and not _ORIGIN.fullmatch(url):
             raise ValueError("an address without a path is needed, such as https://holdfast.example.com")
         return url.rstrip("/")
 
