@@ -21,6 +21,7 @@ REFUSED = "files_refused"
 """Where the metadata of a reply say what was not sent with it."""
 LARGEST = 100 * 1024 * 1024
 SENT = "sent"
+SEND_FILE = re.compile(r"send_file\s*+:\s*+")
 """The folder, in that of a conversation, of files that came from workspaces."""
 
 
@@ -86,10 +87,9 @@ def _is_quoted(turn: Turn, text: str, tag: Tag) -> bool:
     line = text[text.rfind("\n", 0, tag.start) + 1 : tag.start]
     if line.lstrip().startswith(">"):
         return True
-    repeated = re.compile(r"send_file\s*:\s*" + re.escape(tag.text))
     heard = (
         str(part or "")
         for event in turn.events
         for part in (written_of(event.event), event.text, event.event.get("origin_message"))
     )
-    return any("send_file" in part and repeated.search(part) for part in heard)
+    return any(part.startswith(tag.text, found.end()) for part in heard for found in SEND_FILE.finditer(part))

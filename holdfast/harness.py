@@ -34,6 +34,7 @@ from holdfast.store.base import Acked, Process, Transaction
 from holdfast.telemetry import CANNOT_SIGN_OFF, spans
 from holdfast.telemetry import starting as telemetry
 from holdfast.telemetry.logs import Entry
+from holdfast.telemetry.watchdog import watching
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +162,7 @@ class AgentHarness(Roster):
         pool_size = settings.pool_size(num_workers, len(self.agents))
         async with open_store(settings.database, direct_url=settings.database_direct, pool_size=pool_size) as store:
             given = dict(self.channels)
-            with self.using(store):
+            with watching(settings.blocked_after), self.using(store):
                 try:
                     for channel in channels.configured(settings, store, given, app_token):
                         self.add_channel(channel)

@@ -111,6 +111,8 @@ class Settings(BaseSettings):
     """Connections to the API at once."""
     metrics_port: int | None = Field(default=None, ge=0, le=65_535, examples=[9464])
     """Port at which `holdfast work` serves /metrics, for which it has no API; by default none."""
+    blocked_after: Duration = timedelta(milliseconds=200)
+    """How long one callback may hold the event loop before a warning and a metric name it; 0 turns this off."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """From where on a line on stderr is worth it: debug, info, warning or error."""
     log_format: Literal["text", "json"] = "text"

@@ -32,6 +32,13 @@ STORE_CALL = Histogram(
 )
 STORE_ERRORS = Counter("holdfast_store_errors_total", "Calls of the store that failed.", ("call", "error_class"))
 
+LOOP_BLOCKED = Counter(
+    "holdfast_loop_blocked_total", "Callbacks that blocked the event loop, by what they ran.", ("where",)
+)
+LOOP_BLOCKED_SECONDS = Counter(
+    "holdfast_loop_blocked_seconds_total", "For how long callbacks blocked the event loop.", ("where",)
+)
+
 TOKENS = Counter(
     "holdfast_tokens_total", "Tokens that language models read (input) and wrote (output).", ("agent", "model", "kind")
 )
@@ -64,6 +71,8 @@ INSTRUMENTS: tuple[Instrument, ...] = (
     REAPED,
     STORE_CALL,
     STORE_ERRORS,
+    LOOP_BLOCKED,
+    LOOP_BLOCKED_SECONDS,
     TOKENS,
     PLACES,
     PLACES_BUSY,
@@ -108,6 +117,8 @@ FILE_REFUSED = "a file of a message is left where it is"
 LANES_MENDED = "lanes had no head and were mended: please report this"
 LISTENERS_SLOW = "listeners are too slow, this is not told to them"
 LISTENER_FAILED = "a listener failed"
+LOOP_IS_BLOCKED = "the event loop is blocked"
+LOOP_RUNS_AGAIN = "the event loop runs again"
 MODEL_CHANGED = "another model indexes from now on, what there is goes to the relays again"
 PROCESS_GONE = "a process is gone, its turns can be claimed again"
 RELAY_FAILED = "a change could not be indexed"
