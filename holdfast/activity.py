@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import assert_never
 
 from holdfast.errors import HoldfastError
-from holdfast.event import INBOX, OUTBOX, Activity, AgentMessage, NewEvent, Payload, Record, Turn
+from holdfast.event import INBOX, OUTBOX, Activity, AgentMessage, NewEvent, Payload, Record, Turn, payload_to_show
 from holdfast.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
 from holdfast.store.activity import about, received
 from holdfast.store.base import Process, Store, Transaction
@@ -223,7 +223,7 @@ def done_frames(turn: Turn, outcome: Done) -> Iterator[Payload]:
 
 def frame(kind: str, turn: Turn, **further: object) -> Payload:
     primary = turn.primary
-    told = about(kind, primary.id, primary.message_id, turn.agent, primary.event) | further
+    told = about(kind, primary.id, primary.message_id, turn.agent, payload_to_show(primary)) | further
     if len(turn.events) > 1:
         told["messageIds"] = [event.message_id or str(event.id) for event in turn.events]
     return told

@@ -25,5 +25,9 @@ class StoreUnavailable(HoldfastError):
     """The database cannot be reached right now; what was asked may be tried again."""
 
 
+class Unreadable(HoldfastError):
+    """A stored event that cannot be read; it ends as a dead letter with this class of error."""
+
+
 class MigrationError(HoldfastError):
     """The database cannot be brought to this version; nothing was changed."""

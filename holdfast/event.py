@@ -16,6 +16,7 @@ from pydantic_core import from_json
 if TYPE_CHECKING:
     from holdfast.channel import Line
 
+from holdfast.errors import Unreadable
 from holdfast.memory import Memory
 from holdfast.memory.observation import Observation
 
@@ -64,16 +65,39 @@ def response_event(payload: Payload) -> NewEvent:
 
 
 class _Parsed:
-    """A payload, kept as the text it was read as until somebody looks at it: settling a turn does not."""
+    """A payload, kept as text until it is first read: settling a turn does not read it.
+
+    Reading one that is no JSON object raises Unreadable. So does a payload that the store replaced by that error."""
 
     def __get__(self, row: Any, owner: type) -> Payload:
         payload = row._payload
         if isinstance(payload, str):
-            payload = row._payload = from_json(payload)
+            payload = row._payload = payload_of(payload)
+        if isinstance(payload, Unreadable):
+            raise payload
         return cast(Payload, payload)
 
-    def __set__(self, row: Any, payload: Payload | str) -> None:
+    def __set__(self, row: Any, payload: Payload | str | Unreadable) -> None:
         row._payload = payload
+
+
+def payload_of(text: str) -> Payload | Unreadable:
+    """Parse a stored payload; anything but a JSON object is returned as an error."""
+    try:
+        payload = from_json(text)
+    except ValueError as error:
+        return Unreadable(f"the payload cannot be read: {error}")
+    if not isinstance(payload, dict):
+        return Unreadable("the payload is not a JSON object")
+    return Unreadable("the payload could not be read") if payload.get("kind") == UNREADABLE else payload
+
+
+def payload_to_show(event: Event) -> Payload:
+    """The payload for lists and logs; one that cannot be read is replaced by a message that says so."""
+    try:
+        return event.event
+    except Unreadable as error:
+        return {"kind": UNREADABLE, "message": f"({error})"}
 
 
 # Not frozen: a claim of 500 makes 500 of these, and a frozen one takes twenty times as long to make.
@@ -220,6 +244,8 @@ class Turn:
 
 # Payloads of ours carry a tag, "kind"; one without it is an event as Slack sent it. What routing found when the
 # message was stored stands beside, in keys that no platform uses.
+UNREADABLE = "unreadable"
+"""The kind of a payload that is shown in place of one that cannot be read."""
 ROOM = "room"
 """The kind of a message that is a copy of what was said in a team's room."""
 ROUTED_TEXT = "routed_text"

@@ -6,7 +6,8 @@ import time
 
 from pydantic_core import to_json
 
-from holdfast.event import OUTBOX, Turn
+from holdfast.errors import Unreadable
+from holdfast.event import OUTBOX, Event, Turn
 from holdfast.outcome import Dead, Lost, Outcome, Retry, Settled
 from holdfast.telemetry import (
     CLAIM_TO_SETTLE,
@@ -81,9 +82,16 @@ class Meter:
             "holdfast.message_id": primary.message_id or "",
             "holdfast.attempt": primary.attempts,
             "holdfast.events": len(turn.events),
-            "holdfast.event": to_json(primary.event).decode(),
+            "holdfast.event": _payload(primary),
         }
         return tracing.begin(primary.root_id or primary.id, since, attributes)
+
+
+def _payload(event: Event) -> str:
+    try:
+        return to_json(event.event).decode()
+    except Unreadable as error:
+        return str(error)
 
 
 def _error(outcome: Outcome | None) -> dict[str, str]:

@@ -6,8 +6,9 @@ import random
 from dataclasses import dataclass
 from datetime import timedelta
 
+from holdfast.errors import Unreadable
 from holdfast.event import Turn
-from holdfast.outcome import Outcome, Retry
+from holdfast.outcome import Dead, Outcome, Retry
 from holdfast.store.base import DEFAULT_MAX_ATTEMPTS
 
 
@@ -68,6 +69,8 @@ class Policy:
         return outcome
 
 
-def failed(error: BaseException) -> Retry:
-    """What an exception of a handler means for its turn."""
+def failed(error: BaseException) -> Retry | Dead:
+    """Turn an exception of a handler into an outcome; an event that cannot be read is not tried again."""
+    if isinstance(error, Unreadable):
+        return Dead(str(error), type(error).__name__)
     return Retry(f"{type(error).__name__}: {error}", error_class=type(error).__name__)

@@ -13,13 +13,13 @@ from types import TracebackType
 from typing import Any, assert_never
 
 from holdfast.consumer import Consumer
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import StoreUnavailable, Unreadable
 from holdfast.event import MEMORY, Turn
 from holdfast.memory.breaker import FIRST_PAUSE, Breaker
 from holdfast.memory.knowledge import IndexUnavailable, KnowledgeDocument, KnowledgeScope, KnowledgeStore
 from holdfast.memory.observation import Observation
 from holdfast.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
-from holdfast.policy import Policy, Share
+from holdfast.policy import Policy, Share, failed
 from holdfast.store.base import Store
 from holdfast.store.memories import DEFAULT_AGENT_NAME, ObservationStore
 from holdfast.telemetry import INDEX_AWAY, RELAY_FAILED
@@ -133,7 +133,7 @@ class KnowledgeStoreOutboxRelay:
 
     async def _work(self, turn: Turn) -> DrainResult:
         outcome = Snooze(FIRST_PAUSE) if self._breaker.is_open else await self.handle(turn)
-        if isinstance(outcome, Retry) and len(turn.events) > 1:
+        if isinstance(outcome, Retry | Dead) and len(turn.events) > 1:
             # Each by itself, under the same lease: the others need not wait for the one that cannot be indexed.
             result = DrainResult()
             for event in turn.events:
@@ -152,6 +152,8 @@ class KnowledgeStoreOutboxRelay:
             pause = self._breaker.open()
             log.warning(Entry(INDEX_AWAY, error=error, pause_seconds=pause.total_seconds()))
             return Snooze(pause)
+        except Unreadable as error:
+            return failed(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the relay goes on
             log.warning(Entry(RELAY_FAILED, event_id=turn.primary.id, error=repr(error)))
             return Retry(f"{type(error).__name__}: {error}", _delay(turn.attempt), type(error).__name__)

@@ -53,7 +53,8 @@ def migrate_postgres(url: str, migration: Migration) -> Report:
             found = _version(connection)
             if not migration.is_due(found):
                 return migration.nothing(found)
-            return _apply(connection, migration, found)
+            report = _apply(connection, migration, found)
+        return _validate_checks(connection, report)
 
 
 @contextmanager
@@ -121,6 +122,23 @@ def _apply(connection: Connection, migration: Migration, found: str | None) -> R
     for script in migration.idempotent:
         _run(connection, migration, script)
     _write_version(connection, migration.version)
+    return report
+
+
+def _validate_checks(connection: Connection, report: Report) -> Report:
+    """Have the server check rows from before; a failure leaves the new version in place and is a warning."""
+    if _one(connection, "select pg_catalog.to_regprocedure('agent.validate_checks()') is null")[0]:
+        return report
+    try:
+        [buried] = _one(connection, "select agent.validate_checks()")
+    except psycopg.Error as error:
+        return report.warned(
+            f"rows from before could not be checked, the next migration tries again: {_message(error)}"
+        )
+    if buried:
+        return report.warned(
+            f"dead letters made of unreadable rows: {buried}; see holdfast dead list --error unreadable"
+        )
     return report
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -45,6 +45,12 @@ class Report:
     @property
     def due(self) -> bool:
         return self.found is None or version_key(self.found) < version_key(self.version)
+
+    def warned(self, *warnings: str) -> Report:
+        """Log warnings and add them to the report."""
+        for warning in warnings:
+            logger.warning(warning)
+        return replace(self, warnings=self.warnings + warnings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

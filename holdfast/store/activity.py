@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from holdfast.event import INBOX, NewEvent, Payload, channel_of, sender_of, written_of
+from holdfast.event import INBOX, UNREADABLE, NewEvent, Payload, channel_of, sender_of, written_of
 from holdfast.store.base import Happened
 from holdfast.store.payload import parse
 
@@ -37,8 +37,20 @@ def received_frame(id: int, message_id: str | None, target: str, event: Payload)
 
 
 def happened(position: int, frames: str, milliseconds: int) -> Happened:
-    """A row as it is told: every frame with a time."""
-    return Happened(position, list(_told(parse(frames), milliseconds)))
+    """Read a row of frames, each with a time; one that cannot be read keeps its position and tells nothing."""
+    return Happened(position, list(_told(_frames(frames), milliseconds)))
+
+
+def _frames(text: str) -> Iterator[Payload]:
+    try:
+        frames = parse(text)
+    except ValueError:
+        frames = None
+    for frame in frames if isinstance(frames, list) else [None]:
+        if isinstance(frame, dict) and isinstance(frame.get("type"), str):
+            yield frame
+        else:
+            yield {"type": UNREADABLE}
 
 
 def _told(frames: Iterable[Payload], milliseconds: int) -> Iterator[Payload]:

@@ -13,6 +13,8 @@ import pytest
 from holdfast.errors import HoldfastError, MigrationError, StoreUnavailable
 from holdfast.migrations.postgres import LOCK_KEY
 from holdfast.migrations.runner import migrate
+from holdfast.testing.databases import Databases
+from tests.conformance.by_hand import insert
 from tests.migrations.conftest import Scripts, ask, tables
 
 AT_ONCE = timedelta(0)
@@ -229,3 +231,33 @@ def test_what_cannot_be_committed_is_one_line_and_nothing_is_changed(scripts: Sc
     with pytest.raises(MigrationError, match=r"cannot be migrated: .*foreign key"):
         scripts.migrate(postgres)
     assert tables(postgres) == set()
+
+
+def test_rows_from_before_the_checks_become_dead_letters(databases: Databases) -> None:
+    with databases.fresh("postgres") as url:
+        insert(url, {"vt": "'infinity'"}, checked=False)
+        good = insert(url, {})
+        with psycopg.connect(url, autocommit=True) as sql:
+            sql.execute(
+                "alter table agent.event drop constraint event_moments_readable, "
+                "drop constraint event_claimed_readable, drop constraint event_numbers_readable"
+            )
+            sql.execute("delete from agent.migration where file_name = '011-readable.sql'")
+            sql.execute("update agent.version set version = '0.4.0'")
+            report = migrate(url)
+            assert sql.execute("select id from agent.event").fetchall() == [(good,)]
+            assert sql.execute("select error_class, outcome from agent.event_hist").fetchall() == [
+                ("Unreadable", "dead")
+            ]
+            checked = "select bool_and(convalidated) from pg_constraint where conrelid = 'agent.event'::regclass"
+            assert sql.execute(checked).fetchone() == (True,)
+        assert any("unreadable rows: 1" in warning for warning in report.warnings)
+
+
+def test_workers_go_on_while_rows_from_before_are_checked(databases: Databases) -> None:
+    """Adding the checks locks the table for a moment; looking at all its rows, afterwards, stops no worker."""
+    with databases.fresh("postgres") as url, psycopg.connect(url) as checking, psycopg.connect(url) as worker:
+        insert(url, {}, checked=False)
+        checking.execute("select agent.validate_checks()")
+        worker.execute("set lock_timeout = '1s'")
+        assert worker.execute("select count(*) from agent.claim_event()").fetchone() == (1,)

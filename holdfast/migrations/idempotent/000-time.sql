@@ -40,3 +40,14 @@ begin
     return case when _ts ~ '^\s*\d{1,12}(\.\d{0,20})?\s*$' then agent.to_timestamptz(_ts) end;
 end
 $$;
+
+-- The moment as every client can read it: one outside of the checks on agent.event becomes the nearest one inside.
+create or replace function agent.readable_moment(_at timestamptz) returns timestamptz
+language sql immutable strict security invoker parallel safe
+set search_path = pg_catalog, pg_temp
+return greatest('0001-01-02Z'::timestamptz, least('9999-12-30Z'::timestamptz, _at));
+
+create or replace function agent.readable_moments(_moments timestamptz[]) returns timestamptz[]
+language sql immutable strict security invoker parallel safe
+set search_path = pg_catalog, pg_temp
+return array(select agent.readable_moment(at) from unnest(_moments) as at where at is not null);

@@ -100,7 +100,7 @@ begin
     where verdict.ended <> 'back'
     having count(*) > 0;
     update agent.event as event
-    set fence = 0, holder = null, vt = _now + verdict.delay, attempts = greatest(event.attempts - verdict.unused, 0)
+    set fence = 0, holder = null, vt = _now + least(verdict.delay, interval '1000 years'), attempts = greatest(event.attempts - verdict.unused, 0)
       , last_error = coalesce(verdict.error, event.last_error)
       , error_class = case when verdict.error is null then event.error_class else verdict.error_class end
       , updated_at = _now

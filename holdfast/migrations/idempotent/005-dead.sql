@@ -1,6 +1,8 @@
 -- What is over: dead letters and what a person does with them, expiry, retention.
 --
 --   delete_expired_events  buries what has no attempts left or waited too long
+--   bury_unreadable        buries rows that break the checks of agent.event; none can, once these are validated
+--   validate_checks        does so, and has the server keep the checks for good
 --   sweep                  that, and everything else that time brings, for one queue
 --   mend_lanes             gives a head to lanes without one; finds none unless there is a fault
 --   prune_history          drops what is older than its retention, never a dead letter
@@ -63,6 +65,61 @@ begin
     perform agent.keep_heads_now();
     dead := agent.bury(_queue, _max_attempts);
     expired := agent.expire(_queue, _max_attempts, _max_vt_age, 'expired');
+end
+$$;
+
+-- Rows from before the checks, which no client could read. They become dead letters with what of them can be read.
+create or replace function agent.bury_unreadable() returns int4
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _now timestamptz := agent.now();
+    _error text := 'unreadable row: a moment, a number or the list of claims was out of range';
+    _checks text :=
+    ( select string_agg(format('(%s)', pg_get_expr(conbin, conrelid)), ' and ')
+      from pg_constraint
+      where conrelid = 'agent.event'::regclass and contype = 'c'
+    );
+    _ids int8[];
+    _buried int4;
+begin
+    execute format('select array(select id from agent.event where not (%s) order by id for update skip locked)', _checks)
+    into _ids;
+    perform agent.note_dead(_ids, array_fill('dead'::text, array[cardinality(_ids)])
+        , array_fill(_error, array[cardinality(_ids)]), array_fill('Unreadable'::text, array[cardinality(_ids)]));
+    with gone as
+    ( delete from agent.event where id = any (_ids) returning * )
+    insert into agent.event_hist
+    ( id, event_ts, attempts, vt, claimed, event, queue, target, lane, head, fence, holder, message_id, max_attempts
+    , parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at )
+    select id, agent.readable_moment(event_ts), greatest(attempts, 0), agent.readable_moment(vt)
+         , agent.readable_moments(claimed), event, queue, target, lane, head, 0, holder, message_id, max_attempts
+         , parent_id, root_id, greatest(least(hops, 1000000), 0), state, _error, 'Unreadable'
+         , agent.readable_moment(created_at), _now, 'dead', _now
+    from gone;
+    get diagnostics _buried = row_count;
+    return _buried;
+end
+$$;
+
+-- A migration calls it in a transaction of its own, after the one that added checks: workers go on meanwhile.
+create or replace function agent.validate_checks() returns int4
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _check text;
+    _buried int4 := 0;
+begin
+    for _check in
+        select conname from pg_constraint
+        where conrelid = 'agent.event'::regclass and contype = 'c' and not convalidated
+    loop
+        _buried := _buried + agent.bury_unreadable();
+        execute format('alter table agent.event validate constraint %I', _check);
+    end loop;
+    return _buried;
 end
 $$;
 
@@ -188,6 +245,11 @@ declare
     _now timestamptz := agent.now();
 begin
     dead := agent.bury(_queue, _max_attempts);
+    if exists
+    ( select from pg_constraint
+      where conrelid = 'agent.event'::regclass and contype = 'c' and not convalidated ) then
+        dead := dead + agent.bury_unreadable();
+    end if;
     expired := case when _expire_after is null then 0 else agent.expire(_queue, _max_attempts, _expire_after, 'expired') end;
     discarded := case when _discard_unserved is null then 0
         else agent.expire(_queue, _max_attempts, _discard_unserved, 'discarded') end;
@@ -221,8 +283,9 @@ begin
     insert into agent.event
     ( id, event_ts, attempts, vt, claimed, event, queue, target, lane, message_id, max_attempts, parent_id, root_id, hops
     , state, last_error, error_class, created_at, updated_at )
-    select id, event_ts, 0, _now, claimed, event, queue, target, lane, message_id, max_attempts, parent_id, root_id, hops
-         , state, last_error, error_class, created_at, _now
+    select id, agent.readable_moment(event_ts), 0, _now, agent.readable_moments(claimed), event, queue, target, lane
+         , message_id, max_attempts, parent_id, root_id, hops, state, last_error, error_class
+         , agent.readable_moment(created_at), _now
     from gone
     order by gone.id
     returning agent.event.id;
@@ -269,7 +332,7 @@ declare
     _new int8 := nextval('agent.event_id_seq');
 begin
     insert into agent.event (id, event_ts, event, queue, target, lane, message_id, max_attempts, root_id)
-    select _new, event_ts, event, queue, target, lane, message_id || '~' || _new, max_attempts, _new
+    select _new, agent.readable_moment(event_ts), event, queue, target, lane, message_id || '~' || _new, max_attempts, _new
     from agent.event_hist
     where id = _id and outcome <> 'discarded'
     limit 1;

@@ -9,7 +9,9 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any
 
-from holdfast.errors import LeaseLost
+import psycopg
+
+from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.event import OUTBOX, ChatMessage, NewEvent, Payload, Record, Turn
 from holdfast.outcome import Lost, Outcome, Settled
 from holdfast.store.audit import AuditEntry, event_subject
@@ -150,11 +152,21 @@ class PostgresStore(PostgresReads):
         if limit <= 0 or not targets:
             return []
         limits = None if at_most is None else list(at_most)
-        rows = await self._connections.rows(
+        rows = await self._rows_without_unreadable(
             f"select {COLUMNS} from agent.claim(%s, %s, %s, %s, %s, %s, %s, %s::int4[])",
             (queue, list(targets), limit, lease, holder, collect_limit, max_attempts, limits),
         )
         return turns_of(rows)
+
+    async def _rows_without_unreadable(self, statement: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Run a statement; if a row that breaks the checks of agent.event fails it, bury such rows and try again."""
+        try:
+            return await self._connections.rows(statement, arguments)
+        except HoldfastError as error:
+            if not isinstance(error.__cause__, (psycopg.DataError, psycopg.errors.CheckViolation)):
+                raise
+        await self._connections.value("select agent.bury_unreadable()")
+        return await self._connections.rows(statement, arguments)
 
     async def renew(self, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
         if not turns:
@@ -210,7 +222,7 @@ class PostgresStore(PostgresReads):
         return due
 
     async def sweep(self, policy: SweepPolicy) -> Swept:
-        rows = await self._connections.rows(
+        rows = await self._rows_without_unreadable(
             "select dead, expired, discarded, mended, forgotten, pruned from agent.sweep(%s, %s, %s, %s, %s, %s)",
             (
                 policy.queue,
@@ -290,7 +302,7 @@ class PostgresStore(PostgresReads):
             return []
         gone = self._watch.look(await self._connections.value("select agent.silent_processes()"))
         arguments = gone, dump(dict(max_attempts or {}))
-        rows = await self._connections.rows("select agent.reap(%s, %s)", arguments) if gone else []
+        rows = await self._rows_without_unreadable("select agent.reap(%s, %s)", arguments) if gone else []
         return [row[0] for row in rows]
 
     def wakeups(self) -> AsyncIterator[str]:

@@ -6,17 +6,21 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime
 from types import TracebackType
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors
+from psycopg.adapt import Transformer
+from psycopg.types.datetime import TimestamptzLoader
 from psycopg.types.string import TextLoader
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.store.base import Clock
 from holdfast.store.postgres.wire import TextArray, TextArrayDumper
+from holdfast.store.readable import EARLIEST, LATEST
 
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 Result = TypeVar("Result")
@@ -86,10 +90,10 @@ class Connections:
     async def _once(self, statement: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
         async with self._connection() as connection:
             if self._clock is None:
-                return await (await connection.execute(statement, arguments)).fetchall()
+                return await _fetched(await connection.execute(statement, arguments))
             async with connection.transaction():
                 await self._set_clock(connection)
-                return await (await connection.execute(statement, arguments)).fetchall()
+                return await _fetched(await connection.execute(statement, arguments))
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
@@ -121,6 +125,30 @@ async def _configure(connection: Connection) -> None:
     # Payloads stay text until somebody looks at them.
     connection.adapters.register_loader("jsonb", TextLoader)
     connection.adapters.register_dumper(TextArray, TextArrayDumper)
+
+
+async def _fetched(cursor: psycopg.AsyncCursor[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    try:
+        return await cursor.fetchall()
+    except psycopg.DataError:
+        # A moment that Python does not know. What was done is done: read the same result with other eyes.
+        reader = cursor.connection.cursor()
+        reader.adapters.register_loader("timestamptz", _BoundedMoment)
+        rows = Transformer(reader)
+        assert cursor.pgresult is not None
+        rows.set_pgresult(cursor.pgresult)
+        return rows.load_rows(0, cursor.pgresult.ntuples, tuple)
+
+
+class _BoundedMoment(TimestamptzLoader):
+    """Reads infinity, and moments before year 1 or after 9999, as the nearest one that Python has."""
+
+    def load(self, data: Any) -> datetime:
+        try:
+            return super().load(data)
+        except psycopg.DataError:
+            text = bytes(data)
+            return EARLIEST if text.startswith(b"-") or text.endswith(b"BC") else LATEST
 
 
 @contextmanager

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from holdfast.memory.observation import Observation, ObservationType, Subject, id_of, subject_key
+from holdfast.memory.observation import Observation, Subject, id_of, subject_key
 from holdfast.store.base import Transaction
 from holdfast.store.payload import dump, parse
 from holdfast.store.positions import gone_within
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.wire import observation_row
+from holdfast.store.readable import observation_type_of, texts_of
 
 _COLUMNS = (
     "workspace_id, id, subject_type, subject_id, observer, type, content, source_message_ids, version, created_at,"
@@ -139,9 +140,9 @@ def _observation(row: tuple[Any, ...]) -> Observation:
         subject_type=subject_type,
         subject_id=subject_id,
         observer=observer,
-        type=ObservationType(kind),
+        type=observation_type_of(kind),
         content=content,
-        source_message_ids=tuple(sources),
+        source_message_ids=texts_of(sources),
         version=version,
         created_at=created_at,
         updated_at=updated_at,

@@ -12,6 +12,7 @@ from holdfast.store.base import DEAD_OUTCOMES, Count, Filter, Happened, Process
 from holdfast.store.payload import parse, storable
 from holdfast.store.postgres.connections import Connections
 from holdfast.store.postgres.wire import COLUMNS, FINISHED_COLUMNS, event_of, finished_of
+from holdfast.store.readable import setting_of, shown
 
 
 class PostgresReads:
@@ -38,7 +39,7 @@ class PostgresReads:
             f"select {FINISHED_COLUMNS} from agent.finished(%s, %s, %s, %s, %s, %s, %s, %s)",
             (*filter_arguments(which), limit, before_id, since_id),
         )
-        return [finished_of(row) for row in rows]
+        return [shown(finished_of(row)) for row in rows]
 
     async def dead(
         self, which: Filter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
@@ -49,7 +50,7 @@ class PostgresReads:
         rows = await self._connections.rows(
             f"select {FINISHED_COLUMNS} from agent.died(%s, %s, %s, %s)", (queue, *after, limit)
         )
-        return [finished_of(row) for row in rows]
+        return [shown(finished_of(row)) for row in rows]
 
     async def audit_log(
         self, which: AuditFilter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
@@ -68,7 +69,7 @@ class PostgresReads:
 
     async def live(self, event_id: int) -> Event | None:
         rows = await self._connections.rows(f"select {COLUMNS} from agent.event where id = %s", (event_id,))
-        return event_of(rows[0]) if rows else None
+        return shown(event_of(rows[0])) if rows else None
 
     async def waiting(
         self,
@@ -84,7 +85,7 @@ class PostgresReads:
             " and id < coalesce(%s, 9223372036854775807) and id > coalesce(%s, 0) order by id limit %s",
             (queue, target, before_id, since_id, limit),
         )
-        return [event_of(row) for row in rows]
+        return [shown(event_of(row)) for row in rows]
 
     async def recent(
         self, queue: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
@@ -92,11 +93,11 @@ class PostgresReads:
         rows = await self._connections.rows(
             f"select {COLUMNS} from agent.recent(%s, %s, %s, %s)", (queue, limit, before_id, since_id)
         )
-        return [event_of(row) for row in rows]
+        return [shown(event_of(row)) for row in rows]
 
     async def leased(self, queue: str) -> list[Event]:
         rows = await self._connections.rows(f"select {COLUMNS} from agent.leased(%s)", (queue,))
-        return [event_of(row) for row in rows]
+        return [shown(event_of(row)) for row in rows]
 
     async def handed_on(self, root_id: int, before_id: int) -> int:
         return int(await self._connections.value("select agent.handed_on(%s, %s)", (root_id, before_id)))
@@ -119,7 +120,7 @@ class PostgresReads:
 
     async def setting(self, key: str) -> Any:
         rows = await self._connections.rows("select value from agent.setting where key = %s", (key,))
-        return parse(rows[0][0]) if rows else None
+        return setting_of(rows[0][0]) if rows else None
 
     async def processes(self) -> list[Process]:
         rows = await self._connections.rows(

@@ -12,11 +12,13 @@ from psycopg.adapt import Dumper
 from psycopg.postgres import types
 from psycopg.pq import Format
 
+from holdfast.errors import Unreadable
 from holdfast.event import Activity, ChatMessage, Event, FinishedEvent, NewEvent, Payload, Record, Turn
 from holdfast.memory.observation import Observation
 from holdfast.outcome import Dead, Done, Outcome, Retry, Snooze
 from holdfast.store.collector import uncollected
-from holdfast.store.payload import dump, parse, storable_name
+from holdfast.store.payload import dump, storable_name
+from holdfast.store.readable import bounded, state_of
 from holdfast.telemetry.redaction import redact_prose
 
 # In the order of the fields of Event.
@@ -43,7 +45,11 @@ def finished_of(row: tuple[Any, ...]) -> FinishedEvent:
 def _completed(event: AnyEvent) -> AnyEvent:
     event.claimed = tuple(event.claimed)
     if event.state is not None:
-        event.state = parse(cast(str, event.state))
+        state = state_of(cast(str, event.state))
+        if isinstance(state, Unreadable):
+            event.event = state  # type: ignore[assignment]
+        else:
+            event.state = state
     return event
 
 
@@ -157,4 +163,4 @@ class TextArrayDumper(Dumper):
 
 def interval(delay: timedelta | None) -> str | None:
     """Exact to the microsecond, and free of the server's settings."""
-    return None if delay is None else f"{delay // timedelta(microseconds=1)} microseconds"
+    return None if delay is None else f"{bounded(delay) // timedelta(microseconds=1)} microseconds"

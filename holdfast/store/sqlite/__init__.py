@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.event import OUTBOX, ChatMessage, NewEvent, Payload, Record, Turn
 from holdfast.outcome import Lost, Outcome, Settled, Snooze
 from holdfast.store.activity import received
 from holdfast.store.audit import Action, AuditEntry
 from holdfast.store.base import DEFAULT_MAX_ATTEMPTS, Acked, Clock, Filter, Process, SweepPolicy, Swept, Transaction
 from holdfast.store.payload import dump
-from holdfast.store.sqlite import audit, dead, leases, liveness, settling, sweep
+from holdfast.store.sqlite import audit, dead, leases, liveness, settling, sweep, unreadable
 from holdfast.store.sqlite.gathering import gather
 from holdfast.store.sqlite.put import put, put_lines, put_one, put_records
 from holdfast.store.sqlite.queries import load
@@ -127,7 +127,7 @@ class SqliteStore(SqliteReads):
         return await (self.write(work) if tx is None else tx.run(work))
 
     async def gather(self, turn: Turn, limit: int) -> bool:
-        joined = await self.write(lambda db: gather(db, turn, limit))
+        joined = await self._without_unreadable(turn.queue, lambda: self.write(lambda db: gather(db, turn, limit)))
         turn.events += tuple(joined)
         return bool(joined)
 
@@ -155,6 +155,9 @@ class SqliteStore(SqliteReads):
             max_attempts=max_attempts,
             at_most=at_most,
         )
+        return await self._without_unreadable(queue, lambda: self._claim(wanted))
+
+    async def _claim(self, wanted: leases.Claim) -> list[Turn]:
         claimed = self.writer.submit_making(lambda db: leases.claim(db, wanted))
         try:
             return await asyncio.shield(claimed)
@@ -162,6 +165,27 @@ class SqliteStore(SqliteReads):
             # nobody will know of these turns: without this they would wait out their lease
             claimed.add_done_callback(self._give_back)
             raise
+        except leases.Misread as misread:
+            ids = misread.ids
+        await self._bury_unreadable(wanted.queue)
+        return await self.read(lambda connection: unreadable.turns_of(connection, wanted.queue, ids))
+
+    async def _without_unreadable(self, queue: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Do the work; if an event of the queue cannot be read and fails it, bury such events and try again."""
+        try:
+            return await work()
+        except StoreUnavailable:
+            raise
+        except (HoldfastError, TypeError, ValueError):
+            if not await self._bury_unreadable(queue):
+                raise
+        return await work()
+
+    async def _bury_unreadable(self, queue: str) -> bool:
+        letters = await self.read(lambda connection: unreadable.find(connection, queue))
+        if letters:
+            await self.write(lambda db: unreadable.bury(db, letters))
+        return bool(letters)
 
     def _give_back(self, claimed: asyncio.Future[list[Turn]]) -> None:
         if not claimed.cancelled() and claimed.exception() is None and claimed.result():

@@ -8,7 +8,8 @@ from sqlite3 import Connection
 from holdfast.event import Payload
 from holdfast.store.activity import about, happened, received_frame
 from holdfast.store.base import Happened
-from holdfast.store.payload import dump, parse
+from holdfast.store.payload import dump
+from holdfast.store.readable import shown_payload
 from holdfast.store.sqlite.queries import load
 
 SQL = load()
@@ -28,7 +29,7 @@ def failed(connection: Connection, ids: Sequence[int], *, dead: bool) -> Iterato
     """Frames of events whose turn failed: they come back, or are dead letters now."""
     rows = connection.execute(SQL["died" if dead else "failed"], {"ids": dump(ids)})
     for id, message_id, target, event, attempts, error, error_class in rows:
-        yield about("message_failed", id, message_id, target, parse(event)) | {
+        yield about("message_failed", id, message_id, target, shown_payload(event)) | {
             "eventId": id,
             "error": error,
             "errorClass": error_class,
@@ -40,7 +41,7 @@ def failed(connection: Connection, ids: Sequence[int], *, dead: bool) -> Iterato
 def revived(connection: Connection, ids: Sequence[int]) -> Iterator[Payload]:
     rows = connection.execute(SQL["revived"], {"ids": dump(ids)})
     for id, message_id, target, event in rows:
-        yield received_frame(id, message_id, target, parse(event))
+        yield received_frame(id, message_id, target, shown_payload(event))
 
 
 def read_activity(connection: Connection, position: int, limit: int) -> list[Happened]:

@@ -7,7 +7,8 @@ from datetime import datetime
 from sqlite3 import Connection
 from typing import Any
 
-from holdfast.event import FinishedEvent
+from holdfast.errors import Unreadable
+from holdfast.event import UNREADABLE, FinishedEvent, payload_of
 from holdfast.store.audit import AuditEntry, event_subject
 from holdfast.store.base import Filter
 from holdfast.store.payload import dump, parse
@@ -15,7 +16,7 @@ from holdfast.store.sqlite import audit
 from holdfast.store.sqlite.activity import revived
 from holdfast.store.sqlite.put import put
 from holdfast.store.sqlite.queries import load
-from holdfast.store.sqlite.rows import filter_params, finished_of, micros
+from holdfast.store.sqlite.rows import FIRST, LAST, filter_params, finished_of, micros
 from holdfast.store.sqlite.writer import Writing
 
 SQL = load()
@@ -48,7 +49,7 @@ def dead_ids(connection: Connection, which: Filter) -> list[int]:
 def retry(db: Writing, ids: Sequence[int]) -> list[int]:
     """Make dead letters live again; the ids of those that were still dead."""
     found = db.connection.execute(SQL["still_dead"], {"ids": dump(ids)}).fetchall()
-    params = {"ids": dump([id for id, _ in found]), "now": db.now}
+    params = {"ids": dump([id for id, _ in found]), "now": db.now, "first": FIRST, "last": LAST - 1}
     for name in ("revive", "revive_keys", "leave_history"):
         db.connection.execute(SQL[name], params)
     db.ready.update(queue for _, queue in found)
@@ -79,7 +80,25 @@ def replay(db: Writing, ids: Sequence[int], actor: str | None = None) -> list[in
     return ids
 
 
+def _payload(text: str) -> Any:
+    """The payload to store once more; one that cannot be read is kept as text, and cannot be read again."""
+    payload = payload_of(text)
+    return {"kind": UNREADABLE, "message": text} if isinstance(payload, Unreadable) else payload
+
+
 def _replayed(row: Sequence[Any], new_id: int) -> list[Any]:
     queue, target, lane, event_ts, event, message_id, max_attempts, _ = row
     name = None if message_id is None else f"{message_id}~{new_id}"
-    return [queue, target, lane, event_ts, None, parse(event), name, max_attempts, None, None, 0]
+    return [
+        queue,
+        target,
+        lane,
+        min(max(event_ts, FIRST), LAST - 1),
+        None,
+        _payload(event),
+        name,
+        max_attempts,
+        None,
+        None,
+        0,
+    ]

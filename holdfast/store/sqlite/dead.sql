@@ -91,13 +91,20 @@ where id in (select value from json_each(:ids)) and outcome in ('dead', 'expired
 order by id;
 
 -- name: revive
+-- What the checks of a live event would refuse, because it was changed by hand, comes back as near as they allow.
 insert into event (
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
   parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at
 )
 select
-  id, queue, target, lane, lane is null, event_ts, 0, :now, claimed, event, 0, null, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, :now
+  id, queue, target, lane, lane is null, max(:first, min(event_ts, :last)), 0, :now,
+  case when json_valid(claimed) and json_type(claimed) = 'array'
+    then (select json_group_array(value) from json_each(claimed) where value between :first and :last and type = 'integer')
+    else '[]'
+  end,
+  iif(json_valid(event), event, json_object('kind', 'unreadable', 'message', event)), 0, null, message_id, max_attempts,
+  parent_id, root_id, max(0, min(hops, 1000000)), iif(json_valid(state), state, null), last_error, error_class,
+  max(:first, min(created_at, :last)), :now
 from event_hist
 where id in (select value from json_each(:ids))
 order by id

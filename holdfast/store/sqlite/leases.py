@@ -10,7 +10,7 @@ from functools import partial
 from sqlite3 import Connection, DataError
 from typing import Any
 
-from holdfast.errors import LeaseLost
+from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.event import INBOX, Event, Turn, may_share_turn
 from holdfast.store.base import COLLECT_BYTES
 from holdfast.store.collector import uncollected
@@ -44,6 +44,14 @@ class Found:
     made: Callable[[], list[Event]]
 
 
+class Misread(HoldfastError):
+    """Events that are leased now, and at least one of them cannot be read."""
+
+    def __init__(self, ids: list[int]) -> None:
+        super().__init__("an event that was claimed cannot be read")
+        self.ids = ids
+
+
 def claim(db: Writing, wanted: Claim) -> Callable[[], list[Turn]]:
     """Lease what is ready; the answer makes turns of it, which takes no database."""
     connection, now = db.connection, db.now
@@ -69,7 +77,12 @@ def _turns(
     queue: str, found: Sequence[Found], followers: Mapping[int, Sequence[Event]], first_fence: int
 ) -> list[Turn]:
     turns = []
-    for fence, head in enumerate((event for part in found for event in part.made()), first_fence):
+    try:
+        heads = [event for part in found for event in part.made()]
+    except (TypeError, ValueError) as error:
+        behind = [event.id for run in followers.values() for event in run]
+        raise Misread([id for part in found for id in part.ids] + behind) from error
+    for fence, head in enumerate(heads, first_fence):
         events = (head, *followers[head.id]) if head.id in followers else (head,)
         for event in events:
             event.fence = fence

@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from holdfast.event import MEMORY, NewEvent
-from holdfast.memory.observation import Observation, ObservationType, Subject, id_of, subject_key
+from holdfast.memory.observation import Observation, Subject, id_of, subject_key
 from holdfast.store.activity import FORGOTTEN
 from holdfast.store.audit import AuditEntry
 from holdfast.store.base import Transaction
 from holdfast.store.payload import dump, parse
 from holdfast.store.positions import gone_within
+from holdfast.store.readable import observation_type_of, texts_of
 from holdfast.store.sqlite import SqliteStore, audit
 from holdfast.store.sqlite.observed import keep, next_version
 from holdfast.store.sqlite.put import put_one
@@ -222,9 +223,9 @@ def _observation(row: tuple[Any, ...]) -> Observation:
         subject_type=subject_type,
         subject_id=subject_id,
         observer=observer,
-        type=ObservationType(kind),
+        type=observation_type_of(kind),
         content=content,
-        source_message_ids=tuple(parse(sources)),
+        source_message_ids=texts_of(parse(sources)),
         version=version,
         created_at=created_at,
         updated_at=updated_at,

@@ -40,7 +40,7 @@ class Reader:
             # One snapshot for all its statements: what one found the next must find, too.
             connection.execute("begin")
             try:
-                return work(connection)
+                return _done(connection, work)
             finally:
                 connection.execute("commit")
         except sqlite3.Error as error:
@@ -52,3 +52,17 @@ class Reader:
             connection = self._local.connection = connect(self._path, read_only=True)
             self._connections.append(connection)
         return connection
+
+
+def _done(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+    """Do the work; if a text is no UTF-8, do it again with the broken characters replaced."""
+    try:
+        return work(connection)
+    except sqlite3.OperationalError as error:
+        if "UTF-8" not in str(error):
+            raise
+    connection.text_factory = lambda text: text.decode(errors="replace")
+    try:
+        return work(connection)
+    finally:
+        connection.text_factory = str

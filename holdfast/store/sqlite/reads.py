@@ -14,21 +14,21 @@ from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent
 from holdfast.store.audit import AuditEntry, AuditFilter
 from holdfast.store.base import Clock, Count, Filter, Happened, Process
 from holdfast.store.payload import dump, parse
-from holdfast.store.sqlite import audit, leases
+from holdfast.store.readable import setting_of
+from holdfast.store.sqlite import audit
 from holdfast.store.sqlite import dead as letters
 from holdfast.store.sqlite.activity import read_activity, read_activity_span
 from holdfast.store.sqlite.connection import connect, translated
-from holdfast.store.sqlite.leases import events
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.reader import Reader
 from holdfast.store.sqlite.rows import (
     agent_message_of,
     chat_message_of,
+    listed_of,
     micros,
     moment,
     page_params,
     process_of,
-    stored_of,
 )
 
 T = TypeVar("T")
@@ -87,7 +87,7 @@ class SqliteReads:
         return await self._reader.run(lambda connection: audit.pseudonym(connection, name))
 
     async def live(self, event_id: int) -> Event | None:
-        found = await self._reader.run(lambda connection: leases.events(connection, [event_id]))
+        found = await self._reader.run(lambda connection: listed(connection, [event_id]))
         return found[0] if found else None
 
     async def leased(self, queue: str) -> list[Event]:
@@ -180,18 +180,22 @@ def read_next_due(connection: Connection, now: int, queue: str, targets: Sequenc
     return None if vt is None else moment(vt)
 
 
+def listed(connection: Connection, ids: Sequence[int]) -> list[Event]:
+    return [listed_of(row) for row in connection.execute(SQL["events"], {"ids": dump(ids)})]
+
+
 def read_leased(connection: Connection, now: int, queue: str) -> list[Event]:
     [ids] = connection.execute(SQL["leased"], {"queue": queue, "now": now}).fetchone()
-    return events(connection, parse(ids))
+    return listed(connection, parse(ids))
 
 
 def read_waiting(connection: Connection, queue: str, target: str, page: dict[str, int]) -> list[Event]:
     [ids] = connection.execute(SQL["waiting"], {"queue": queue, "target": target} | page).fetchone()
-    return events(connection, parse(ids))
+    return listed(connection, parse(ids))
 
 
 def read_recent(connection: Connection, queue: str, page: dict[str, int]) -> list[Event]:
-    return [stored_of(row) for row in connection.execute(SQL["recent"], {"queue": queue} | page)]
+    return [listed_of(row) for row in connection.execute(SQL["recent"], {"queue": queue} | page)]
 
 
 def read_counts(connection: Connection, now: int) -> list[Count]:
@@ -212,7 +216,7 @@ def read_outcomes(connection: Connection, queue: str) -> dict[str, int]:
 
 def read_setting(connection: Connection, key: str) -> Any:
     found = connection.execute(SQL["setting"], {"key": key}).fetchone()
-    return None if found is None else parse(found[0])
+    return None if found is None else setting_of(found[0])
 
 
 def read_processes(connection: Connection) -> list[Process]:

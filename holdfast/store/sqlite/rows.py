@@ -12,9 +12,12 @@ from datetime import UTC, datetime, timedelta
 from itertools import repeat
 from typing import Any
 
+from holdfast.errors import Unreadable
 from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent, NewEvent
 from holdfast.store.base import Filter, Process
 from holdfast.store.payload import dump, parse
+from holdfast.store.readable import EARLIEST, shown, state_of
+from holdfast.store.readable import LATEST as LATEST_READABLE
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
@@ -30,7 +33,11 @@ def micros(moment: datetime) -> int:
 
 
 def moment(value: int) -> datetime:
-    return EPOCH + timedelta(microseconds=value)
+    """The moment of a stored number; one that Python does not know becomes the nearest that it does."""
+    try:
+        return EPOCH + timedelta(microseconds=value)
+    except OverflowError:
+        return EARLIEST if value < 0 else LATEST_READABLE
 
 
 def new_row(new: NewEvent, parent_id: int | None = None, root_id: int | None = None, hops: int = 0) -> list[Any]:
@@ -53,11 +60,15 @@ def new_row(new: NewEvent, parent_id: int | None = None, root_id: int | None = N
     ]
 
 
+FIRST, LAST = micros(EARLIEST), micros(LATEST_READABLE)
+"""Between these lie the times of live events."""
+
+
 class Moments(dict[int, datetime]):
     """Moments by their microseconds; in a batch many are the same, and making one costs more than finding it."""
 
     def __missing__(self, value: int) -> datetime:
-        found = self[value] = EPOCH + timedelta(microseconds=value)
+        found = self[value] = moment(value)
         return found
 
 
@@ -81,9 +92,14 @@ class Lease:
         """The same for what the query `ready` found of a target."""
         if not ids:
             return []
-        payloads, rare, *documents = columns
+        joined, rare, *documents = columns
+        payloads = joined.split("\x1e")
+        if len(payloads) != len(ids):
+            raise ValueError("a payload is not JSON")
         [lanes, sent, attempts, claims, names, most, parents, roots, hops, created] = map(parse, documents)
         of_few = parse(rare)
+        if any(state is not None and not isinstance(state, dict) for state, *_ in of_few.values()):
+            raise ValueError("a state is no JSON object")
         states, errors, error_classes = (
             zip(*[of_few.get(str(id), _NONE) for id in ids], strict=True) if of_few else repeat(repeat(None), 3)
         )
@@ -95,7 +111,7 @@ class Lease:
         # fmt: off
         return list(map(
             Event, ids, repeat(self.queue), repeat(target), lanes, repeat(True), map(made, sent),
-            [before + 1 for before in attempts], repeat(made(self.vt)), claimed, payloads.split("\x1e"), repeat(0),
+            [before + 1 for before in attempts], repeat(made(self.vt)), claimed, payloads, repeat(0),
             repeat(self.holder), names, most, parents, roots, hops, states, errors, error_classes, map(made, created),
             repeat(now),
         ))
@@ -103,22 +119,44 @@ class Lease:
 
 
 def stored_of(columns: Row) -> Event:
-    """An event from its columns as they are stored."""
-    row = list(columns)
-    row[8] = parse(row[8])
-    row[17] = None if row[17] is None else parse(row[17])
-    return Event(*_made(row, Moments()))
+    """Make an event of its stored columns; TypeError or ValueError if its claims cannot be read."""
+    return Event(*_made(list(columns), Moments()))
+
+
+def listed_of(columns: Row) -> Event:
+    """Make an event to be listed, whatever its columns hold."""
+    try:
+        return shown(stored_of(columns))
+    except (TypeError, ValueError):
+        return shown(stored_of(_without_claims(columns)))
 
 
 def finished_of(columns: Row) -> FinishedEvent:
+    """Make a finished event to be listed, whatever its columns hold."""
+    try:
+        return shown(_finished_of(columns))
+    except (TypeError, ValueError):
+        return shown(_finished_of(_without_claims(columns)))
+
+
+def _finished_of(columns: Row) -> FinishedEvent:
     row, moments = list(columns), Moments()
-    row[8] = parse(row[8])
-    row[17] = None if row[17] is None else parse(row[17])
     row[23] = moments[row[23]]
     return FinishedEvent(*_made(row, moments))
 
 
+def _without_claims(columns: Row) -> list[Any]:
+    return [*columns[:8], "[]", *columns[9:]]
+
+
 def _made(row: list[Any], moments: Moments) -> list[Any]:
+    row[8] = parse(row[8])
+    if row[17] is not None:
+        state = state_of(row[17])
+        if isinstance(state, Unreadable):
+            row[9] = state
+        else:
+            row[17] = state
     row[4] = row[4] == 1
     row[5] = moments[row[5]]
     row[7] = moments[row[7]]

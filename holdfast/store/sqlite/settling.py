@@ -12,6 +12,7 @@ from holdfast.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
 from holdfast.store.base import Acked
 from holdfast.store.collector import uncollected
 from holdfast.store.payload import dump
+from holdfast.store.readable import bounded
 from holdfast.store.sqlite.activity import failed
 from holdfast.store.sqlite.leases import Held, are_held, checkpoint, held, is_held
 from holdfast.store.sqlite.put import put_emits, put_records
@@ -43,7 +44,7 @@ class Settlement:
                 self.done(turn, outcome)
                 return "completed"
             case Snooze(delay):
-                return self._back(turn, self.db.now + delay // MICROSECOND, given=1)
+                return self._back(turn, self.db.now + bounded(delay) // MICROSECOND, given=1)
             case Dead() if len(turn.events) > 1:
                 # all come back as they are, with an attempt used: each is claimed alone next
                 return self._back(turn, self.db.now, *_error(outcome))
@@ -53,7 +54,7 @@ class Settlement:
                 most = self.max_attempts if max_attempts is None else max_attempts
                 if attempts >= most and len(turn.events) == 1:
                     return self._dead(turn, *_error(outcome))
-                return self._back(turn, self.db.now + (delay or timedelta()) // MICROSECOND, *_error(outcome))
+                return self._back(turn, self.db.now + bounded(delay or timedelta()) // MICROSECOND, *_error(outcome))
             case _:
                 assert_never(outcome)
 

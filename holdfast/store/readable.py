@@ -1,0 +1,63 @@
+"""Rows that somebody wrote by hand: events, times and documents that do not fit our types."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from holdfast.errors import Unreadable
+from holdfast.event import UNREADABLE, Event, FinishedEvent, Payload, payload_of, payload_to_show
+from holdfast.memory.observation import ObservationType
+from holdfast.store.payload import parse
+
+# A day inside of what Python can hold: in a time zone of its own, a moment may lie up to a day further.
+EARLIEST = datetime.min.replace(tzinfo=UTC) + timedelta(days=1)
+LATEST = datetime.max.replace(tzinfo=UTC, hour=0, minute=0, second=0, microsecond=0)
+
+LONGEST_DELAY = timedelta(days=365_000)
+"""A turn can be put off by a thousand years; the moment of a longer delay could not be read."""
+
+AnyEvent = TypeVar("AnyEvent", Event, FinishedEvent)
+
+
+def bounded(delay: timedelta) -> timedelta:
+    """The delay, cut to what leads to a readable moment."""
+    return max(min(delay, LONGEST_DELAY), -LONGEST_DELAY)
+
+
+def state_of(text: str) -> Payload | Unreadable:
+    """Parse the stored progress of an event; anything but a JSON object is returned as an error."""
+    state = payload_of(text)
+    return Unreadable("the state cannot be read") if isinstance(state, Unreadable) else state
+
+
+def setting_of(text: str) -> Any:
+    """Parse a shared value; one that cannot be read counts as never written."""
+    try:
+        return parse(text)
+    except ValueError:
+        return None
+
+
+def shown_payload(text: str) -> Payload:
+    """Parse a stored payload for frames; one that cannot be read is replaced by a message that says so."""
+    payload = payload_of(text)
+    return {"kind": UNREADABLE, "message": f"({payload})"} if isinstance(payload, Unreadable) else payload
+
+
+def shown(event: AnyEvent) -> AnyEvent:
+    """Make an event safe to list: what cannot be read is replaced or left out."""
+    event.event = payload_to_show(event)
+    claimed: tuple[object, ...] = event.claimed
+    event.claimed = tuple([at for at in claimed if isinstance(at, datetime)])
+    return event
+
+
+def observation_type_of(text: str) -> ObservationType:
+    """The type of a stored observation; one that we do not know counts as the usual one."""
+    return ObservationType(text) if text in set(ObservationType) else ObservationType.EXPLICIT
+
+
+def texts_of(values: object) -> tuple[str, ...]:
+    """The texts among stored values; anything else is left out."""
+    return tuple([value for value in values if isinstance(value, str)]) if isinstance(values, list) else ()
