@@ -117,7 +117,7 @@ async def test_an_event_that_is_no_object_becomes_a_dead_letter(database_url: st
         assert sorted(letter.id for letter in letters) == ids
         assert {letter.error_class for letter in letters} == {"Unreadable"}
         shown = [letter.text for letter in letters if letter.id != ids[-1]]
-        assert all("cannot be read" in text or "not a JSON object" in text for text in shown)
+        assert all("be read" in text or "not a JSON object" in text for text in shown)
 
 
 async def test_an_unreadable_dead_letter_is_retried_replayed_and_discarded_as_any(database_url: str) -> None:
