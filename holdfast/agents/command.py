@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from holdfast.agent import NO_ANSWER, Answer, Reply, prompt_of
 from holdfast.agents import supervisor
+from holdfast.agents.sandbox import Bubblewrap, NoSandbox, Sandbox
 from holdfast.agents.transcript import transcript_of
 from holdfast.event import Turn
 from holdfast.outcome import Dead, Retry
@@ -24,6 +25,10 @@ from holdfast.telemetry import count_tokens
 GIVE_UP_AFTER = supervisor.KILL_AFTER + supervisor.KILL_FOR + 1
 ERROR_TAIL = 4096
 CHUNK = 65_536
+NO_SANDBOX = NoSandbox()
+NOT_FOUND = (126, 127)
+"""Exit codes of a shell that cannot run a program or find its interpreter."""
+HINT = " (in the sandbox, `readable` and `writable` of the agent name further paths)"
 
 
 class CommandAgent:
@@ -38,7 +43,9 @@ class CommandAgent:
         *,
         variables: Sequence[str] = (),
         max_output: int = MAX_OUTPUT,
+        sandbox: Sandbox = NO_SANDBOX,
     ) -> None:
+        self.sandbox = sandbox
         self._command = list(command)
         self._workspace = workspace
         self._variables = tuple(variables)
@@ -65,6 +72,8 @@ class CommandAgent:
         name, complaint = Path(self._command[0]).name, ended.complaint
         if ended.code is None:
             return Retry(f"{name} wrote more than {self._max_output} bytes and was stopped", error_class="flood")
+        if isinstance(self.sandbox, Bubblewrap) and (ended.code in NOT_FOUND or complaint.startswith("bwrap: ")):
+            complaint += HINT
         if ended.code == supervisor.CANNOT_START:
             return Dead(complaint or f"{name} cannot be started", "no_command")
         said = transcript_of(ended.output)
@@ -82,7 +91,7 @@ class CommandAgent:
         """Run the command under its supervisor until it ends, floods us or the leash is let go."""
         try:
             process = await asyncio.create_subprocess_exec(
-                *supervisor.supervised(leash.heard, self._command),
+                *supervisor.supervised(leash.heard, self.sandbox.wrap(self._command)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,

@@ -24,6 +24,7 @@ KILL_FOR = 5.0
 
 ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
+SET_DUMPABLE = 4
 _SET_DEATH_SIGNAL = 1
 _SET_CHILD_SUBREAPER = 36
 _PROCESSES = Path("/proc")
@@ -40,14 +41,14 @@ def main(pipe: int, command: list[str]) -> int:
     Descendants of a killed supervisor fall to the guardian, which kills them. A supervisor whose
     guardian is killed gets a signal from the kernel and ends the command."""
     guardian = os.getpid()
-    _prctl(_SET_CHILD_SUBREAPER, 1)
+    prctl(_SET_CHILD_SUBREAPER, 1)
     supervisor = os.fork()
     if supervisor:
         return _guard(supervisor)
     # A signal to the guardian's process group must not reach both.
     os.setpgid(0, 0)
-    _prctl(_SET_CHILD_SUBREAPER, 1)
-    _prctl(_SET_DEATH_SIGNAL, signal.SIGTERM)
+    prctl(_SET_CHILD_SUBREAPER, 1)
+    prctl(_SET_DEATH_SIGNAL, signal.SIGTERM)
     return _supervise(pipe, command, guardian)
 
 
@@ -144,11 +145,22 @@ class Family:
             time.sleep(LOOK_EVERY)
 
     def _signal(self, number: int) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._leader, number)
-        for pid in _descendants(os.getpid()):
+        descendants = _descendants(os.getpid())
+        if number == signal.SIGTERM and (inside := [pid for pid in descendants if not _is_sandbox(pid)]):
+            # A sandbox that is asked to end kills its program without asking it.
+            descendants = inside
+        else:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._leader, number)
+        for pid in descendants:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
+
+
+def _is_sandbox(pid: int) -> bool:
+    with suppress(OSError):
+        return (_PROCESSES / str(pid) / "comm").read_bytes() == b"bwrap\n"
+    return False
 
 
 def _descendants(ancestor: int) -> list[int]:
@@ -174,11 +186,11 @@ def _let_go_of_streams() -> None:
 
 
 def _die_with_parent() -> None:
-    _prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+    prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
 
 
-def _prctl(option: int, value: int) -> None:
-    """Linux alone has it."""
+def prctl(option: int, value: int) -> None:
+    """Set an attribute of this process on Linux; other systems have none of them."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 

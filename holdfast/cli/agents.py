@@ -14,6 +14,7 @@ from holdfast.errors import NewDatabase
 if TYPE_CHECKING:
     from holdfast.router import Routing
     from holdfast.settings import Settings
+    from holdfast.settings.agents import RunTable
     from holdfast.store.base import Count
 
 
@@ -23,7 +24,7 @@ def agents(database: Database = None, config: Config = None, home: Home = None, 
     if as_json:
         print_json(rows)
         return
-    columns = ("agent", "name", "kind", "runs", "teams", "default", "lane", *LIVE)
+    columns = ("agent", "name", "kind", "runs", "sandbox", "teams", "default", "lane", *LIVE)
     cells = [[_cell(row[name]) for name in columns] for row in rows]
     print_table(columns, cells, empty="no agents are known yet: start `holdfast up`")
 
@@ -55,8 +56,22 @@ def _configured(id_: str, settings: Settings) -> dict[str, Any]:
     teams = [team for team, table in settings.teams.items() if id_ in table.agents]
     table = settings.agents.get(id_)
     if table is None:
-        return {"agent": id_, "name": None, "kind": "app", "runs": None, "teams": teams}
-    return {"agent": id_, "name": table.name, "kind": table.kind, "runs": table.runs, "teams": teams}
+        return {"agent": id_, "name": None, "kind": "app", "runs": None, "sandbox": None, "teams": teams}
+    about = {"agent": id_, "name": table.name, "kind": table.kind, "runs": table.runs}
+    return about | {"sandbox": _sandbox(table, settings), "teams": teams}
+
+
+def _sandbox(table: RunTable, settings: Settings) -> str | None:
+    """Name the sandbox that a start on this machine would take."""
+    from holdfast.agents.sandbox import bubblewrap_problem
+    from holdfast.settings.agents import CommandTable
+
+    if not isinstance(table, CommandTable):
+        return None
+    wanted = table.sandbox or settings.sandbox
+    if wanted != "auto":
+        return wanted
+    return "none" if bubblewrap_problem() else "bubblewrap"
 
 
 def _announced(id_: str, default: str, routing: Routing, counts: list[Count]) -> dict[str, Any]:

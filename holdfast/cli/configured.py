@@ -13,6 +13,7 @@ from holdfast.errors import HoldfastError
 from holdfast.settings import Settings, place_of
 from holdfast.settings.agents import AgentTable, CommandTable, EchoTable, FunctionTable, LlmTable, McpTable
 from holdfast.settings.environment import passed_on
+from holdfast.settings.secrets import secret_paths
 
 if TYPE_CHECKING:
     from holdfast.agent import Agent
@@ -48,11 +49,7 @@ def add_configured(app: AgentHarness, settings: Settings) -> None:
 def _made(id_: str, table: AgentTable, settings: Settings) -> Agent | Function:
     match table:
         case CommandTable():
-            from holdfast.agents.command import CommandAgent
-
-            workspace = settings.home / "workspace" / id_
-            command = _found(id_, table, settings)
-            return CommandAgent(command, workspace, variables=table.variables, max_output=table.max_output)
+            return _command(id_, table, settings)
         case LlmTable():
             return _llm(id_, table, settings)
         case FunctionTable():
@@ -64,6 +61,30 @@ def _made(id_: str, table: AgentTable, settings: Settings) -> Agent | Function:
             return echo
         case _:
             assert_never(table)
+
+
+def _command(id_: str, table: CommandTable, settings: Settings) -> Agent:
+    from holdfast.agents.command import CommandAgent
+    from holdfast.agents.sandbox import View, sandbox_of
+
+    folder, workspace = _folder(settings), settings.home / "workspace" / id_
+    view = View(
+        workspace,
+        readable=tuple(folder / path.expanduser() for path in table.readable),
+        writable=tuple(folder / path.expanduser() for path in table.writable),
+        hidden=secret_paths(settings),
+        network=table.network,
+    )
+    keys = ("sandbox",) if table.sandbox is None else ("agents", id_, "sandbox")
+    with _at(settings, *keys):
+        sandbox = sandbox_of(table.sandbox or settings.sandbox, view)
+    return CommandAgent(
+        _found(id_, table, settings),
+        workspace,
+        variables=table.variables,
+        max_output=table.max_output,
+        sandbox=sandbox,
+    )
 
 
 def _llm(id_: str, table: LlmTable, settings: Settings) -> Agent:

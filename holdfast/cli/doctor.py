@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import typer
 
 from holdfast import __version__
+from holdfast.cli.confinement import open_files
 from holdfast.cli.options import App, AsJson, Config, Database, Home, settings_of
 from holdfast.cli.printing import print_json
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
+    from holdfast.harness import AgentHarness
     from holdfast.memory.knowledge import IndexStatus
     from holdfast.settings import Settings
     from holdfast.store.facts import Facts
@@ -70,7 +70,7 @@ def _examine(settings: Settings) -> Iterator[Finding]:
             yield _clock(server)
             yield _pool(server, settings)
             yield _direct(settings)
-    yield _app(settings)
+    yield from _app(settings)
     yield _tokens()
     yield from _slack(settings)
     yield _home(settings)
@@ -207,7 +207,7 @@ def _fits(token: str, name: str) -> bool:
     return token.startswith(SLACK_TOKENS[name])
 
 
-def _app(settings: Settings) -> Finding:
+def _app(settings: Settings) -> Iterator[Finding]:
     from holdfast.cli.configured import add_configured
     from holdfast.cli.loading import load_app
     from holdfast.harness import AgentHarness
@@ -217,12 +217,25 @@ def _app(settings: Settings) -> Finding:
         is_bare = not app.agents and not settings.agents
         add_configured(app, settings)
     except HoldfastError as error:
-        return Finding("app", "fail", str(error))
+        yield Finding("app", "fail", str(error))
+        return
     if not is_bare:
-        return Finding("app", "ok", f"agents {', '.join(app.agents)}")
-    if settings.app:
-        return Finding("app", "warn", f"{settings.app} has no agents")
-    return Finding("app", "ok", "none, the echo agent answers")
+        yield Finding("app", "ok", f"agents {', '.join(app.agents)}")
+        yield from _sandbox(app, settings)
+    elif settings.app:
+        yield Finding("app", "warn", f"{settings.app} has no agents")
+    else:
+        yield Finding("app", "ok", "none, the echo agent answers")
+
+
+def _sandbox(app: AgentHarness, settings: Settings) -> Iterator[Finding]:
+    from holdfast.cli.confinement import open_programs, sandboxes
+
+    names = sandboxes(app)
+    if problems := open_programs(app, settings):
+        yield Finding("sandbox", "warn", "; ".join(problems))
+    elif names:
+        yield Finding("sandbox", "ok", ", ".join(f"{id_} in {name}" for id_, name in names.items()))
 
 
 def _home(settings: Settings) -> Finding:
@@ -231,11 +244,6 @@ def _home(settings: Settings) -> Finding:
         return Finding("home", "ok", f"{home} is not there yet; the first start makes it")
     if not home.is_dir() or not os.access(home, os.R_OK | os.W_OK | os.X_OK):
         return Finding("home", "fail", f"{home} is no folder that can be written")
-    if open_to_others := [path for path in (home, *_secrets(home)) if stat.S_IMODE(path.stat().st_mode) & 0o077]:
-        names = " ".join(str(path) for path in open_to_others)
-        return Finding("home", "warn", f"others may look into {names}: chmod go= {names}")
+    if problems := open_files(settings):
+        return Finding("home", "warn", "; ".join(problems))
     return Finding("home", "ok", f"{home} is its owner's alone")
-
-
-def _secrets(home: Path) -> list[Path]:
-    return sorted(path for path in home.glob("*token*") if path.is_file())

@@ -22,6 +22,7 @@ import typer
 
 from holdfast import __version__
 from holdfast.cli.access import ADDRESS, local_address
+from holdfast.cli.confinement import confine, sandboxes
 from holdfast.cli.options import (
     App,
     Config,
@@ -158,13 +159,14 @@ def _run(
     from holdfast.telemetry import starting as telemetry
 
     telemetry.start(settings)
+    confine(harness, settings)
     prepare(settings)
 
     def on_ready() -> None:
         # What was made to start stays to the end: while turns run it need not be looked through for garbage.
         gc.collect()
         gc.freeze()
-        lines = [_ready(settings, started, tuple(harness.agents) if works else ())]
+        lines = [_ready(settings, started, harness if works else None)]
         if has_page:
             lines.append(f"open {started.link}" if started.link else f"to open the page, run: {started.command}")
         # In one piece: whoever waits for the first line may not stay for the second.
@@ -207,8 +209,11 @@ def _with_link(settings: Settings, server: Server, started: Started) -> Server:
     return serving
 
 
-def _ready(settings: Settings, started: Started, agents: tuple[str, ...] = ()) -> str:
-    parts = [f"agents {', '.join(agents)}"] if agents else []
+def _ready(settings: Settings, started: Started, harness: AgentHarness | None) -> str:
+    """Say who works here, in which sandbox, and where."""
+    parts = [f"agents {', '.join(harness.agents)}"] if harness else []
+    if harness and (names := sandboxes(harness)):
+        parts.append(f"sandbox {', '.join(sorted(set(names.values())))}")
     # Terminals make addresses clickable, and only the login link shall be.
     is_shown = sys.stdout.isatty() and started.link is not None
     parts += [address.removeprefix("http://") if is_shown else address for address in started.addresses]

@@ -20,6 +20,9 @@ HISTORY_TOKENS = 8000
 MAX_REQUESTS = 50
 LLM_POLICY: dict[str, Any] = {"timeout": timedelta(minutes=10), "idle": timedelta(minutes=2)}
 
+SANDBOXES = ("auto", "none", "bubblewrap")
+
+_USER = re.compile(r"user:[A-Za-z_][A-Za-z0-9_.-]{0,31}")
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
@@ -33,6 +36,16 @@ def _id(text: str) -> str:
 
 Id = Annotated[str, AfterValidator(_id)]
 """What stands after @ in a message, and names a folder."""
+
+
+def _sandbox(text: str) -> str:
+    if text not in SANDBOXES and not _USER.fullmatch(text):
+        raise ValueError('a sandbox is "auto", "none", "bubblewrap" or "user:NAME"')
+    return text
+
+
+SandboxName = Annotated[str, AfterValidator(_sandbox)]
+"""A kind of sandbox; user:NAME runs programs as another user of the machine."""
 
 
 class RunTable(Table):
@@ -84,6 +97,14 @@ class CommandTable(RunTable):
     """Variables of the environment that it may see beside ordinary ones such as PATH and HOME."""
     max_output: int = Field(default=MAX_OUTPUT, ge=1024)
     """Bytes that it may write before it is stopped."""
+    sandbox: SandboxName | None = Field(default=None, examples=["bubblewrap"])
+    """Sandbox of this agent; overrides the global one."""
+    network: bool = True
+    """Whether a program in bubblewrap has the network; without it, not even loopback of this machine."""
+    readable: tuple[Path, ...] = Field(default=(), examples=[["/srv/texts"]])
+    """Further files and folders that a program in bubblewrap can read; ./ is the folder of this file."""
+    writable: tuple[Path, ...] = Field(default=(), examples=[["~/.claude", "~/.claude.json"]])
+    """Further files and folders that a program in bubblewrap can write; ./ is the folder of this file."""
 
     @property
     def runs(self) -> str:

@@ -85,17 +85,22 @@ def _beginning(lines: Sequence[str], count: int) -> object:
 
 
 def _holds(data: object, keys: Keys) -> bool:
+    return _value(data, keys) is not None
+
+
+def _value(data: object, keys: Keys) -> object:
+    """Return what stands below these keys, None if nothing does; TOML has no value like it."""
     for key in keys:
         # The tables of a list are known by their numbers.
         known = dict(enumerate(data)) if isinstance(data, list) else data
         if not isinstance(known, dict) or key not in known:
-            return False
+            return None
         data = known[key]
-    return True
+    return data
 
 
 def _without_kinds(location: Keys, path: Path) -> Keys:
-    """A choice of tables adds the chosen kind to a location, and no key of the file has that name."""
+    """Leave out the kinds that a choice of tables adds to a location: they are no keys of the file."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -103,8 +108,12 @@ def _without_kinds(location: Keys, path: Path) -> Keys:
     # A name that is itself wrong is told of by this mark behind it.
     location = location[:-1] if location[-1:] == ("[key]",) else location
     keys: Keys = ()
+    chosen: Keys = ()
     for key in location[:-1]:
-        if not keys or _holds(data, (*keys, key)):
+        # A table of kind "command" may have a key of this name, too; the kind comes first.
+        if keys and keys != chosen and _value(data, (*keys, KIND)) == key:
+            chosen = keys
+        elif not keys or _holds(data, (*keys, key)):
             keys = (*keys, key)
     return (*keys, *location[-1:])
 

@@ -15,7 +15,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from holdfast.settings.agents import AgentTable, Id, McpTable, TeamTable
+from holdfast.settings.agents import AgentTable, Id, McpTable, SandboxName, TeamTable
 from holdfast.settings.channels import Channels
 from holdfast.settings.duration import Duration, OrForever
 from holdfast.settings.environment import PREFIX, service_name
@@ -121,6 +121,10 @@ class Settings(BaseSettings):
     """Name under which spans and metrics go to what LOGFIRE_TOKEN or OTEL_EXPORTER_OTLP_ENDPOINT names."""
     trace_ratio: float = Field(default=0.001, ge=0, le=1)
     """Share of the turns that have spans, from 0 to 1, beside one in every second."""
+    sandbox: SandboxName = "auto"
+    """Sandbox of command agents: "bubblewrap", "user:NAME", "none", or "auto" for bubblewrap where it works."""
+    debuggable: bool = False
+    """Whether other programs of the same user may look into this process, as debuggers and py-spy do."""
     default: str = Field(default="", examples=["coder"])
     """The agent of messages that name none; by default the first."""
     agents: dict[Id, AgentTable] = Field(default_factory=dict, examples=["coder", "writer", "helper", "parrot"])
