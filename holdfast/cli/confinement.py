@@ -19,14 +19,17 @@ PRIVATE = 0o077
 """The umask of a process that holds secrets: what it makes is its owner's alone."""
 
 
-def confine(harness: AgentHarness, settings: Settings) -> None:
-    """Close this process to others of its user, and warn of what is open."""
+def confine(settings: Settings) -> None:
+    """Close this process, and the files that it makes, to others."""
     from holdfast.agents.supervisor import SET_DUMPABLE, prctl
 
     os.umask(PRIVATE)
     if not settings.debuggable:
         # Else any program of the same user can read our environment and memory in /proc, or trace us.
         prctl(SET_DUMPABLE, 0)
+
+
+def warn_of_what_is_open(harness: AgentHarness, settings: Settings) -> None:
     for problem in (*open_programs(harness, settings), *open_files(settings)):
         log.warning(Entry(OPEN_TO_OTHERS, detail=problem))
 

@@ -22,7 +22,7 @@ import typer
 
 from holdfast import __version__
 from holdfast.cli.access import ADDRESS, local_address
-from holdfast.cli.confinement import confine, sandboxes
+from holdfast.cli.confinement import confine, sandboxes, warn_of_what_is_open
 from holdfast.cli.options import (
     App,
     Config,
@@ -159,8 +159,9 @@ def _run(
     from holdfast.telemetry import starting as telemetry
 
     telemetry.start(settings)
-    confine(harness, settings)
+    confine(settings)
     prepare(settings)
+    warn_of_what_is_open(harness, settings)
 
     def on_ready() -> None:
         # What was made to start stays to the end: while turns run it need not be looked through for garbage.

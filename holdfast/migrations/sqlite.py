@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from holdfast.errors import MigrationError
@@ -60,6 +60,9 @@ def _look(path: Path, migration: Migration) -> Report:
 
 def _connect(path: Path, migration: Migration) -> sqlite3.Connection:
     timeout = LOCK_TRIES * migration.lock_interval.total_seconds()
+    with suppress(FileExistsError):
+        # SQLite would take its mode from the umask. The -wal and -shm files get the mode of this one.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     connection = sqlite3.connect(path, timeout=timeout, isolation_level=None)
     connection.execute("pragma foreign_keys = on")
     connection.execute("pragma synchronous = full")
