@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -54,11 +54,14 @@ class Attachments:
             if path is None or below(self._root, path) is None:
                 path = await self._from_workspace(turn, name) or path
             found[name] = path
-        refused = [name for name, path in found.items() if path is None]
-        if refused:
-            log.error(Entry(FILES_KEPT, agent=turn.agent, event_id=turn.primary.id, files=refused))
-            turn.metadata[REFUSED] = refused
+        self.refuse(turn, [name for name, path in found.items() if path is None])
         return tuple(path for path in found.values() if path is not None)
+
+    def refuse(self, turn: Turn, names: Sequence[str]) -> None:
+        """Say in log and metadata which files are not sent."""
+        if names:
+            log.error(Entry(FILES_KEPT, agent=turn.agent, event_id=turn.primary.id, files=list(names)))
+            turn.metadata[REFUSED] = [*turn.metadata.get(REFUSED, ()), *names]
 
     async def _from_workspace(self, turn: Turn, name: str) -> str | None:
         workspace = self._workspaces.get(turn.agent)

@@ -12,10 +12,19 @@ from holdfast.store.base import Store
 HOPS = 8
 """Hand-offs from the root message."""
 BUDGET = 64
-"""Messages that are handed on from one root message, at whatever remove."""
+"""Messages that are handed on from one root message, at whatever remove; lines of rooms and files count as well."""
+TAGS = 100
+"""Tags of one reply that are followed, of all kinds together."""
 FURTHER = "further"
 """How many messages of the same reply a stopped one stands for."""
+STOPPED_TAGS = "stopped_tags"
+"""How many tags of a reply were not followed, in the message that tells of it."""
+SPENT = "spent"
+"""How many lines and files a turn posted and sent, in the state of its event."""
+LIMITS = f"at most {TAGS} tags in a reply, {BUDGET} messages, lines and files"
 STOPPED = ("hop_limit", "budget")
+NO_EVENT = 2**63 - 1
+"""Greater than any id."""
 LET_THROUGH = {"let_through": True}
 
 
@@ -37,8 +46,16 @@ def _is_let_through(event: Event) -> bool:
     return event.error_class in STOPPED or event.state == LET_THROUGH
 
 
+async def used_budget(store: Store, event: Event) -> int:
+    """Messages, lines and files that came of the root of an event so far."""
+    root = event.root_id or event.id
+    return await store.handed_on(root, NO_EVENT) + await store.spent(root)
+
+
 async def _too_many(store: Store, events: Sequence[Event]) -> Dead | None:
     for event in events:
+        if event.event.get(STOPPED_TAGS) and FURTHER not in event.event:
+            return Dead(_rest(event), "budget")
         if event.hops > HOPS:
             return Dead(f"hop limit: {HOPS} hand-offs from {_root(event)}{_tail(event)}", "hop_limit")
     # Of one root, what is fine for the last is fine for those before it.
@@ -52,8 +69,14 @@ def _root(event: Event) -> str:
     return f"message {event.event.get('origin_id') or event.root_id}"
 
 
+def _rest(event: Event) -> str:
+    sender, stopped = event.event.get("from_agent"), event.event[STOPPED_TAGS]
+    return f"budget: {LIMITS} from {_root(event)}; stopped {stopped} tags of a reply of @{sender}"
+
+
 def _tail(event: Event) -> str:
     payload = event.event
     sender, further = payload.get("from_agent"), payload.get(FURTHER)
     more = f", with {further} more of the same reply" if further else ""
-    return f"; stopped what @{sender} sent to @{event.target}{more}" if sender else more
+    limits = f" ({LIMITS})" if payload.get(STOPPED_TAGS) else ""
+    return f"{limits}; stopped what @{sender} sent to @{event.target}{more}" if sender else more

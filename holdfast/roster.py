@@ -129,7 +129,7 @@ class Roster:
             seats,
             self.default,
             self.hooks,
-            Teamwork(self.routing, Attachments(files, self._workspaces())),
+            Teamwork(self.routing, Attachments(files, self._workspaces()), store),
             self.channels,
         )
 

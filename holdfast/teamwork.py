@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from holdfast.agent import Reply
 from holdfast.attachments import Attachments
-from holdfast.budget import BUDGET, FURTHER
+from holdfast.budget import BUDGET, FURTHER, STOPPED_TAGS, TAGS, used_budget
 from holdfast.event import ChatMessage, NewEvent, Payload, Turn, written_of
 from holdfast.room import copies
 from holdfast.router import Route, Routing
+from holdfast.store.base import Store
 from holdfast.tags import Tag, tags, without
+
+LONG = 50_000
+"""Characters from which on a reply is read in a thread."""
+LONGEST_REST = 10_000
+"""Characters that a dead letter keeps of the tags that were not followed."""
+
+Meant = dict[Tag, list[str]]
+"""The ids of teammates or teams, or the path of a file, that tags mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,57 +37,99 @@ class Shared:
     def is_for_others_alone(self) -> bool:
         return bool(self.emits or self.lines) and not self.text and not self.files
 
+    @property
+    def spent(self) -> int:
+        """Lines and files, which count towards the budget beside messages."""
+        return len(self.lines) + len(self.files)
+
 
 class Teamwork:
     """Reads the tags of replies; one that means nobody or nothing stays in the text."""
 
-    def __init__(self, routing: Routing, attachments: Attachments) -> None:
+    def __init__(self, routing: Routing, attachments: Attachments, store: Store) -> None:
         self._routing = routing
-        self.attachments = attachments
+        self._attachments = attachments
+        self._store = store
 
-    async def share(self, turn: Turn, text: str) -> Shared:
-        """Take a reply apart; tags that mean nobody and nothing stay in its text."""
-        if "[" not in text or not (found := tags(text)):
+    async def share(self, turn: Turn, reply: Reply) -> Shared:
+        """Take a reply apart, within the budget of its root message."""
+        text = reply.text
+        # A long text may hold tens of thousands of tags, which must not hold up other turns.
+        found = tags(text) if len(text) < LONG else await asyncio.to_thread(tags, text)
+        if not found and not reply.files:
             return Shared(text)
-        paths = await self.attachments.tagged(turn, text, found)
-        taken = {tag: meant for tag in found if (meant := self._meant(turn, tag, paths))}
-        if not taken:
+        attached = await self._attachments.attached(turn, reply.files[:BUDGET])
+        self._attachments.refuse(turn, reply.files[BUDGET:])
+        meant = await self._meant(turn, text, found)
+        if not meant and not attached:
             return Shared(text)
-        rest = without(text, taken)
-        files = tuple(name for tag, names in taken.items() if tag.kind == "file" for name in names)
-        lines = tuple(
-            ChatMessage(team_id=team, from_agent=turn.agent, message=tag.text)
-            for tag, teams in taken.items()
-            if tag.kind == "room"
-            for team in teams
+        used = await used_budget(self._store, turn.primary)
+        files = attached[: max(BUDGET - used, 0)]
+        self._attachments.refuse(turn, attached[len(files) :])
+        return self._followed(turn, text, meant, files, used + len(files))
+
+    def _followed(self, turn: Turn, text: str, meant: Meant, attached: tuple[str, ...], used: int) -> Shared:
+        """Follow tags until one too many; lines and files only as long as the budget lasts."""
+        origin, rest = origin_of(turn), without(text, meant)
+        files, lines, messages, stopped = list(attached), list[ChatMessage](), list[NewEvent](), list[Tag]()
+        for nth, (tag, ids) in enumerate(meant.items()):
+            if nth >= TAGS or (tag.kind != "mate" and used >= BUDGET):
+                stopped.append(tag)
+                continue
+            new = list(self._messages(turn, tag, ids, rest, origin))
+            posted = [ChatMessage(team_id=id_, from_agent=turn.agent, message=tag.text) for id_ in ids]
+            messages += new
+            lines += posted if tag.kind == "room" else ()
+            files += ids if tag.kind == "file" else ()
+            used += len(new) + (0 if tag.kind == "mate" else len(ids))
+        emits = _within_budget(_named(turn, messages), len(stopped))
+        if stopped and len(messages) <= BUDGET:
+            emits += (self._rest(turn, text, stopped, origin),)
+        return Shared(rest, tuple(files), emits, tuple(lines))
+
+    def _rest(self, turn: Turn, text: str, stopped: Sequence[Tag], origin: Payload) -> NewEvent:
+        """A message to the agent itself with the tags that were not followed; it ends as a dead letter."""
+        over = "".join(text[tag.start : tag.end] for tag in stopped[:LONGEST_REST])[:LONGEST_REST]
+        message = f"[{len(stopped)} tags of your reply were not followed]\n{over}"
+        return self._routing.event(
+            {"kind": "message", **origin, "message": message, "from_agent": turn.agent, STOPPED_TAGS: len(stopped)},
+            Route(turn.agent, turn.team),
+            turn.conversation,
+            message_id=f"internal_{turn.message_id or turn.primary.id}/rest",
+            max_attempts=turn.primary.max_attempts,
         )
-        return Shared(rest, files, _within_budget(_named(turn, self._messages(turn, taken, rest))), lines)
 
-    def _meant(self, turn: Turn, tag: Tag, paths: Mapping[Tag, str]) -> list[str]:
-        """The ids of teammates or teams, or the path of a file, that a tag means."""
-        if not tag.text:
-            return []
-        if tag.kind == "file":
-            return [paths[tag]] if tag in paths else []
+    async def _meant(self, turn: Turn, text: str, found: Sequence[Tag]) -> Meant:
+        """All tags that mean something. Of files only so many are looked for as can be sent; the rest counts, too."""
+        named = [tag for tag in found if tag.kind == "file" and tag.text]
+        paths = await self._attachments.tagged(turn, text, named[:TAGS])
+        meant: Meant = {tag: [path] for tag, path in paths.items()} | {tag: [] for tag in named[TAGS:]}
         teams = self._teams(turn)
-        known = teams if tag.kind == "room" else [mate for id_ in teams for mate in self._routing.teams[id_].agents]
-        ids = {id_.lower(): id_ for id_ in reversed(known) if tag.kind == "room" or id_ != turn.agent}
-        return list(dict.fromkeys(ids[name.lower()] for name in tag.names if name.lower() in ids))
+        rooms = {id_.lower(): id_ for id_ in reversed(teams)}
+        mates = {
+            mate.lower(): mate
+            for id_ in reversed(teams)
+            for mate in self._routing.teams[id_].agents
+            if mate != turn.agent
+        }
+        for tag in found:
+            if tag.kind != "file" and tag.text:
+                known = rooms if tag.kind == "room" else mates
+                if ids := list(dict.fromkeys(known[name.lower()] for name in tag.names if name.lower() in known)):
+                    meant[tag] = ids
+        return dict(sorted(meant.items(), key=lambda one: one[0].start))
 
     def _teams(self, turn: Turn) -> list[str]:
         """The team by which the message came, else all that the agent belongs to."""
         mine = [id_ for id_, team in self._routing.teams.items() if turn.agent in team.agents]
         return [turn.team] if turn.team in mine else mine
 
-    def _messages(self, turn: Turn, taken: dict[Tag, list[str]], rest: str) -> Iterator[NewEvent]:
-        origin = origin_of(turn)
-        for tag, meant in taken.items():
-            for id_ in meant:
-                if tag.kind == "room":
-                    max_attempts = turn.primary.max_attempts
-                    yield from copies(self._routing, id_, turn.agent, tag.text, origin, max_attempts)
-                elif tag.kind == "mate":
-                    yield self._to_mate(turn, id_, tag.text, rest, origin)
+    def _messages(self, turn: Turn, tag: Tag, ids: Sequence[str], rest: str, origin: Payload) -> Iterator[NewEvent]:
+        for id_ in ids:
+            if tag.kind == "room":
+                yield from copies(self._routing, id_, turn.agent, tag.text, origin, turn.primary.max_attempts)
+            elif tag.kind == "mate":
+                yield self._to_mate(turn, id_, tag.text, rest, origin)
 
     def _to_mate(self, turn: Turn, mate: str, text: str, rest: str, origin: Payload) -> NewEvent:
         """The message is marked as from whom; its answer goes to the user who asked."""
@@ -108,7 +161,7 @@ def origin_of(turn: Turn) -> Payload:
     return origin | ({"origin_room": event["origin_room"]} if "origin_room" in event else {})
 
 
-def _named(turn: Turn, messages: Iterator[NewEvent]) -> list[NewEvent]:
+def _named(turn: Turn, messages: Sequence[NewEvent]) -> list[NewEvent]:
     """Ids from the parent's and the position, so that a repeated turn emits the same."""
     source = turn.message_id or turn.primary.id
     return [
@@ -117,10 +170,10 @@ def _named(turn: Turn, messages: Iterator[NewEvent]) -> list[NewEvent]:
     ]
 
 
-def _within_budget(messages: list[NewEvent]) -> tuple[NewEvent, ...]:
-    """No more than the budget and one, which will be stopped and say how many more there were."""
-    if len(messages) <= BUDGET + 1:
+def _within_budget(messages: Sequence[NewEvent], stopped: int) -> tuple[NewEvent, ...]:
+    """At most the budget and one message more, which will be stopped and says how many others are with it."""
+    further = max(len(messages) - BUDGET - 1, 0) + stopped
+    if len(messages) <= BUDGET or not further:
         return tuple(messages)
     last = messages[BUDGET]
-    further = len(messages) - BUDGET - 1
-    return (*messages[:BUDGET], replace(last, event=last.event | {FURTHER: further}))
+    return (*messages[:BUDGET], replace(last, event=last.event | {FURTHER: further, STOPPED_TAGS: stopped}))

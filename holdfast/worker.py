@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from holdfast.agent import Agent, Reply
-from holdfast.budget import stopped
+from holdfast.budget import SPENT, stopped
 from holdfast.channel import AnyChannel, Attentive, NotNow, attentive
 from holdfast.event import (
     ROOM,
@@ -164,17 +164,18 @@ class Worker:
 
     async def _replied(self, turn: Turn, reply: Reply) -> Done:
         """Tags go where they say; what is left is the answer, unless nothing is."""
-        shared = await self._teamwork.share(turn, reply.text)
+        shared = await self._teamwork.share(turn, reply)
         records = (*_heard(turn), _said(turn, reply), *shared.lines, *turn.records)
         emits = (*shared.emits, *turn.emitted)
+        state = {**(turn.primary.state or {}), SPENT: shared.spent} if shared.spent else None
         if shared.is_for_others_alone:
-            return Done(emits, records)
-        attached = await self._teamwork.attachments.attached(turn, reply.files) if reply.files else ()
-        answer = replace(reply, text=shared.text, files=(*attached, *shared.files))
+            return Done(emits, records, state)
         room = turn.event.get("origin_room")
         if room is not None:
-            return Done(emits, (*records, ChatMessage(team_id=room, from_agent=turn.agent, message=answer.text)))
-        return Done((response(turn, answer), *emits), records)
+            line = ChatMessage(team_id=room, from_agent=turn.agent, message=shared.text)
+            return Done(emits, (*records, line), state)
+        answer = replace(reply, text=shared.text, files=shared.files)
+        return Done((response(turn, answer), *emits), records, state)
 
 
 def _shown(channel: Attentive | None, turn: Turn) -> AbstractAsyncContextManager[object]:

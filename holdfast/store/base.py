@@ -247,6 +247,9 @@ class Store(Protocol):
     async def handed_on(self, root_id: int, before_id: int) -> int:
         """How many messages were handed on, at whatever remove, from one root message; those with lesser ids."""
 
+    async def spent(self, root_id: int) -> int:
+        """Lines and files that the turns of a root message posted and sent, as their states say."""
+
     async def counts(self) -> list[Count]:
         """Live events by queue and target."""
 

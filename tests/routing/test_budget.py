@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Retry
+from holdfast import Reply, Retry
 from holdfast.agent import Answer
 from holdfast.event import INBOX, Turn
 from holdfast.store.base import Filter, Store
@@ -91,6 +91,75 @@ async def test_a_reply_of_a_thousand_tags_is_cut_and_one_letter_speaks_for_the_r
     assert len(stage.heard) == 1 + 64
     [letter] = await play.store.dead(Filter())
     assert str(letter.last_error).endswith("; stopped what @coder sent to @writer, with 935 more of the same reply")
+
+
+async def test_budget_by_passed_by_rooms_lines_count_and_the_rest_is_a_dead_letter(stage: Stage, play: Trial) -> None:
+    stage.add("hermit")
+    stage.app.team("solo", agents=["hermit"], leader="hermit")
+    stage.says("hermit", "[#solo: a]" * 50_000 + " done")
+    message_id = await play.say("@hermit go")
+    await play.work()
+    assert len(await play.store.chat_messages("solo", limit=1000)) == 64
+    [letter] = await play.store.dead(Filter())
+    assert (letter.error_class, letter.target) == ("budget", "hermit")
+    assert letter.last_error == (
+        f"budget: at most 100 tags in a reply, 64 messages, lines and files from message {message_id};"
+        f" stopped {50_000 - 64} tags of a reply of @hermit"
+    )
+    assert len(letter.event["message"]) < 11_000
+    [response] = await play.responses()
+    assert response.event["message"] == "done"
+
+
+async def test_lines_for_many_stop_with_the_budget(stage: Stage, play: Trial) -> None:
+    """450 kB of a room's tag made 50,000 rows."""
+    stage.says("coder", "[#dev: a]" * 50_000)
+    message_id = await play.say("@dev go")
+    await play.work()
+    assert len(await play.store.chat_messages("dev", limit=1000)) <= 64 / 3 + 1
+    letters = await play.store.dead(Filter())
+    assert all(letter.error_class == "budget" for letter in letters)
+    told = [letter.last_error for letter in letters if "at most 100 tags in a reply" in str(letter.last_error)]
+    assert told, [letter.last_error for letter in letters]
+    assert message_id in str(told[0])
+
+
+async def test_at_most_100_tags_of_a_reply_are_followed(stage: Stage, play: Trial) -> None:
+    """Of all kinds together; the teammates of one tag are messages, which have their own limit."""
+    play.files.mkdir()
+    (play.files / "a.txt").write_text("x")
+    stage.says("coder", "[send_file: a.txt]" * 60 + "[@writer: x]" * 30 + "[#dev: y]" * 30)
+    await play.say("@dev go")
+    await play.work()
+    [response] = await play.responses()
+    assert len(response.event["files"]) == 60
+    assert len([agent for agent, text in stage.heard if agent == "writer" and text.endswith("x")]) == 30
+    assert await play.store.chat_messages("dev", limit=1000) == []
+    [letter] = await play.store.dead(Filter())
+    assert str(letter.last_error).endswith("; stopped 30 tags of a reply of @coder")
+
+
+async def test_files_count_towards_the_budget_of_the_root(stage: Stage, play: Trial) -> None:
+    """Over all its turns, and beside the messages."""
+    names = tuple(f"{number}.txt" for number in range(40))
+    stage.says("coder", Reply("[@writer: and you]", files=names))
+    stage.says("writer", Reply("here", files=names))
+    await play.say("@dev go")
+    await play.work()
+    first, second = await play.responses()
+    assert (first.event["files"], second.event["files"]) == (list(names), list(names[: 64 - 40 - 1]))
+    assert second.event["metadata"]["files_refused"] == list(names[23:])
+
+
+async def test_a_person_s_retry_gives_the_rest_to_the_agent(stage: Stage, play: Trial) -> None:
+    stage.app.team("solo", agents=["writer"], leader="writer")
+    stage.says("writer", "[#solo: a]" * 70)
+    await play.say("@solo go")
+    await play.work()
+    [letter] = await play.store.dead(Filter())
+    assert await play.store.retry(Filter()) == [letter.id]
+    await play.work()
+    assert stage.heard[-1] == ("writer", "[6 tags of your reply were not followed]\n" + "[#solo: a]" * 6)
 
 
 async def test_a_batch_with_one_too_many_is_worked_one_by_one(stage: Stage, play: Trial) -> None:

@@ -7,6 +7,7 @@
 --   collect_key  tells conversations and people apart
 --   gather       the same as collect for a turn that is held already
 --   handed_on    how many messages came of one
+--   spent        how many lines and files came of one
 --   next_due     when to look again
 --   renew        keeps leases; says which are lost
 --   checkpoint   keeps progress with a turn
@@ -268,6 +269,32 @@ begin
       where root_id = _root_id and id < _before_id and queue = 'inbox' and hops > 0 ) +
     ( select count(*) from agent.event_hist
       where root_id = _root_id and id < _before_id and queue = 'inbox' and hops > 0 );
+end
+$$;
+
+-- Lines and files that the turns of a root message posted and sent: each turn notes them in the state of its event.
+create or replace function agent.spent(_root_id int8) returns int8
+language plpgsql stable security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
+as $$
+begin
+    return
+    ( select coalesce(sum((state ->> 'spent')::int8), 0)
+      from
+      ( select state from agent.event where root_id = _root_id and queue = 'inbox' and hops > 0
+        union all
+        select state from agent.event_hist where root_id = _root_id and queue = 'inbox' and hops > 0
+        union all
+        select state from agent.event where id = _root_id and queue = 'inbox'
+        union all
+        select state from agent.event_hist where id = _root_id and queue = 'inbox'
+      ) as turn
+      where jsonb_typeof(state -> 'spent') = 'number'
+    );
 end
 $$;
 

@@ -102,6 +102,9 @@ class PostgresReads:
     async def handed_on(self, root_id: int, before_id: int) -> int:
         return int(await self._connections.value("select agent.handed_on(%s, %s)", (root_id, before_id)))
 
+    async def spent(self, root_id: int) -> int:
+        return int(await self._connections.value("select agent.spent(%s)", (root_id,)))
+
     async def counts(self) -> list[Count]:
         names = ("queue", "target", "ready", "delayed", "queued", "leased", "ready_since", "pending_since")
         rows = await self._connections.rows(f"select {', '.join(names)} from agent.counts()")

@@ -97,6 +97,19 @@ select
   (select count(*) from event where root_id = :root_id and id < :before_id and queue = 'inbox' and hops > 0)
   + (select count(*) from event_hist where root_id = :root_id and id < :before_id and queue = 'inbox' and hops > 0);
 
+-- name: spent
+select coalesce(sum(json_extract(state, '$.spent')), 0)
+from (
+  select state from event where root_id = :root_id and queue = 'inbox' and hops > 0
+  union all
+  select state from event_hist where root_id = :root_id and queue = 'inbox' and hops > 0
+  union all
+  select state from event where id = :root_id and queue = 'inbox'
+  union all
+  select state from event_hist where id = :root_id and queue = 'inbox'
+)
+where json_type(state, '$.spent') = 'integer';
+
 -- name: agent_messages
 select id, agent_id, role, channel, sender, message_id, content, conversation, created_at
 from agent_message

@@ -135,6 +135,10 @@ class SqliteReads:
             lambda connection: int(connection.execute(SQL["handed_on"], params).fetchone()[0])
         )
 
+    async def spent(self, root_id: int) -> int:
+        params = {"root_id": root_id}
+        return await self._reader.run(lambda connection: int(connection.execute(SQL["spent"], params).fetchone()[0]))
+
     async def waiting(
         self,
         queue: str,
