@@ -59,7 +59,7 @@ def create_app(harness: Harness, host: str) -> FastAPI:
     app.state.feed = Feed(lambda: harness.store)
     for routes in [*FAMILIES, pages.open_routes, login.open_routes]:
         app.include_router(routes)
-    webhook.mount(app, harness.channels.values())
+    app.state.reserved_paths |= webhook.mount(app, harness.channels.values())
     return _with_health(app)
 
 
@@ -79,6 +79,7 @@ def _application(harness: Harness, host: str) -> FastAPI:
         redirect_slashes=False,
     )
     served = app.state.served = Served(harness)
+    app.state.reserved_paths = {"/healthz", "/readyz"}
     settings = served.settings
     access = app.state.access = Access.of(settings, host, Callers(lambda: harness.store))
     if access.origins:

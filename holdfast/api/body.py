@@ -18,6 +18,8 @@ MOST = 1024 * 1024
 DEEPEST = 32
 WITHIN = 30.0
 """Seconds that a client may take to send a body."""
+STALLED_AFTER, SLOWEST = 5.0, 32 * 1024
+"""A body may lag behind this many bytes per second by so many seconds."""
 
 TOO_LARGE = f"the body is over {MOST // 1024 // 1024} MiB"
 
@@ -51,17 +53,19 @@ def explained(problem: ErrorDetails) -> str:
 
 
 async def read(request: Request) -> bytes:
+    """The whole body. One that is too large, too slow or cut short is refused."""
     chunks, size = [], 0
+    began_at = asyncio.get_running_loop().time()
     try:
-        async with asyncio.timeout(WITHIN):
+        async with asyncio.timeout(STALLED_AFTER) as limit:
             async for chunk in request.stream():
                 size += len(chunk)
-                # The rest is not kept: whoever sends without end gets his answer now.
                 if size > MOST:
                     raise Refused(413, TOO_LARGE)
                 chunks.append(chunk)
+                limit.reschedule(began_at + min(STALLED_AFTER + size / SLOWEST, WITHIN))
     except TimeoutError:
-        raise Refused(408, f"the body did not arrive within {WITHIN:g} s") from None
+        raise Refused(408, f"the body came too slowly: send at least {SLOWEST // 1024} KiB a second") from None
     except ClientDisconnect:
         raise Refused(400, "the body was not sent in full") from None
     return b"".join(chunks)

@@ -1,46 +1,75 @@
-"""Connections within limits: not more at once than allowed, and none that never says what it wants."""
+"""One connection to the API: strict about where requests end, and never held by a client that stalls."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable
 from typing import Any
 
 import h11
+from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from holdfast.api.answer import Refused
+from holdfast.api.crowd import Crowd
+from holdfast.api.framing import Framing
+from holdfast.telemetry import READER_SLOW
+from holdfast.telemetry.logs import Entry
+
+log = logging.getLogger(__name__)
 
 HEAD_WITHIN = 10.0
 """Seconds in which the head of a request must have come."""
+TAKEN_WITHIN = 30.0
+"""Seconds in which a client must take what was written to it: at least 48 KiB, or the rest of an answer."""
+LINGER = 2.0
+"""Seconds for which we read on after the last answer, or the client's system would throw that answer away."""
+LINGER_BYTES = 8 * 1024 * 1024
 MOST_WAITING = 64 * 1024
+LOOP_TURNS = 3
+"""Turns of the loop until the first bytes of a new connection can have been read."""
+CLOSE = (b"connection", b"close")
+BODY_REFUSED = (408, 413)
 
 
 def _last_words(status: str, error: str) -> bytes:
     """An answer without a request, after which the connection ends."""
     body = b'{"error":"%b"}' % error.encode()
-    head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close"
-    return b"%b\r\n\r\n%b" % (head.encode(), body)
+    head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+    return b"%b\r\nconnection: close\r\n\r\n%b" % (head.encode(), body)
 
 
-FULL = _last_words("503 Service Unavailable\r\nretry-after: 1", "too many connections, ask again later")
-NO_HTTP = _last_words("400 Bad Request", "this is no HTTP request")
+TOO_MANY = _last_words("503 Service Unavailable\r\nretry-after: 1", "too many connections, ask again later")
+_TOO_MANY = Refused(
+    503, "too many connections, ask again later", headers={"retry-after": "1", "connection": "close"}
+).answer
 
 
 class Gathering(asyncio.Transport):
-    """What is written in one turn of the loop goes out at once: uvicorn writes the head of an answer, then its body."""
+    """Joins what is written in one turn of the loop: uvicorn writes the head of an answer, then its body."""
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        end: Callable[[asyncio.Transport], None] = lambda transport: transport.close(),
+    ) -> None:
         super().__init__()
         self._transport = transport
         self._loop = loop
+        self._end = end
         self._waiting = bytearray()
+        self._is_closing = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not data:
+        if not data or self._is_closing:
             return
         if not self._waiting:
             self._loop.call_soon(self._flush)
         self._waiting += data
         if len(self._waiting) > MOST_WAITING:
-            # Whoever writes much shall notice when it is too much.
+            # Flow control must see large writes at once.
             self._flush()
 
     def _flush(self) -> None:
@@ -49,62 +78,192 @@ class Gathering(asyncio.Transport):
             self._transport.write(data)
 
     def close(self) -> None:
-        self._flush()
-        self._transport.close()
+        if not self._is_closing:
+            self._flush()
+            self._is_closing = True
+            self._end(self._transport)
 
     def is_closing(self) -> bool:
-        return self._transport.is_closing()
+        return self._is_closing or self._transport.is_closing()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._transport.get_extra_info(name, default)
 
     def pause_reading(self) -> None:
-        self._transport.pause_reading()
+        if not self._is_closing:
+            self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         self._transport.resume_reading()
 
 
 class Connection(H11Protocol):
-    """One of `most` at once."""
+    """A member of its server's crowd."""
 
-    most: int
-    _waiting: asyncio.TimerHandle | None = None
+    crowd: Crowd
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.conn: Framing = Framing()
+        self._application, self.app = self.app, self._answer
+        self._socket: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+        self._had_answer = False
+        self._is_refused = False
+        self._lingered: int | None = None
+
+    @property
+    def address(self) -> str:
+        return self.client[0] if self.client else ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(Gathering(transport, self.loop))
-        self._wait_for_head()
-        if len(self.connections) > self.most:
-            transport.write(FULL)
-            transport.close()
+        self._socket = transport
+        super().connection_made(Gathering(transport, self.loop, self._end))
+        self._limit_head()
+        if self.crowd.arrive(self):
+            self._place_in(LOOP_TURNS)
+        else:
+            transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.conn.their_state is h11.IDLE:
-            self._wait_for_head()
-        else:
-            self._stop_waiting()
+        if self._lingered is None:
+            super().data_received(data)
+            self._limit_head()
+            self._note_state()
+            return
+        self._lingered += len(data)
+        if self._lingered > LINGER_BYTES:
+            self.evict()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._note_state()
 
     def send_400_response(self, msg: str) -> None:
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            # Not into the middle of another answer.
-            self.transport.write(NO_HTTP)
-        self.transport.close()
+        # Never into the middle of another answer.
+        is_free = self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE)
+        problem = self.conn.problem or "this is no HTTP request"
+        self._refuse(_last_words("400 Bad Request", problem) if is_free else b"")
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._write_timer = self.loop.call_later(TAKEN_WITHIN, self._drop_slow_reader)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        _cancel(self._write_timer)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
+        for timer in (self._timer, self._write_timer):
+            _cancel(timer)
+        self.crowd.leave(self)
         super().connection_lost(exc)
 
-    def _wait_for_head(self) -> None:
-        if self._waiting is None:
-            self._waiting = self.loop.call_later(HEAD_WITHIN, self.transport.close)
+    def shutdown(self) -> None:
+        if self._lingered is None:
+            super().shutdown()
+        else:
+            self.evict()
 
-    def _stop_waiting(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
+    def evict(self) -> None:
+        """End it at once, whatever is still to be sent."""
+        if self._socket is not None:
+            self._socket.abort()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_bounded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._had_answer |= message["status"] < 400
+                if self.conn.their_state is h11.SEND_BODY or message["status"] in BODY_REFUSED:
+                    # What comes next would be taken for a request, and could be anybody's.
+                    message = {**message, "headers": [*message["headers"], CLOSE]}
+            await _send_in_pieces(send, message)
+
+        answering: Any = self._application if self.crowd.may_ask(self, scope["path"]) else _TOO_MANY
+        await answering(scope, receive, send_bounded)
+
+    def _place_in(self, turns: int) -> None:
+        """Take a place after some turns of the loop: a client that has said what it wants comes first by then."""
+        if turns:
+            self.loop.call_soon(self._place_in, turns - 1)
+        elif not self.transport.is_closing():
+            if self.crowd.admit(self):
+                self._note_state()
+            else:
+                self._refuse(TOO_MANY)
+
+    def _limit_head(self) -> None:
+        """Limit the time until the head of a request is there."""
+        if self.transport.is_closing():
+            return
+        if self.conn.their_state is not h11.IDLE:
+            _cancel(self._timer)
+            self._timer = None
+        elif self._timer is None:
+            self._timer = self.loop.call_later(HEAD_WITHIN, self.transport.close)
+
+    def _note_state(self) -> None:
+        """Tell the crowd whether we wait for the client."""
+        if self._waits_for_client():
+            self.crowd.waits(self, self._had_answer)
+        else:
+            self.crowd.works(self)
+
+    def _waits_for_client(self) -> bool:
+        if self._lingered is not None or self.conn.their_state is h11.IDLE:
+            return True
+        return self.conn.their_state is h11.SEND_BODY and not self.cycle.response_started
+
+    def _refuse(self, answer: bytes) -> None:
+        self._is_refused = True
+        self.transport.write(answer)
+        self.transport.close()
+
+    def _end(self, transport: asyncio.Transport) -> None:
+        """Close the socket. Input that is not read yet would reset it and destroy our answer: read that first."""
+        _cancel(self._timer)
+        has_more = self._is_refused or self.conn.their_state is h11.SEND_BODY
+        if has_more and not transport.is_closing() and self._write_eof(transport):
+            self._lingered = 0
+            self._timer = self.loop.call_later(LINGER, transport.abort)
+            self._note_state()
+            return
+        transport.close()
+        if transport.get_write_buffer_size():
+            self._timer = self.loop.call_later(TAKEN_WITHIN, self._drop_slow_reader)
+
+    def _write_eof(self, transport: asyncio.Transport) -> bool:
+        """Tell the client that nothing follows, and read on. Returns whether there is still a client."""
+        try:
+            transport.resume_reading()
+            transport.write_eof()
+        except OSError:
+            return False
+        return True
+
+    def _drop_slow_reader(self) -> None:
+        log.info(Entry(READER_SLOW, client=self.address))
+        self.evict()
 
 
-def limited(most: int) -> type[Connection]:
-    """The protocol of one server, for so many connections."""
-    return type("Limited", (Connection,), {"most": most})
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
+
+
+async def _send_in_pieces(send: Send, message: Message) -> None:
+    """Send large bodies piece by piece, so that a reader that takes them slowly still shows progress."""
+    body = message.get("body", b"")
+    if len(body) <= MOST_WAITING:
+        await send(message)
+        return
+    last = (len(body) - 1) // MOST_WAITING * MOST_WAITING
+    for at in range(0, last, MOST_WAITING):
+        await send({**message, "body": body[at : at + MOST_WAITING], "more_body": True})
+    await send({**message, "body": body[last:]})
+
+
+def connection_of(crowd: Crowd) -> type[Connection]:
+    """The protocol of one server."""
+    return type("ServerConnection", (Connection,), {"crowd": crowd})

@@ -174,9 +174,6 @@ class Guard:
         client = client_of(scope)
         if not self._rate.take(client):
             raise Refused(429, "too many requests, ask again in a second", headers={"retry-after": "1"})
-        if b"transfer-encoding" in headers and b"content-length" in headers:
-            # Whoever stands before us may have read it the other way.
-            raise Refused(400, "a body has either a length or comes in chunks")
         if _length(headers) > MOST:
             raise Refused(413, TOO_LARGE)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
@@ -12,13 +13,18 @@ from uvicorn import Config, Server
 
 from holdfast import activity
 from holdfast.api.app import create_app, create_metrics_app
-from holdfast.api.connection import limited
+from holdfast.api.connection import connection_of
+from holdfast.api.crowd import Crowd
 from holdfast.api.feed import Feed
 from holdfast.api.served import Harness
 from holdfast.errors import HoldfastError
+from holdfast.settings import Settings
+from holdfast.settings.networks import networks
 
 LAST_ANSWERS = 5
 """Seconds that running requests get when the harness ends."""
+OTHER_FILES = 512
+"""Open files beside connections: the database, agents' pipes, logs."""
 
 
 @asynccontextmanager
@@ -40,18 +46,7 @@ def serve_metrics(harness: Harness, host: str, port: int) -> AbstractAsyncContex
 @asynccontextmanager
 async def _serve(app: FastAPI, host: str, port: int) -> AsyncIterator[int]:
     with _listening(host, port) as listener:
-        config = Config(
-            app,
-            access_log=False,
-            http=limited(app.state.served.settings.api_connections),
-            lifespan="off",
-            log_config=None,
-            log_level="warning",
-            server_header=False,
-            timeout_graceful_shutdown=LAST_ANSWERS,
-            ws="none",
-        )
-        server = _Server(config)
+        server = _Server(_config(app))
         async with asyncio.TaskGroup() as group:
             group.create_task(server.serve([listener]))
             try:
@@ -59,6 +54,39 @@ async def _serve(app: FastAPI, host: str, port: int) -> AsyncIterator[int]:
                     yield listener.getsockname()[1]
             finally:
                 server.should_exit = True
+
+
+def _config(app: FastAPI) -> Config:
+    settings: Settings = app.state.served.settings
+    crowd = Crowd(
+        most=settings.api_connections,
+        most_per_client=settings.api_client_connections,
+        proxies=networks(settings.api_proxies),
+        reserved_paths=frozenset(app.state.reserved_paths),
+    )
+    _allow_files(crowd.most_sockets + OTHER_FILES)
+    return Config(
+        app,
+        access_log=False,
+        http=connection_of(crowd),
+        lifespan="off",
+        log_config=None,
+        log_level="warning",
+        # Anybody may write X-Forwarded-For; only known proxies are believed.
+        proxy_headers=bool(crowd.proxies),
+        forwarded_allow_ips=[str(network) for network in crowd.proxies],
+        server_header=False,
+        timeout_graceful_shutdown=LAST_ANSWERS,
+        ws="none",
+    )
+
+
+def _allow_files(needed: int) -> None:
+    """Raise the limit of open files, as far as the system lets us: without it, accepting fails before our own limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
@@ -10,9 +9,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request
 from sse_starlette.event import ServerSentEvent
-from sse_starlette.sse import EventSourceResponse, SendTimeoutError
+from sse_starlette.sse import EventSourceResponse
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from holdfast.activity import TYPES
 from holdfast.api.answer import Refused
@@ -20,15 +18,9 @@ from holdfast.api.feed import Cursor, Feed, Watcher, encoded
 from holdfast.api.route import Guarded, described
 from holdfast.event import Payload
 from holdfast.store.activity import FORGOTTEN
-from holdfast.telemetry import WATCHER_SLOW
-from holdfast.telemetry.logs import Entry
-
-log = logging.getLogger(__name__)
 
 PING = 15
 """Seconds between comments, so that nobody on the way takes the stream for dead."""
-SEND_WITHIN = 30
-"""Seconds in which a client must take what it is sent."""
 RETRY = 1000
 """Milliseconds after which a browser comes again."""
 OWN = ("connected", "gap")
@@ -105,22 +97,14 @@ def _names(texts: Iterable[str]) -> set[str]:
 
 
 class _Stream(EventSourceResponse):
-    """Ends without an error where the client is too slow: it comes again."""
+    """One client's stream. The connection drops a client that is too slow: it comes again."""
 
     def __init__(self, feed: Feed, watcher: Watcher, reaches: bool, first: int) -> None:
         self._feed = feed
         self._watcher = watcher
         self._reaches = reaches
         self._first = first
-        super().__init__(
-            self._told(), ping=PING, sep="\n", send_timeout=SEND_WITHIN, ping_message_factory=self._ping_message
-        )
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        except SendTimeoutError:
-            log.info(Entry(WATCHER_SLOW, at=self._watcher.cursor))
+        super().__init__(self._told(), ping=PING, sep="\n", ping_message_factory=self._ping_message)
 
     async def _told(self) -> AsyncIterator[bytes]:
         watcher = self._watcher

@@ -12,11 +12,15 @@ from holdfast.api.body import read
 from holdfast.channel import Webhook, Webhooks
 
 
-def mount(app: FastAPI, channels: Iterable[object]) -> None:
+def mount(app: FastAPI, channels: Iterable[object]) -> set[str]:
+    """Add the paths of all channels. Returns them."""
+    found = set()
     for channel in channels:
         if isinstance(channel, Webhooks):
             for path, receive in channel.webhooks.items():
                 app.add_api_route(path, _Endpoint(receive).answer, methods=["POST"], include_in_schema=False)
+                found.add(path)
+    return found
 
 
 class _Endpoint:

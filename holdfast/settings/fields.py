@@ -19,6 +19,7 @@ from holdfast.settings.agents import AgentTable, Id, McpTable, SandboxName, Team
 from holdfast.settings.channels import Channels
 from holdfast.settings.duration import Duration, OrForever
 from holdfast.settings.environment import PREFIX, service_name
+from holdfast.settings.networks import networks
 from holdfast.settings.providers import Provider
 
 CONNECTIONS = 8
@@ -108,7 +109,11 @@ class Settings(BaseSettings):
     api_rate: float = Field(default=5000, ge=1)
     """Requests per second that one client may make."""
     api_connections: int = Field(default=1000, ge=1)
-    """Connections to the API at once."""
+    """Connections to the API at once. Beyond them only health and webhooks are served, on a small reserve."""
+    api_client_connections: int = Field(default=500, ge=1)
+    """Connections to the API at once from one address; the addresses of `api_proxies` have no limit of their own."""
+    api_proxies: str = Field(default="", examples=["10.0.0.5, 192.168.0.0/16"])
+    """Addresses or networks of proxies before the API; only their X-Forwarded-For and -Proto are believed."""
     metrics_port: int | None = Field(default=None, ge=0, le=65_535, examples=[9464])
     """Port at which `holdfast work` serves /metrics, for which it has no API; by default none."""
     blocked_after: Duration = timedelta(milliseconds=200)
@@ -153,6 +158,11 @@ class Settings(BaseSettings):
         """Most pooled connections of a process that runs so many agents: each turn may hold one for a while."""
         turns = min(workers * max(agents, 1), max(workers, self.workers_total))
         return self.connections or min(CONNECTIONS + turns, MOST_CONNECTIONS)
+    @field_validator("api_proxies")
+    @classmethod
+    def _are_networks(cls, proxies: str) -> str:
+        networks(proxies)
+        return proxies
 
     @field_validator("home")
     @classmethod

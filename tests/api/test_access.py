@@ -220,21 +220,6 @@ async def test_a_client_that_asks_too_often_has_to_wait(app: AgentHarness) -> No
     assert refused[0]["retry-after"] == "1"
 
 
-async def test_connections_beyond_the_limit_are_turned_away_and_others_go_on(app: AgentHarness) -> None:
-    assert app.settings is not None
-    app.settings = app.settings.model_copy(update={"api_connections": 3})
-    async with serving(app) as port:
-        held = [await asyncio.open_connection(LOOPBACK, port) for _ in range(3)]
-        code, _, body = await ask(port, "/healthz")
-        assert (code, list(json.loads(body))) == (503, ["error"])
-        for _, writer in held:
-            writer.close()
-            await writer.wait_closed()
-        async with asyncio.timeout(10):
-            while await status(port, "/healthz") != 200:  # noqa: ASYNC110 - the server notices in its own time
-                await asyncio.sleep(0.01)
-
-
 async def test_a_connection_that_never_says_what_it_wants_is_closed(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.api.connection.HEAD_WITHIN", 0.2)
     async with asyncio.timeout(10):
@@ -243,6 +228,20 @@ async def test_a_connection_that_never_says_what_it_wants_is_closed(port: int, m
             writer.write(said)
             assert await reader.read() == b""
             writer.close()
+
+
+@pytest.mark.parametrize(
+    ("proxies", "expected"), [("", [200, 429]), ("192.0.2.1", [200, 429]), (f"192.0.2.1, {LOOPBACK}/32", [200])]
+)
+async def test_forwarded_addresses_are_believed_of_configured_proxies_alone(
+    app: AgentHarness, proxies: str, expected: list[int]
+) -> None:
+    """Whoever can choose an address has a rate, and wrong tokens, without a limit."""
+    assert app.settings is not None
+    app.settings = app.settings.model_copy(update={"api_rate": 1.0, "api_proxies": proxies})
+    async with serving(app) as port:
+        found = [await status(port, "/healthz", x_forwarded_for=f"198.51.100.{number}") for number in range(5)]
+    assert sorted(set(found)) == expected
 
 
 async def test_no_token_is_in_any_log_line_or_answer(

@@ -1,0 +1,131 @@
+"""Connections of one server: how many there may be, and which one ends to make room for another."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from holdfast.settings.networks import Network, is_among
+
+RESERVE = 64
+"""Connections beyond the limit that may ask for health and webhooks alone."""
+
+Place = Literal["arrival", "member", "reserve", "none"]
+
+
+class Member(Protocol):
+    """A connection."""
+
+    @property
+    def address(self) -> str:
+        """Of its client."""
+
+    def evict(self) -> None:
+        """End it at once."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Crowd:
+    """Gives places to connections. While it is full, one that waits for its client makes room for a new one.
+
+    So clients that connect and say nothing, or send their requests in drops, keep nobody out."""
+
+    most: int
+    most_per_client: int
+    proxies: tuple[Network, ...] = ()
+    reserved_paths: frozenset[str] = frozenset()
+    _places: dict[Member, Place] = field(default_factory=dict)
+    _counts: Counter[Place] = field(default_factory=Counter)
+    _of_client: Counter[str] = field(default_factory=Counter)
+    _strangers: dict[Member, None] = field(default_factory=dict)
+    _known: dict[Member, None] = field(default_factory=dict)
+
+    @property
+    def most_sockets(self) -> int:
+        """How many there can be at once, with those that have no place yet or no longer."""
+        return 2 * self.most + RESERVE
+
+    def arrive(self, member: Member) -> bool:
+        """Let the connection say what it wants; False if there are too many even for that."""
+        if len(self._places) >= self.most_sockets:
+            return False
+        self._places[member] = "arrival"
+        self._counts["arrival"] += 1
+        return True
+
+    def admit(self, member: Member) -> bool:
+        """Give an arrival a place, if need be that of another. Returns whether it has one."""
+        if self._places.get(member) == "arrival":
+            place = self._place_for(member.address)
+            self._move(member, place)
+            if place != "none":
+                self._of_client[member.address] += 1
+        return self._places.get(member, "none") != "none"
+
+    def leave(self, member: Member) -> None:
+        """Count the connection out. Leaving twice does nothing."""
+        place = self._places.pop(member, None)
+        if place is None:
+            return
+        self._counts[place] -= 1
+        self.works(member)
+        if place in ("member", "reserve"):
+            self._of_client[member.address] -= 1
+            if not self._of_client[member.address]:
+                del self._of_client[member.address]
+
+    def waits(self, member: Member, is_known: bool) -> None:
+        """Note that the connection waits for its client; `is_known` if that had a good answer before."""
+        waiting, other = (self._known, self._strangers) if is_known else (self._strangers, self._known)
+        if member in self._places and member not in waiting:
+            other.pop(member, None)
+            waiting[member] = None
+
+    def works(self, member: Member) -> None:
+        """Note that we work for the connection: it stays."""
+        self._strangers.pop(member, None)
+        self._known.pop(member, None)
+
+    def may_ask(self, member: Member, path: str) -> bool:
+        """Whether the connection may ask for this path. One of the reserve becomes a member if there is room."""
+        if not self.admit(member):
+            return False
+        if self._places[member] == "member" or path in self.reserved_paths:
+            return True
+        has_room = self._counts["member"] < self.most or self._evict("member")
+        if has_room:
+            self._move(member, "member")
+        return has_room
+
+    def _move(self, member: Member, place: Place) -> None:
+        self._counts[self._places[member]] -= 1
+        self._places[member] = place
+        self._counts[place] += 1
+
+    def _place_for(self, address: str) -> Place:
+        if not self._has_place_for(address):
+            return "none"
+        if self._counts["member"] < self.most or self._evict("member"):
+            return "member"
+        if self._counts["reserve"] < RESERVE or self._evict("reserve"):
+            return "reserve"
+        return "none"
+
+    def _has_place_for(self, address: str) -> bool:
+        return (
+            self._of_client[address] < self.most_per_client
+            or is_among(address, self.proxies)
+            or self._evict("member", address)
+            or self._evict("reserve", address)
+        )
+
+    def _evict(self, place: Place, address: str | None = None) -> bool:
+        """End the connection that has waited longest, strangers first. Returns whether there was one."""
+        for waiting in (self._strangers, self._known):
+            for member in waiting:
+                if self._places[member] == place and address in (None, member.address):
+                    self.leave(member)
+                    member.evict()
+                    return True
+        return False
