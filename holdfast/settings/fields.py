@@ -158,6 +158,7 @@ class Settings(BaseSettings):
         """Most pooled connections of a process that runs so many agents: each turn may hold one for a while."""
         turns = min(workers * max(agents, 1), max(workers, self.workers_total))
         return self.connections or min(CONNECTIONS + turns, MOST_CONNECTIONS)
+
     @field_validator("api_proxies")
     @classmethod
     def _are_networks(cls, proxies: str) -> str:
