@@ -223,7 +223,8 @@ def done_frames(turn: Turn, outcome: Done) -> Iterator[Payload]:
 
 def frame(kind: str, turn: Turn, **further: object) -> Payload:
     primary = turn.primary
-    told = about(kind, primary.id, primary.message_id, turn.agent, payload_to_show(primary)) | further
+    told = about(kind, primary.id, primary.message_id, turn.agent, payload_to_show(primary), primary.sent_by)
+    told |= further
     if len(turn.events) > 1:
         told["messageIds"] = [event.message_id or str(event.id) for event in turn.events]
     return told

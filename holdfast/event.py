@@ -55,6 +55,8 @@ class NewEvent:
     vt: datetime | None = None
     max_attempts: int | None = None
     root_id: int | None = None
+    sent_by: str | None = None
+    """Id of the token or person that sent it; what a turn emits inherits it. None: bootstrap token or channel."""
 
 
 def response_event(payload: Payload) -> NewEvent:
@@ -127,6 +129,7 @@ class Event:
     error_class: str | None
     created_at: datetime
     updated_at: datetime
+    sent_by: str | None
 
     @property
     def text(self) -> str:

@@ -10,30 +10,35 @@ from holdfast.store.payload import parse
 
 FORGOTTEN = "forgotten"
 """The type of a frame that tells nothing any more and keeps its place, and of one that says that there are such."""
+SENT_BY = "sentBy"
+"""Key of a frame that names the token or person whose message it is about."""
 SHOWN = 2000
 """Characters of a message that its frame carries; the whole is in its event."""
 
 
-def about(kind: str, id: int, message_id: str | None, agent: str, event: Payload) -> Payload:
-    """The part that all frames about a message share; the agent '' is the default one."""
-    return {
+def about(
+    kind: str, id: int, message_id: str | None, agent: str, event: Payload, sent_by: str | None = None
+) -> Payload:
+    """Return the part that all frames about a message share; the agent '' is the default one."""
+    shared = {
         "type": kind,
         "messageId": message_id or str(id),
         "agent": agent,
         "channel": channel_of(event),
         "sender": sender_of(event),
     }
+    return shared if sent_by is None else shared | {SENT_BY: sent_by}
 
 
 def received(events: Sequence[NewEvent], ids: Sequence[int | None]) -> Iterator[Payload]:
     """Frames of what was stored in the inbox."""
     for new, id in zip(events, ids, strict=True):
         if id is not None and new.queue == INBOX:
-            yield received_frame(id, new.message_id, new.target, new.event)
+            yield received_frame(id, new.message_id, new.target, new.event, new.sent_by)
 
 
-def received_frame(id: int, message_id: str | None, target: str, event: Payload) -> Payload:
-    return about("message_received", id, message_id, target, event) | {"message": written_of(event)[:SHOWN]}
+def received_frame(id: int, message_id: str | None, target: str, event: Payload, sent_by: str | None = None) -> Payload:
+    return about("message_received", id, message_id, target, event, sent_by) | {"message": written_of(event)[:SHOWN]}
 
 
 def happened(position: int, frames: str, milliseconds: int) -> Happened:
@@ -56,6 +61,8 @@ def _frames(text: str) -> Iterator[Payload]:
 def _told(frames: Iterable[Payload], milliseconds: int) -> Iterator[Payload]:
     for frame in frames:
         told = {"type": frame["type"], "timestamp": milliseconds} | frame
+        if told.get(SENT_BY, "") is None:
+            del told[SENT_BY]
         yield told
         if told["type"] == "message_received":
             # A message is routed when it is stored, and never again: to store that too would tell nothing new.

@@ -10,7 +10,7 @@
 --   insert_event  one Slack event, from any transaction
 
 -- _events: array of objects with event and, as wanted, queue, target, lane, message_id, event_ts, vt, max_attempts,
--- parent_id, root_id, hops. Returns the ids in the order given, null where the message id is known already.
+-- parent_id, root_id, hops, sent_by. Returns the ids in the order given, null where the message id is known already.
 -- With _at_once the caller promises to commit right away: lanes are locked now and each row is written once.
 create or replace function agent.put(_events jsonb, _records jsonb default null, _at_once bool default false) returns int8[]
 language plpgsql security invoker
@@ -42,24 +42,27 @@ begin
     with stored as
     ( insert into agent.event
       ( id, event_ts, vt, event, queue, target, lane, head, message_id, max_attempts, parent_id, root_id, hops
-      , created_at, updated_at )
+      , created_at, updated_at, sent_by )
       select id, case when event_ts >= '1970-01-01Z' and event_ts < '2200-01-01Z' then event_ts else _now end
            , coalesce(vt, _now), event, queue, coalesce(target, ''), lane, coalesce(head, true), message_id, max_attempts
-           , parent_id, coalesce(root_id, id), coalesce(hops, 0), _now, _now
+           , parent_id, coalesce(root_id, id), coalesce(hops, 0), _now, _now, sent_by
       from rows from
       ( jsonb_to_recordset(_events) as
-        ( target text, vt timestamptz, event_ts timestamptz, max_attempts int4, root_id int8, hops int4, event jsonb )
+        ( target text, vt timestamptz, event_ts timestamptz, max_attempts int4, root_id int8, hops int4, event jsonb
+        , sent_by text )
       , unnest(_ids), unnest(_queues), unnest(_lanes), unnest(_message_ids), unnest(_parents), unnest(_heads)
-      ) as new (target, vt, event_ts, max_attempts, root_id, hops, event, id, queue, lane, message_id, parent_id, head)
+      ) as new
+        ( target, vt, event_ts, max_attempts, root_id, hops, event, sent_by, id, queue, lane, message_id, parent_id, head )
       where id is not null
-      returning id, queue, target, message_id, event
+      returning id, queue, target, message_id, event, sent_by
     )
     select json_agg(json_build_object
              ( 'type', 'message_received', 'messageId', coalesce(message_id, id::text)
              , 'agent', coalesce(nullif(target, ''), _default)
              , 'channel', case when event ? 'kind' then coalesce(event ->> 'channel', '') else 'slack' end
              , 'sender', coalesce(event ->> case when event ? 'kind' then 'sender' else 'user' end, '')
-             , 'message', left(event ->> case when event ? 'kind' then 'message' else 'text' end, 2000) ))
+             , 'message', left(event ->> case when event ? 'kind' then 'message' else 'text' end, 2000)
+             , 'sentBy', sent_by ))
     into _received
     from stored
     where queue = 'inbox' and _default is not null;

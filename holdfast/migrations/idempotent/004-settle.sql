@@ -42,7 +42,7 @@ begin
     )
     insert into agent.event_hist
     ( id, event_ts, attempts, vt, claimed, event, queue, target, lane, head, fence, holder, message_id, max_attempts
-    , parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at )
+    , parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at, sent_by )
     select id, event_ts, attempts, vt, claimed, case when outcome = 'discarded' then '{}' else event end, queue, target, lane
          , head, 0, holder, message_id, max_attempts, parent_id, root_id, hops
          , case when outcome <> 'discarded' then coalesce(final_state, state) end
@@ -50,7 +50,7 @@ begin
              coalesce(error, last_error, case outcome when 'dead' then 'no attempts left' when 'expired' then 'expired' end)
            end
          , case when outcome <> 'discarded' then case when error is null then error_class else class end end
-         , created_at, _now, outcome, _now
+         , created_at, _now, outcome, _now, sent_by
     from gone;
     get diagnostics _moved = row_count;
     return _moved;
@@ -200,7 +200,8 @@ begin
     ( select jsonb_agg(emit.event || jsonb_build_object
              ( 'parent_id', parent.id, 'root_id', coalesce(parent.root_id, parent.id)
              , 'hops', parent.hops + (coalesce(emit.event ->> 'queue', 'inbox') = 'inbox')::int4
-             , 'message_id', coalesce(emit.event ->> 'message_id', coalesce(parent.message_id, parent.id::text) || '/' || emit.nth) )
+             , 'message_id', coalesce(emit.event ->> 'message_id', coalesce(parent.message_id, parent.id::text) || '/' || emit.nth)
+             , 'sent_by', parent.sent_by )
              order by given.turn, emit.nth)
       from jsonb_array_elements(_turns) with ordinality as given (body, turn)
       join unnest(_verdicts) as verdict on verdict.turn = given.turn and verdict.id = (given.body -> 'ids' ->> 0)::int8

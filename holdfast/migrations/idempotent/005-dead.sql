@@ -92,11 +92,12 @@ begin
     ( delete from agent.event where id = any (_ids) returning * )
     insert into agent.event_hist
     ( id, event_ts, attempts, vt, claimed, event, queue, target, lane, head, fence, holder, message_id, max_attempts
-    , parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at )
+    , parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at
+    , sent_by )
     select id, agent.readable_moment(event_ts), greatest(attempts, 0), agent.readable_moment(vt)
          , agent.readable_moments(claimed), event, queue, target, lane, head, 0, holder, message_id, max_attempts
          , parent_id, root_id, greatest(least(hops, 1000000), 0), state, _error, 'Unreadable'
-         , agent.readable_moment(created_at), _now, 'dead', _now
+         , agent.readable_moment(created_at), _now, 'dead', _now, sent_by
     from gone;
     get diagnostics _buried = row_count;
     return _buried;
@@ -282,10 +283,10 @@ begin
     )
     insert into agent.event
     ( id, event_ts, attempts, vt, claimed, event, queue, target, lane, message_id, max_attempts, parent_id, root_id, hops
-    , state, last_error, error_class, created_at, updated_at )
+    , state, last_error, error_class, created_at, updated_at, sent_by )
     select id, agent.readable_moment(event_ts), 0, _now, agent.readable_moments(claimed), event, queue, target, lane
          , message_id, max_attempts, parent_id, root_id, hops, state, last_error, error_class
-         , agent.readable_moment(created_at), _now
+         , agent.readable_moment(created_at), _now, sent_by
     from gone
     order by gone.id
     returning agent.event.id;
@@ -331,8 +332,9 @@ as $$
 declare
     _new int8 := nextval('agent.event_id_seq');
 begin
-    insert into agent.event (id, event_ts, event, queue, target, lane, message_id, max_attempts, root_id)
+    insert into agent.event (id, event_ts, event, queue, target, lane, message_id, max_attempts, root_id, sent_by)
     select _new, agent.readable_moment(event_ts), event, queue, target, lane, message_id || '~' || _new, max_attempts, _new
+         , sent_by
     from agent.event_hist
     where id = _id and outcome <> 'discarded'
     limit 1;

@@ -23,7 +23,16 @@ begin
 end
 $$;
 
-create or replace function agent.about(_type text, _id int8, _message_id text, _agent text, _event jsonb) returns jsonb
+drop function if exists agent.about(text, int8, text, text, jsonb);
+
+create or replace function agent.about
+( _type text
+, _id int8
+, _message_id text
+, _agent text
+, _event jsonb
+, _sent_by text
+) returns jsonb
 language plpgsql stable security invoker
 set search_path = pg_catalog, pg_temp
 as $$
@@ -31,7 +40,8 @@ begin
     return jsonb_build_object
     ( 'type', _type, 'messageId', coalesce(_message_id, _id::text), 'agent', _agent
     , 'channel', case when _event ? 'kind' then coalesce(_event ->> 'channel', '') else 'slack' end
-    , 'sender', coalesce(_event ->> case when _event ? 'kind' then 'sender' else 'user' end, '') );
+    , 'sender', coalesce(_event ->> case when _event ? 'kind' then 'sender' else 'user' end, '')
+    , 'sentBy', _sent_by );
 end
 $$;
 
@@ -43,7 +53,7 @@ declare
     _default text := agent.activity_agent();
 begin
     insert into agent.activity (frames)
-    select json_agg(agent.about('message_received', id, message_id, coalesce(nullif(target, ''), _default), event)
+    select json_agg(agent.about('message_received', id, message_id, coalesce(nullif(target, ''), _default), event, sent_by)
         || jsonb_build_object('message', left(event ->> case when event ? 'kind' then 'message' else 'text' end, 2000)) order by id)
     from agent.event
     where id = any (_ids) and queue = 'inbox' and _default is not null
@@ -69,7 +79,7 @@ declare
     _default text := agent.activity_agent();
 begin
     insert into agent.activity (frames)
-    select json_agg(agent.about('message_failed', id, message_id, coalesce(nullif(target, ''), _default), event)
+    select json_agg(agent.about('message_failed', id, message_id, coalesce(nullif(target, ''), _default), event, sent_by)
         || jsonb_build_object('eventId', id, 'error', last_error, 'errorClass', error_class, 'attempts', attempts, 'dead', false) order by id)
     from agent.event
     where id = any (_ids) and queue = 'inbox' and _default is not null
@@ -86,7 +96,7 @@ declare
     _default text := agent.activity_agent();
 begin
     insert into agent.activity (frames)
-    select json_agg(agent.about('message_failed', event.id, message_id, coalesce(nullif(target, ''), _default), event)
+    select json_agg(agent.about('message_failed', event.id, message_id, coalesce(nullif(target, ''), _default), event, sent_by)
         || jsonb_build_object
            ( 'eventId', event.id, 'error', coalesce(error, last_error, case outcome when 'dead' then 'no attempts left' else outcome end)
            , 'errorClass', case when error is null then event.error_class else class end

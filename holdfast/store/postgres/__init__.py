@@ -116,7 +116,7 @@ class PostgresStore(PostgresReads):
     async def _put_all(self, events: list[NewEvent], lines: list[Record]) -> list[int | None]:
         if is_bulk(events):
             return await put_bulk(self._connections, events, lines)
-        if len(events) == 1 and not lines and events[0].root_id is None:
+        if len(events) == 1 and not lines and (events[0].root_id or events[0].sent_by) is None:
             return [await self._connections.value(PUT_ONE, one_event(events[0]))]
         records = dump([record(line) for line in lines]) if lines else None
         arguments = dump([new_event(new) for new in events]), records

@@ -61,8 +61,10 @@ class _Reserved(NamedTuple):
 
 
 def is_bulk(events: Sequence[NewEvent]) -> bool:
-    """What names a root, or times of its own, whose meaning the database's clock decides, goes another way."""
-    return len(events) >= BULK and all(new.vt is new.event_ts is None and new.root_id is None for new in events)
+    """Whether events may go by COPY: many, without a root, a sender or times of their own."""
+    if len(events) < BULK:
+        return False
+    return all(new.vt is new.event_ts is None and (new.root_id or new.sent_by) is None for new in events)
 
 
 async def put_bulk(connections: Connections, events: Sequence[NewEvent], records: Sequence[Record]) -> list[int | None]:

@@ -24,7 +24,7 @@ from holdfast.telemetry.redaction import redact_prose
 # In the order of the fields of Event.
 COLUMNS = (
     "id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,"
-    " parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at"
+    " parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by"
 )
 FINISHED_COLUMNS = COLUMNS + ", outcome, finished_at"
 
@@ -64,7 +64,7 @@ def turns_of(rows: Sequence[tuple[Any, ...]]) -> list[Turn]:
 
 def new_event(new: NewEvent) -> Payload:
     row: Payload = {"event": new.event, "queue": new.queue}
-    for name in ("target", "lane", "message_id", "max_attempts", "root_id"):
+    for name in ("target", "lane", "message_id", "max_attempts", "root_id", "sent_by"):
         value = getattr(new, name)
         if value is not None:
             row[name] = value

@@ -28,8 +28,8 @@ def note(connection: Connection, told: Sequence[Iterable[Payload]], now: int) ->
 def failed(connection: Connection, ids: Sequence[int], *, dead: bool) -> Iterator[Payload]:
     """Frames of events whose turn failed: they come back, or are dead letters now."""
     rows = connection.execute(SQL["died" if dead else "failed"], {"ids": dump(ids)})
-    for id, message_id, target, event, attempts, error, error_class in rows:
-        yield about("message_failed", id, message_id, target, shown_payload(event)) | {
+    for id, message_id, target, event, sent_by, attempts, error, error_class in rows:
+        yield about("message_failed", id, message_id, target, shown_payload(event), sent_by) | {
             "eventId": id,
             "error": error,
             "errorClass": error_class,
@@ -40,8 +40,8 @@ def failed(connection: Connection, ids: Sequence[int], *, dead: bool) -> Iterato
 
 def revived(connection: Connection, ids: Sequence[int]) -> Iterator[Payload]:
     rows = connection.execute(SQL["revived"], {"ids": dump(ids)})
-    for id, message_id, target, event in rows:
-        yield received_frame(id, message_id, target, shown_payload(event))
+    for id, message_id, target, event, sent_by in rows:
+        yield received_frame(id, message_id, target, shown_payload(event), sent_by)
 
 
 def read_activity(connection: Connection, position: int, limit: int) -> list[Happened]:

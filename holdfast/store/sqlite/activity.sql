@@ -32,19 +32,19 @@ where id in (select id from activity order by id limit :batch)
   );
 
 -- name: failed
-select id, message_id, target, event, attempts, last_error, error_class
+select id, message_id, target, event, sent_by, attempts, last_error, error_class
 from event
 where id in (select value from json_each(:ids)) and queue = 'inbox'
 order by id;
 
 -- name: died
-select id, message_id, target, event, attempts, last_error, error_class
+select id, message_id, target, event, sent_by, attempts, last_error, error_class
 from event_hist
 where id in (select value from json_each(:ids)) and queue = 'inbox' and outcome in ('dead', 'expired', 'cancelled')
 order by id;
 
 -- name: revived
-select id, message_id, target, event
+select id, message_id, target, event, sent_by
 from event
 where id in (select value from json_each(:ids)) and queue = 'inbox'
 order by id;

@@ -87,7 +87,7 @@ def _payload(text: str) -> Any:
 
 
 def _replayed(row: Sequence[Any], new_id: int) -> list[Any]:
-    queue, target, lane, event_ts, event, message_id, max_attempts, _ = row
+    queue, target, lane, event_ts, event, message_id, max_attempts, sent_by, _ = row
     name = None if message_id is None else f"{message_id}~{new_id}"
     return [
         queue,
@@ -101,4 +101,5 @@ def _replayed(row: Sequence[Any], new_id: int) -> list[Any]:
         None,
         None,
         0,
+        sent_by,
     ]

@@ -3,7 +3,7 @@
 -- name: finished
 select
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at
 from event_hist
 where (:queue is null or queue = :queue)
   and (:target is null or target = :target)
@@ -16,7 +16,7 @@ limit :limit;
 -- name: finished_of
 select
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at
 from event_hist
 where id in (select value from json_each(:ids))
   and (:queue is null or queue = :queue)
@@ -31,7 +31,7 @@ limit :limit;
 -- the constant list of outcomes is what lets the partial index serve
 select
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at
 from event_hist indexed by event_hist_dead
 where outcome in ('dead', 'expired', 'cancelled')
   and (:queue is null or queue = :queue)
@@ -45,7 +45,7 @@ limit :limit;
 -- name: dead_of
 select
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at
 from event_hist
 where id in (select value from json_each(:ids))
   and outcome in ('dead', 'expired', 'cancelled')
@@ -60,7 +60,7 @@ limit :limit;
 -- name: dead_since
 select
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at
 from event_hist indexed by event_hist_died
 where queue = :queue and (finished_at, id) > (:after, :after_id) and outcome in ('dead', 'expired', 'cancelled')
 order by finished_at, id
@@ -94,7 +94,7 @@ order by id;
 -- What the checks of a live event would refuse, because it was changed by hand, comes back as near as they allow.
 insert into event (
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by
 )
 select
   id, queue, target, lane, lane is null, max(:first, min(event_ts, :last)), 0, :now,
@@ -104,7 +104,7 @@ select
   end,
   iif(json_valid(event), event, json_object('kind', 'unreadable', 'message', event)), 0, null, message_id, max_attempts,
   parent_id, root_id, max(0, min(hops, 1000000)), iif(json_valid(state), state, null), last_error, error_class,
-  max(:first, min(created_at, :last)), :now
+  max(:first, min(created_at, :last)), :now, sent_by
 from event_hist
 where id in (select value from json_each(:ids))
 order by id
@@ -127,7 +127,7 @@ set outcome = 'discarded', event = '{}', state = null, last_error = null, error_
 where id in (select value from json_each(:ids));
 
 -- name: replayable
-select h.queue, h.target, h.lane, h.event_ts, h.event, h.message_id, h.max_attempts, h.id
+select h.queue, h.target, h.lane, h.event_ts, h.event, h.message_id, h.max_attempts, h.sent_by, h.id
 from json_each(:ids) as r
 join event_hist as h on h.id = r.value
 where h.outcome <> 'discarded'

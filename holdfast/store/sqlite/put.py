@@ -91,7 +91,7 @@ def put_emits(db: Writing, emits: Sequence[tuple[Event, int, NewEvent]]) -> None
     ids = put(db, dump(rows), len(rows), keyed=True)
     db.frames.append(
         [
-            received_frame(id, row[6], row[1], row[5])
+            received_frame(id, row[6], row[1], row[5], row[11])
             for id, row in zip(ids, rows, strict=True)
             if id is not None and row[0] == INBOX
         ]
@@ -119,4 +119,5 @@ def _emit_row(connection: Connection, parent: Event, emit: NewEvent, known: dict
         known |= _known_keys(connection, [key])
     known[key] = parent.id
     hops = parent.hops + 1 if emit.queue == INBOX else parent.hops
-    return new_row(replace(emit, message_id=key[1]), parent.id, parent.root_id or parent.id, hops)
+    emit = replace(emit, message_id=key[1], sent_by=parent.sent_by)
+    return new_row(emit, parent.id, parent.root_id or parent.id, hops)

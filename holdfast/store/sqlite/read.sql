@@ -42,7 +42,7 @@ from (
 select * from (
   select
     id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-    parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at
+    parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by
   from event
   where queue = :queue and id < :before_id and id > :since_id
   order by id desc
@@ -52,7 +52,7 @@ union all
 select * from (
   select
     id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-    parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at
+    parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by
   from event_hist
   where queue = :queue and outcome <> 'discarded' and id < :before_id and id > :since_id
   order by id desc

@@ -23,7 +23,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 ANY_ID = 2**63 - 1
-_NONE = (None, None, None)
+_NONE = (None, None, None, None)
 
 Row = Sequence[Any]
 
@@ -57,6 +57,7 @@ def new_row(new: NewEvent, parent_id: int | None = None, root_id: int | None = N
         parent_id,
         new.root_id if root_id is None else root_id,
         hops,
+        new.sent_by,
     ]
 
 
@@ -100,8 +101,8 @@ class Lease:
         of_few = parse(rare)
         if any(state is not None and not isinstance(state, dict) for state, *_ in of_few.values()):
             raise ValueError("a state is no JSON object")
-        states, errors, error_classes = (
-            zip(*[of_few.get(str(id), _NONE) for id in ids], strict=True) if of_few else repeat(repeat(None), 3)
+        states, errors, error_classes, senders = (
+            zip(*[of_few.get(str(id), _NONE) for id in ids], strict=True) if of_few else repeat(repeat(None), 4)
         )
         moments = Moments()
         made = moments.__getitem__
@@ -113,7 +114,7 @@ class Lease:
             Event, ids, repeat(self.queue), repeat(target), lanes, repeat(True), map(made, sent),
             [before + 1 for before in attempts], repeat(made(self.vt)), claimed, payloads, repeat(0),
             repeat(self.holder), names, most, parents, roots, hops, states, errors, error_classes, map(made, created),
-            repeat(now),
+            repeat(now), senders,
         ))
         # fmt: on
 
@@ -141,7 +142,7 @@ def finished_of(columns: Row) -> FinishedEvent:
 
 def _finished_of(columns: Row) -> FinishedEvent:
     row, moments = list(columns), Moments()
-    row[23] = moments[row[23]]
+    row[24] = moments[row[24]]
     return FinishedEvent(*_made(row, moments))
 
 

@@ -3,11 +3,11 @@
 -- name: complete
 insert or replace into event_hist (
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at
 )
 select
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, 0, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, :now, 'completed', :now
+  parent_id, root_id, hops, state, last_error, error_class, created_at, :now, sent_by, 'completed', :now
 from event
 where id in (select value from json_each(:ids));
 
@@ -15,14 +15,14 @@ where id in (select value from json_each(:ids));
 -- :ends is a JSON array of [id, outcome, error, error_class, error if there is none at all]
 insert or replace into event_hist (
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at
 )
 select
   e.id, e.queue, e.target, e.lane, e.head, e.event_ts, e.attempts, e.vt, e.claimed, e.event, 0, e.holder, e.message_id,
   e.max_attempts, e.parent_id, e.root_id, e.hops, e.state,
   coalesce(json_extract(r.value, '$[2]'), e.last_error, json_extract(r.value, '$[4]')),
   coalesce(json_extract(r.value, '$[3]'), iif(json_extract(r.value, '$[2]') is null, e.error_class, null)),
-  e.created_at, :now, json_extract(r.value, '$[1]'), :now
+  e.created_at, :now, e.sent_by, json_extract(r.value, '$[1]'), :now
 from json_each(:ends) as r
 join event as e on e.id = json_extract(r.value, '$[0]');
 
