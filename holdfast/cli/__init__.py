@@ -17,6 +17,7 @@ from holdfast.cli.database import init, migrate
 from holdfast.cli.doctor import doctor
 from holdfast.cli.letters import dead, history, replay
 from holdfast.cli.memory import memory
+from holdfast.cli.people import people
 from holdfast.cli.running import serve, up, work
 from holdfast.cli.sending import send
 from holdfast.cli.slack import demo, slack
@@ -38,6 +39,7 @@ for command in commands:
 app.add_typer(dead, name="dead")
 app.add_typer(token, name="token")
 app.add_typer(memory, name="memory")
+app.add_typer(people, name="people")
 app.add_typer(slack, name="slack")
 app.add_typer(demo, name="demo")
 

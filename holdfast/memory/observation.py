@@ -13,6 +13,8 @@ from holdfast.errors import HoldfastError
 _LONE = re.compile("[\ud800-\udfff]")
 _NAME = re.compile(r"[^:\s][^:]*")
 _MOST_CERTAIN = 0.99
+USER = "USER"
+"""The type of a subject that is a person."""
 
 
 class ObservationType(StrEnum):

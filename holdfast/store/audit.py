@@ -23,6 +23,7 @@ Action = Literal[
     "token_created",
     "token_revoked",
     "people_linked",
+    "people_unlinked",
 ]
 """Acts that are recorded; add a new kind of act here."""
 ACTIONS: tuple[str, ...] = get_args(Action)

@@ -1,0 +1,63 @@
+-- People who are known under several identities.
+--
+--   link_people      two identities are one person, with all that either was linked to before
+--   unlink_person    an identity is a person of its own again
+--   linked_subjects  all identities of a person
+
+-- Returns whether they were not linked before.
+create or replace function agent.link_people(_one text, _other text) returns bool
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _first uuid;
+    _second uuid;
+begin
+    -- Two links at once must not make two groups of one person.
+    lock table agent.person_link in share row exclusive mode;
+    select person into _first from agent.person_link where subject = _one;
+    select person into _second from agent.person_link where subject = _other;
+    if _first = _second then
+        return false;
+    end if;
+    _first := coalesce(_first, gen_random_uuid());
+    update agent.person_link set person = _first where person = _second;
+    insert into agent.person_link (subject, person) values (_one, _first), (_other, _first) on conflict do nothing;
+    return true;
+end
+$$;
+
+-- Returns whether it was linked. Whoever is left alone is in no list any more.
+create or replace function agent.unlink_person(_subject text) returns bool
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _person uuid;
+begin
+    lock table agent.person_link in share row exclusive mode;
+    delete from agent.person_link where subject = _subject returning person into _person;
+    if not found then
+        return false;
+    end if;
+    delete from agent.person_link
+    where person = _person and (select count(*) from agent.person_link where person = _person) = 1;
+    return true;
+end
+$$;
+
+-- All identities of the person whom a subject names, that subject first.
+create or replace function agent.linked_subjects(_subject text) returns setof text
+language plpgsql stable security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return next _subject;
+    return query
+    select other.subject::text
+    from agent.person_link as own
+    join agent.person_link as other on other.person = own.person
+    where own.subject = _subject and other.subject <> _subject
+    order by other.subject;
+end
+$$;
