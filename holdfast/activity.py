@@ -114,7 +114,7 @@ class Reporter:
     def __init__(self, store: Store, handler: Handler, default: str, listeners: Listeners) -> None:
         self._store = store
         self._handler = handler
-        self._default = default
+        self.default = default
         self._listeners = listeners
         self._starts = _Starts()
         self._has_starts = asyncio.Event()
@@ -206,7 +206,7 @@ class Reporter:
                 assert_never(outcome)
 
     def _started(self, turn: Turn) -> Payload:
-        turn.agent = turn.agent or turn.primary.target or self._default
+        turn.agent = turn.agent or turn.primary.target or self.default
         began_at = int(turn.primary.claimed[-1].timestamp() * 1000)
         return frame("chain_step_start", turn, timestamp=began_at, attempt=turn.attempt)
 

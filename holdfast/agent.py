@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, Protocol
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypedDict
 
+from pydantic import ValidationError
+
+from holdfast.errors import HoldfastError
 from holdfast.event import Turn, sender_of, text_of
 from holdfast.outcome import Dead, Retry, Snooze
+from holdfast.settings import DurationLike
+from holdfast.settings.agents import RunTable
+from holdfast.settings.explain import wrong_option
 
 NO_ANSWER = "(no answer)"
 """What the user hears where an agent has nothing to say and did not choose silence."""
@@ -16,14 +24,25 @@ LanePolicy = Literal["conversation", "agent", "none"]
 TurnPolicy = Literal["each", "collect"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Reply:
-    """An answer to where the message came from."""
+    """An answer to where the message came from: a text, files, or both."""
 
     text: str
-    files: tuple[str, ...] = ()
+    files: tuple[str, ...]
     """Paths below the files root or the workspace; files of other conversations are refused, as the metadata say."""
-    metadata: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any]
+
+    def __init__(
+        self, text: str = "", files: str | Path | Iterable[str | Path] = (), metadata: dict[str, Any] | None = None
+    ) -> None:
+        if not isinstance(text, str):
+            raise TypeError(f"a Reply has a text, not {text!r}; return None instead of a Reply to stay silent")
+        several = [files] if isinstance(files, str | Path) else files
+        # Written past `frozen`, once.
+        object.__setattr__(self, "text", text)
+        object.__setattr__(self, "files", tuple(map(str, several)))
+        object.__setattr__(self, "metadata", {} if metadata is None else metadata)
 
 
 Answer = str | Reply | Retry | Snooze | Dead | None
@@ -35,6 +54,22 @@ class Agent(Protocol):
 
     async def answer(self, turn: Turn) -> Answer:
         """Work one turn. It may be worked again after a crash, and is cancelled when its lease is lost."""
+
+
+class AgentOptions(TypedDict, total=False):
+    """Options of `@app.agent` and `app.add`. A duration is a timedelta, a number of seconds, or a text as in TOML."""
+
+    name: str | None
+    lane: LanePolicy
+    turns: TurnPolicy
+    max_attempts: int | None
+    lease: DurationLike | None
+    timeout: DurationLike | None
+    idle: DurationLike | None
+    concurrency: int | None
+    heartbeat: DurationLike | None
+    heartbeat_prompt: str | None
+    memory: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +88,15 @@ class AgentPolicy:
     heartbeat_prompt: str | None = None
     memory: bool = False
     """Whether turns come with what is known of who asks, and may add to it."""
+
+
+def policy_of(id: str, options: Mapping[str, Any], usual: Mapping[str, Any]) -> AgentPolicy:
+    """The policy of an agent: its options, checked as those of holdfast.toml are, over what is usual for its kind."""
+    try:
+        table = RunTable(**options)
+    except ValidationError as error:
+        raise HoldfastError(f"agent {id!r}: {wrong_option(error.errors(include_url=False)[0], RunTable)}") from None
+    return AgentPolicy(**{**usual, **table.policy()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,15 +68,24 @@ class Consumer:
         self._stop = asyncio.Event()
         self._has_settled = False
         self._hand_on_at = 0.0
-        self._groups = {share: policy.groups(share) for share in policy.shares}
-        names = [name for groups in self._groups.values() for name in groups]
+        names = [target for share in policy.shares for target in share.targets]
         self.slots = Slots(names, each=policy.each or policy.at_once, total=policy.at_once)
+        self.serve_unnamed(policy.unnamed)
         most = self.slots.total
         self._batch = max(most // 2, min(most, WHOLE)) if store.has_server else most
 
     @property
     def running(self) -> int:
         return len(self._held)
+
+    def serve_unnamed(self, name: str) -> None:
+        """From now on messages that name no target are worked here as those of `name`; '' leaves them to others."""
+        self._unnamed = self._meter.unnamed = name
+        self._groups = {
+            share: {target: [target, ""] if target and target == name else [target] for target in share.targets}
+            for share in self.policy.shares
+        }
+        self.wake.set()
 
     def stop(self) -> None:
         """No new claims; what runs may finish."""
@@ -153,7 +162,7 @@ class Consumer:
         return most
 
     async def _claim(self, group: asyncio.TaskGroup, share: Share, request: Request) -> int:
-        since = time.monotonic()
+        since, unnamed = time.monotonic(), self._unnamed
         until = since + share.lease.total_seconds()
         turns = await self._store.claim(
             self.policy.queue,
@@ -171,13 +180,13 @@ class Consumer:
             return 0
         self._lose_what_came_again(turns)
         for turn in turns:
-            self._start(group, Held(turn, share, until, since))
+            self._start(group, Held(turn, share, until, since, slot=turn.primary.target or unnamed))
         return len(turns)
 
     def _start(self, group: asyncio.TaskGroup, held: Held) -> None:
         self._idle.clear()
         self._held.add(held)
-        self.slots.take(self.policy.name_of(held.turn))
+        self.slots.take(held.slot)
         held.span = self._meter.claimed(held.turn, held.since)
         held.task = group.create_task(self._process_event(held))
 
@@ -194,7 +203,7 @@ class Consumer:
             log.info(Entry(TURN_FAILED, queue=self.policy.queue, event_id=held.turn.primary.id, error=repr(error)))
             outcome = failed(error)
         held.outcome = self.policy.timed(held.turn, outcome)
-        self.slots.finish(self.policy.name_of(held.turn))
+        self.slots.finish(held.slot)
         self._settler.add(held)
         self.wake.set()
 
@@ -206,7 +215,7 @@ class Consumer:
     def _forget(self, held: Held) -> None:
         if held in self._held:
             self._held.remove(held)
-            self.slots.leave(self.policy.name_of(held.turn), finished=held.outcome is not None)
+            self.slots.leave(held.slot, finished=held.outcome is not None)
         self._has_settled = True
         if not self._held:
             self._idle.set()

@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 
 from holdfast import activity, channels, gauge
@@ -19,6 +19,7 @@ from holdfast.apology import Apologies
 from holdfast.channel import Opening, Webhooks, attentive
 from holdfast.channels.heartbeat import Heartbeat
 from holdfast.consumer import ENDS_WITHIN, Consumer
+from holdfast.directory import Current, Directory, configured, publish
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.event import INBOX, OUTBOX, Event, NewEvent, channel_of, new_id, text_of
 from holdfast.memory.embedder import Embedder, LocalEmbedder
@@ -26,12 +27,12 @@ from holdfast.migrations.runner import migrate
 from holdfast.plan import Plan
 from holdfast.room import post
 from holdfast.roster import Roster
-from holdfast.router import Address, Routing, put_message, receive
+from holdfast.router import SETTING, Address, Routing, put_message, receive
 from holdfast.settings import Settings
 from holdfast.stop import signals
 from holdfast.store import Store, open_store
 from holdfast.store.base import Acked, Process, Transaction
-from holdfast.telemetry import CANNOT_SIGN_OFF, spans
+from holdfast.telemetry import AGENT_UNSERVED, AGENTS_CONFLICT, CANNOT_SIGN_OFF, spans
 from holdfast.telemetry import starting as telemetry
 from holdfast.telemetry.logs import Entry
 from holdfast.telemetry.watchdog import watching
@@ -40,6 +41,9 @@ log = logging.getLogger(__name__)
 
 SIGN_OFF_WITHIN = timedelta(seconds=2)
 OPENED_WITHIN = timedelta(seconds=2)
+FOLLOW_EVERY = timedelta(seconds=10)
+"""Interval between looks at the agents of other processes, beside those on a signal."""
+FOLLOW_AT_MOST = timedelta(seconds=1)
 
 
 class AgentHarness(Roster):
@@ -59,6 +63,10 @@ class AgentHarness(Roster):
         self.settings = settings
         self._store: Store | None = None
         self._stop = asyncio.Event()
+        self._works = True
+        self._current = Current(lambda: self.store, self._own_routing)
+        self._others_changed = asyncio.Event()
+        self._warned: set[str] = set()
         if agent is not None:
             self.add(default or "agent", agent)
 
@@ -81,9 +89,10 @@ class AgentHarness(Roster):
     ) -> str | None:
         """Store a message; its id, or None where that id is known already. Joins the caller's transaction if given."""
         address = Address(channel=channel, sender=sender, sender_id=sender_id)
+        directory = await self._directory(text, agent)
         id_, stored = await put_message(
             self.store,
-            self.routing,
+            directory.routing,
             text,
             address,
             max_attempts=self._loaded().max_attempts,
@@ -95,7 +104,8 @@ class AgentHarness(Roster):
 
     async def post(self, team: str, text: str) -> int:
         """Say something in a team's room, to all its agents; the id of the line."""
-        return await post(self.store, self.routing, team, text, max_attempts=self._loaded().max_attempts)
+        routing = (await self._current.get()).routing
+        return await post(self.store, routing, team, text, max_attempts=self._loaded().max_attempts)
 
     async def responses(self, channel: str, *, limit: int = 100) -> list[Event]:
         """What waits to be fetched by a channel's client, oldest first."""
@@ -129,7 +139,9 @@ class AgentHarness(Roster):
         process only answers, for agents in other processes."""
         if works and num_workers is not None and num_workers < 1:
             raise ValueError(f"num_workers is the number of turns at once and must be at least 1, not {num_workers}")
+        self.check()
         self._stop.clear()
+        self._works = works
         ready = asyncio.Event()
         workers = self._loaded().workers if num_workers is None else num_workers
         running = self._serve(workers if works else 0, ready, serve, app_token)
@@ -180,6 +192,7 @@ class AgentHarness(Roster):
     def using(self, store: Store) -> Iterator[None]:
         """Everything asks this store meanwhile."""
         self._store = store
+        self._current.forget()
         try:
             yield
         finally:
@@ -189,7 +202,7 @@ class AgentHarness(Roster):
         """Messages that platforms send by HTTP are taken; agents and channels work in other processes."""
         async with asyncio.TaskGroup() as group:
             callers = [channel for channel in self.channels.values() if isinstance(channel, Webhooks)]
-            attending = [group.create_task(caller.attend(self._on_call)) for caller in callers if caller.webhooks]
+            attending = [group.create_task(caller.attend(self._on_event)) for caller in callers if caller.webhooks]
             await _opened([caller for caller in callers if caller.webhooks])
             ready.set()
             await self._stop.wait()
@@ -198,18 +211,19 @@ class AgentHarness(Roster):
 
     async def _run_all(self, store: Store, settings: Settings, num_workers: int, ready: asyncio.Event) -> None:
         now, host = await store.now(), socket.gethostname()
-        process = Process(id=new_id(f"{host}-{os.getpid()}"), host=host, started_at=now, seen_at=now)
+        id_, serves = new_id(f"{host}-{os.getpid()}"), asdict(self.routing)
+        process = Process(id=id_, host=host, started_at=now, seen_at=now, serves=serves)
         await store.register(process)
-        await self._announce(store)
-        await activity.announce(store, process, self.listeners, self.default, is_on=settings.activity)
+        default = await self._announce(store)
+        await activity.announce(store, process, self.listeners, default, is_on=settings.activity)
         plan = Plan(store, settings, process.id, self.embedder)
-        self.consumers = consumers = self._planned(plan, num_workers)
-        sweeper = plan.sweeper(lambda: self._alive(process))
+        self.consumers = consumers = self._planned(plan, num_workers, default)
+        sweeper = plan.sweeper(lambda: self._alive(process), self._others_changed.set)
         if plan.reporter is not None:
             await plan.reporter.look()
         async with asyncio.TaskGroup() as group:
             working = [group.create_task(consumer.run(settings.grace)) for consumer in consumers]
-            others = [group.create_task(self._listen(store, consumers))]
+            others = [group.create_task(self._listen(store, consumers)), group.create_task(self._follow(store, plan))]
             others += [group.create_task(sweeper.run()), group.create_task(self.listeners.run())]
             if plan.reporter is not None:
                 others.append(group.create_task(plan.reporter.run()))
@@ -229,16 +243,56 @@ class AgentHarness(Roster):
                 task.cancel()
         await _say_goodbye(store, process.id, consumers)
 
-    async def _announce(self, store: Store) -> None:
-        """What SQL callers and other processes need to know of routing and limits."""
-        await self.routing.write(store)
-        for id_, policy in self.policies.items():
-            await store.limit(INBOX, id_, policy.concurrency)
+    async def _announce(self, store: Store) -> str:
+        """Publish routing and limits, merged with those of other processes. Returns the default agent of all."""
+        directory = await publish(store)
+        for id_ in self.policies:
+            # Also where there is none: a process that died may have left one.
+            await store.limit(INBOX, id_, directory.routing.limits.get(id_))
+        self._tell_conflicts(directory)
+        return directory.routing.default
 
-    def _planned(self, plan: Plan, num_workers: int) -> list[Consumer]:
+    def _tell_conflicts(self, directory: Directory) -> None:
+        for conflict in directory.conflicts:
+            if conflict not in self._warned:
+                log.warning(Entry(AGENTS_CONFLICT, conflict=conflict))
+        self._warned = {*directory.conflicts, *(self._warned & {*directory.routing.lanes})}
+
+    async def _follow(self, store: Store, plan: Plan) -> None:
+        """Keep up with processes that come and go: their agents, and which one is the default."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FOLLOW_EVERY.total_seconds()):
+                    await self._others_changed.wait()
+            self._others_changed.clear()
+            with suppress(HoldfastError):
+                directory = await publish(store)
+                self._current.forget()
+                self._tell_conflicts(directory)
+                plan.serve_unnamed(self._own(directory.routing.default))
+            await asyncio.sleep(FOLLOW_AT_MOST.total_seconds())
+
+    def _own(self, default: str) -> str:
+        """The default agent of all processes, if this one runs it; else ''."""
+        return default if default in self.agents else ""
+
+    def _own_routing(self) -> Routing:
+        """Agents that are known without a look at other processes."""
+        return self.routing if self._works else configured(self._loaded())
+
+    async def _directory(self, text: str, agent: str | None = None) -> Directory:
+        """Agents and teams as a message finds them; warns where nobody serves its agent."""
+        directory, missing = await self._current.for_message(text, agent)
+        is_running = bool(directory.entries) or not self._works
+        if missing is not None and is_running and missing not in self._warned:
+            self._warned.add(missing)
+            log.warning(Entry(AGENT_UNSERVED, agent=missing))
+        return directory
+
+    def _planned(self, plan: Plan, num_workers: int, default: str) -> list[Consumer]:
         consumers = []
         if self.agents:
-            consumers.append(plan.inbox(self, num_workers))
+            consumers.append(plan.inbox(self, num_workers, self._own(default)))
         if self.channels:
             consumers.append(plan.outbox(self.channels))
         if self._loaded().memory:
@@ -252,18 +306,16 @@ class AgentHarness(Roster):
 
     async def _listen(self, store: Store, consumers: list[Consumer]) -> None:
         async for queue in store.wakeups():
+            if queue in ("", SETTING):
+                self._others_changed.set()
             for consumer in consumers:
                 if queue in ("", consumer.policy.queue):
                     consumer.wake.set()
 
-    async def _on_call(self, new: NewEvent) -> int | None:
-        # The agents are those of the processes that work, whatever this one would run.
-        return await self._on_event(new, await Routing.read(self.store))
-
-    async def _on_event(self, new: NewEvent, routing: Routing | None = None) -> int | None:
+    async def _on_event(self, new: NewEvent) -> int | None:
         channel = attentive(self.channels.get(channel_of(new.event)))
         text = text_of(new.event) if channel is None else channel.heard(new.event)
-        return await receive(self.store, routing or self.routing, new, text)
+        return await receive(self.store, (await self._directory(text)).routing, new, text)
 
 
 async def _opened(channels: Iterable[object]) -> None:
@@ -284,6 +336,7 @@ async def _say_goodbye(store: Store, process_id: str, consumers: Sequence[Consum
             if not any(consumer.running for consumer in consumers):
                 # Else others have to find it gone: that frees what it holds.
                 await store.unregister(process_id)
+                await publish(store)
     except (StoreUnavailable, TimeoutError) as error:
         log.warning(Entry(CANNOT_SIGN_OFF, error=error))
 

@@ -28,7 +28,7 @@ class Meter:
 
     def __init__(self, queue: str, unnamed: str = "") -> None:
         self._queue = queue
-        self._unnamed = unnamed
+        self.unnamed = unnamed
         self._waited = RECEIPT_TO_CLAIM.of(queue)
 
     def woken(self, reason: str) -> None:
@@ -49,7 +49,7 @@ class Meter:
         seconds = time.monotonic() - since
         ended = "lost" if isinstance(result, Lost) else result.ended
         primary = turn.primary
-        agent = primary.target or self._unnamed
+        agent = primary.target or self.unnamed
         CLAIM_TO_SETTLE.of(self._queue, agent, ended).observe(seconds)
         if ended != "completed":
             self._failed(agent, outcome, ended)
@@ -76,7 +76,7 @@ class Meter:
             return None
         attributes: dict[str, str | int] = {
             "holdfast.queue": self._queue,
-            "holdfast.agent": primary.target or self._unnamed,
+            "holdfast.agent": primary.target or self.unnamed,
             "holdfast.event_id": primary.id,
             "holdfast.root_id": primary.root_id or primary.id,
             "holdfast.message_id": primary.message_id or "",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from holdfast.event import NewEvent, Payload, Record, Turn
+from holdfast.settings import DurationLike, duration
 
 
 # Not frozen: each turn makes one, and a frozen one takes three times as long to make.
@@ -18,20 +19,35 @@ class Done:
     state: Payload | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Retry:
-    """Try again after a delay; with no attempts left it is a dead letter instead."""
+    """Try again after a delay; with no attempts left it is a dead letter instead.
 
-    error: str | None = None
-    delay: timedelta | None = None
-    error_class: str | None = None
+    The delay is a timedelta, a number of seconds, or a text such as "5 min"; without one it grows with the attempts."""
+
+    error: str | None
+    delay: timedelta | None
+    error_class: str | None
+
+    def __init__(
+        self, error: str | None = None, delay: DurationLike | None = None, error_class: str | None = None
+    ) -> None:
+        # Written past `frozen`, once.
+        object.__setattr__(self, "error", error)
+        object.__setattr__(self, "delay", None if delay is None else duration(delay))
+        object.__setattr__(self, "error_class", error_class)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Snooze:
-    """Not now: come back after the delay without using an attempt."""
+    """Not now: come back after the delay without using an attempt.
+
+    The delay is a timedelta, a number of seconds, or a text such as "5 min"."""
 
     delay: timedelta
+
+    def __init__(self, delay: DurationLike) -> None:
+        object.__setattr__(self, "delay", duration(delay))
 
 
 @dataclass(frozen=True, slots=True)

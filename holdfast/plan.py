@@ -25,6 +25,7 @@ from holdfast.store.memories import open_knowledge, open_observations
 from holdfast.sweeper import Sweeper
 from holdfast.telemetry import SWEPT
 from holdfast.upkeep import Upkeep
+from holdfast.worker import Worker
 
 COLLECT_LIMIT = 100
 FILE_SWEEP_EVERY = timedelta(hours=1)
@@ -42,35 +43,53 @@ class Plan:
         self._knowledge = open_knowledge(store, embedder)
         self.reporter: Reporter | None = None
         self._next_file_sweep_at = 0.0
+        self._inbox: Consumer | None = None
+        self._worker: Worker | None = None
         self._patience: dict[str, Any] = {
             "poll": settings.poll,
             "jitter": settings.poll_jitter,
             "start_stagger": settings.start_stagger,
         }
 
-    def inbox(self, roster: Roster, workers: int) -> Consumer:
-        """Build the consumer of the inbox, with so many workers for each agent."""
+    def inbox(self, roster: Roster, workers: int, unnamed: str) -> Consumer:
+        """Build the consumer of the inbox, with so many workers for each agent.
+
+        `unnamed` is the agent of messages that name none; '' if another process serves it."""
         policy = Policy(
             queue=INBOX,
             shares=self._shares(roster),
             each=workers,
             at_once=max(workers, self._settings.workers_total),
-            unnamed=roster.default,
+            unnamed=unnamed,
             backoff=Backoff(first=self._settings.retry_first, most=self._settings.retry_most),
             **self._patience,
         )
-        handle = roster.worker(self._store, self._settings.files, self._recall()).handle
-        if not self._settings.activity and not roster.listeners:
-            return Consumer(self._store, policy, handle, self._holder)
-        self.reporter = reporter = Reporter(self._store, handle, roster.default, roster.listeners)
-        return Consumer(self._store, policy, reporter.handle, self._holder, reporter.ended)
+        self._worker = roster.worker(self._store, self._settings.files, self._recall())
+        handle, ended = self._worker.handle, None
+        if self._settings.activity or roster.listeners:
+            self.reporter = Reporter(self._store, handle, roster.default, roster.listeners)
+            handle, ended = self.reporter.handle, self.reporter.ended
+        self._inbox = Consumer(self._store, policy, handle, self._holder, ended)
+        self.serve_unnamed(unnamed)
+        return self._inbox
+
+    def serve_unnamed(self, agent: str) -> None:
+        """Work messages that name no agent as this one's from now on; '' leaves them to another process."""
+        if self._inbox is None or self._worker is None:
+            return
+        if agent:
+            # Turns that are claimed already keep an agent that runs here.
+            self._worker.default = agent
+            if self.reporter is not None:
+                self.reporter.default = agent
+        self._inbox.serve_unnamed(agent)
 
     def _shares(self, roster: Roster) -> tuple[Share, ...]:
         """Agents that are claimed alike are claimed together."""
         alike: dict[tuple[timedelta, int], list[str]] = {}
         for id_, policy in roster.policies.items():
             kind = (policy.lease or self._settings.lease, COLLECT_LIMIT if policy.turns == "collect" else 1)
-            alike.setdefault(kind, []).extend(roster.targets_of(id_))
+            alike.setdefault(kind, []).append(id_)
         return tuple(
             Share(targets=tuple(targets), lease=lease, collect_limit=collect)
             for (lease, collect), targets in alike.items()
@@ -97,7 +116,7 @@ class Plan:
         relay = KnowledgeStoreOutboxRelay(self._observations, self._knowledge, options=options)
         return relay.consumer(poll=self._settings.poll, jitter=self._settings.poll_jitter)
 
-    def sweeper(self, process: Callable[[], Process]) -> Sweeper:
+    def sweeper(self, process: Callable[[], Process], on_reaped: Callable[[], None]) -> Sweeper:
         settings = self._settings
         upkeep = Upkeep(self._observations, self._knowledge if settings.memory else None, settings.keep_deleted)
         return Sweeper(
@@ -107,6 +126,7 @@ class Plan:
             settings.sweep_every,
             settings.keep_activity,
             [upkeep.sweep, self._prune_audit, self._sweep_files],
+            on_reaped,
         )
 
     async def _prune_audit(self) -> None:

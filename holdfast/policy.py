@@ -45,22 +45,11 @@ class Policy:
     each: int | None = None
     """Turns at once of one target; None: all of `at_once`."""
     unnamed: str = ""
-    """The target that messages without one, stored as '', belong to."""
+    """The target whose consumer also takes messages without one, stored as ''; '' if another process takes them."""
     backoff: Backoff = Backoff()
     poll: timedelta = timedelta(seconds=60)
     jitter: timedelta = timedelta(seconds=15)
     start_stagger: timedelta = timedelta(0)
-
-    def groups(self, share: Share) -> dict[str, list[str]]:
-        """Targets of a share that have their slots in common, by name."""
-        groups: dict[str, list[str]] = {}
-        for target in share.targets:
-            groups.setdefault(target or self.unnamed, []).append(target)
-        return groups
-
-    def name_of(self, turn: Turn) -> str:
-        """The name whose slots a turn takes."""
-        return turn.primary.target or self.unnamed
 
     def timed(self, turn: Turn, outcome: Outcome) -> Outcome:
         """A retry that names no delay gets one by its attempt; several that failed together are tried apart at once."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TypeVar, overload
+
+from typing_extensions import Unpack
 
 from holdfast.activity import Listener, Listeners
-from holdfast.agent import Agent, AgentPolicy, Team
+from holdfast.agent import Agent, AgentOptions, AgentPolicy, Team, policy_of
 from holdfast.agents.function import Function, FunctionAgent
 from holdfast.attachments import Attachments
 from holdfast.channel import AnyChannel
@@ -20,6 +23,8 @@ from holdfast.router import Routing, checked_id
 from holdfast.store.base import Store
 from holdfast.teamwork import Teamwork
 from holdfast.worker import Seat, Worker
+
+F = TypeVar("F", bound=Function)
 
 
 class Roster:
@@ -45,25 +50,41 @@ class Roster:
         self._default = agent
         self._routing = None
 
-    def agent(self, id: str, **policy: Any) -> Callable[[Function], Function]:
-        """Decorates a function that answers turns; the rest are fields of AgentPolicy."""
+    @overload
+    def agent(self, id: F, /) -> F: ...
 
-        def register(function: Function) -> Function:
-            self.add(id, function, **policy)
+    @overload
+    def agent(self, id: str | None = None, **options: Unpack[AgentOptions]) -> Callable[[F], F]: ...
+
+    def agent(self, id: str | F | None = None, **options: Unpack[AgentOptions]) -> F | Callable[[F], F]:
+        """Decorate a function that answers turns. Without an id, the agent has the function's name."""
+        if callable(id):
+            return self._named_after(id)
+
+        def register(function: F) -> F:
+            if id is None:
+                return self._named_after(function, **options)
+            self.add(id, function, **options)
             return function
 
         return register
 
-    def add(self, id: str, agent: Agent | Function, **policy: Any) -> None:
+    def _named_after(self, function: F, **options: Unpack[AgentOptions]) -> F:
+        self.add(getattr(function, "__name__", ""), function, **options)
+        return function
+
+    def add(self, id: str, agent: Agent | Function, **options: Unpack[AgentOptions]) -> None:
+        """Add an agent: a function, or an object whose `answer` takes a turn."""
         checked_id(id)
         if id.lower() in map(str.lower, self.agents):
             raise HoldfastError(f"there are two agents named {id!r}")
+        _check_takes_a_turn(id, agent)
+        # Some kinds of agents are run in their own way, unless told otherwise.
+        self.policies[id] = policy_of(id, options, getattr(agent, "default_policy", {}))
         self._routing = None
         self.agents[id] = FunctionAgent(agent) if callable(agent) else agent
         if hasattr(agent, "join"):
             agent.join(self)
-        # Some kinds of agents are run in their own way, unless told otherwise.
-        self.policies[id] = AgentPolicy(**{**getattr(agent, "default_policy", {}), **policy})
 
     def team(self, id: str, *, name: str | None = None, agents: Sequence[str], leader: str) -> None:
         checked_id(id)
@@ -105,6 +126,13 @@ class Roster:
             self._routing = self._made_routing()
         return self._routing
 
+    def check(self) -> None:
+        """Refuse what could not work, before anything runs."""
+        if self._default and self._default not in self.agents:
+            has = f"it has {', '.join(self.agents)}" if self.agents else "it has none"
+            raise HoldfastError(f"the default agent {self._default!r} is no agent of this app: {has}")
+        self._routing = self._made_routing()
+
     def _made_routing(self) -> Routing:
         for id_, team in self.teams.items():
             for agent in team.agents:
@@ -116,6 +144,8 @@ class Roster:
             attempts={id_: policy.max_attempts for id_, policy in self.policies.items() if policy.max_attempts},
             names={id_: policy.name for id_, policy in self.policies.items() if policy.name},
             teams=dict(self.teams),
+            limits={id_: policy.concurrency for id_, policy in self.policies.items() if policy.concurrency},
+            kinds={id_: getattr(agent, "kind", "agent") for id_, agent in self.agents.items()},
         )
 
     def worker(self, store: Store, files: Path, recall: Recall | None = None) -> Worker:
@@ -155,3 +185,20 @@ class Roster:
     def targets_of(self, agent: str) -> list[str]:
         """Under which targets an agent's messages are stored: '' belongs to the default agent."""
         return [agent, ""] if agent == self.default else [agent]
+
+
+def _check_takes_a_turn(id: str, agent: object) -> None:
+    """Refuse what cannot be called with a turn: now, and not at its first message."""
+    answer = agent if callable(agent) else getattr(agent, "answer", None)
+    if not callable(answer):
+        raise HoldfastError(
+            f"agent {id!r} is of type {type(agent).__name__}: give a function, or an object with answer"
+        )
+    try:
+        inspect.signature(answer).bind(None)
+    except TypeError:
+        name = getattr(answer, "__qualname__", type(answer).__name__)
+        raise HoldfastError(f"agent {id!r}: {name} must take one argument, the turn") from None
+    except ValueError:
+        # Some functions that are not written in Python do not tell.
+        return

@@ -77,10 +77,14 @@ class Routing:
     attempts: Mapping[str, int] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     teams: Mapping[str, Team] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """Turns of an agent at once, over all processes."""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """What an agent is: a function, a command, a language model."""
 
     @classmethod
-    async def read(cls, store: Store) -> Routing:
-        written = await store.setting(SETTING) or {}
+    def of(cls, written: Payload) -> Routing:
+        """Read a routing that a process wrote."""
         # Another release may have written more, or less.
         known = {one.name: written[one.name] for one in fields(cls) if one.name in written}
         known["teams"] = {
@@ -90,6 +94,7 @@ class Routing:
         return cls(**known)
 
     async def write(self, store: Store) -> None:
+        """Write this as the routing of all processes."""
         await store.set_setting(SETTING, asdict(self))
 
     @cached_property

@@ -39,6 +39,8 @@ class Held:
     task: asyncio.Task[None] | None = None
     outcome: Outcome | None = None
     span: TurnSpan | None = None
+    slot: str = ""
+    """The name whose slot it takes."""
 
 
 class Settler:

@@ -33,6 +33,7 @@ class Sweeper:
         every: timedelta = SWEEP_EVERY,
         keep_activity: timedelta = KEEP_ACTIVITY,
         chores: Sequence[Callable[[], Awaitable[None]]] = (),
+        on_reaped: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._policies = policies
@@ -40,6 +41,7 @@ class Sweeper:
         self._every = every
         self._keep_activity = keep_activity
         self._chores = chores
+        self._on_reaped = on_reaped
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -78,6 +80,7 @@ class Sweeper:
         for process in await self._store.reap(most):
             REAPED.add()
             log.warning(Entry(PROCESS_GONE, process=process))
+            self._on_reaped()
 
     async def _beat(self) -> None:
         await self._store.beat(self._process())

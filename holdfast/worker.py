@@ -93,13 +93,13 @@ class Worker:
     ) -> None:
         self._store = store
         self._seats = seats
-        self._default = default
+        self.default = default
         self._hooks = hooks
         self._teamwork = teamwork
         self._channels = channels
 
     async def handle(self, turn: Turn) -> Outcome:
-        name = turn.primary.target or self._default
+        name = turn.primary.target or self.default
         seat = self._seats.get(name)
         if seat is None:
             return Dead(f"no agent named {name!r} runs here", "no_agent")

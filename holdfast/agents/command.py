@@ -34,6 +34,7 @@ HINT = " (in the sandbox, `readable` and `writable` of the agent name further pa
 class CommandAgent:
     """Works each turn with one run of a command, in a folder of its own and with an environment of its own."""
 
+    kind = "command"
     default_policy: ClassVar[Mapping[str, Any]] = COMMAND_POLICY
 
     def __init__(

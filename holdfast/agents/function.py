@@ -23,6 +23,8 @@ Function = Callable[[Turn], Answer | Awaitable[Answer]]
 class FunctionAgent:
     """A plain function runs in a thread, so that it holds up nobody else."""
 
+    kind = "function"
+
     def __init__(self, function: Function) -> None:
         self._function = function
         self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(

@@ -19,11 +19,13 @@ AgentId = Annotated[str, Path(description="An agent's id.")]
 
 
 class Agent(TypedDict):
-    """An agent that a process has announced."""
+    """An agent that a live process serves or the configuration names."""
 
     name: str
     default: bool
     lane: str
+    kind: str | None
+    processes: list[str]
 
 
 class AgentLine(TypedDict):
@@ -39,6 +41,13 @@ class AgentLine(TypedDict):
     created_at: int
 
 
+AGENT: dict[str, Any] = {
+    "name": "coder",
+    "default": True,
+    "lane": "conversation",
+    "kind": "function",
+    "processes": ["host-4711_m8boovyb"],
+}
 LINE: dict[str, Any] = {
     "id": 3,
     "agent_id": "coder",
@@ -54,14 +63,22 @@ LINE: dict[str, Any] = {
 @routes.get(
     "/api/agents",
     summary="The agents",
-    **described("read", dict[str, Agent], {"coder": {"name": "coder", "default": True, "lane": "conversation"}}),
+    **described("read", dict[str, Agent], {"coder": AGENT}),
 )
 async def get_agents(request: Request) -> Answer:
-    """By id. `lane` says what is worked one at a time: each conversation, the whole agent, or nothing."""
-    routing = await served_by(request).routing()
+    """By id. `lane` says what is worked one at a time: each conversation, the whole agent, or nothing. `processes`
+    serve the agent; where there are none, its messages wait for a server."""
+    directory = await served_by(request).directory()
+    routing = directory.routing
     return Answer(
         {
-            id_: Agent(name=routing.names.get(id_, id_), default=id_ == routing.default, lane=lane)
+            id_: Agent(
+                name=routing.names.get(id_, id_),
+                default=id_ == routing.default,
+                lane=lane,
+                kind=routing.kinds.get(id_),
+                processes=directory.servers.get(id_, []),
+            )
             for id_, lane in sorted(routing.lanes.items())
         }
     )

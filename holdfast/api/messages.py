@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NotRequired
 
 from fastapi import APIRouter, Request
 from pydantic import AfterValidator, Field, StringConstraints
@@ -13,6 +13,7 @@ from holdfast.api.answer import Answer, Refused
 from holdfast.api.body import Body, body_of
 from holdfast.api.route import Guarded, described
 from holdfast.api.served import served_by
+from holdfast.directory import waits_for_a_server
 from holdfast.router import Address, put_message
 
 routes = APIRouter(route_class=Guarded, tags=["messages"])
@@ -57,6 +58,7 @@ class Stored(TypedDict):
 
     ok: bool
     messageId: str
+    warning: NotRequired[str]
 
 
 @routes.post(
@@ -79,9 +81,10 @@ async def post_message(request: Request) -> Answer:
     address = Address(
         channel=message.channel or "api", sender=message.sender or "API", sender_id=message.sender_id or None
     )
+    directory, missing = await served.current.for_message(message.message, message.agent)
     id_, stored = await put_message(
         served.store,
-        await served.routing(),
+        directory.routing,
         message.message,
         address,
         max_attempts=served.settings.max_attempts,
@@ -90,4 +93,7 @@ async def post_message(request: Request) -> Answer:
     )
     if stored is None:
         raise Refused(409, "duplicate messageId", further={"messageId": id_})
-    return Answer(Stored(ok=True, messageId=id_))
+    answer = Stored(ok=True, messageId=id_)
+    if missing is not None:
+        answer["warning"] = waits_for_a_server(missing)
+    return Answer(answer)

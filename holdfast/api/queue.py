@@ -40,6 +40,7 @@ class AgentQueue(TypedDict):
     pending: int
     queued: int
     processing: int
+    served: bool
 
 
 class Processing(TypedDict):
@@ -93,12 +94,15 @@ async def get_status(request: Request) -> Answer:
 @routes.get(
     "/api/queue/agents",
     summary="What waits for each agent",
-    **described("read", list[AgentQueue], [{"agent": "coder", "pending": 3, "queued": 2, "processing": 1}]),
+    **described(
+        "read", list[AgentQueue], [{"agent": "coder", "pending": 3, "queued": 2, "processing": 1, "served": True}]
+    ),
 )
 async def get_agent_queues(request: Request) -> Answer:
-    """Agents with live messages."""
+    """Agents with live messages. Those of an agent that is not `served` wait for a process that serves it."""
     served = served_by(request)
-    default = (await served.routing()).default
+    directory = await served.directory()
+    default = directory.routing.default
     of_agent: dict[str, list[Count]] = {}
     for count in await served.counts.get():
         if count.queue == INBOX:
@@ -110,6 +114,7 @@ async def get_agent_queues(request: Request) -> Answer:
                 pending=_sum(counts, "ready", "delayed", "queued"),
                 queued=_sum(counts, "queued"),
                 processing=_sum(counts, "leased"),
+                served=directory.is_served(agent),
             )
             for agent, counts in sorted(of_agent.items())
         ]

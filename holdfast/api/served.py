@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -10,15 +9,13 @@ from starlette.requests import Request
 
 from holdfast.api.shared import Shared
 from holdfast.consumer import Consumer
+from holdfast.directory import Current, Directory, configured
 from holdfast.event import INBOX
 from holdfast.memory.embedder import Embedder
 from holdfast.memory.knowledge import KnowledgeStore
 from holdfast.router import Routing
 from holdfast.settings import Settings
 from holdfast.store.base import Store
-
-REMEMBERED = 1.0
-"""Seconds for which the agents are taken to be the same: processes announce them as they start."""
 
 
 class Harness(Protocol):
@@ -59,20 +56,18 @@ class Served:
         self.knowledge: KnowledgeStore | None = None
         self.counts = Shared(lambda: self.store.counts())
         self.outcomes = Shared(lambda: self.store.outcomes(INBOX))
-        self._routing = Routing()
-        self._read_at = -REMEMBERED
+        self.current = Current(lambda: self.store, lambda: configured(self.settings))
 
     @property
     def store(self) -> Store:
         return self.harness.store
 
+    async def directory(self) -> Directory:
+        """The agents of all live processes and of the configuration; our own harness may have others, or none."""
+        return await self.current.get()
+
     async def routing(self) -> Routing:
-        """From the store and not from our own harness, which may have other agents than those that work, or none."""
-        now = time.monotonic()
-        if now - self._read_at >= REMEMBERED:
-            self._routing = await Routing.read(self.store)
-            self._read_at = now
-        return self._routing
+        return (await self.directory()).routing
 
 
 def served_by(request: Request) -> Served:

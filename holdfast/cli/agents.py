@@ -12,7 +12,7 @@ from holdfast.cli.status import LIVE
 from holdfast.errors import NewDatabase
 
 if TYPE_CHECKING:
-    from holdfast.router import Routing
+    from holdfast.directory import Directory
     from holdfast.settings import Settings
     from holdfast.settings.agents import RunTable
     from holdfast.store.base import Count
@@ -24,7 +24,7 @@ def agents(database: Database = None, config: Config = None, home: Home = None, 
     if as_json:
         print_json(rows)
         return
-    columns = ("agent", "name", "kind", "runs", "sandbox", "teams", "default", "lane", *LIVE)
+    columns = ("agent", "name", "kind", "runs", "sandbox", "teams", "default", "lane", "processes", *LIVE)
     cells = [[_cell(row[name]) for name in columns] for row in rows]
     print_table(columns, cells, empty="no agents are known yet: start `holdfast up`")
 
@@ -36,29 +36,18 @@ def _cell(value: object) -> object:
 
 
 async def _agents(settings: Settings) -> list[dict[str, Any]]:
+    from holdfast.directory import Directory, configured, read
     from holdfast.event import INBOX
-    from holdfast.router import Routing
     from holdfast.store.base import Count
 
-    routing, counts = Routing(), list[Count]()
+    known, counts = configured(settings), list[Count]()
+    directory = Directory(routing=known)
     # What is configured can be looked at before the first start.
     with suppress(NewDatabase):
         async with opened(settings) as store:
-            routing = await Routing.read(store)
+            directory = await read(store, known)
             counts = [count for count in await store.counts() if count.queue == INBOX]
-    ids = sorted({*routing.lanes, *settings.agents})
-    default = settings.default or routing.default or next(iter(settings.agents), "")
-    return [_configured(id_, settings) | _announced(id_, default, routing, counts) for id_ in ids]
-
-
-def _configured(id_: str, settings: Settings) -> dict[str, Any]:
-    """What holdfast.toml says; an app's own agents are functions of it."""
-    teams = [team for team, table in settings.teams.items() if id_ in table.agents]
-    table = settings.agents.get(id_)
-    if table is None:
-        return {"agent": id_, "name": None, "kind": "app", "runs": None, "sandbox": None, "teams": teams}
-    about = {"agent": id_, "name": table.name, "kind": table.kind, "runs": table.runs}
-    return about | {"sandbox": _sandbox(table, settings), "teams": teams}
+    return [_agent(id_, directory, settings, counts) for id_ in sorted(directory.routing.lanes)]
 
 
 def _sandbox(table: RunTable, settings: Settings) -> str | None:
@@ -74,9 +63,20 @@ def _sandbox(table: RunTable, settings: Settings) -> str | None:
     return "none" if bubblewrap_problem() else "bubblewrap"
 
 
-def _announced(id_: str, default: str, routing: Routing, counts: list[Count]) -> dict[str, Any]:
-    """What processes said at their start, and what waits; no lane means that none has run it yet."""
-    is_default = id_ == default
+def _agent(id_: str, directory: Directory, settings: Settings, counts: list[Count]) -> dict[str, Any]:
+    """An agent as live processes and holdfast.toml define it; without processes it waits for a server."""
+    routing, table = directory.routing, settings.agents.get(id_)
+    is_default = id_ == routing.default
     mine = [count for count in counts if count.target == id_ or (is_default and count.target == "")]
-    live = {kind: sum(getattr(count, kind) for count in mine) for kind in LIVE}
-    return {"default": is_default, "lane": routing.lanes.get(id_), **live}
+    return {
+        "agent": id_,
+        "name": routing.names.get(id_),
+        "kind": routing.kinds.get(id_, "app") if table is None else table.kind,
+        "runs": None if table is None else table.runs,
+        "sandbox": None if table is None else _sandbox(table, settings),
+        "teams": [team for team, one in routing.teams.items() if id_ in one.agents],
+        "default": is_default,
+        "lane": routing.lanes[id_],
+        "processes": directory.servers.get(id_, []),
+        **{kind: sum(getattr(count, kind) for count in mine) for kind in LIVE},
+    }

@@ -64,6 +64,7 @@ def _examine(settings: Settings) -> Iterator[Finding]:
         yield (schema := _schema(settings))
         if schema.state == "ok":
             yield _index(settings)
+            yield from _agents(settings)
         if server.major is not None:
             yield _timescale(server)
             yield _pgvector(server)
@@ -119,6 +120,31 @@ def _index(settings: Settings) -> Finding:
     if index.other_model:
         return Finding("memory", "warn", told_of(index))
     return Finding("memory", "ok", f"{index.documents} documents by {index.model}, {index.dimensions} numbers each")
+
+
+def _agents(settings: Settings) -> Iterator[Finding]:
+    """Definitions that differ between running processes, and agents that nobody serves."""
+    import asyncio
+
+    from holdfast.directory import Directory, configured, read
+    from holdfast.store import open_store
+
+    async def look() -> Directory:
+        async with open_store(settings.database) as store:
+            return await read(store, configured(settings))
+
+    try:
+        directory = asyncio.run(look())
+    except HoldfastError as error:
+        yield Finding("agents", "fail", str(error))
+        return
+    yield from (Finding("agents", "warn", conflict) for conflict in directory.conflicts)
+    unserved = sorted({*directory.routing.lanes} - {*directory.servers})
+    if directory.entries and unserved:
+        yield Finding("agents", "warn", f"no running process serves {', '.join(unserved)}")
+    elif not directory.conflicts:
+        running = ", ".join(sorted(directory.servers))
+        yield Finding("agents", "ok", f"running processes serve {running}" if running else "no process runs now")
 
 
 def _timescale(server: Facts) -> Finding:

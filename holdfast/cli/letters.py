@@ -182,14 +182,14 @@ async def _list(
 
 async def _filters(store: Store, which: dict[str, Any], agent: str | None) -> list[Filter]:
     """One filter, or two for the default agent, whose messages may name nobody."""
+    from holdfast.directory import read
     from holdfast.event import INBOX
-    from holdfast.router import Routing
     from holdfast.store.base import Filter
 
     if agent is None:
         return [Filter(**which)]
     which = which | {"queue": which["queue"] or INBOX}
-    routing = await Routing.read(store)
+    routing = (await read(store)).routing
     names = [agent, ""] if agent == routing.default and which["queue"] == INBOX else [agent]
     return [Filter(**which, target=name) for name in names]
 

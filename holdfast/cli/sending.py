@@ -64,19 +64,24 @@ def _checked(text: str) -> str:
 async def _send(
     settings: Settings, text: str, agent: str | None, sender: str, patience: timedelta | None
 ) -> dict[str, Any]:
-    from holdfast.router import Address, Routing, put_message
+    from holdfast.directory import configured, read, waits_for_a_server
+    from holdfast.router import Address, put_message
 
     async with opened(settings) as store, asyncio.TaskGroup() as group:
         woken = asyncio.Event()
         # Before the message is stored, so that no signal of its answer is missed.
         listening = group.create_task(_listen(store, woken)) if patience is not None else None
-        routing, address = await Routing.read(store), Address(sender=sender)
+        directory, address = await read(store, configured(settings)), Address(sender=sender)
         message_id, id_ = await put_message(
-            store, routing, text, address, max_attempts=settings.max_attempts, agent=agent
+            store, directory.routing, text, address, max_attempts=settings.max_attempts, agent=agent
         )
         # A generated id is drawn until it is new.
         assert id_ is not None
         sent: dict[str, Any] = {"messageId": message_id, "id": id_}
+        missing = directory.missing(text, agent)
+        if missing is not None:
+            sent["warning"] = waits_for_a_server(missing)
+            typer.echo(f"holdfast: {sent['warning']}", err=True)
         if patience is not None and listening is not None:
             response = await _await_response(store, id_, message_id, patience, woken)
             sent["answer"] = None if response is None else response.event

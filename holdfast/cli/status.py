@@ -54,6 +54,8 @@ class State:
     at: datetime
     queues: list[QueueState]
     processes: list[Process]
+    unserved: dict[str, int]
+    """Live messages of agents that no running process serves: they wait for a server."""
     index: IndexStatus | None = None
     """Where memory is being indexed anew by another model: how far that is."""
 
@@ -114,13 +116,26 @@ async def _look(store: Store) -> State:
     from holdfast.upkeep import progress
 
     counts = await store.counts()
+    unserved = await _unserved(store, [count for count in counts if count.queue == INBOX])
     names = dict.fromkeys([INBOX, OUTBOX, MEMORY, *sorted(count.queue for count in counts)])
     now = await store.now()
     queues = [await _queue(store, name, [count for count in counts if count.queue == name], now) for name in names]
     index = await progress(store)
     if index is not None and not index.other_model:
         index = None
-    return State(at=now, queues=queues, processes=await store.processes(), index=index)
+    return State(at=now, queues=queues, processes=await store.processes(), unserved=unserved, index=index)
+
+
+async def _unserved(store: Store, counts: list[Count]) -> dict[str, int]:
+    from holdfast.directory import read
+
+    directory = await read(store)
+    waiting: dict[str, int] = {}
+    for count in counts:
+        agent = count.target or directory.routing.default
+        if not directory.is_served(agent):
+            waiting[agent] = waiting.get(agent, 0) + count.ready + count.delayed + count.queued
+    return {agent: number for agent, number in sorted(waiting.items()) if number}
 
 
 async def _queue(store: Store, name: str, counts: list[Count], now: datetime) -> QueueState:
@@ -176,6 +191,9 @@ def _drawn(state: State) -> RenderableType:
     named = ("process", "host", "started", "seen ago", "last wake", "turns")
     nobody = "no process works on this database: start `holdfast up`"
     parts: list[RenderableType] = [table(heads, rows), table(named, processes) if processes else nobody]
+    if state.unserved and processes:
+        waiting = ", ".join(f"{agent or 'the default agent'} ({number})" for agent, number in state.unserved.items())
+        parts.append(f"waiting for a server: {waiting}; no running process serves these agents")
     if state.index is not None:
         parts.append(told_of(state.index))
     return Group(*parts)

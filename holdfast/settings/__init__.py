@@ -11,7 +11,7 @@ os.environ.setdefault("OTEL_EXPORTER_OTLP_TIMEOUT", "2")
 
 from holdfast.settings.channels import Slack, SlackTokens
 from holdfast.settings.database import sqlite_path
-from holdfast.settings.duration import Duration, duration, duration_text
+from holdfast.settings.duration import Duration, DurationLike, duration, duration_text
 from holdfast.settings.environment import SLACK_TOKENS, slack_tokens
 from holdfast.settings.fields import Settings
 from holdfast.settings.loading import CONFIG_FILE, load, place_of
@@ -22,6 +22,7 @@ __all__ = [
     "CONFIG_FILE",
     "SLACK_TOKENS",
     "Duration",
+    "DurationLike",
     "Misfit",
     "Settings",
     "Slack",

@@ -49,5 +49,8 @@ def _or_forever(value: object) -> timedelta | None:
     return None if value is None or value == FOREVER else duration(value)
 
 
+DurationLike = timedelta | float | str
+"""A duration as people give it: a timedelta, a number of seconds, or a text such as "5 min"."""
+
 Duration = Annotated[timedelta, BeforeValidator(duration)]
 OrForever = Annotated[timedelta | None, BeforeValidator(_or_forever)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,9 @@ from holdfast.settings.table import Keys, Misfit, models_at
 _OPTIONS = {"api_port": "--port", "api_host": "--host"}
 _OF_KINDS = ("union_tag_not_found", "union_tag_invalid")
 
+_BOUND = re.compile(r"datetime\.timedelta\((?:(\w+)=)?([0-9]+)\)")
+"""A bound of durations, as pydantic writes it."""
+
 KIND = "kind"
 """The key by which tables are told apart."""
 
@@ -32,9 +36,28 @@ def explain(problem: ErrorDetails, model: type[BaseModel], path: Path, given: Ma
     if problem["type"] in _OF_KINDS:
         # The table is what does not fit, the reason is one key of it.
         return f"{_source(path, (*keys, KIND), given)}: {_kinds(problem)}"
-    message = problem["msg"].removeprefix("Value error, ")
     shown = "" if isinstance(error, Misfit) else _shown(problem, model, keys)
-    return f"{_source(path, keys, given)}: {message[:1].lower()}{message[1:]}{shown}"
+    return f"{_source(path, keys, given)}: {_message(problem)}{shown}"
+
+
+def wrong_option(problem: ErrorDetails, model: type[BaseModel]) -> str:
+    """Which option of an agent in code is wrong, and what would be right."""
+    keys = problem["loc"]
+    if problem["type"] == "extra_forbidden":
+        like = get_close_matches(str(keys[-1]), model.model_fields, n=1)
+        known = f"did you mean {like[0]}?" if like else f"there are {', '.join(model.model_fields)}"
+        return f"there is no option {dotted(keys)}; {known}"
+    return f"{dotted(keys)}: {_message(problem)}{_shown(problem, model, keys)}"
+
+
+def _message(problem: ErrorDetails) -> str:
+    """The reason in lower case, with durations as people write them."""
+    message = _BOUND.sub(_bound, problem["msg"].removeprefix("Value error, "))
+    return f"{message[:1].lower()}{message[1:]}"
+
+
+def _bound(found: re.Match[str]) -> str:
+    return duration_text(timedelta(**{found[1] or "days": int(found[2])}))
 
 
 def _kinds(problem: ErrorDetails) -> str:

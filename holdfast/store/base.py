@@ -93,6 +93,8 @@ class Process:
     seen_at: datetime
     last_wake_reason: str | None = None
     turns: int = 0
+    serves: Payload | None = None
+    """Its agents, teams and limits; None for a process of release 0.4.0, which does not say."""
 
 
 @dataclass(frozen=True, slots=True)

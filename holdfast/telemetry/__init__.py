@@ -90,6 +90,8 @@ SPAN_SETTLE = "settle"
 SPAN_STORE_CALL = "store"
 """Followed by the name of the call: store.checkpoint."""
 
+AGENTS_CONFLICT = "processes define agents or teams differently"
+AGENT_UNSERVED = "no running process serves this agent, its messages wait"
 CANNOT_BEAT = "a heartbeat has to wait"
 CANNOT_APOLOGISE = "cannot tell who asked that there will be no answer"
 CANNOT_CLAIM = "cannot claim"

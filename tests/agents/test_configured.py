@@ -63,7 +63,7 @@ def test_they_join_those_of_an_app(shell: Shell) -> None:
         assert "agents writer, parrot, copy" in work.ready
         assert shell.out("send", "hello", "--wait") == "you said hello\n"
         assert shell.out("send", "hello", "--wait", "--agent", "copy") == "written: hello\n"
-        assert [row["kind"] for row in shell.json("agents")] == ["app", "app", "app"]
+        assert [row["kind"] for row in shell.json("agents")] == ["function", "function", "function"]
         assert "function" in shell.out("agents", "--config", "other.toml")
 
 

@@ -242,8 +242,7 @@ async def test_signs_of_work_put_off_the_idle_limit_but_not_the_total_one(settin
             await asyncio.sleep(0.01)
 
     app = AgentHarness()
-    limits = {"idle": timedelta(seconds=2), "timeout": timedelta(seconds=3)}
-    app.add("busy", busy, max_attempts=1, **limits)
+    app.add("busy", busy, max_attempts=1, idle=timedelta(seconds=2), timeout=timedelta(seconds=3))
     async with running(app, settings):
         await app.put("hi")
         [ended] = await finished(app.store)

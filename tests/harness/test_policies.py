@@ -54,7 +54,7 @@ async def counted(app: AgentHarness) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(("turns", "sizes"), [("each", [1, 1, 1, 1]), ("collect", [1, 3])])
-async def test_each_turn_is_one_message_unless_it_collects(settings: Settings, turns: str, sizes: list[int]) -> None:
+async def test_each_turn_is_one_message_unless_it_collects(settings: Settings, turns: Any, sizes: list[int]) -> None:
     gate, seen = Gate(), list[int]()
 
     async def answer(turn: Turn) -> Answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ class Stage:
         self.heard: list[tuple[str, str]] = []
         self.scripts: dict[str, Script] = {}
 
-    def add(self, *agents: str, **policy: object) -> None:
+    def add(self, *agents: str, **policy: Any) -> None:
         for agent in agents:
             self.app.add(agent, self._answer, **policy)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import AgentHarness, Turn
+from holdfast import AgentHarness, Turn, directory
 from holdfast.agent import Team
 from holdfast.errors import HoldfastError, Unknown
 from holdfast.event import INBOX, Event
@@ -122,12 +122,16 @@ async def test_lanes_and_attempts_are_the_agent_s(store: Store) -> None:
     assert (writer.lane, writer.max_attempts, mixed.lane, mixed.max_attempts) == ("writer", 2, None, 5)
 
 
+async def routing_in(store: Store) -> Routing:
+    return (await directory.read(store)).routing
+
+
 async def test_other_processes_route_by_what_the_harness_wrote(store: Store) -> None:
-    assert await Routing.read(store) == Routing()
+    assert await routing_in(store) == Routing()
     await ROUTING.write(store)
-    assert await Routing.read(store) == ROUTING
+    assert await routing_in(store) == ROUTING
     await store.set_setting("routing", {"default": "host", "from": "a later release"})
-    assert await Routing.read(store) == Routing(default="host")
+    assert await routing_in(store) == Routing(default="host")
 
 
 async def test_the_agent_gets_the_text_and_histories_keep_what_was_written() -> None:

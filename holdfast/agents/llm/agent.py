@@ -40,6 +40,7 @@ SETTINGS = ModelSettings(max_retries=0)
 class LlmAgent:
     """Works each turn with one run of a model, which may call tools on the way."""
 
+    kind = "llm"
     default_policy: ClassVar[Mapping[str, Any]] = LLM_POLICY
 
     def __init__(

@@ -9,15 +9,19 @@ begin
 end
 $$;
 
+drop function if exists agent.register_process(text, text, timestamptz);
+
 -- Called on the process's own session: the lock is its sign of life. False: another session holds it.
-create or replace function agent.register_process(_id text, _host text, _started_at timestamptz) returns bool
+-- _serves: its agents, teams and limits, which are known while it lives.
+create or replace function agent.register_process
+( _id text, _host text, _started_at timestamptz, _serves jsonb default null ) returns bool
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    insert into agent.process (id, host, started_at, seen_at)
-    values (_id, _host, _started_at, agent.now())
-    on conflict (id) do update set seen_at = excluded.seen_at;
+    insert into agent.process (id, host, started_at, seen_at, serves)
+    values (_id, _host, _started_at, agent.now(), _serves)
+    on conflict (id) do update set seen_at = excluded.seen_at, serves = excluded.serves;
     return pg_try_advisory_lock(agent.process_key(_id));
 end
 $$;

@@ -127,11 +127,20 @@ class PostgresReads:
 
     async def processes(self) -> list[Process]:
         rows = await self._connections.rows(
-            "select id, host, started_at, seen_at, last_wake_reason, turns from agent.process order by started_at, id"
+            "select id, host, started_at, seen_at, last_wake_reason, turns, serves"
+            " from agent.process order by started_at, id"
         )
         return [
-            Process(id=id_, host=host, started_at=started_at, seen_at=seen_at, last_wake_reason=reason, turns=turns)
-            for id_, host, started_at, seen_at, reason, turns in rows
+            Process(
+                id=id_,
+                host=host,
+                started_at=started_at,
+                seen_at=seen_at,
+                last_wake_reason=reason,
+                turns=turns,
+                serves=None if serves is None else parse(serves),
+            )
+            for id_, host, started_at, seen_at, reason, turns, serves in rows
         ]
 
     async def agent_messages(

@@ -14,6 +14,7 @@ from psycopg.conninfo import make_conninfo
 
 from holdfast.errors import HoldfastError
 from holdfast.store.base import Process
+from holdfast.store.payload import dump
 from holdfast.telemetry import CANNOT_LISTEN
 from holdfast.telemetry.logs import Entry
 
@@ -87,7 +88,8 @@ class Session:
             return
         process = self._process
         cursor = await connection.execute(
-            "select agent.register_process(%s, %s, %s)", (process.id, process.host, process.started_at)
+            "select agent.register_process(%s, %s, %s, %s)",
+            (process.id, process.host, process.started_at, None if process.serves is None else dump(process.serves)),
         )
         self._signed = await cursor.fetchone() == (True,)
         if self._registered.done():

@@ -4,17 +4,17 @@
 select count(*) from sqlite_master where type = 'table' and name in ('event', 'event_hist', 'message_key', 'fence');
 
 -- name: put_process
-insert into process (id, host, started_at, seen_at, last_wake_reason, turns)
-values (:id, :host, :started_at, :seen_at, :last_wake_reason, :turns)
+insert into process (id, host, started_at, seen_at, last_wake_reason, turns, serves)
+values (:id, :host, :started_at, :seen_at, :last_wake_reason, :turns, :serves)
 on conflict (id) do update
 set host = excluded.host, started_at = excluded.started_at, seen_at = excluded.seen_at,
-  last_wake_reason = excluded.last_wake_reason, turns = excluded.turns;
+  last_wake_reason = excluded.last_wake_reason, turns = excluded.turns, serves = excluded.serves;
 
 -- name: beat
 update process set seen_at = :seen_at, last_wake_reason = :last_wake_reason, turns = :turns where id = :id;
 
 -- name: processes
-select id, host, started_at, seen_at, last_wake_reason, turns from process order by started_at, id;
+select id, host, started_at, seen_at, last_wake_reason, turns, serves from process order by started_at, id;
 
 -- name: delete_process
 delete from process where id = :id;

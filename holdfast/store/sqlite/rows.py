@@ -228,6 +228,7 @@ def process_params(process: Process) -> dict[str, Any]:
         "seen_at": micros(process.seen_at),
         "last_wake_reason": process.last_wake_reason,
         "turns": process.turns,
+        "serves": None if process.serves is None else dump(process.serves),
     }
 
 
@@ -239,4 +240,5 @@ def process_of(row: Row) -> Process:
         seen_at=moment(row[3]),
         last_wake_reason=row[4],
         turns=row[5],
+        serves=None if row[6] is None else parse(row[6]),
     )

@@ -1,0 +1,3 @@
+-- The agents, teams and limits of each process, so that its entries go with it.
+
+alter table process add column serves text;
