@@ -58,10 +58,13 @@ class Directory:
         return (target or self.routing.default) in self.servers
 
     def missing(self, text: str, agent: str | None = None) -> str | None:
-        """The agent that a message is for, if no live process serves it."""
+        """The agent that a message is for, if no live process serves it.
+
+        Before anything runs, a message that names no agent is for whoever starts first."""
         route = self.routing.given(agent) if agent else self.routing.route(text)
         name = route.agent or self.routing.default
-        return None if name in self.servers else name or "the default agent"
+        is_early = not self.entries and not route.agent
+        return None if is_early or name in self.servers else name or "the default agent"
 
 
 def waits_for_a_server(agent: str) -> str:

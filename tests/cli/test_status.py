@@ -56,7 +56,7 @@ def test_agents_are_those_that_a_process_announced(shell: Shell) -> None:
         work.signal()
         assert work.end() == 0
     shell.out("send", "hello")
-    shell.out("send", "hello", "--agent", "writer")
+    assert "no running process serves writer" in shell.run("send", "hello", "--agent", "writer").stderr
     coder, writer = shell.json("agents")
     assert (coder["agent"], coder["default"], coder["lane"], coder["ready"]) == ("coder", True, "conversation", 1)
     assert (writer["agent"], writer["default"], writer["lane"], writer["ready"]) == ("writer", False, "agent", 1)
