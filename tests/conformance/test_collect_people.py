@@ -90,3 +90,17 @@ async def test_a_payload_of_any_shape_can_wait_behind_another(store: Store, payl
     first, second = await put_all(store, said("ann"), payload)
     assert await claim_ids(store, collect_limit=100) == [[first]]
     assert (await store.live(second)) is not None
+
+
+async def test_messages_that_two_tokens_sent_are_never_in_one_turn(store: Store) -> None:
+    """Each sees its own answers alone, and both may call themselves the same."""
+    new = [NewEvent(event=said("API"), lane=LANE, sent_by=token) for token in ("ci", "ci", "cron", None)]
+    ids = await store.put(new)
+    for expected in (ids[:2], ids[2:3], ids[3:]):
+        turn = await claim_one(store, collect_limit=100)
+        assert turn.ids == expected
+        await end(store, turn)
+    await store.put(new)
+    turn = await claim_one(store)
+    assert await store.gather(turn, 100)
+    assert len(turn.events) == 2

@@ -186,8 +186,8 @@ as $$
 $$;
 
 -- Adds the events right behind a freshly claimed head to its turn: the run of untried, due events of the same target
--- and, in the inbox, of the same conversation and person, while number and size allow. An event that was tried before is
--- worked alone.
+-- and, in the inbox, of the same conversation, person and token, while number and size allow. An event that was tried
+-- before is worked alone.
 create or replace function agent.collect(_turn agent.event, _collect_limit int4) returns setof agent.event
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
@@ -213,10 +213,11 @@ begin
       from
       ( select next.id
              , bool_and(next.attempts = 0 and next.vt <= _now and next.target = _turn.target
-                 and (_key is null or agent.collect_key(next.event) = _key)) over line as fit
+                 and (_key is null or next.sent_by is not distinct from _turn.sent_by
+                   and agent.collect_key(next.event) = _key)) over line as fit
              , sum(octet_length(next.event::text)) over line as size
         from
-        ( select id, attempts, vt, target, event
+        ( select id, attempts, vt, target, sent_by, event
           from agent.event
           where queue = _turn.queue and lane = _turn.lane and case when head then 0 else id end > _turn.id
           order by case when head then 0 else id end

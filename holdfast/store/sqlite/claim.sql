@@ -53,12 +53,13 @@ select id from (
 
 -- name: fresh_heads
 -- the payload is read in the inbox alone, where it says which messages belong together
-select id, lane, target, length(cast(event as blob)) as size, iif(queue = 'inbox', event, null) as event
+select id, lane, target, sent_by, length(cast(event as blob)) as size, iif(queue = 'inbox', event, null) as event
 from event
 where id in (select value from json_each(:ids)) and lane is not null and attempts = 0;
 
 -- name: behind
-select id, target, attempts, vt, length(cast(event as blob)) as size, iif(queue = 'inbox', event, null) as event
+select
+  id, target, attempts, vt, sent_by, length(cast(event as blob)) as size, iif(queue = 'inbox', event, null) as event
 from event indexed by event_lane
 where queue = :queue and lane = :lane and iif(head, 0, id) > :head
 order by iif(head, 0, id)
@@ -67,7 +68,7 @@ limit :limit;
 -- name: alike_behind
 select
   b.id,
-  b.target = e.target and b.attempts = 0 and b.vt <= :now as fits,
+  b.target = e.target and b.attempts = 0 and b.vt <= :now and b.sent_by is e.sent_by as fits,
   b.event,
   length(cast(b.event as blob)) as size,
   length(cast(e.event as blob)) as head_size

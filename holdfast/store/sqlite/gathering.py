@@ -32,7 +32,15 @@ def _alike_behind(db: Writing, head: Event, limit: int) -> list[int]:
     params = {"id": head.id, "limit": limit - 1, "now": db.now}
     for id, fits, event, size, head_size in db.connection.execute(SQL["alike_behind"], params):
         left -= size
-        if not fits or left < head_size or not may_share_turn(head.queue, head.event, parse(event)):
+        if not fits or left < head_size or not _may_share(head, event):
             break
         joining.append(id)
     return joining
+
+
+def _may_share(head: Event, event: str) -> bool:
+    try:
+        return may_share_turn(head.queue, head.event, parse(event))
+    except ValueError:
+        # It cannot be read, and is claimed alone.
+        return False

@@ -176,19 +176,35 @@ def _followers(connection: Connection, wanted: Claim, lease: Lease, heads: Seque
 
 
 def _run_behind(
-    connection: Connection, now: int, wanted: Claim, head: int, lane: str, target: str, size: int, event: str | None
+    connection: Connection,
+    now: int,
+    wanted: Claim,
+    head: int,
+    lane: str,
+    target: str,
+    sent_by: str | None,
+    size: int,
+    event: str | None,
 ) -> list[int]:
     """The untried, due events right behind a head that may share its turn."""
     params = {"queue": wanted.queue, "lane": lane, "head": head, "limit": wanted.collect_limit - 1}
     run: list[int] = []
-    for id, its_target, attempts, vt, its_size, its_event in connection.execute(SQL["behind"], params):
+    for id, its_target, attempts, vt, its_sent_by, its_size, its_event in connection.execute(SQL["behind"], params):
         size += its_size
         if its_target != target or attempts > 0 or vt > now or size > COLLECT_BYTES:
             break
-        if event is not None and not may_share_turn(wanted.queue, parse(event), parse(its_event)):
+        if event is not None and not (its_sent_by == sent_by and may_share(event, its_event)):
             break
         run.append(id)
     return run
+
+
+def may_share(one: str, other: str) -> bool:
+    """Whether two messages of the inbox may share a turn; one that cannot be read is claimed alone."""
+    try:
+        return may_share_turn(INBOX, parse(one), parse(other))
+    except ValueError:
+        return False
 
 
 def are_held(connection: Connection, turns: Sequence[Turn]) -> bool:
