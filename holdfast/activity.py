@@ -15,7 +15,7 @@ from typing import assert_never
 from holdfast.errors import HoldfastError
 from holdfast.event import INBOX, OUTBOX, Activity, AgentMessage, NewEvent, Payload, Record, Turn, payload_to_show
 from holdfast.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
-from holdfast.store.activity import about, received
+from holdfast.store.activity import SUBJECT, about, received
 from holdfast.store.base import Process, Store, Transaction
 from holdfast.telemetry import CANNOT_TELL, LISTENER_FAILED, LISTENERS_SLOW
 from holdfast.telemetry.logs import Entry
@@ -71,8 +71,10 @@ class Listeners:
     def tell(self, frame: Payload) -> None:
         if frame["type"] not in self._of:
             return
+        told = {"type": frame["type"], "timestamp": time.time_ns() // 1_000_000} | frame
+        told.pop(SUBJECT, None)
         try:
-            self._waiting.put_nowait({"type": frame["type"], "timestamp": time.time_ns() // 1_000_000} | frame)
+            self._waiting.put_nowait(told)
         except asyncio.QueueFull:
             log.warning(Entry(LISTENERS_SLOW, type=frame["type"]))
 

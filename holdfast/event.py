@@ -249,6 +249,9 @@ class Turn:
 # message was stored stands beside, in keys that no platform uses.
 UNREADABLE = "unreadable"
 """The kind of a payload that is shown in place of one that cannot be read."""
+DEFAULT_WORKSPACE = "default"
+USER = "USER"
+"""The type of a memory subject that is a person."""
 ROOM = "room"
 """The kind of a message that is a copy of what was said in a team's room."""
 ROUTED_TEXT = "routed_text"
@@ -325,6 +328,31 @@ def may_share_turn(queue: str, one: object, other: object) -> bool:
     return queue != INBOX or collect_key(one) == collect_key(other)
 
 
+def workspace_of(payload: Payload) -> str:
+    """The workspace of a message: Slack's, else the one that all others share."""
+    return str(payload.get("workspace" if "kind" in payload else "team") or DEFAULT_WORKSPACE)
+
+
+def own_workspace(payload: Payload) -> Payload:
+    """The workspace as what comes of a message carries it, if it is not the one that all share."""
+    workspace = workspace_of(payload)
+    return {} if workspace == DEFAULT_WORKSPACE else {"workspace": workspace}
+
+
+def person_of(payload: Payload) -> str:
+    """The id of the person who wrote a message, else their name; '' if neither is known."""
+    return str(payload.get("sender_id" if "kind" in payload else "user") or sender_of(payload))
+
+
+def subject_of(payload: Payload) -> str:
+    """The memory subject of the person behind a payload; '' if nobody is known.
+
+    It is stored with all that is kept of a message, so that forgetting a person finds it.
+    agent.subject_of says the same in SQL, and a trigger on SQLite."""
+    person = person_of(payload)
+    return f"{workspace_of(payload)}:{USER}:{person}" if person.strip() else ""
+
+
 # Not frozen: every turn makes one or two of these.
 @dataclass(slots=True, kw_only=True)
 class AgentMessage:
@@ -337,6 +365,8 @@ class AgentMessage:
     message_id: str
     content: str
     conversation: str = ""
+    subject: str = ""
+    """The person whose message it is, or answers."""
     id: int | None = None
     created_at: datetime | None = None
 
@@ -348,6 +378,10 @@ class ChatMessage:
     team_id: str
     from_agent: str
     message: str
+    subject: str = ""
+    """The person whose message led to it."""
+    key: str = ""
+    """Names the line in the copies that members get of it."""
     id: int | None = None
     created_at: datetime | None = None
 

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from holdfast.event import MEMORY, NewEvent, Payload, Turn
+from holdfast.event import MEMORY, USER, NewEvent, Turn, person_of, workspace_of
 from holdfast.memory.knowledge import IndexUnavailable, KnowledgeScope, KnowledgeStore
 from holdfast.memory.observation import Observation, ObservationType, subject_key
 from holdfast.store.memories import DEFAULT_AGENT_NAME, ObservationStore
 from holdfast.telemetry.redaction import redact_prose
 
-USER = "USER"
 AGENT = "AGENT"
 CHARACTERS_PER_TOKEN = 4
 LEAST_SCORE = 0.2
@@ -58,7 +57,7 @@ class TurnMemory:
         self._recall = recall
         self._turn = turn
         self._workspace = workspace_of(turn.event)
-        self._person = str(turn.event.get("sender_id" if "kind" in turn.event else "user") or turn.sender)
+        self._person = person_of(turn.event)
 
     def _subjects(self) -> list[tuple[str, str]]:
         return [(type_, id_) for type_, id_ in ((USER, self._person), (AGENT, self._turn.agent)) if id_.strip()]
@@ -113,11 +112,6 @@ class TurnMemory:
         """The same in a repeated turn, so that it is not remembered twice."""
         source = f"{self._turn.primary.id}\n{self._turn.agent}\n{content}"
         return f"obs_{hashlib.sha256(source.encode('utf-8', 'replace')).hexdigest()[:16]}"
-
-
-def workspace_of(payload: Payload) -> str:
-    """Whose memory it is: the Slack workspace's, else one for all."""
-    return str(payload.get("workspace" if "kind" in payload else "team") or "default")
 
 
 def _change(observation: Observation) -> NewEvent:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.errors import HoldfastError
-from holdfast.event import ROOM, ChatMessage, NewEvent, Payload, new_id
+from holdfast.event import ROOM, ChatMessage, NewEvent, Payload, new_id, subject_of
 from holdfast.router import Route, Routing
 from holdfast.store.base import Store
 
@@ -25,22 +25,27 @@ async def post(store: Store, routing: Routing, team: str, text: str, *, max_atte
     team_id, _ = routing.team(team)
     while True:
         id_ = new_id(CHANNEL)
-        new = copies(routing, team_id, None, text, _origin(team_id, id_, text), max_attempts)
+        origin = _origin(team_id, id_, text)
+        line = ChatMessage(
+            team_id=team_id, from_agent=PERSON, message=text, subject=subject_of(origin), key=f"line_{id_}"
+        )
+        new = copies(routing, line, origin, max_attempts)
         first, *others = [replace(one, message_id=f"chat_{id_}/{nth}") for nth, one in enumerate(new, 1)]
         try:
             async with store.transaction() as tx:
-                line = await store.say(ChatMessage(team_id=team_id, from_agent=PERSON, message=text), tx=tx)
+                line_id = await store.say(line, tx=tx)
                 # One root for all: what is made of one post has one budget.
                 [root] = await store.put([first], tx=tx)
                 if root is None or None in await store.put([replace(one, root_id=root) for one in others], tx=tx):
                     raise _IdTaken
-                return line
+                return line_id
         except _IdTaken:
             continue
 
 
 def _origin(team_id: str, id_: str, text: str) -> Payload:
     return {
+        "kind": ROOM,
         "channel": CHANNEL,
         "sender": PERSON,
         "sender_id": None,
@@ -52,17 +57,26 @@ def _origin(team_id: str, id_: str, text: str) -> Payload:
 
 
 def copies(
-    routing: Routing, team_id: str, from_agent: str | None, text: str, origin: Payload, max_attempts: int | None
+    routing: Routing, line: ChatMessage, origin: Payload, max_attempts: int | None, *, speaker: str | None = None
 ) -> list[NewEvent]:
-    """What an agent or a person said in a room, for every member but the one who said it."""
-    sender = from_agent or PERSON
-    message = f"[In room #{team_id}, from @{sender}]\n{text}"
-    payload: Payload = {"kind": ROOM, **origin, "room": team_id, "message": message, "from_agent": sender}
+    """Copies of a line of a room, for every member but the agent who said it. Each carries the line's key."""
+    payload: Payload = origin | {
+        "kind": ROOM,
+        "room": line.team_id,
+        "message": prompt_of(line),
+        "from_agent": line.from_agent,
+        "line": line.key,
+    }
     return [
-        _copy(routing, payload, team_id, agent, max_attempts)
-        for agent in routing.teams[team_id].agents
-        if agent != from_agent
+        _copy(routing, payload, line.team_id, agent, max_attempts)
+        for agent in routing.teams[line.team_id].agents
+        if agent != speaker
     ]
+
+
+def prompt_of(line: ChatMessage) -> str:
+    """A line of a room as its members are told of it."""
+    return f"[In room #{line.team_id}, from @{line.from_agent}]\n{line.message}"
 
 
 def _copy(routing: Routing, payload: Payload, team_id: str, agent: str, max_attempts: int | None) -> NewEvent:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from holdfast.agent import Reply
 from holdfast.attachments import Attachments
 from holdfast.budget import BUDGET, FURTHER, STOPPED_TAGS, TAGS, used_budget
-from holdfast.event import ChatMessage, NewEvent, Payload, Turn, written_of
+from holdfast.event import ChatMessage, NewEvent, Payload, Turn, own_workspace, subject_of, written_of
 from holdfast.room import copies
 from holdfast.router import Route, Routing
 from holdfast.store.base import Store
@@ -77,7 +77,7 @@ class Teamwork:
                 stopped.append(tag)
                 continue
             new = list(self._messages(turn, tag, ids, rest, origin))
-            posted = [ChatMessage(team_id=id_, from_agent=turn.agent, message=tag.text) for id_ in ids]
+            posted = [_line(turn, tag, id_) for id_ in ids]
             messages += new
             lines += posted if tag.kind == "room" else ()
             files += ids if tag.kind == "file" else ()
@@ -127,7 +127,8 @@ class Teamwork:
     def _messages(self, turn: Turn, tag: Tag, ids: Sequence[str], rest: str, origin: Payload) -> Iterator[NewEvent]:
         for id_ in ids:
             if tag.kind == "room":
-                yield from copies(self._routing, id_, turn.agent, tag.text, origin, turn.primary.max_attempts)
+                line, max_attempts = _line(turn, tag, id_), turn.primary.max_attempts
+                yield from copies(self._routing, line, origin, max_attempts, speaker=turn.agent)
             elif tag.kind == "mate":
                 yield self._to_mate(turn, id_, tag.text, rest, origin)
 
@@ -145,6 +146,17 @@ class Teamwork:
         )
 
 
+def _line(turn: Turn, tag: Tag, team: str) -> ChatMessage:
+    """The line that a tag adds to a team's room; its key is the same in a repeated turn."""
+    return ChatMessage(
+        team_id=team,
+        from_agent=turn.agent,
+        message=tag.text,
+        subject=subject_of(turn.event),
+        key=f"line_{turn.message_id or turn.primary.id}/{tag.start}/{team}",
+    )
+
+
 def origin_of(turn: Turn) -> Payload:
     """Who asked, where and what: carried along, however often a message is handed on."""
     event = turn.event
@@ -158,7 +170,8 @@ def origin_of(turn: Turn) -> Payload:
     }
     if len(answers := turn.answers) > 1:
         origin["origin_ids"] = answers
-    return origin | ({"origin_room": event["origin_room"]} if "origin_room" in event else {})
+    further = {"origin_room": event["origin_room"]} if "origin_room" in event else {}
+    return origin | further | own_workspace(event)
 
 
 def _named(turn: Turn, messages: Sequence[NewEvent]) -> list[NewEvent]:

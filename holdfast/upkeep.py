@@ -142,9 +142,16 @@ async def forget(
     subject_id: str,
     *,
     actor: str | None = None,
+    vacuum: bool = False,
 ) -> dict[str, int]:
-    """Remove every trace of a subject, the index last, and return how many rows of each kind."""
+    """Remove every trace of a subject and return how many rows of each kind.
+
+    On SQLite the bytes are gone from the database's files, too; on PostgreSQL they are with `vacuum`, or once the
+    server vacuums by itself. `unattributed_…` counts rows of earlier releases that name no person."""
     scope = KnowledgeScope(DEFAULT_AGENT_NAME, subject_key(workspace_id, subject_type, subject_id))
     removed = await observations.forget(workspace_id, subject_type, subject_id, actor=actor)
     # A relay may have read them before they went: what it writes late is older than this, and does not come back.
-    return removed | {"index": await knowledge.clear(scope)}
+    removed["index"] = await knowledge.clear(scope)
+    if vacuum or not observations.store.has_server:
+        await observations.store.vacuum()
+    return removed

@@ -25,8 +25,10 @@ from holdfast.event import (
     Turn,
     channel_of,
     conversation_of,
+    own_workspace,
     response_event,
     sender_of,
+    subject_of,
     with_text,
     written_of,
 )
@@ -172,7 +174,8 @@ class Worker:
             return Done(emits, records, state)
         room = turn.event.get("origin_room")
         if room is not None:
-            line = ChatMessage(team_id=room, from_agent=turn.agent, message=shared.text)
+            subject = subject_of(turn.event)
+            line = ChatMessage(team_id=room, from_agent=turn.agent, message=shared.text, subject=subject)
             return Done(emits, (*records, line), state)
         answer = replace(reply, text=shared.text, files=shared.files)
         return Done((response(turn, answer), *emits), records, state)
@@ -208,6 +211,7 @@ def response(turn: Turn, reply: Reply) -> NewEvent:
         "original_message": turn.event.get("origin_message") or written_of(turn.event),
         "message_id": turn.event.get("origin_id") or turn.message_id,
         "agent": turn.agent,
+        **own_workspace(turn.event),
     }
     if len(answers := turn.answers) > 1:
         payload["message_ids"] = answers
@@ -236,4 +240,5 @@ def _line(turn: Turn, event: Event, role: str, content: str) -> Record:
         message_id=(event.message_id if role == "user" else turn.message_id) or str(event.id),
         content=content,
         conversation=conversation_of(payload),
+        subject=subject_of(payload),
     )

@@ -21,6 +21,7 @@ from holdfast.upkeep import forget
 
 routes = APIRouter(route_class=Guarded, tags=["memory"])
 
+Vacuum = Annotated[bool, Query(description="Vacuum PostgreSQL's tables at once, so that the bytes are freed.")]
 SubjectKey = Annotated[str, Path(description="workspace:TYPE:id, such as default:USER:ann.")]
 
 
@@ -107,12 +108,20 @@ async def get_subjects(request: Request) -> Answer:
     summary="Forget a subject",
     **described("admin", dict[str, int], FORGOTTEN, 400, 404),
 )
-async def forget_subject(request: Request, subject: SubjectKey) -> Answer:
-    """Every trace: observations, index, and its messages with all that came of them. How many rows of what went."""
+async def forget_subject(request: Request, subject: SubjectKey, vacuum: Vacuum = False) -> Answer:
+    """Remove every trace: observations, index, and the person's messages with all that came of them.
+
+    Answers how many rows of each kind went; `unattributed_…` counts rows of earlier releases that name no person. On
+    SQLite the bytes are gone from the files, too; on PostgreSQL a vacuum frees them."""
     served = served_by(request)
-    return Answer(
-        await forget(open_observations(served.store), _knowledge(served), *_parts(subject), actor=actor_of(request))
+    removed = await forget(
+        open_observations(served.store),
+        _knowledge(served),
+        *_parts(subject),
+        actor=actor_of(request),
+        vacuum=vacuum,
     )
+    return Answer(removed)
 
 
 def _parts(subject: str) -> tuple[str, str, str]:

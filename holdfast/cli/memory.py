@@ -80,6 +80,9 @@ def _line(one: Observation) -> tuple[object, ...]:
 def forget(
     subject: About,
     yes: Yes = False,
+    vacuum: Annotated[
+        bool, typer.Option("--vacuum", help="Vacuum PostgreSQL's tables at once, so that the bytes are freed.")
+    ] = False,
     database: Database = None,
     config: Config = None,
     home: Home = None,
@@ -90,11 +93,18 @@ def forget(
     parts = _parts(subject)
     if not yes and not typer.confirm(f"Remove every trace of {subject}? This cannot be undone."):
         raise typer.Abort
-    removed = asyncio.run(_forget(settings, parts))
+    removed = asyncio.run(_forget(settings, parts, vacuum=vacuum))
     if as_json:
         print_json(removed)
         return
-    print_table(("what", "removed"), list(removed.items()), empty="")
+    left = {name: count for name, count in removed.items() if name.startswith("unattributed_")}
+    rows = [(name, count) for name, count in removed.items() if name not in left]
+    print_table(("what", "removed"), rows, empty="")
+    for name, count in left.items():
+        what = name.removeprefix("unattributed_").replace("_", " ")
+        typer.echo(f"{count} {what} of earlier releases name no person and were left; some may be about this one.")
+    if settings.database.startswith("postgres") and not vacuum:
+        typer.echo("The server frees the bytes when it vacuums; `--vacuum` does so at once.")
 
 
 @memory.command()
@@ -158,11 +168,11 @@ async def _observations(settings: Settings, subject: str, limit: int) -> list[Ob
         return await observations.find_by_subject(*_parts(subject), limit=limit)
 
 
-async def _forget(settings: Settings, subject: tuple[str, str, str]) -> dict[str, int]:
+async def _forget(settings: Settings, subject: tuple[str, str, str], *, vacuum: bool) -> dict[str, int]:
     from holdfast.upkeep import forget
 
     async with _memory(settings) as (observations, knowledge):
-        return await forget(observations, knowledge, *subject, actor=actor())
+        return await forget(observations, knowledge, *subject, actor=actor(), vacuum=vacuum)
 
 
 async def _verify(settings: Settings) -> list[Difference]:

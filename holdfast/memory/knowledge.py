@@ -14,6 +14,10 @@ class IndexUnavailable(HoldfastError):
     """The index cannot be reached right now; what was asked may be tried again."""
 
 
+DEFAULT_AGENT_NAME = "memory.observation"
+"""Whose documents observations are in the index."""
+
+
 @dataclass(frozen=True, slots=True)
 class KnowledgeScope:
     """Whose documents these are. A search never leaves its scope."""

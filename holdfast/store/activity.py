@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from holdfast.event import INBOX, UNREADABLE, NewEvent, Payload, channel_of, sender_of, written_of
+from holdfast.event import INBOX, UNREADABLE, NewEvent, Payload, channel_of, sender_of, subject_of, written_of
 from holdfast.store.base import Happened
 from holdfast.store.payload import parse
 
@@ -12,6 +12,8 @@ FORGOTTEN = "forgotten"
 """The type of a frame that tells nothing any more and keeps its place, and of one that says that there are such."""
 SENT_BY = "sentBy"
 """Key of a frame that names the token or person whose message it is about."""
+SUBJECT = "subject"
+"""Key of a stored frame that names the person it is about, for forgetting; readers do not get it."""
 SHOWN = 2000
 """Characters of a message that its frame carries; the whole is in its event."""
 
@@ -26,6 +28,7 @@ def about(
         "agent": agent,
         "channel": channel_of(event),
         "sender": sender_of(event),
+        SUBJECT: subject_of(event),
     }
     return shared if sent_by is None else shared | {SENT_BY: sent_by}
 
@@ -60,6 +63,7 @@ def _frames(text: str) -> Iterator[Payload]:
 
 def _told(frames: Iterable[Payload], milliseconds: int) -> Iterator[Payload]:
     for frame in frames:
+        frame.pop(SUBJECT, None)
         told = {"type": frame["type"], "timestamp": milliseconds} | frame
         if told.get(SENT_BY, "") is None:
             del told[SENT_BY]

@@ -312,5 +312,11 @@ class Store(Protocol):
     async def forget_activity(self, keep: timedelta) -> int:
         """Drop what happened longer ago; how many rows."""
 
+    async def vacuum(self) -> None:
+        """Free the bytes of deleted rows.
+
+        SQLite rewrites its file without them, rebuilds the full-text index and empties the write-ahead log;
+        writers wait meanwhile. PostgreSQL vacuums its tables."""
+
     async def close(self) -> None:
         """Let go of connections, threads and the sign of life."""

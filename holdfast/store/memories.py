@@ -8,11 +8,9 @@ from typing import Protocol, cast
 
 from holdfast.memory.embedder import Embedder
 from holdfast.memory.index import KnowledgeIndex
+from holdfast.memory.knowledge import DEFAULT_AGENT_NAME as DEFAULT_AGENT_NAME
 from holdfast.memory.observation import Observation, Subject
 from holdfast.store.base import Store, Transaction
-
-DEFAULT_AGENT_NAME = "memory.observation"
-"""Whose documents observations are in the index."""
 
 
 class ObservationStore(Protocol):

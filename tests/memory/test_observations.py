@@ -147,7 +147,15 @@ async def test_forgetting_a_subject_removes_every_trace(
     turn = await claim_one(store)
     other = await claim_one(store)
     mine = turn if turn.message_id == "m1" else other
-    line = AgentMessage(agent_id="a", role="user", channel="api", sender="ann", message_id="m1", content="hi")
+    line = AgentMessage(
+        agent_id="a",
+        role="user",
+        channel="api",
+        sender="ann",
+        message_id="m1",
+        content="hi",
+        subject="default:USER:ann",
+    )
     answer = NewEvent(event={"kind": "response", "message": "hello"}, queue="outbox", target="api")
     by_itself = {"kind": "response", "sender_id": "ann", "message": "how are you?"}
     await store.put([NewEvent(event=by_itself, queue="outbox", target="api")])
@@ -172,8 +180,8 @@ async def test_forgetting_somebody_takes_what_others_were_told_of_it(
     said = NewEvent(event={"kind": "message", "sender_id": "ann", "message": "hi"}, message_id="m1")
     await store.put([said])
     turn = await claim_one(store)
-    told = {"kind": "room", "message": "[In room #dev, from @a]\nAnn says hi", "from_agent": "a"}
-    line = ChatMessage(team_id="dev", from_agent="a", message="Ann says hi")
+    told = {"kind": "room", "message": "a member said: Ann says hi", "from_agent": "a", "line": "line_1"}
+    line = ChatMessage(team_id="dev", from_agent="a", message="Ann says hi", key="line_1")
     other = ChatMessage(team_id="dev", from_agent="a", message="Bob says hi")
     await store.settle([(turn, Done((NewEvent(event=told),), (line, other)))])
     about = {"workspace_id": "default", "subject_type": "AGENT", "subject": "a"}

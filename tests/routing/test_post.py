@@ -47,6 +47,7 @@ async def test_a_post_is_a_line_and_a_copy_for_every_member(store: Store) -> Non
         "room": "Dev",
         "message": "[In room #Dev, from @user]\nhello all",
         "from_agent": "user",
+        "line": f"line_{source}",
         "routed_team": "Dev",
     }
 

@@ -61,6 +61,7 @@ begin
              , 'agent', coalesce(nullif(target, ''), _default)
              , 'channel', case when event ? 'kind' then coalesce(event ->> 'channel', '') else 'slack' end
              , 'sender', coalesce(event ->> case when event ? 'kind' then 'sender' else 'user' end, '')
+             , 'subject', agent.subject_of(event)
              , 'message', left(event ->> case when event ? 'kind' then 'message' else 'text' end, 2000)
              , 'sentBy', sent_by ))
     into _received
@@ -138,6 +139,7 @@ begin
           , 'agent', coalesce(nullif(_target, ''), _default)
           , 'channel', case when _event ? 'kind' then coalesce(_event ->> 'channel', '') else 'slack' end
           , 'sender', coalesce(_event ->> case when _event ? 'kind' then 'sender' else 'user' end, '')
+          , 'subject', agent.subject_of(_event)
           , 'message', left(_event ->> case when _event ? 'kind' then 'message' else 'text' end, 2000) )));
     end if;
     return _id;
@@ -302,15 +304,17 @@ begin
     if _records is null or jsonb_array_length(_records) = 0 then
         return;
     end if;
-    insert into agent.agent_message (agent_id, role, channel, sender, message_id, content, conversation, created_at)
-    select agent_id, role, channel, sender, message_id, content, coalesce(conversation, ''), _now
+    insert into agent.agent_message
+    (agent_id, role, channel, sender, message_id, content, conversation, subject, created_at)
+    select agent_id, role, channel, sender, message_id, content, coalesce(conversation, ''), coalesce(subject, ''), _now
     from jsonb_to_recordset(_records) as row
-        (agent_id text, role text, channel text, sender text, message_id text, content text, conversation text)
+        ( agent_id text, role text, channel text, sender text, message_id text, content text, conversation text
+        , subject text )
     where agent_id is not null;
     if _records @? '$[*].team_id' then
-        insert into agent.chat_message (team_id, from_agent, message, created_at)
-        select team_id, from_agent, message, _now
-        from jsonb_to_recordset(_records) as row (team_id text, from_agent text, message text)
+        insert into agent.chat_message (team_id, from_agent, message, subject, key, created_at)
+        select team_id, from_agent, message, coalesce(subject, ''), coalesce(key, ''), _now
+        from jsonb_to_recordset(_records) as row (team_id text, from_agent text, message text, subject text, key text)
         where team_id is not null;
     end if;
     if _records @? '$[*].subject_type' then
@@ -334,16 +338,24 @@ begin
 end
 $$;
 
--- One line of a team's room; its id.
-create or replace function agent.say(_team_id text, _from_agent text, _message text) returns int8
+-- Appends a line to a team's room and returns its id. _key names the line in copies of it.
+drop function if exists agent.say(text, text, text);
+
+create or replace function agent.say
+( _team_id text
+, _from_agent text
+, _message text
+, _subject text default ''
+, _key text default ''
+) returns int8
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 declare
     _id int8;
 begin
-    insert into agent.chat_message (team_id, from_agent, message, created_at)
-    values (_team_id, _from_agent, _message, agent.now())
+    insert into agent.chat_message (team_id, from_agent, message, subject, key, created_at)
+    values (_team_id, _from_agent, _message, _subject, _key, agent.now())
     returning id into _id;
     return _id;
 end

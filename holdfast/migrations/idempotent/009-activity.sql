@@ -1,6 +1,7 @@
 -- What happened, for whoever watches.
 --
 --   activity_agent     the default agent's name, for frames; null unless an API has been there to tell it
+--   subject_of         the memory subject of the person behind a payload
 --   about              the part that all frames about a message share
 --   note_received      messages that came into the inbox, by the ids of their events
 --   note_insert        (trigger) the same for a plain insert
@@ -23,6 +24,17 @@ begin
 end
 $$;
 
+-- '' if nobody is known. It stands in all that is kept of a message, so that forgetting a person finds it;
+-- holdfast.event.subject_of says the same.
+create or replace function agent.subject_of(_event jsonb) returns text
+language sql immutable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+return coalesce(case when _event ? 'kind'
+    then coalesce(nullif(_event ->> 'workspace', ''), 'default') || ':USER:'
+      || coalesce(nullif(_event ->> 'sender_id', ''), nullif(_event ->> 'sender', ''))
+    else coalesce(nullif(_event ->> 'team', ''), 'default') || ':USER:' || nullif(_event ->> 'user', '')
+    end, '');
+
 drop function if exists agent.about(text, int8, text, text, jsonb);
 
 create or replace function agent.about
@@ -41,6 +53,7 @@ begin
     ( 'type', _type, 'messageId', coalesce(_message_id, _id::text), 'agent', _agent
     , 'channel', case when _event ? 'kind' then coalesce(_event ->> 'channel', '') else 'slack' end
     , 'sender', coalesce(_event ->> case when _event ? 'kind' then 'sender' else 'user' end, '')
+    , 'subject', agent.subject_of(_event)
     , 'sentBy', _sent_by );
 end
 $$;

@@ -4,8 +4,8 @@
 --   save_observation     the same with its event
 --   remove_observation   for good, or softly
 --   merge_observations   two become one
---   forget_frames        what activity tells of some messages
---   forget_subject       every trace of one, its own messages too
+--   forget_subject       deletes every trace of a subject, of a person their messages too; its parts:
+--   forget_events, forget_agent_messages, forget_frames, forget_observations, count_unattributed
 
 create or replace function agent.subject_key(_workspace text, _type text, _id text) returns text
 language sql immutable security invoker parallel safe
@@ -140,10 +140,12 @@ begin
 end
 $$;
 
--- A frame stays, and tells nothing: it is a place in the order of all, from which others go on. One received is two of
--- them, as it is told as routed, too. Whoever holds frames in memory finds in a new row that some were blanked. How many
--- rows it were.
-create or replace function agent.forget_frames(_names text[]) returns int4
+-- Replaces the frames about a person or about some messages by frames of type `forgotten`. Their number stays, since
+-- streams resume inside a row: message_received counts twice, as readers are told of agent_routed, too. A new row makes
+-- readers drop what they hold in memory. Returns the number of changed rows.
+drop function if exists agent.forget_frames(text[]);
+
+create or replace function agent.forget_frames(_key text, _names text[]) returns int4
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
 as $$
@@ -154,28 +156,37 @@ begin
     set frames =
     ( select json_agg(case when blank then '{"type": "forgotten"}' else frame end order by nth)
       from json_array_elements(frames) with ordinality as told (frame, nth)
-      cross join lateral (select coalesce(frame ->> 'messageId' = any (_names), false)) as known (blank)
+      cross join lateral (select agent.is_frame_about(frame, _key, _names)) as known (blank)
       cross join lateral generate_series(1, case when blank and frame ->> 'type' = 'message_received' then 2 else 1 end) )
-    where exists (select from json_array_elements(frames) as frame where frame ->> 'messageId' = any (_names));
+    where exists (select from json_array_elements(frames) as frame where agent.is_frame_about(frame, _key, _names));
     get diagnostics _changed = row_count;
     insert into agent.activity (frames) select '[{"type": "forgotten"}]' where _changed > 0;
     return _changed;
 end
 $$;
 
--- Every trace of a subject: its observations, their events and index, and, of one that writes messages itself, those
--- and all that came of them. Ids stay known for as long as they would have, so that a redelivery is not taken for new.
-create or replace function agent.forget_subject(_workspace text, _type text, _id text) returns jsonb
+create or replace function agent.is_frame_about(_frame json, _key text, _names text[]) returns bool
+language sql immutable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+return coalesce(case coalesce(_frame ->> 'subject', '')
+    when '' then _frame ->> 'messageId' = any (_names)
+    else _frame ->> 'subject' = _key
+    end, false);
+
+-- Deletes events of a person, live and finished, and all that came of them. A change of memory about somebody else stays:
+-- it still has to reach the index. `names` are the messages' ids, `lines` the keys of room lines that had copies.
+create or replace function agent.forget_events
+( _key text
+, out events int8
+, out history int8
+, out names text[]
+, out lines text[]
+)
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    _key text := agent.subject_key(_workspace, _type, _id);
     _said int8[];
-    _names text[];
-    _lines text[];
-    _counts jsonb := '{}';
-    _removed int8;
 begin
     select coalesce(array_agg(id), '{}') into _said
     from
@@ -183,59 +194,125 @@ begin
       union all
       select id, event from agent.event_hist where queue in ('inbox', 'outbox')
     ) as message
-    where upper(_type) = 'USER'
-      and case when event ? 'kind'
-            then coalesce(event ->> 'workspace', 'default') = _workspace
-             and coalesce(event ->> 'sender_id', event ->> 'sender') = _id
-            else coalesce(event ->> 'team', 'default') = _workspace and event ->> 'user' = _id
-          end;
+    where agent.subject_of(event) = _key;
     with gone as
     ( delete from agent.event
-      -- A change about somebody else still has to reach the index.
       where id = any (_said) or (root_id = any (_said) and queue <> 'memory')
          or (queue = 'memory' and event ->> 'subject_key' = _key)
-      returning message_id, event
+      returning id, message_id, event
     )
-    select count(*), coalesce(array_agg(message_id), '{}'), array_agg(event ->> 'message') filter (where event ->> 'kind' = 'room')
-    into _removed, _names, _lines
+    select count(*), array_agg(coalesce(message_id, id::text)), array_agg(event ->> 'line') filter (where event ? 'line')
+    into events, names, lines
     from gone;
-    _counts := _counts || jsonb_build_object('events', _removed);
     with gone as
     ( delete from agent.event_hist
       where id = any (_said) or root_id = any (_said) or (queue = 'memory' and event ->> 'subject_key' = _key)
-      returning message_id, event
+      returning id, message_id, event
     )
-    select count(*), _names || array_agg(message_id)
-         , _lines || array_agg(event ->> 'message') filter (where event ->> 'kind' = 'room')
-    into _removed, _names, _lines
+    select count(*), coalesce(names, '{}') || array_agg(coalesce(message_id, id::text))
+         , coalesce(lines, '{}') || array_agg(event ->> 'line') filter (where event ? 'line')
+    into history, names, lines
     from gone;
-    _counts := _counts || jsonb_build_object('history', _removed);
-    delete from agent.agent_message where message_id = any (_names);
-    get diagnostics _removed = row_count;
-    _counts := _counts || jsonb_build_object('agent_messages', _removed);
-    -- A line of a room names no message; what its members were told of it is the line after these words.
-    delete from agent.chat_message
-    where '[In room #' || team_id || ', from @' || from_agent || E']\n' || message = any (_lines);
-    get diagnostics _removed = row_count;
-    _counts := _counts || jsonb_build_object('chat_messages', _removed);
-    _counts := _counts || jsonb_build_object('activity', agent.forget_frames(_names || _said::text[]));
-    -- Which agent answers in a conversation with this one alone; those of Slack name the thread, and no person.
-    delete from agent.setting
-    where upper(_type) = 'USER' and _workspace = 'default' and starts_with(key, 'default/') and right(key, length(_id) + 1) = ':' || _id;
-    get diagnostics _removed = row_count;
-    _counts := _counts || jsonb_build_object('settings', _removed);
+end
+$$;
+
+-- Deletes a person's lines of agents' histories. Lines of earlier releases name nobody; they are found by their message, or
+-- by a conversation that is named after the person. `names` are the ids of the messages, those given included.
+create or replace function agent.forget_agent_messages
+( _key text
+, _workspace text
+, _id text
+, inout names text[]
+, out removed int8
+)
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    with gone as
+    ( delete from agent.agent_message
+      where subject = _key or (subject = '' and (message_id = any (names)
+         or (_workspace = 'default' and conversation in (_id, channel || ':' || _id))))
+      returning message_id
+    )
+    select count(*), names || array_agg(message_id) into removed, names from gone;
+end
+$$;
+
+-- Deletes what is known about a subject, and what is known about others from its messages alone. The latter leave our
+-- index at once, and that of others by the relays. Returns how many.
+create or replace function agent.forget_observations(_workspace text, _type text, _id text, _names text[]) returns int8
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _removed int8;
+    _learned agent.observation;
+begin
     delete from agent.observation
     where workspace_id = _workspace and subject_type = upper(_type) and subject_id = _id;
     get diagnostics _removed = row_count;
-    -- What is known of others from these messages alone goes, too, out of their index by the relays.
-    select _removed + count(agent.remove_observation(workspace_id, id)) into _removed
-    from
-    ( select workspace_id, id
-      from agent.observation
-      where workspace_id = _workspace and source_message_ids <> '{}' and source_message_ids <@ _names
-      order by id
-      for update
-    ) as learned;
-    return _counts || jsonb_build_object('observations', _removed);
+    for _learned in
+        select *
+        from agent.observation
+        where workspace_id = _workspace and source_message_ids <> '{}' and source_message_ids <@ _names
+        order by id
+        for update
+    loop
+        perform agent.remove_observation(_workspace, _learned.id);
+        perform agent.remove_documents('memory.observation'
+            , agent.subject_key(_workspace, _learned.subject_type, _learned.subject_id), array[_learned.id]);
+        _removed := _removed + 1;
+    end loop;
+    return _removed;
+end
+$$;
+
+-- Counts rows of earlier releases that name no person, so that forgetting may have missed some; without the zeros.
+create or replace function agent.count_unattributed() returns jsonb
+language plpgsql stable security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return jsonb_strip_nulls(jsonb_build_object
+    ( 'unattributed_agent_messages', (select nullif(count(*), 0) from agent.agent_message where subject = '')
+    , 'unattributed_chat_messages', (select nullif(count(*), 0) from agent.chat_message where subject = '')
+    , 'unattributed_activity',
+      ( select nullif(count(*), 0) from agent.activity
+        where exists
+        ( select from json_array_elements(frames) as frame
+          where frame ->> 'messageId' is not null and coalesce(frame ->> 'subject', '') = '' ) ) ));
+end
+$$;
+
+-- Deletes every trace of a subject: its observations, their events and, of a person, their messages with all that came of
+-- them. Message ids stay known for the dedup window, so that a redelivery is not taken for new.
+create or replace function agent.forget_subject(_workspace text, _type text, _id text) returns jsonb
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _key text := agent.subject_key(_workspace, _type, _id);
+    _is_person bool := upper(_type) = 'USER';
+    _gone record;
+    _names text[];
+    _agent_messages int8;
+    _lines int8;
+    _settings int8;
+begin
+    _gone := agent.forget_events(_key);
+    select names, removed into _names, _agent_messages
+    from agent.forget_agent_messages(_key, case when _is_person then _workspace end, _id, _gone.names);
+    delete from agent.chat_message where subject = _key or (key <> '' and key = any (_gone.lines));
+    get diagnostics _lines = row_count;
+    -- The default agent of a conversation that is named after the person.
+    delete from agent.setting
+    where _is_person and _workspace = 'default' and starts_with(key, 'default/')
+      and (key = 'default/' || _id or right(key, length(_id) + 1) = ':' || _id);
+    get diagnostics _settings = row_count;
+    return jsonb_build_object
+    ( 'events', _gone.events, 'history', _gone.history, 'agent_messages', _agent_messages, 'chat_messages', _lines
+    , 'activity', agent.forget_frames(_key, _names), 'settings', _settings
+    , 'observations', agent.forget_observations(_workspace, _type, _id, _names) ) || agent.count_unattributed();
 end
 $$;

@@ -50,6 +50,11 @@ TOGETHER = 1000
 FORGET_TOGETHER = 1000
 """Rows of activity that one call of agent.forget_activity drops."""
 
+VACUUM = (
+    "vacuum agent.event, agent.event_hist, agent.agent_message, agent.chat_message, agent.activity, agent.setting,"
+    " agent.observation, agent.knowledge"
+)
+
 PUT_ONE = "select agent.put_one(%s, %s, %s, %s, %s, %s, %s, %s)"
 
 _Put = tuple[NewEvent | None, Record | None]
@@ -124,7 +129,8 @@ class PostgresStore(PostgresReads):
         return ids
 
     async def say(self, line: ChatMessage, *, tx: Transaction | None = None) -> int:
-        statement, arguments = "select agent.say(%s, %s, %s)", storable((line.team_id, line.from_agent, line.message))
+        statement = "select agent.say(%s, %s, %s, %s, %s)"
+        arguments = storable((line.team_id, line.from_agent, line.message, line.subject, line.key))
         if tx is None:
             return int(await self._connections.value(statement, arguments))
         cursor = await tx.execute(statement, arguments)
@@ -278,6 +284,9 @@ class PostgresStore(PostgresReads):
 
     async def prune_audit(self, keep: timedelta) -> int:
         return int(await self._connections.value("select agent.prune_audit(agent.now() - %s)", (keep,)))
+
+    async def vacuum(self) -> None:
+        await self._connections.execute_alone(VACUUM)
 
     async def set_setting(self, key: str, value: Any, *, tx: Transaction | None = None) -> None:
         statement, arguments = "select agent.set_setting(%s, %s)", (key, None if value is None else dump(value))

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, LiteralString, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -75,6 +75,12 @@ class Connections:
     async def rows(self, statement: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Runs one statement in a transaction of its own."""
         return await self.again(lambda: self._once(statement, arguments))
+
+    async def execute_alone(self, statement: LiteralString) -> None:
+        """Run a statement that refuses to be part of a transaction."""
+        with translated():
+            async with self._connection() as connection:
+                await connection.execute(statement, prepare=False)
 
     async def again(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """Runs a whole transaction, again where the server chose it as a victim."""

@@ -89,7 +89,13 @@ def record(line: Record) -> Payload:
     if isinstance(line, Observation):
         return observation_row(line)
     if isinstance(line, ChatMessage):
-        return {"team_id": line.team_id, "from_agent": line.from_agent, "message": line.message}
+        return {
+            "team_id": line.team_id,
+            "from_agent": line.from_agent,
+            "message": line.message,
+            "subject": line.subject,
+            "key": line.key,
+        }
     return {
         "agent_id": line.agent_id,
         "role": line.role,
@@ -98,6 +104,7 @@ def record(line: Record) -> Payload:
         "message_id": line.message_id,
         "content": line.content,
         "conversation": line.conversation,
+        "subject": line.subject,
     }
 
 

@@ -26,6 +26,7 @@ from holdfast.store.sqlite.reads import SqliteReads, require_schema
 from holdfast.store.sqlite.rows import moment, new_row, process_params
 from holdfast.store.sqlite.thread import WriterThread
 from holdfast.store.sqlite.transaction import SqliteTransaction
+from holdfast.store.sqlite.vacuum import vacuum
 from holdfast.store.sqlite.writer import Tally, Writing
 from holdfast.store.wakeup import Wakeups
 
@@ -295,6 +296,9 @@ class SqliteStore(SqliteReads):
 
     async def prune_audit(self, keep: timedelta) -> int:
         return await self.write(lambda db: audit.prune(db, keep))
+
+    async def vacuum(self) -> None:
+        await asyncio.to_thread(vacuum, self.path)
 
     async def set_setting(self, key: str, value: Any, *, tx: Transaction | None = None) -> None:
         name, params = "set_setting", {"key": key, "value": dump(value)}

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 
 from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.event import subject_of
+from holdfast.store.payload import parse
 
 BUSY_SECONDS = 30.0
 LOOK_SECONDS = 0.005
@@ -35,6 +37,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         check_same_thread=False,
         cached_statements=256,
     )
+    connection.create_function("subject_of", 1, _subject_of, deterministic=True)
     connection.execute("pragma foreign_keys = on")
     connection.execute("pragma synchronous = full")
     connection.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES}")
@@ -48,6 +51,12 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         # Freed pages are not written once more, full of zeros; some builds of SQLite do so unless told.
         connection.execute("pragma secure_delete = fast")
     return connection
+
+
+def _subject_of(event: str) -> str:
+    """The SQL function subject_of, as agent.subject_of on PostgreSQL."""
+    payload = parse(event)
+    return subject_of(payload) if isinstance(payload, dict) else ""
 
 
 def begin(connection: sqlite3.Connection) -> None:

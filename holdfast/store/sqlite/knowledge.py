@@ -35,7 +35,7 @@ class SqliteKnowledge:
         return await self._store.write(lambda db: _write(db, scope, written, model)) if written else set()
 
     async def remove(self, scope: KnowledgeScope, ids: Sequence[str], version: int | None) -> int:
-        return await self._store.write(lambda db: _remove(db, scope, ids, version))
+        return await self._store.write(lambda db: remove_documents(db, scope, ids, version))
 
     async def forget(self, scope: KnowledgeScope) -> int:
         return await self._store.write(lambda db: _forget(db, scope))
@@ -48,7 +48,7 @@ class SqliteKnowledge:
             for id_, there in _known(db.connection, scope, None).items():
                 # Each by its own version: what was saved meanwhile may be older than the newest of the others.
                 if id_ not in kept and there.version <= until:
-                    _remove(db, scope, [id_], there.version)
+                    remove_documents(db, scope, [id_], there.version)
             return done
 
         return await self._store.write(work)
@@ -134,7 +134,7 @@ def _write_entry(db: Writing, scope: KnowledgeScope, entry: Entry, model: str) -
         db.connection.execute(SQL["put_piece"], row)
 
 
-def _remove(db: Writing, scope: KnowledgeScope, ids: Sequence[str], version: int | None) -> int:
+def remove_documents(db: Writing, scope: KnowledgeScope, ids: Sequence[str], version: int | None) -> int:
     """What is removed leaves a stone with its version: whoever comes late with an older one finds it."""
     known = _known(db.connection, scope, ids)
     is_forgotten = _forgotten(db.connection, scope) is not None

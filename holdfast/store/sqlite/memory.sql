@@ -79,12 +79,7 @@ from (
   union all
   select id, event from event_hist where queue in ('inbox', 'outbox')
 )
-where iif(
-  json_extract(event, '$.kind') is not null,
-  coalesce(json_extract(event, '$.workspace'), 'default') = :workspace_id
-    and coalesce(json_extract(event, '$.sender_id'), json_extract(event, '$.sender')) = :subject_id,
-  coalesce(json_extract(event, '$.team'), 'default') = :workspace_id and json_extract(event, '$.user') = :subject_id
-);
+where subject_of(event) = :subject_key;
 
 -- name: forget_events
 delete from event
@@ -92,43 +87,72 @@ where id in (select value from json_each(:said))
   -- a change about somebody else still has to reach the index
   or (root_id in (select value from json_each(:said)) and queue <> 'memory')
   or (queue = 'memory' and json_extract(event, '$.subject_key') = :subject_key)
-returning message_id, iif(json_extract(event, '$.kind') = 'room', json_extract(event, '$.message'), null);
+returning coalesce(message_id, cast(id as text)), json_extract(event, '$.line');
 
 -- name: forget_history
 delete from event_hist
 where id in (select value from json_each(:said)) or root_id in (select value from json_each(:said))
   or (queue = 'memory' and json_extract(event, '$.subject_key') = :subject_key)
-returning message_id, iif(json_extract(event, '$.kind') = 'room', json_extract(event, '$.message'), null);
+returning coalesce(message_id, cast(id as text)), json_extract(event, '$.line');
+
+-- name: forget_agent_messages
+-- lines of earlier releases name nobody: they are found by their message, or by a conversation named after the person
+delete from agent_message
+where subject = :subject_key
+  or (
+    subject = '' and (
+      message_id in (select value from json_each(:names))
+      or (
+        :subject_type = 'USER' and :workspace_id = 'default'
+        and conversation in (:subject_id, channel || ':' || :subject_id)
+      )
+    )
+  )
+returning message_id;
 
 -- name: forget_chat_messages
--- a line of a room names no message; what its members were told of it is the line after these words
 delete from chat_message
-where '[In room #' || team_id || ', from @' || from_agent || ']' || char(10) || message in (
-  select value from json_each(:lines)
-);
+where subject = :subject_key or (key <> '' and key in (select value from json_each(:lines)));
+
+-- name: count_unattributed
+-- rows of earlier releases that name no person
+select
+  (select count(*) from agent_message where subject = ''),
+  (select count(*) from chat_message where subject = ''),
+  (
+    select count(*) from activity
+    where exists (
+      select 1 from json_each(activity.frames) as told
+      where json_extract(told.value, '$.messageId') is not null
+        and coalesce(json_extract(told.value, '$.subject'), '') = ''
+    )
+  );
 
 -- name: learned_from
 -- what is known from these messages alone
-select id from observation
+select id, workspace_id || ':' || subject_type || ':' || subject_id from observation
 where workspace_id = :workspace_id and source_message_ids <> '[]'
   and not exists (
     select 1 from json_each(source_message_ids) as source where source.value not in (select value from json_each(:names))
   )
 order by id;
 
--- name: forget_agent_messages
-delete from agent_message where message_id in (select value from json_each(:names));
-
 -- name: forget_frames
--- a frame stays, and tells nothing: it is a place in the order of all, from which others go on; one received is two of
--- them, as it is told as routed, too
+-- The number of frames stays, since streams resume inside a row: message_received counts twice, as readers are told of
+-- agent_routed, too.
 update activity
 set frames = (
   select json_group_array(json(iif(blank, '{"type":"forgotten"}', frame)))
   from (
     select
       told.value as frame, json_extract(told.value, '$.type') as type,
-      coalesce(json_extract(told.value, '$.messageId') in (select value from json_each(:names)), 0) as blank
+      coalesce(
+        case coalesce(json_extract(told.value, '$.subject'), '')
+          when '' then json_extract(told.value, '$.messageId') in (select value from json_each(:names))
+          else json_extract(told.value, '$.subject') = :subject_key
+        end,
+        0
+      ) as blank
     from json_each(activity.frames) as told
     order by told.key
   )
@@ -138,14 +162,17 @@ set frames = (
 where exists (
   select 1
   from json_each(activity.frames) as told
-  where json_extract(told.value, '$.messageId') in (select value from json_each(:names))
+  where case coalesce(json_extract(told.value, '$.subject'), '')
+    when '' then json_extract(told.value, '$.messageId') in (select value from json_each(:names))
+    else json_extract(told.value, '$.subject') = :subject_key
+  end
 );
 
 -- name: forget_choices
--- which agent answers in a conversation with this one alone; those of Slack name the thread, and no person
+-- the default agent of a conversation that is named after the person
 delete from setting
 where :subject_type = 'USER' and :workspace_id = 'default' and key like 'default/%'
-  and substr(key, -(length(:subject_id) + 1)) = ':' || :subject_id;
+  and (key = 'default/' || :subject_id or substr(key, -(length(:subject_id) + 1)) = ':' || :subject_id);
 
 -- name: forget_observations
 delete from observation
@@ -221,3 +248,7 @@ returning context_id, document_id, version;
 
 -- name: pending_changes
 select exists (select 1 from event where queue = 'memory' and lane = :subject_key);
+
+-- name: rebuild_text
+-- its segments hold the words of deleted documents until they are merged; this makes it anew from what is there
+insert into knowledge_text (knowledge_text) values ('rebuild');

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from holdfast.event import MEMORY, NewEvent
+from holdfast.memory.knowledge import DEFAULT_AGENT_NAME, KnowledgeScope
 from holdfast.memory.observation import Observation, Subject, id_of, subject_key
 from holdfast.store.activity import FORGOTTEN
 from holdfast.store.audit import AuditEntry
@@ -16,6 +17,7 @@ from holdfast.store.payload import dump, parse
 from holdfast.store.positions import gone_within
 from holdfast.store.readable import observation_type_of, texts_of
 from holdfast.store.sqlite import SqliteStore, audit
+from holdfast.store.sqlite.knowledge import remove_documents
 from holdfast.store.sqlite.observed import keep, next_version
 from holdfast.store.sqlite.put import put_one
 from holdfast.store.sqlite.queries import load
@@ -185,33 +187,47 @@ def _tell_again(db: Writing, params: dict[str, Any]) -> int:
 
 
 def _forget(db: Writing, subject: dict[str, Any], key: str) -> dict[str, int]:
-    said = "[]"
-    if subject["subject_type"] == "USER":
-        [said] = db.connection.execute(SQL["said_by"], subject).fetchone()
-    params = subject | {"said": said, "subject_key": key}
+    """Delete every trace of a subject and return how many rows of each kind."""
+    params = subject | {"subject_key": key}
+    [said] = db.connection.execute(SQL["said_by"], params).fetchone()
+    params["said"] = said
     events = db.connection.execute(SQL["forget_events"], params).fetchall()
     history = db.connection.execute(SQL["forget_history"], params).fetchall()
-    found = [name for name, _ in (*events, *history) if name is not None]
-    lines = [line for _, line in (*events, *history) if line is not None]
-    names = dump(found)
-    # Activity calls a message without a name by its id.
-    told = [*found, *map(str, parse(said))]
-    blanked = db.connection.execute(SQL["forget_frames"], {"names": dump(told)}).rowcount
-    if blanked:
-        db.frames.append([{"type": FORGOTTEN}])
-    observations = db.connection.execute(SQL["forget_observations"], subject).rowcount
-    for (id_,) in db.connection.execute(SQL["learned_from"], subject | {"names": names}).fetchall():
-        # Known of others from these messages: out of their index by the relays.
-        observations += remove(db, subject["workspace_id"], id_, soft=False) is not None
-    return {
+    names = [name for name, _ in (*events, *history)]
+    params |= {"names": dump(names), "lines": dump([line for _, line in (*events, *history) if line is not None])}
+    messages = db.connection.execute(SQL["forget_agent_messages"], params).fetchall()
+    params["names"] = dump([*names, *(name for (name,) in messages)])
+    removed = {
         "events": len(events),
         "history": len(history),
-        "agent_messages": db.connection.execute(SQL["forget_agent_messages"], {"names": names}).rowcount,
-        "chat_messages": db.connection.execute(SQL["forget_chat_messages"], {"lines": dump(lines)}).rowcount,
-        "activity": blanked,
-        "settings": db.connection.execute(SQL["forget_choices"], subject).rowcount,
-        "observations": observations,
+        "agent_messages": len(messages),
+        "chat_messages": db.connection.execute(SQL["forget_chat_messages"], params).rowcount,
+        "activity": db.connection.execute(SQL["forget_frames"], params).rowcount,
+        "settings": db.connection.execute(SQL["forget_choices"], params).rowcount,
+        "observations": _forget_observations(db, params),
     }
+    if removed["activity"]:
+        # Readers drop what they hold in memory.
+        db.frames.append([{"type": FORGOTTEN}])
+    return removed | _count_unattributed(db)
+
+
+def _forget_observations(db: Writing, params: dict[str, Any]) -> int:
+    """Delete what is known about a subject, and about others from its messages alone. Returns how many.
+
+    The latter leave our index at once, and that of others by the relays."""
+    removed = db.connection.execute(SQL["forget_observations"], params).rowcount
+    for id_, key in db.connection.execute(SQL["learned_from"], params).fetchall():
+        removed += remove(db, params["workspace_id"], id_, soft=False) is not None
+        remove_documents(db, KnowledgeScope(DEFAULT_AGENT_NAME, key), [id_], None)
+    return removed
+
+
+def _count_unattributed(db: Writing) -> dict[str, int]:
+    """Count rows of earlier releases that name no person, so that forgetting may have missed some; no zeros."""
+    names = ("unattributed_agent_messages", "unattributed_chat_messages", "unattributed_activity")
+    counts = db.connection.execute(SQL["count_unattributed"]).fetchone()
+    return {name: count for name, count in zip(names, counts, strict=True) if count}
 
 
 def _observation(row: tuple[Any, ...]) -> Observation:

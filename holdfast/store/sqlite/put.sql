@@ -79,18 +79,18 @@ from json_each(:keys) as r
 join message_key as k on k.queue = json_extract(r.value, '$[0]') and k.message_id = json_extract(r.value, '$[1]');
 
 -- name: put_agent_messages
--- :lines is a JSON array of [agent_id, role, channel, sender, message_id, content, conversation, created_at]
-insert into agent_message (agent_id, role, channel, sender, message_id, content, conversation, created_at)
+-- :lines is a JSON array of [agent_id, role, channel, sender, message_id, content, conversation, subject, created_at]
+insert into agent_message (agent_id, role, channel, sender, message_id, content, conversation, subject, created_at)
 select
   json_extract(r.value, '$[0]'), json_extract(r.value, '$[1]'), json_extract(r.value, '$[2]'),
   json_extract(r.value, '$[3]'), json_extract(r.value, '$[4]'), json_extract(r.value, '$[5]'),
-  json_extract(r.value, '$[6]'), json_extract(r.value, '$[7]')
+  json_extract(r.value, '$[6]'), json_extract(r.value, '$[7]'), json_extract(r.value, '$[8]')
 from json_each(:lines) as r;
 
 -- name: put_chat_messages
--- :lines is a JSON array of [team_id, from_agent, message, created_at]
-insert into chat_message (team_id, from_agent, message, created_at)
+-- :lines is a JSON array of [team_id, from_agent, message, subject, key, created_at]
+insert into chat_message (team_id, from_agent, message, subject, key, created_at)
 select
   json_extract(r.value, '$[0]'), json_extract(r.value, '$[1]'), json_extract(r.value, '$[2]'),
-  json_extract(r.value, '$[3]')
+  json_extract(r.value, '$[3]'), json_extract(r.value, '$[4]'), json_extract(r.value, '$[5]')
 from json_each(:lines) as r;

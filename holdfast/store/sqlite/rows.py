@@ -189,7 +189,7 @@ def line_row(line: AgentMessage | ChatMessage, now: int) -> list[Any]:
     """The values of its columns, but the id."""
     created_at = now if line.created_at is None else micros(line.created_at)
     if isinstance(line, ChatMessage):
-        return [line.team_id, line.from_agent, line.message, created_at]
+        return [line.team_id, line.from_agent, line.message, line.subject, line.key, created_at]
     return [
         line.agent_id,
         line.role,
@@ -198,6 +198,7 @@ def line_row(line: AgentMessage | ChatMessage, now: int) -> list[Any]:
         line.message_id,
         line.content,
         line.conversation,
+        line.subject,
         created_at,
     ]
 

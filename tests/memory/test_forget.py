@@ -1,0 +1,257 @@
+"""Forgetting a person leaves nothing behind, also when the events were pruned long ago."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import AgentHarness, Turn, room
+from holdfast.agent import Reply, Team
+from holdfast.event import INBOX, MEMORY, OUTBOX, Activity, AgentMessage, ChatMessage, NewEvent, subject_of
+from holdfast.memory.observation import Observation
+from holdfast.outcome import Done
+from holdfast.relay import KnowledgeStoreOutboxRelay
+from holdfast.router import Routing
+from holdfast.settings import Settings, sqlite_path
+from holdfast.store import open_store
+from holdfast.store.base import Filter, Store, SweepPolicy
+from holdfast.store.memories import open_knowledge, open_observations
+from holdfast.teamwork import Teamwork, origin_of
+from holdfast.upkeep import forget
+from holdfast.worker import response
+from tests.conformance.steps import claim_one
+from tests.memory.steps import indexed, tables_that_hold
+
+NAME = "zyzzyva"
+PERSON = {"sender": "Zyzzyva Quux", "sender_id": NAME}
+SUBJECT = f"default:USER:{NAME}"
+NOW = timedelta(0)
+
+
+def team_app(url: str, home: Path) -> AgentHarness:
+    """Two agents that tell each other, their room and their memory of whoever writes."""
+    app = AgentHarness(default="coder", settings=Settings(home=home, database=url, api_auth="none"))
+
+    @app.agent("coder", max_attempts=1, memory=True)
+    async def coder(turn: Turn) -> str:
+        if "break" in turn.text:
+            raise RuntimeError(f"cannot do what {turn.sender} wants: {turn.text}")
+        assert turn.memory is not None
+        turn.memory.observe(f"{turn.sender} wrote {turn.text}")
+        turn.memory.observe(f"told by {turn.sender}", about="AGENT")
+        return f"hello {turn.sender} [@writer: ask {turn.text}] [#dev: {turn.sender} is here]"
+
+    @app.agent("writer")
+    async def writer(turn: Turn) -> str:
+        return f"written for {turn.text}"
+
+    app.team("dev", name="Devs", agents=["coder", "writer"], leader="coder")
+    return app
+
+
+@asynccontextmanager
+async def running(app: AgentHarness) -> AsyncIterator[Store]:
+    async with asyncio.TaskGroup() as group:
+        await app.run(task_group=group)
+        try:
+            yield app.store
+        finally:
+            app.stop()
+
+
+async def settled(store: Store) -> None:
+    """Wait until all messages were worked and all changes indexed."""
+    async with asyncio.timeout(60):
+        while any(count.queue == INBOX for count in await store.counts()):  # noqa: ASYNC110 - it is the database's
+            await asyncio.sleep(0.02)
+    await indexed(store)
+
+
+async def talk(app: AgentHarness, store: Store, who: str, sender: str) -> None:
+    """Write a few messages, choose a default agent, and have the answers fetched."""
+    address = {"channel": "web", "sender": sender, "sender_id": who}
+    for text in (f"I am {who} of {sender}", "@writer", f"@coder my word is {who}", f"@coder break {who}"):
+        await app.put(text, **address)
+    await settled(store)
+    for answer in await app.responses("web"):
+        await app.ack(answer.id)
+
+
+async def prune(store: Store) -> None:
+    """Remove finished events, as a day's sweeps on SQLite do."""
+    for queue in (INBOX, OUTBOX, MEMORY):
+        await store.sweep(SweepPolicy(queue=queue, keep_history=NOW))
+
+
+def about(kind: str, id_: str, **fields: Any) -> Observation:
+    return Observation(workspace_id="default", subject_type=kind, subject_id=id_, **fields)
+
+
+def bytes_left(url: str, text: str) -> int:
+    """How often a text stands in the raw files of a SQLite database."""
+    path = sqlite_path(url)
+    if path is None:
+        return 0
+    files = [file for file in path.parent.iterdir() if file.is_file()]
+    return sum(file.read_bytes().lower().count(text.lower().encode()) for file in files)
+
+
+async def test_forgetting_after_pruning_leaves_no_trace_in_tables_index_and_raw_files(
+    database_url: str, tmp_path: Path
+) -> None:
+    app = team_app(database_url, tmp_path)
+    async with running(app) as store:
+        await store.set_setting("activity", True)
+        for number in range(20):
+            await app.put(f"noise {number} of somebody else", channel="web", sender=f"Bob {number}")
+        await talk(app, store, NAME, PERSON["sender"])
+        await talk(app, store, "bob", "Bob")
+        await prune(store)
+        assert {event.outcome for event in await store.finished(Filter(queue=INBOX))} == {"dead"}
+        assert {"agent_message", "chat_message", "activity", "observation", "knowledge"} <= set(
+            tables_that_hold(database_url, NAME)
+        )
+        removed = await forget(
+            open_observations(store), open_knowledge(store), "default", "USER", NAME, actor="cli:root"
+        )
+        assert {name for name, count in removed.items() if count} >= {
+            "history",
+            "agent_messages",
+            "chat_messages",
+            "activity",
+            "settings",
+            "observations",
+            "index",
+        }
+        for word in (NAME, "Quux"):
+            assert tables_that_hold(database_url, word) == []
+            assert bytes_left(database_url, word) == 0
+        assert "agent_message" in tables_that_hold(database_url, "my word is bob")
+        assert any("Bob is here" in line.message for line in await store.chat_messages("dev"))
+        assert len(await store.dead(Filter(queue=INBOX))) == 1
+    assert bytes_left(database_url, NAME) == 0
+
+
+async def test_a_reworded_prompt_of_rooms_does_not_hinder_forgetting(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies carry the key of their line, so lines are found whatever the members are told."""
+    monkeypatch.setattr(room, "prompt_of", lambda line: f"somebody whispers: {line.message!r}")
+    said = NewEvent(event={"kind": "message", **PERSON, "message": "hi"}, message_id="m1")
+    await store.put([said])
+    turn = await claim_one(store)
+
+    routing = Routing(
+        default="a",
+        lanes={"a": "conversation", "b": "conversation"},
+        teams={"dev": Team(name="Devs", agents=("a", "b"), leader="a")},
+    )
+    turn.agent = "a"
+    shared = Teamwork(routing, Path("files")).share(turn, "[#dev: a secret] [#dev: another]")
+    # As of a release that did not store whose line it is: the copies alone lead to it.
+    lines = [
+        ChatMessage(team_id=line.team_id, from_agent="a", message=line.message, key=line.key) for line in shared.lines
+    ]
+    await store.settle([(turn, Done(shared.emits, tuple(lines)))])
+    await store.say(ChatMessage(team_id="dev", from_agent="a", message="a secret", subject="default:USER:bob"))
+    removed = await open_observations(store).forget("default", "USER", NAME)
+    assert (removed["chat_messages"], removed["events"]) == (2, 2)
+    assert [line.subject or line.message for line in await store.chat_messages("dev")] == ["a secret"]
+
+
+async def test_lines_without_a_person_are_counted_and_those_of_a_persons_own_conversation_go(store: Store) -> None:
+    """Rows of earlier releases have no subject."""
+
+    def line(message_id: str, conversation: str) -> AgentMessage:
+        return AgentMessage(
+            agent_id="a",
+            role="user",
+            channel="web",
+            sender="x",
+            message_id=message_id,
+            content="hi",
+            conversation=conversation,
+        )
+
+    old = [line("m1", f"web:{NAME}"), line("m2", "slack:T1:C1:1.2"), line("m3", "web:bob")]
+    frames = Activity(({"type": "chain_step_done", "messageId": "m2", "response": "hi"},))
+    await store.set_setting("activity", True)
+    await store.put([], records=[*old, frames, ChatMessage(team_id="dev", from_agent="a", message="hi")])
+    removed = await open_observations(store).forget("default", "USER", NAME)
+    assert removed["agent_messages"] == 1
+    assert {name: count for name, count in removed.items() if name.startswith("unattributed_")} == {
+        "unattributed_agent_messages": 2,
+        "unattributed_chat_messages": 1,
+        "unattributed_activity": 1,
+    }
+
+
+async def test_what_agents_made_of_a_slack_message_is_its_persons_too(store: Store) -> None:
+    """Hand-offs and answers carry the workspace, so that they are found when the message is pruned."""
+
+    slack = {"type": "app_mention", "team": "T1", "channel": "C1", "user": "U1", "ts": "1.2", "text": "hi"}
+    await store.put([NewEvent(event=slack, message_id="m1")])
+    turn = await claim_one(store)
+    turn.agent = "a"
+    handed_on = {"kind": "message", **origin_of(turn), "message": "help"}
+    answer = response(turn, Reply("hello"))
+    assert {subject_of(slack), subject_of(handed_on), subject_of(answer.event)} == {"T1:USER:U1"}
+    await store.settle([(turn, Done((answer, NewEvent(event=handed_on, lane="later"))))])
+    await prune(store)
+    removed = await open_observations(store).forget("T1", "USER", "U1")
+    assert removed["events"] == 2
+
+
+async def test_a_stream_resumes_exactly_inside_a_row_that_was_forgotten(store: Store) -> None:
+    """Frames of others keep their positions, however often it is forgotten."""
+    await store.set_setting("activity", True)
+    people = [{"kind": "message", "sender_id": who, "message": "hi"} for who in ("bob", NAME, "bob")]
+    await store.put([NewEvent(event=event, message_id=f"m{nth}") for nth, event in enumerate(people)])
+    before = [frame.get("messageId") for row in await store.activity(0) for frame in row.frames]
+    for _ in range(2):
+        await prune(store)
+        await open_observations(store).forget("default", "USER", NAME)
+        [row, *_] = await store.activity(0)
+        after = [frame.get("messageId") for frame in row.frames]
+        assert after == [None if name == "m1" else name for name in before]
+        assert all("subject" not in frame for frame in row.frames)
+
+
+async def test_only_an_observation_learned_from_pruned_messages_alone_goes(store: Store) -> None:
+    event = {"kind": "message", **PERSON, "message": "hi"}
+    await store.put([NewEvent(event=event, message_id="m1")])
+    turn = await claim_one(store)
+    line = AgentMessage(
+        agent_id="a", role="user", channel="", sender="x", message_id="m1", content="hi", subject=subject_of(event)
+    )
+    await store.settle([(turn, Done((), (line,)))])
+    observations, knowledge = open_observations(store), open_knowledge(store)
+    for id, sources in (("one", ("m1",)), ("two", ("m1", "m2"))):
+        await observations.save(about("AGENT", "a", id=id, content="learned", source_message_ids=sources))
+    await KnowledgeStoreOutboxRelay(observations, knowledge).drain_once()
+    await prune(store)
+    removed = await forget(observations, knowledge, "default", "USER", NAME)
+    assert removed["observations"] == 1
+    assert [known.id for known in await observations.find_by_subject("default", "AGENT", "a")] == ["two"]
+
+
+async def test_words_of_documents_deleted_before_are_gone_from_the_index_too(database_url: str) -> None:
+    """FTS5 keeps words of deleted documents in its segments until it merges them."""
+    async with open_store(database_url) as store:
+        observations, knowledge = open_observations(store), open_knowledge(store)
+        relay = KnowledgeStoreOutboxRelay(observations, knowledge)
+        for number in range(5):
+            await observations.save(about("USER", NAME, id=f"o{number}", content=f"quuxword{number} {NAME}"))
+            await relay.drain_once()
+            await observations.delete("default", f"o{number}")
+            await relay.drain_once()
+        if sqlite_path(database_url) is not None:
+            assert bytes_left(database_url, "quuxword") > 0
+        await forget(observations, knowledge, "default", "USER", NAME, vacuum=True)
+        assert bytes_left(database_url, "quuxword") == bytes_left(database_url, NAME) == 0
