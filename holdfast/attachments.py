@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from holdfast.event import Turn, written_of
-from holdfast.files import below, conversation_folder, keep, opened, sendable
+from holdfast.files import below, keep, opened, person_folder, sendable
 from holdfast.tags import Tag
 from holdfast.telemetry import FILES_KEPT
 from holdfast.telemetry.logs import Entry
@@ -21,8 +21,8 @@ REFUSED = "files_refused"
 """Where the metadata of a reply say what was not sent with it."""
 LARGEST = 100 * 1024 * 1024
 SENT = "sent"
+"""The folder, in that of a person in a conversation, of files that came from workspaces."""
 SEND_FILE = re.compile(r"send_file\s*+:\s*+")
-"""The folder, in that of a conversation, of files that came from workspaces."""
 
 
 class Attachments:
@@ -67,7 +67,7 @@ class Attachments:
         workspace = self._workspaces.get(turn.agent)
         if workspace is None or not turn.conversation or (path := below(workspace, name)) is None:
             return None
-        folder = conversation_folder(self._root, turn.channel, turn.conversation) / SENT
+        folder = person_folder(self._root, turn.event) / SENT
         target = folder / str(turn.primary.id) / path.replace("/", "-")[-200:]
         try:
             await asyncio.to_thread(_copy, workspace, path, target)

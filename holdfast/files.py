@@ -17,9 +17,12 @@ from datetime import timedelta
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
+from holdfast.event import Payload, channel_of, conversation_of, subject_of
+
 CONVERSATIONS = "conversations"
 FORMER_DOWNLOADS = "slack"
 """Downloads of releases before 0.5: nobody can tell any more whose they are, so nobody can send them."""
+PERSON = "person-"
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -28,6 +31,18 @@ def conversation_folder(root: Path, channel: str, conversation: str) -> Path:
     """The folder of all files that came to a conversation or were made for it; it need not exist."""
     source = f"{channel}\0{conversation}".encode(errors="replace")
     return root / CONVERSATIONS / hashlib.sha256(source).hexdigest()[:32]
+
+
+def person_folder(root: Path, payload: Payload) -> Path:
+    """The folder of what came of one person's messages to a conversation; it need not exist.
+
+    It lies in that of the conversation. Its name is a hash of the memory subject, so that `forget` finds it."""
+    folder = conversation_folder(root, channel_of(payload), conversation_of(payload))
+    return folder / _person_name(subject_of(payload))
+
+
+def _person_name(subject: str) -> str:
+    return f"{PERSON}{hashlib.sha256(subject.encode(errors='replace')).hexdigest()[:32]}"
 
 
 def place(root: Path, name: str) -> Path | None:
@@ -105,6 +120,24 @@ def keep(path: Path, content: bytes | BinaryIO) -> None:
             file.write(content)
         else:
             shutil.copyfileobj(content, file)
+
+
+def forget(root: Path, subject: str) -> int:
+    """Delete all files that came of a person's messages, in every conversation. Returns how many."""
+    removed = 0
+    for folder in (root / CONVERSATIONS).glob(f"*/{_person_name(subject)}"):
+        removed += sum(path.is_file() for path in folder.rglob("*"))
+        shutil.rmtree(folder)
+        with suppress(OSError):
+            folder.parent.rmdir()
+    return removed
+
+
+def count_unattributed(root: Path) -> int:
+    """Count files of conversations that name no person: those of releases before 0.5."""
+    areas = (root / CONVERSATIONS, root / FORMER_DOWNLOADS)
+    paths = [path.relative_to(root) for area in areas for path in area.rglob("*") if path.is_file()]
+    return sum(not any(part.startswith(PERSON) for part in path.parts[2:3]) for path in paths)
 
 
 def sweep(root: Path, keep_for: timedelta) -> int:

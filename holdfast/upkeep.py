@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 
+from holdfast import files as stored_files
+from holdfast.errors import HoldfastError
 from holdfast.event import MEMORY
 from holdfast.memory.embedder import mark_of
 from holdfast.memory.index import KnowledgeIndex
@@ -142,9 +146,10 @@ async def forget(
     subject_id: str,
     *,
     actor: str | None = None,
+    files: Path | None = None,
     vacuum: bool = False,
 ) -> dict[str, int]:
-    """Remove every trace of a subject and return how many rows of each kind.
+    """Remove every trace of a subject and return how many rows of each kind; files below the root `files`, too.
 
     On SQLite the bytes are gone from the database's files, too; on PostgreSQL they are with `vacuum`, or once the
     server vacuums by itself. `unattributed_…` counts rows of earlier releases that name no person."""
@@ -152,6 +157,18 @@ async def forget(
     removed = await observations.forget(workspace_id, subject_type, subject_id, actor=actor)
     # A relay may have read them before they went: what it writes late is older than this, and does not come back.
     removed["index"] = await knowledge.clear(scope)
+    if files is not None:
+        removed |= await asyncio.to_thread(_forget_files, files, scope.context_id)
     if vacuum or not observations.store.has_server:
         await observations.store.vacuum()
     return removed
+
+
+def _forget_files(root: Path, subject: str) -> dict[str, int]:
+    try:
+        removed, left = stored_files.forget(root, subject), stored_files.count_unattributed(root)
+    except OSError as error:
+        raise HoldfastError(
+            f"a file below {root} cannot be removed: {error.strerror}; mend that and forget once more"
+        ) from error
+    return {"files": removed} | ({"unattributed_files": left} if left else {})

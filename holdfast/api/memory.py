@@ -70,6 +70,7 @@ FORGOTTEN = {
     "settings": 0,
     "observations": 3,
     "index": 3,
+    "files": 2,
 }
 
 
@@ -119,6 +120,7 @@ async def forget_subject(request: Request, subject: SubjectKey, vacuum: Vacuum =
         _knowledge(served),
         *_parts(subject),
         actor=actor_of(request),
+        files=served.settings.files,
         vacuum=vacuum,
     )
     return Answer(removed)

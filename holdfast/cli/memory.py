@@ -172,7 +172,7 @@ async def _forget(settings: Settings, subject: tuple[str, str, str], *, vacuum: 
     from holdfast.upkeep import forget
 
     async with _memory(settings) as (observations, knowledge):
-        return await forget(observations, knowledge, *subject, actor=actor(), vacuum=vacuum)
+        return await forget(observations, knowledge, *subject, actor=actor(), files=settings.files, vacuum=vacuum)
 
 
 async def _verify(settings: Settings) -> list[Difference]:

@@ -78,6 +78,14 @@ def test_forgetting_asks_first_and_says_what_went(shell: Shell, url: str) -> Non
     assert "observations" in shell.out("memory", "forget", ANN, "--yes")
 
 
+def test_forgetting_on_postgresql_offers_a_vacuum(shell: Shell, url: str) -> None:
+    """On SQLite the file is rewritten each time."""
+    remember(url)
+    offer = "`--vacuum` does so at once"
+    assert (offer in shell.out("memory", "forget", ANN, "--yes")) == url.startswith("postgres")
+    assert offer not in shell.out("memory", "forget", ANN, "--yes", "--vacuum")
+
+
 def test_what_is_no_subject_is_one_clear_line(shell: Shell) -> None:
     for command in (("search", "ann", "tea"), ("list", "ann"), ("forget", "default:ann", "--yes")):
         assert "workspace:TYPE:id" in shell.refused("memory", *command)

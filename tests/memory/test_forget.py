@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import pytest
 
 from holdfast import AgentHarness, Turn, room
 from holdfast.agent import Reply, Team
+from holdfast.attachments import Attachments
 from holdfast.event import INBOX, MEMORY, OUTBOX, Activity, AgentMessage, ChatMessage, NewEvent, subject_of
+from holdfast.files import keep, person_folder
 from holdfast.memory.observation import Observation
 from holdfast.outcome import Done
 from holdfast.relay import KnowledgeStoreOutboxRelay
@@ -89,6 +92,23 @@ async def prune(store: Store) -> None:
         await store.sweep(SweepPolicy(queue=queue, keep_history=NOW))
 
 
+def keep_files(app: AgentHarness, who: str, sender: str) -> list[Path]:
+    """Store files as a channel does that fetches them, in two conversations of one person."""
+    assert app.settings is not None
+    paths = []
+    for conversation in (f"web:{who}", "web:everybody"):
+        payload = {
+            "kind": "message",
+            "channel": "web",
+            "sender": sender,
+            "sender_id": who,
+            "conversation": conversation,
+        }
+        paths.append(person_folder(app.settings.files, payload) / "m1" / "photo.txt")
+        keep(paths[-1], f"a photo of {sender}".encode())
+    return paths
+
+
 def about(kind: str, id_: str, **fields: Any) -> Observation:
     return Observation(workspace_id="default", subject_type=kind, subject_id=id_, **fields)
 
@@ -112,14 +132,17 @@ async def test_forgetting_after_pruning_leaves_no_trace_in_tables_index_and_raw_
             await app.put(f"noise {number} of somebody else", channel="web", sender=f"Bob {number}")
         await talk(app, store, NAME, PERSON["sender"])
         await talk(app, store, "bob", "Bob")
+        mine, others = keep_files(app, NAME, PERSON["sender"]), keep_files(app, "bob", "Bob")
         await prune(store)
         assert {event.outcome for event in await store.finished(Filter(queue=INBOX))} == {"dead"}
         assert {"agent_message", "chat_message", "activity", "observation", "knowledge"} <= set(
             tables_that_hold(database_url, NAME)
         )
-        removed = await forget(
-            open_observations(store), open_knowledge(store), "default", "USER", NAME, actor="cli:root"
-        )
+        root = tmp_path / "files"
+        known = open_observations(store), open_knowledge(store)
+        removed = await forget(*known, "default", "USER", NAME, actor="cli:root", files=root)
+        assert removed["files"] == 2
+        assert [path.exists() for path in (*mine, *others)] == [False, False, True, True]
         assert {name for name, count in removed.items() if count} >= {
             "history",
             "agent_messages",
@@ -146,19 +169,17 @@ async def test_a_reworded_prompt_of_rooms_does_not_hinder_forgetting(
     said = NewEvent(event={"kind": "message", **PERSON, "message": "hi"}, message_id="m1")
     await store.put([said])
     turn = await claim_one(store)
-
     routing = Routing(
         default="a",
         lanes={"a": "conversation", "b": "conversation"},
         teams={"dev": Team(name="Devs", agents=("a", "b"), leader="a")},
     )
     turn.agent = "a"
-    shared = Teamwork(routing, Path("files")).share(turn, "[#dev: a secret] [#dev: another]")
+    teamwork = Teamwork(routing, Attachments(Path("files")))
+    shared = await teamwork.share(turn, "[#dev: a secret] [#dev: another]")
     # As of a release that did not store whose line it is: the copies alone lead to it.
-    lines = [
-        ChatMessage(team_id=line.team_id, from_agent="a", message=line.message, key=line.key) for line in shared.lines
-    ]
-    await store.settle([(turn, Done(shared.emits, tuple(lines)))])
+    lines = tuple(replace(line, subject="") for line in shared.lines)
+    await store.settle([(turn, Done(shared.emits, lines))])
     await store.say(ChatMessage(team_id="dev", from_agent="a", message="a secret", subject="default:USER:bob"))
     removed = await open_observations(store).forget("default", "USER", NAME)
     assert (removed["chat_messages"], removed["events"]) == (2, 2)
@@ -255,3 +276,11 @@ async def test_words_of_documents_deleted_before_are_gone_from_the_index_too(dat
             assert bytes_left(database_url, "quuxword") > 0
         await forget(observations, knowledge, "default", "USER", NAME, vacuum=True)
         assert bytes_left(database_url, "quuxword") == bytes_left(database_url, NAME) == 0
+
+
+async def test_files_of_earlier_releases_are_counted(store: Store, tmp_path: Path) -> None:
+    """Their path does not say whose they are."""
+    for path in ("slack/C1-1.2/F1-plan.pdf", "conversations/abc/1.2/F2-plan.pdf", "shared/logo.png"):
+        keep(tmp_path / path, b"x")
+    removed = await forget(open_observations(store), open_knowledge(store), "T1", "USER", "U1", files=tmp_path)
+    assert (removed["files"], removed["unattributed_files"]) == (0, 2)

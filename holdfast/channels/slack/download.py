@@ -9,8 +9,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from holdfast.channels.slack.workspace import Workspace
-from holdfast.event import Payload, conversation_of
-from holdfast.files import conversation_folder, keep
+from holdfast.event import Payload
+from holdfast.files import keep, person_folder
 from holdfast.telemetry import FILE_REFUSED
 from holdfast.telemetry.logs import Entry
 
@@ -25,7 +25,7 @@ _NOT_A_NAME = re.compile(r"[^\w. -]")
 async def download(workspace: Workspace, root: Path, payload: Payload) -> list[Path]:
     """Fetch the files of a message into the folder of its conversation. Large files are left out."""
     await workspace.ready()
-    folder = conversation_folder(root, "slack", conversation_of(payload)) / _plain(str(payload.get("ts")))
+    folder = person_folder(root, payload) / _plain(str(payload.get("ts")))
     found = []
     for file in payload.get("files") or ():
         path = await _fetch(workspace, folder, file)

@@ -158,7 +158,9 @@ begin
       from json_array_elements(frames) with ordinality as told (frame, nth)
       cross join lateral (select agent.is_frame_about(frame, _key, _names)) as known (blank)
       cross join lateral generate_series(1, case when blank and frame ->> 'type' = 'message_received' then 2 else 1 end) )
-    where exists (select from json_array_elements(frames) as frame where agent.is_frame_about(frame, _key, _names));
+    where exists
+    ( select from json_array_elements(case json_typeof(frames) when 'array' then frames else '[]' end) as frame
+      where agent.is_frame_about(frame, _key, _names) );
     get diagnostics _changed = row_count;
     insert into agent.activity (frames) select '[{"type": "forgotten"}]' where _changed > 0;
     return _changed;
@@ -280,7 +282,7 @@ begin
     , 'unattributed_activity',
       ( select nullif(count(*), 0) from agent.activity
         where exists
-        ( select from json_array_elements(frames) as frame
+        ( select from json_array_elements(case json_typeof(frames) when 'array' then frames else '[]' end) as frame
           where frame ->> 'messageId' is not null and coalesce(frame ->> 'subject', '') = '' ) ) ));
 end
 $$;

@@ -6,9 +6,8 @@ import sqlite3
 import time
 from pathlib import Path
 
-from holdfast.errors import HoldfastError, StoreUnavailable
-from holdfast.event import subject_of
-from holdfast.store.payload import parse
+from holdfast.errors import HoldfastError, StoreUnavailable, Unreadable
+from holdfast.event import payload_of, subject_of
 
 BUSY_SECONDS = 30.0
 LOOK_SECONDS = 0.005
@@ -55,8 +54,8 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
 
 def _subject_of(event: str) -> str:
     """The SQL function subject_of, as agent.subject_of on PostgreSQL."""
-    payload = parse(event)
-    return subject_of(payload) if isinstance(payload, dict) else ""
+    payload = payload_of(event)
+    return "" if isinstance(payload, Unreadable) else subject_of(payload)
 
 
 def begin(connection: sqlite3.Connection) -> None:

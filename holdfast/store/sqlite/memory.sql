@@ -86,14 +86,14 @@ delete from event
 where id in (select value from json_each(:said))
   -- a change about somebody else still has to reach the index
   or (root_id in (select value from json_each(:said)) and queue <> 'memory')
-  or (queue = 'memory' and json_extract(event, '$.subject_key') = :subject_key)
-returning coalesce(message_id, cast(id as text)), json_extract(event, '$.line');
+  or iif(queue = 'memory' and json_valid(event), json_extract(event, '$.subject_key') = :subject_key, 0)
+returning coalesce(message_id, cast(id as text)), iif(json_valid(event), json_extract(event, '$.line'), null);
 
 -- name: forget_history
 delete from event_hist
 where id in (select value from json_each(:said)) or root_id in (select value from json_each(:said))
-  or (queue = 'memory' and json_extract(event, '$.subject_key') = :subject_key)
-returning coalesce(message_id, cast(id as text)), json_extract(event, '$.line');
+  or iif(queue = 'memory' and json_valid(event), json_extract(event, '$.subject_key') = :subject_key, 0)
+returning coalesce(message_id, cast(id as text)), iif(json_valid(event), json_extract(event, '$.line'), null);
 
 -- name: forget_agent_messages
 -- lines of earlier releases name nobody: they are found by their message, or by a conversation named after the person
@@ -122,7 +122,7 @@ select
   (
     select count(*) from activity
     where exists (
-      select 1 from json_each(activity.frames) as told
+      select 1 from json_each(iif(json_valid(activity.frames), activity.frames, '[]')) as told
       where json_extract(told.value, '$.messageId') is not null
         and coalesce(json_extract(told.value, '$.subject'), '') = ''
     )
@@ -161,7 +161,7 @@ set frames = (
 )
 where exists (
   select 1
-  from json_each(activity.frames) as told
+  from json_each(iif(json_valid(activity.frames), activity.frames, '[]')) as told
   where case coalesce(json_extract(told.value, '$.subject'), '')
     when '' then json_extract(told.value, '$.messageId') in (select value from json_each(:names))
     else json_extract(told.value, '$.subject') = :subject_key
