@@ -123,8 +123,8 @@ select
     select count(*) from activity
     where exists (
       select 1 from json_each(iif(json_valid(activity.frames), activity.frames, '[]')) as told
-      where json_extract(told.value, '$.messageId') is not null
-        and coalesce(json_extract(told.value, '$.subject'), '') = ''
+      where json_extract(iif(told.type = 'object', told.value, '{}'), '$.messageId') is not null
+        and coalesce(json_extract(iif(told.type = 'object', told.value, '{}'), '$.subject'), '') = ''
     )
   );
 
@@ -145,15 +145,17 @@ set frames = (
   select json_group_array(json(iif(blank, '{"type":"forgotten"}', frame)))
   from (
     select
-      told.value as frame, json_extract(told.value, '$.type') as type,
+      told.frame, json_extract(told.frame, '$.type') as type,
       coalesce(
-        case coalesce(json_extract(told.value, '$.subject'), '')
-          when '' then json_extract(told.value, '$.messageId') in (select value from json_each(:names))
-          else json_extract(told.value, '$.subject') = :subject_key
+        case coalesce(json_extract(told.frame, '$.subject'), '')
+          when '' then json_extract(told.frame, '$.messageId') in (select value from json_each(:names))
+          else json_extract(told.frame, '$.subject') = :subject_key
         end,
         0
       ) as blank
-    from json_each(activity.frames) as told
+    from (
+      select key, iif(type = 'object', value, '{"type":"unreadable"}') as frame from json_each(activity.frames)
+    ) as told
     order by told.key
   )
   cross join (select 1 as place union all select 2)
@@ -161,10 +163,13 @@ set frames = (
 )
 where exists (
   select 1
-  from json_each(iif(json_valid(activity.frames), activity.frames, '[]')) as told
-  where case coalesce(json_extract(told.value, '$.subject'), '')
-    when '' then json_extract(told.value, '$.messageId') in (select value from json_each(:names))
-    else json_extract(told.value, '$.subject') = :subject_key
+  from (
+    select iif(type = 'object', value, '{}') as frame
+    from json_each(iif(json_valid(activity.frames), activity.frames, '[]'))
+  ) as told
+  where case coalesce(json_extract(told.frame, '$.subject'), '')
+    when '' then json_extract(told.frame, '$.messageId') in (select value from json_each(:names))
+    else json_extract(told.frame, '$.subject') = :subject_key
   end
 );
 
