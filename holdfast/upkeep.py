@@ -15,15 +15,18 @@ from holdfast.event import MEMORY
 from holdfast.memory.embedder import mark_of
 from holdfast.memory.index import KnowledgeIndex
 from holdfast.memory.knowledge import IndexOptions, IndexStatus, KnowledgeScope, KnowledgeStore
-from holdfast.memory.observation import subject_key
+from holdfast.memory.observation import parts_of, subject_key
 from holdfast.relay import document_of
 from holdfast.store.base import Store
 from holdfast.store.memories import DEFAULT_AGENT_NAME, ObservationStore, open_knowledge
+from holdfast.store.people import open_people
 from holdfast.telemetry import MODEL_CHANGED, SWEPT
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
 
+UNATTRIBUTED = "unattributed_"
+"""Begins the names of counts of what names no person."""
 INDEX = "index"
 """The setting that says by which model the index is made."""
 
@@ -152,15 +155,32 @@ async def forget(
     """Remove every trace of a subject and return how many rows of each kind; files below the root `files`, too.
 
     On SQLite the bytes are gone from the database's files, too; on PostgreSQL they are with `vacuum`, or once the
-    server vacuums by itself. `unattributed_…` counts rows of earlier releases that name no person."""
-    scope = KnowledgeScope(DEFAULT_AGENT_NAME, subject_key(workspace_id, subject_type, subject_id))
-    removed = await observations.forget(workspace_id, subject_type, subject_id, actor=actor)
+    server vacuums by itself. Identities that are linked to a person go with it. `unattributed_…` counts rows of
+    earlier releases that name no person."""
+    store = observations.store
+    people = open_people(store)
+    identities = await people.identities(subject_key(workspace_id, subject_type, subject_id))
+    removed: dict[str, int] = {}
+    for identity in identities:
+        for kind, count in (await _forget_identity(observations, knowledge, identity, actor, files)).items():
+            # What is left without a person is the same for all of them.
+            removed[kind] = count if kind.startswith(UNATTRIBUTED) else removed.get(kind, 0) + count
+    # Last, so that forgetting that was cut short finds all of them once more.
+    for identity in identities[1:]:
+        await people.unlink(identity)
+    if vacuum or not store.has_server:
+        await store.vacuum()
+    return removed
+
+
+async def _forget_identity(
+    observations: ObservationStore, knowledge: KnowledgeStore, identity: str, actor: str | None, files: Path | None
+) -> dict[str, int]:
+    removed = await observations.forget(*parts_of(identity), actor=actor)
     # A relay may have read them before they went: what it writes late is older than this, and does not come back.
-    removed["index"] = await knowledge.clear(scope)
+    removed["index"] = await knowledge.clear(KnowledgeScope(DEFAULT_AGENT_NAME, identity))
     if files is not None:
-        removed |= await asyncio.to_thread(_forget_files, files, scope.context_id)
-    if vacuum or not observations.store.has_server:
-        await observations.store.vacuum()
+        removed |= await asyncio.to_thread(_forget_files, files, identity)
     return removed
 
 
@@ -171,4 +191,4 @@ def _forget_files(root: Path, subject: str) -> dict[str, int]:
         raise HoldfastError(
             f"a file below {root} cannot be removed: {error.strerror}; mend that and forget once more"
         ) from error
-    return {"files": removed} | ({"unattributed_files": left} if left else {})
+    return {"files": removed} | ({f"{UNATTRIBUTED}files": left} if left else {})

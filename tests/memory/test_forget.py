@@ -23,8 +23,10 @@ from holdfast.relay import KnowledgeStoreOutboxRelay
 from holdfast.router import Routing
 from holdfast.settings import Settings, sqlite_path
 from holdfast.store import open_store
+from holdfast.store.audit import AuditFilter
 from holdfast.store.base import Filter, Store, SweepPolicy
 from holdfast.store.memories import open_knowledge, open_observations
+from holdfast.store.people import open_people
 from holdfast.teamwork import Teamwork, origin_of
 from holdfast.upkeep import forget
 from holdfast.worker import response
@@ -287,6 +289,26 @@ async def test_words_of_documents_deleted_before_are_gone_from_the_index_too(dat
             assert bytes_left(database_url, "quuxword") > 0
         await forget(observations, knowledge, "default", "USER", NAME, vacuum=True)
         assert bytes_left(database_url, "quuxword") == bytes_left(database_url, NAME) == 0
+
+
+async def test_forgetting_a_person_forgets_their_linked_identities(
+    store: Store, database_url: str, tmp_path: Path
+) -> None:
+    """The link goes, too, and others keep theirs."""
+    people, observations, knowledge = open_people(store), open_observations(store), open_knowledge(store)
+    first, second = SUBJECT, f"T1:USER:{NAME}-at-work"
+    await people.link(first, second)
+    await people.link("default:USER:bob", "T1:USER:bob-at-work")
+    await observations.save(about("USER", NAME, id="a", content="likes tea"))
+    work = {"type": "app_mention", "team": "T1", "channel": "C1", "user": f"{NAME}-at-work", "ts": "1.2", "text": "hi"}
+    await store.put([NewEvent(event=work, message_id="m1")])
+    keep(person_folder(tmp_path, work) / "1.2" / "plan.pdf", b"x")
+    removed = await forget(observations, knowledge, "default", "USER", NAME, actor="cli:root", files=tmp_path)
+    assert (removed["observations"], removed["events"], removed["files"]) == (1, 2, 1)
+    assert tables_that_hold(database_url, NAME) == []
+    assert await people.groups() == [["T1:USER:bob-at-work", "default:USER:bob"]]
+    subjects = {entry.subject for entry in await store.audit_log(AuditFilter(action="forgot"))}
+    assert subjects == {await store.pseudonym(first), await store.pseudonym(second)}
 
 
 async def test_files_of_earlier_releases_are_counted(store: Store, tmp_path: Path) -> None:
