@@ -11,6 +11,7 @@ from pydantic_settings import SettingsConfigDict, SettingsError
 from holdfast.errors import HoldfastError, WrongUsage
 from holdfast.settings.explain import dotted, explain, place
 from holdfast.settings.fields import Settings
+from holdfast.settings.secret_files import read_named_secrets, read_secret_files
 
 CONFIG_FILE = Path("holdfast.toml")
 
@@ -28,7 +29,10 @@ def load(*, config: Path | None = None, **given: object) -> Settings:
     try:
         # First of all, and into the environment itself: libpq, Slack's libraries and the user's own code read it there.
         load_dotenv(Path(".env"))
-        return Loaded(**wanted)  # type: ignore[arg-type]
+        read_secret_files()
+        loaded = Loaded(**wanted)  # type: ignore[arg-type]
+        read_named_secrets(loaded)
+        return loaded
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         # A value that was given is an option of the command.

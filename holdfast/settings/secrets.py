@@ -6,6 +6,7 @@ from pathlib import Path
 
 from holdfast.settings.database import sqlite_path
 from holdfast.settings.fields import Settings
+from holdfast.settings.secret_files import secret_files
 
 DATABASE_FILES = ("", "-wal", "-shm", "-journal", ".lock")
 """Endings of the files of a SQLite database."""
@@ -14,7 +15,7 @@ DATABASE_FILES = ("", "-wal", "-shm", "-journal", ".lock")
 def secret_paths(settings: Settings) -> tuple[Path, ...]:
     """List the files and folders that programs of others must not see."""
     config = settings.model_config.get("toml_file")
-    files = [Path(".env").absolute(), *database_files(settings)]
+    files = [Path(".env").absolute(), *database_files(settings), *secret_files()]
     if isinstance(config, Path):
         files += [config.absolute(), config.absolute().with_name(".env")]
     return (settings.home, *dict.fromkeys(files))

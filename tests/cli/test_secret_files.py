@@ -1,0 +1,79 @@
+"""Secrets given by files and by systemd's credentials instead of variables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shell import Shell
+
+ASKED = """
+import os
+
+def answer(turn):
+    return " ".join(os.environ.get(name, "-") for name in turn.text.split())
+"""
+AGENTS = """
+[agents.asked]
+kind = "function"
+function = "asked:answer"
+
+[agents.coder]
+kind = "command"
+command = ["sh", "-c", "echo $GITHUB_TOKEN ${GITHUB_TOKEN_FILE:-and no file}"]
+variables = ["GITHUB_TOKEN"]
+
+[mcp.files]
+url = "http://127.0.0.1:1/mcp"
+token_variable = "FILES_TOKEN"
+"""
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    shell = Shell(tmp_path)
+    shell.write("asked.py", ASKED)
+    shell.write("holdfast.toml", AGENTS)
+    return shell
+
+
+@pytest.mark.parametrize(
+    "name", ["SLACK_SIGNING_SECRET", "ANTHROPIC_API_KEY", "GITHUB_TOKEN", "FILES_TOKEN", "PGPASSWORD"]
+)
+def test_every_secret_can_stand_in_a_file(shell: Shell, name: str) -> None:
+    secret = shell.write("secret", "precious\n")
+    with shell.running("work", **{f"{name}_FILE": str(secret)}):
+        assert shell.out("send", f"@asked {name}", "--wait") == "precious\n"
+
+
+def test_the_database_can_stand_in_a_file(shell: Shell) -> None:
+    url = shell.write("url", f"sqlite:///{shell.folder / 'other.db'}\n")
+    shell.out("migrate", HOLDFAST_DATABASE_FILE=str(url))
+    assert (shell.folder / "other.db").exists()
+
+
+def test_a_credential_of_systemd_is_taken_by_its_name(shell: Shell) -> None:
+    credentials = shell.folder / "credentials"
+    credentials.mkdir()
+    (credentials / "ANTHROPIC_API_KEY").write_text("precious")
+    (credentials / "SLACK_SIGNING_SECRET").write_text("unused")
+    (credentials / "other.pem").write_text("not for us")
+    with shell.running("work", CREDENTIALS_DIRECTORY=str(credentials), SLACK_SIGNING_SECRET="mine"):
+        assert shell.out("send", "@asked ANTHROPIC_API_KEY SLACK_SIGNING_SECRET", "--wait") == "precious mine\n"
+
+
+def test_a_program_gets_the_secret_and_not_its_file(shell: Shell) -> None:
+    secret = shell.write("secret", "precious\n")
+    with shell.running("work", GITHUB_TOKEN_FILE=str(secret)):
+        assert shell.out("send", "@coder go", "--wait") == "precious and no file\n"
+
+
+def test_a_secret_file_that_cannot_serve_is_refused_in_one_line(shell: Shell) -> None:
+    missing = str(shell.folder / "missing")
+    line = shell.refused("migrate", SLACK_BOT_TOKEN_FILE=missing)
+    assert line == f"holdfast: SLACK_BOT_TOKEN_FILE: {missing} cannot be read: No such file or directory"
+    empty = str(shell.write("empty", "\n"))
+    assert "is empty, too long" in shell.refused("migrate", FILES_TOKEN_FILE=empty)
+    both = shell.refused("migrate", SLACK_BOT_TOKEN_FILE=empty, SLACK_BOT_TOKEN="xoxb-1")
+    assert both == "holdfast: SLACK_BOT_TOKEN and SLACK_BOT_TOKEN_FILE are both set: keep one of them"
