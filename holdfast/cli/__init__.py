@@ -13,7 +13,7 @@ from holdfast import __version__
 from holdfast.cli.access import login, token
 from holdfast.cli.agents import agents
 from holdfast.cli.audit import audit
-from holdfast.cli.database import init, migrate
+from holdfast.cli.database import backup, init, migrate
 from holdfast.cli.doctor import doctor
 from holdfast.cli.letters import dead, history, replay
 from holdfast.cli.memory import memory
@@ -33,7 +33,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 commands: list[Callable[..., None]]
-commands = [up, work, serve, migrate, init, send, status, agents, history, replay, audit, doctor, login]
+commands = [up, work, serve, migrate, init, backup, send, status, agents, history, replay, audit, doctor, login]
 for command in commands:
     app.command()(command)
 app.add_typer(dead, name="dead")

@@ -1,4 +1,4 @@
-"""`holdfast migrate` and `holdfast init`: what comes before the first start."""
+"""`holdfast migrate`, `init` and `backup`: what comes before the first start, and what outlives a disk."""
 
 from __future__ import annotations
 
@@ -50,6 +50,26 @@ def init(
     except OSError as error:
         raise HoldfastError(f"{path} cannot be written: {error.strerror}") from error
     typer.echo(f"wrote {path}")
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(help="The file to write.")],
+    database: Database = None,
+    config: Config = None,
+    home: Home = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy a SQLite database to a file while it is in use; PostgreSQL has pg_dump."""
+    from holdfast.settings import sqlite_path
+    from holdfast.store.sqlite.backup import back_up
+
+    settings = settings_of(config, database=database, home=home)
+    path = sqlite_path(settings.database)
+    if path is None:
+        raise HoldfastError("this database is PostgreSQL: back it up with pg_dump --format=custom --schema=agent")
+    size = back_up(path, file, replace=force)
+    print_json({"file": str(file), "bytes": size}) if as_json else typer.echo(f"wrote {file}, {size} bytes, checked")
 
 
 def _as_text(report: Report) -> str:
