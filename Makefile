@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE := $(wildcard holdfast tests tools bench examples)
 ARGS ?=
 
-.PHONY: help setup up test check fix bench chaos mutants pins
+.PHONY: help setup up test check fix bench chaos mutants audit sbom pins
 
 help: ## list what there is
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 18
@@ -38,6 +38,12 @@ chaos: .venv/.dev ## the long fault runs
 
 mutants: .venv/.dev ## one-line faults, each of which a test must notice
 	$(BIN)/python tools/mutants $(ARGS)
+
+audit: .venv/.dev ## hashes of all pins, what they must meet, and known vulnerabilities
+	$(BIN)/python -m tools.audit $(ARGS)
+
+sbom: .venv/.dev ## a bill of materials of the lock, in sbom.json
+	$(BIN)/python -m tools.sbom $(ARGS)
 
 pins: ## pin the newest dependencies (needs uv)
 	for set in requirements requirements-dev; do uv pip compile --upgrade --universal --python-version 3.11 \

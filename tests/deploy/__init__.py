@@ -1,0 +1,1 @@
+"""The files of deploy/ are tried with the programs they are for."""

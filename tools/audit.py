@@ -1,0 +1,91 @@
+"""`make audit`: is every dependency pinned by hash, do the pins fit, and is a vulnerability known of one?"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tools.lock import LOCKS, ROOT, Pin, pins, wanted
+
+SECONDS = 120
+
+
+def main() -> int:
+    faults = [fault for name in LOCKS for fault in lock_faults(ROOT, name)]
+    faults += project_faults(ROOT)
+    found, note = advisories([ROOT / f"{name}.txt" for name in LOCKS])
+    for fault in [*faults, *found]:
+        print(fault, file=sys.stderr)
+    count = sum(len(pins(ROOT / f"{name}.txt")) for name in LOCKS)
+    print(f"{count} pins, {len(faults)} faults; {note}")
+    return 1 if faults or found else 0
+
+
+def lock_faults(root: Path, name: str) -> Iterator[str]:
+    """Find pins that are loose or have no hash, and requirements that they do not meet."""
+    locked = pins(root / f"{name}.txt")
+    for pin in locked:
+        if pin.version is None:
+            yield f"{name}.txt: {pin.requirement} is not pinned to one version"
+        if not pin.hashes:
+            yield f"{name}.txt: {pin.name} has no sha256 hash"
+    known = {pin.name: pin for pin in locked}
+    if name != LOCKS[0]:
+        known |= {pin.name: pin for pin in pins(root / f"{LOCKS[0]}.txt")}
+    yield from _unmet(f"{name}.in", wanted(root / f"{name}.in"), known)
+
+
+def project_faults(root: Path) -> list[str]:
+    """Find dependencies of the package that the lock does not meet."""
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    known = {pin.name: pin for pin in pins(root / f"{LOCKS[0]}.txt")}
+    return list(_unmet("pyproject.toml", [Requirement(text) for group in groups for text in group], known))
+
+
+def _unmet(place: str, requirements: Sequence[Requirement], known: dict[str, Pin]) -> Iterator[str]:
+    for requirement in requirements:
+        pin = known.get(canonicalize_name(requirement.name))
+        if pin is None:
+            yield f"{place}: {requirement.name} is not in the lock; run `make pins`"
+        elif pin.version is not None and not requirement.specifier.contains(pin.version, prereleases=True):
+            yield f"{place}: {requirement} is not met by {pin.version} of the lock; run `make pins`"
+
+
+def advisories(locks: Sequence[Path]) -> tuple[list[str], str]:
+    """Ask pip-audit. Returns known vulnerabilities and a note, which says so if it could not be asked."""
+    program = shutil.which("pip-audit", path=f"{Path(sys.executable).parent}:{Path.home() / '.local/bin'}:/usr/bin")
+    if program is None:
+        return [], "vulnerabilities not looked for: pip-audit is not installed"
+    found: list[str] = []
+    for lock in locks:
+        command = [program, "--format=json", "--disable-pip", "--require-hashes", "--progress-spinner=off"]
+        try:
+            asked = subprocess.run(
+                [*command, "--requirement", str(lock)], capture_output=True, text=True, check=False, timeout=SECONDS
+            )
+            found += _vulnerabilities(lock.name, asked.stdout)
+        except (subprocess.TimeoutExpired, ValueError, KeyError):
+            return found, "vulnerabilities not looked for: pip-audit did not reach its advisories"
+    return found, f"{len(found)} known vulnerabilities"
+
+
+def _vulnerabilities(lock: str, answer: str) -> list[str]:
+    packages = json.loads(answer)["dependencies"]
+    return [
+        f"{lock}: {package['name']} {package['version']}: {advisory['id']}"
+        for package in packages
+        for advisory in package.get("vulns", ())
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
