@@ -13,7 +13,7 @@ from datetime import timedelta
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.event import Turn
 from holdfast.meter import Meter
-from holdfast.outcome import Outcome
+from holdfast.outcome import Dead, Outcome, Retry
 from holdfast.policy import Policy, Share, failed
 from holdfast.settler import OUTAGE, Ended, Held, Settler
 from holdfast.slots import Request, Slots
@@ -21,8 +21,8 @@ from holdfast.store.base import Store
 from holdfast.telemetry import (
     CANNOT_CLAIM,
     CANNOT_GIVE_BACK,
+    CLAIMS_AGAIN,
     TURN_DROPPED,
-    TURN_FAILED,
     TURNS_GIVEN_BACK,
     TURNS_LEFT,
 )
@@ -103,16 +103,19 @@ class Consumer:
                 keeper.cancel()
 
     async def _worker(self, group: asyncio.TaskGroup) -> None:
-        failures = 0
+        failures, away_since = 0, 0.0
         while not self._stop.is_set():
             try:
                 is_idle, due_in = await self._look(group)
             except StoreUnavailable as error:
                 failures += 1
                 if failures == 1:
+                    away_since = time.monotonic()
                     log.warning(Entry(CANNOT_CLAIM, queue=self.policy.queue, error=error))
                 await self._pause(OUTAGE.delay(failures))
                 continue
+            if failures:
+                log.info(Entry(CLAIMS_AGAIN, queue=self.policy.queue, seconds=round(time.monotonic() - away_since)))
             failures = 0
             if is_idle and not self._stop.is_set():
                 self.last_wake_reason = await self.wake.wait(
@@ -191,6 +194,7 @@ class Consumer:
         held.task = group.create_task(self._process_event(held))
 
     async def _process_event(self, held: Held) -> None:
+        raised: BaseException | None = None
         try:
             if time.monotonic() > held.until:
                 await self._wait_for_lease(held)
@@ -200,8 +204,9 @@ class Consumer:
             if held.task is not None and held.task.cancelling():
                 # Lost, or stopped: whoever cancelled it sees to the turn.
                 return
-            log.info(Entry(TURN_FAILED, queue=self.policy.queue, event_id=held.turn.primary.id, error=repr(error)))
-            outcome = failed(error)
+            outcome, raised = failed(error), error
+        if isinstance(outcome, Retry | Dead):
+            self._meter.failed(held.turn, outcome, held.share.max_attempts, raised)
         held.outcome = self.policy.timed(held.turn, outcome)
         self.slots.finish(held.slot)
         self._settler.add(held)

@@ -147,6 +147,8 @@ class FinishedEvent(Event):
 
     outcome: str
     finished_at: datetime
+    traceback: str | None = None
+    """Where its last attempt failed, of a dead letter."""
 
 
 @dataclass(slots=True, unsafe_hash=True)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 from pydantic_core import to_json
 
 from holdfast.errors import Unreadable
-from holdfast.event import OUTBOX, Event, Turn
+from holdfast.event import MEMORY, OUTBOX, Event, Turn
 from holdfast.outcome import Dead, Lost, Outcome, Retry, Settled
 from holdfast.telemetry import (
     CLAIM_TO_SETTLE,
+    DEAD_LETTER,
     FAILURES,
     LEASES_LOST,
     RECEIPT_TO_CLAIM,
     RESPONSE_TO_DELIVERY,
     RETRIES,
+    TURN_FAILED,
     WAKES,
     spans,
 )
+from holdfast.telemetry.logs import USERS_CODE, Entry
+
+log = logging.getLogger(__name__)
 
 UNCLASSED = "unclassed"
 
@@ -53,11 +59,28 @@ class Meter:
         CLAIM_TO_SETTLE.of(self._queue, agent, ended).observe(seconds)
         if ended != "completed":
             self._failed(agent, outcome, ended)
+            if ended == "dead" and isinstance(outcome, Retry | Dead):
+                command = f"holdfast dead retry {primary.id}"
+                log.error(Entry(DEAD_LETTER, **self._about(turn), **_said(outcome), retry_with=command))
         elif self._queue == OUTBOX:
             waited = (primary.claimed[-1] - primary.created_at).total_seconds()
             RESPONSE_TO_DELIVERY.of(agent).observe(waited + seconds)
         if span is not None:
             span.end(ended, _error(outcome))
+
+    def failed(self, turn: Turn, outcome: Retry | Dead, max_attempts: int, raised: BaseException | None = None) -> None:
+        """Log an attempt that failed, whether its handler raised or returned the failure."""
+        # The relay names what it could not index by itself.
+        if self._queue != MEMORY:
+            attempt = f"{turn.attempt} of {turn.primary.max_attempts or max_attempts}"
+            entry = Entry(TURN_FAILED, **self._about(turn), attempt=attempt, **_said(outcome))
+            log.warning(entry, exc_info=raised, extra={USERS_CODE: True})
+
+    def _about(self, turn: Turn) -> dict[str, object]:
+        primary = turn.primary
+        name = "channel" if self._queue == OUTBOX else "agent"
+        about = {"queue": self._queue, name: primary.target or self._unnamed, "message_id": turn.message_id}
+        return about | {"event_id": primary.id}
 
     def lost(self, turn: Turn, since: float, span: spans.TurnSpan | None) -> None:
         """The turn became another worker's while its handler ran."""
@@ -92,6 +115,12 @@ def _payload(event: Event) -> str:
         return to_json(event.event).decode()
     except Unreadable as error:
         return str(error)
+
+
+def _said(outcome: Retry | Dead) -> dict[str, object]:
+    error = outcome.reason if isinstance(outcome, Dead) else outcome.error
+    said: dict[str, object] = {"error": error or "the handler asked for a retry"}
+    return said if outcome.error_class is None else said | {"error_class": outcome.error_class}
 
 
 def _error(outcome: Outcome | None) -> dict[str, str]:

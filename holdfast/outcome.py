@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -28,14 +29,20 @@ class Retry:
     error: str | None
     delay: timedelta | None
     error_class: str | None
+    traceback: str | None = field(repr=False, compare=False)
 
     def __init__(
-        self, error: str | None = None, delay: DurationLike | None = None, error_class: str | None = None
+        self,
+        error: str | None = None,
+        delay: DurationLike | None = None,
+        error_class: str | None = None,
+        traceback: str | None = None,
     ) -> None:
         # Written past `frozen`, once.
         object.__setattr__(self, "error", error)
         object.__setattr__(self, "delay", None if delay is None else duration(delay))
         object.__setattr__(self, "error_class", error_class)
+        object.__setattr__(self, "traceback", traceback)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -56,9 +63,15 @@ class Dead:
 
     reason: str
     error_class: str | None = None
+    traceback: str | None = field(default=None, repr=False, compare=False)
 
 
 Outcome = Done | Retry | Snooze | Dead
+
+
+def trace_of(error: BaseException) -> str:
+    """The traceback of an exception, for the failure that is made of it."""
+    return "".join(traceback.format_exception(error))
 
 
 # Not frozen either.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from holdfast.errors import Unreadable
 from holdfast.event import Turn
-from holdfast.outcome import Dead, Outcome, Retry
+from holdfast.outcome import Dead, Outcome, Retry, trace_of
 from holdfast.store.base import DEFAULT_MAX_ATTEMPTS
 
 
@@ -54,7 +54,7 @@ class Policy:
     def timed(self, turn: Turn, outcome: Outcome) -> Outcome:
         """A retry that names no delay gets one by its attempt; several that failed together are tried apart at once."""
         if isinstance(outcome, Retry) and outcome.delay is None and len(turn.events) == 1:
-            return Retry(outcome.error, self.backoff.delay(turn.attempt), outcome.error_class)
+            return replace(outcome, delay=self.backoff.delay(turn.attempt))
         return outcome
 
 
@@ -62,4 +62,5 @@ def failed(error: BaseException) -> Retry | Dead:
     """Turn an exception of a handler into an outcome; an event that cannot be read is not tried again."""
     if isinstance(error, Unreadable):
         return Dead(str(error), type(error).__name__)
-    return Retry(f"{type(error).__name__}: {error}", error_class=type(error).__name__)
+    kind = type(error).__name__
+    return Retry(f"{kind}: {error}", error_class=kind, traceback=trace_of(error))

@@ -70,7 +70,9 @@ class Sweeper:
             if swept.mended:
                 log.error(Entry(LANES_MENDED, queue=policy.queue, lanes=swept.mended))
             if swept.dead or swept.expired:
-                log.warning(Entry(EVENTS_SWEPT, queue=policy.queue, dead=swept.dead, expired=swept.expired))
+                command = f"holdfast dead list --queue {policy.queue}"
+                ended = {"dead": swept.dead, "expired": swept.expired}
+                log.error(Entry(EVENTS_SWEPT, queue=policy.queue, **ended, list_with=command))
         await self._store.forget_activity(self._keep_activity)
         for chore in self._chores:
             await chore()

@@ -194,4 +194,4 @@ def test_a_collector_that_is_away_neither_stops_the_work_nor_holds_up_the_end(tm
 def test_log_lines_go_to_the_collector_too(collector: Collector) -> None:
     lines = [attributes(span) for span in collector.spans() if "event" in attributes(span)]
     [failed] = [line for line in lines if line["event"] == "a turn failed"]
-    assert failed["error"] == "LookupError('nothing for *** here')"
+    assert failed["error"] == "LookupError: nothing for *** here"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
@@ -47,6 +47,7 @@ class Dead(TypedDict):
     data: DeadData
     failedReason: str | None
     errorClass: str | None
+    traceback: NotRequired[str]
     outcome: str
     attemptsMade: int
     timestamp: int
@@ -66,6 +67,7 @@ EXAMPLE: dict[str, Any] = {
     },
     "failedReason": "RuntimeError: the printer is on fire",
     "errorClass": "RuntimeError",
+    "traceback": "Traceback (most recent call last):\n  …\nRuntimeError: the printer is on fire",
     "outcome": "dead",
     "attemptsMade": 5,
     "timestamp": 1767225600000,
@@ -75,7 +77,8 @@ EXAMPLE: dict[str, Any] = {
 
 @routes.get("/api/queue/dead", summary="Dead letters", **described("read", list[Dead], [EXAMPLE], 400))
 async def get_dead(request: Request, page: Annotated[DeadPage, Query()]) -> Answer:
-    """Newest first. `timestamp` is when it came, `finishedAt` when it was given up."""
+    """Newest first. `timestamp` is when it came, `finishedAt` when it was given up; `traceback` says where its
+    handler raised, if it did."""
     served = served_by(request)
     default = (await served.routing()).default
     found = await served.store.dead(Filter(queue=page.queue), **page.bounds)
@@ -111,7 +114,7 @@ def _dead(event: FinishedEvent, default: str) -> Dead:
         messageId=event.message_id,
         agent=agent or None,
     )
-    return Dead(
+    dead = Dead(
         id=event.id,
         queue=event.queue,
         data=data,
@@ -122,3 +125,6 @@ def _dead(event: FinishedEvent, default: str) -> Dead:
         timestamp=millis(event.created_at),
         finishedAt=millis(event.finished_at),
     )
+    if event.traceback is not None:
+        dead["traceback"] = event.traceback
+    return dead

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
+import traceback
 from datetime import UTC, datetime
+from pathlib import Path
 
 from holdfast.telemetry.redaction import redact_end, redact_start
 
@@ -15,6 +18,10 @@ _PLAIN = re.compile(r"[\w.:/+*%@<>\[\]-]+")
 FIELD_LENGTH = 4_000
 """Characters of one field, or of one line of another library."""
 TRACEBACK_LENGTH = 64_000
+USERS_CODE = "users_code"
+"""Attribute of records about failures of users' code: as text, only the user's frames are shown."""
+USERS_FRAMES = 4
+_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 class Entry:
@@ -48,7 +55,7 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         record.message = _text(record)
         line = f"{_moment(record)} {record.levelname.lower()} {record.name} {record.message}"
-        trouble = _trouble(self, record)
+        trouble = _short_trouble(record) if hasattr(record, USERS_CODE) else _trouble(self, record)
         return f"{line}\n{trouble}" if trouble else line
 
 
@@ -85,6 +92,19 @@ def _trouble(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     if not record.exc_info or not record.exc_info[0]:
         return ""
     return redact_end(formatter.formatException(record.exc_info), TRACEBACK_LENGTH)
+
+
+def _short_trouble(record: logging.LogRecord) -> str:
+    """The last frames outside of Holdfast, and the error."""
+    if not record.exc_info or record.exc_info[1] is None:
+        return ""
+    told = traceback.TracebackException.from_exception(record.exc_info[1])
+    part: traceback.TracebackException | None = told
+    while part is not None:
+        frames = [frame for frame in part.stack if not frame.filename.startswith(_PACKAGE)]
+        part.stack = traceback.StackSummary.from_list(frames[-USERS_FRAMES:] or list(part.stack)[-1:])
+        part = part.__cause__ or part.__context__
+    return redact_end("".join(told.format()).rstrip("\n"), TRACEBACK_LENGTH)
 
 
 def _moment(record: logging.LogRecord) -> str:

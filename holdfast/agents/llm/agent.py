@@ -29,7 +29,7 @@ from holdfast.agents.llm.memory import TOOLS, remembered
 from holdfast.agents.llm.prompt import Prompt
 from holdfast.errors import HoldfastError
 from holdfast.event import Turn
-from holdfast.outcome import Dead, Retry
+from holdfast.outcome import Dead, Retry, trace_of
 from holdfast.settings.agents import HISTORY_TOKENS, LLM_POLICY, MAX_REQUESTS
 from holdfast.telemetry import count_tokens
 
@@ -87,7 +87,7 @@ class LlmAgent:
             return _again(error)
         except (ModelRequestRejectedError, UserError, UsageLimitExceeded) as error:
             # A wrong key, an unknown model, a request that is refused as it is: trying again changes nothing.
-            return Dead(_told(error), _class(error))
+            return Dead(_told(error), _class(error), trace_of(error))
         except AgentRunError as error:
             return _again(error)
 
@@ -121,7 +121,7 @@ async def _progress(context: RunContext[Context], events: AsyncIterable[object])
 
 def _again(error: AgentRunError) -> Retry:
     wait = error.retry_after if isinstance(error, ModelAPIError) else None
-    return Retry(_told(error), None if wait is None else timedelta(seconds=wait), _class(error))
+    return Retry(_told(error), None if wait is None else timedelta(seconds=wait), _class(error), trace_of(error))
 
 
 def _told(error: Exception) -> str:

@@ -42,7 +42,7 @@ begin
     )
     insert into agent.event_hist
     ( id, event_ts, attempts, vt, claimed, event, queue, target, lane, head, fence, holder, message_id, max_attempts
-    , parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at, sent_by )
+    , parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at, sent_by, traceback )
     select id, event_ts, attempts, vt, claimed, case when outcome = 'discarded' then '{}' else event end, queue, target, lane
          , head, 0, holder, message_id, max_attempts, parent_id, root_id, hops
          , case when outcome <> 'discarded' then coalesce(final_state, state) end
@@ -51,6 +51,7 @@ begin
            end
          , case when outcome <> 'discarded' then case when error is null then error_class else class end end
          , created_at, _now, outcome, _now, sent_by
+         , case when outcome in ('dead', 'expired', 'cancelled') then traceback end
     from gone;
     get diagnostics _moved = row_count;
     return _moved;
@@ -58,7 +59,7 @@ end
 $$;
 
 -- _turns: array of {"ids": […], "fence": n, "outcome": "done" | "retry" | "snooze" | "dead" | "release"} with, as wanted,
--- error, error_class, delay (interval), max_attempts, state, emits (as in put) and records (as in put).
+-- error, error_class, traceback, delay (interval), max_attempts, state, emits (as in put) and records (as in put).
 -- Returns for each turn, numbered from 1, how it ended: completed, dead, back (to be worked again) or lost.
 -- The caller commits right away.
 create or replace function agent.settle(_turns jsonb) returns table (turn int8, ended text)
@@ -93,6 +94,7 @@ begin
       ) as held (queue, lane)
     ) as touched;
     perform set_config('holdfast.lanes', 'held', true);
+    perform agent.keep_tracebacks(_turns, _verdicts);
     perform agent.finish
     ( array_agg(verdict.id), array_agg(verdict.ended), array_agg(verdict.error), array_agg(verdict.error_class)
     , array_agg(verdict.state) )
@@ -126,6 +128,31 @@ begin
     ) as named (turn, ended)
     group by named.turn
     order by named.turn;
+end
+$$;
+
+-- Stores where turns failed, before those that failed for good go to history. A failure without a traceback removes
+-- that of the attempt before, which would explain another error.
+create or replace function agent.keep_tracebacks(_turns jsonb, _verdicts agent.verdict[]) returns void
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+set plan_cache_mode = force_generic_plan
+as $$
+begin
+    if not _turns @? '$[*].error ? (@ != null)' then
+        return;
+    end if;
+    update agent.event as event
+    set traceback = given.body ->> 'traceback'
+    from jsonb_array_elements(_turns) with ordinality as given (body, turn)
+    join unnest(_verdicts) as verdict on verdict.turn = given.turn
+    where event.id = verdict.id and verdict.error is not null
+      and event.traceback is distinct from given.body ->> 'traceback';
 end
 $$;
 
@@ -365,6 +392,7 @@ begin
     if not found then
         return false;
     end if;
+    update agent.event set traceback = null where id = _id and traceback is not null;
     perform agent.finish(array[_id], array['cancelled'], array['cancelled: ' || _reason]);
     update agent.event set fence = 0, holder = null, vt = _now, updated_at = _now where attempts > 0 and fence = _fence;
     return true;

@@ -310,7 +310,8 @@ as $$
 begin
     return query
     update agent.event_hist
-    set event = '{}', last_error = null, error_class = null, state = null, outcome = 'discarded', updated_at = agent.now()
+    set event = '{}', last_error = null, error_class = null, traceback = null, state = null, outcome = 'discarded'
+      , updated_at = agent.now()
     where id = any (_ids) and outcome in ('dead', 'expired', 'cancelled')
     returning agent.event_hist.id;
 end

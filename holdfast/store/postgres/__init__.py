@@ -25,6 +25,7 @@ from holdfast.store.base import (
     Swept,
     Transaction,
 )
+from holdfast.store.failure import stored_error
 from holdfast.store.payload import dump, storable
 from holdfast.store.postgres.batch import Batch
 from holdfast.store.postgres.bulk import is_bulk, put_bulk
@@ -209,7 +210,7 @@ class PostgresStore(PostgresReads):
         rows = await self._connections.rows(
             "select done, case when done then agent.add_audit(%s, 'cancelled', %s) end"
             " from agent.cancel_event(%s, %s) as done",
-            (actor, event_subject(event_id), event_id, reason),
+            (actor, event_subject(event_id), event_id, stored_error(reason)),
         )
         return bool(rows[0][0])
 

@@ -15,7 +15,7 @@ from psycopg.conninfo import make_conninfo
 from holdfast.errors import HoldfastError
 from holdfast.store.base import Process
 from holdfast.store.payload import dump
-from holdfast.telemetry import CANNOT_LISTEN
+from holdfast.telemetry import CANNOT_LISTEN, LISTENS_AGAIN
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
@@ -60,6 +60,8 @@ class Session:
         while True:
             try:
                 async with await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True) as connection:
+                    if is_out:
+                        log.info(Entry(LISTENS_AGAIN))
                     pause, is_out = 0.1, False
                     await self._serve(connection)
             except psycopg.OperationalError as error:

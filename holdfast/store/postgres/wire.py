@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from operator import attrgetter
 from struct import Struct
@@ -17,6 +18,7 @@ from holdfast.event import Activity, ChatMessage, Event, FinishedEvent, NewEvent
 from holdfast.memory.observation import Observation
 from holdfast.outcome import Dead, Done, Outcome, Retry, Snooze
 from holdfast.store.collector import uncollected
+from holdfast.store.failure import failure_of
 from holdfast.store.payload import dump, storable_name
 from holdfast.store.readable import bounded, state_of
 from holdfast.telemetry.redaction import redact_prose
@@ -26,7 +28,7 @@ COLUMNS = (
     "id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,"
     " parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by"
 )
-FINISHED_COLUMNS = COLUMNS + ", outcome, finished_at"
+FINISHED_COLUMNS = COLUMNS + ", outcome, finished_at, traceback"
 
 # Dimensions, whether some are null, the type of the elements, how many they are, the number of the first.
 _array_header = Struct(">iiIii").pack
@@ -138,12 +140,12 @@ def end_of(turn: Turn, outcome: Outcome, max_attempts: int) -> Payload:
                 end["emits"] = [new_event(emit) for emit in emits]
             if records:
                 end["records"] = [record(line) for line in records]
-        case Retry(error, delay, error_class):
-            end |= {"outcome": "retry", "error": error, "error_class": error_class, "delay": interval(delay)}
+        case Retry(delay=delay):
+            end |= {"outcome": "retry", "delay": interval(delay), **asdict(failure_of(outcome))}
         case Snooze(delay):
             end |= {"outcome": "snooze", "delay": interval(delay)}
-        case Dead(reason, error_class):
-            end |= {"outcome": "dead", "error": reason, "error_class": error_class}
+        case Dead():
+            end |= {"outcome": "dead", **asdict(failure_of(outcome))}
         case _:
             assert_never(outcome)
     return end

@@ -3,7 +3,8 @@
 -- name: finished
 select
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at,
+  traceback
 from event_hist
 where (:queue is null or queue = :queue)
   and (:target is null or target = :target)
@@ -16,7 +17,8 @@ limit :limit;
 -- name: finished_of
 select
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at,
+  traceback
 from event_hist
 where id in (select value from json_each(:ids))
   and (:queue is null or queue = :queue)
@@ -31,7 +33,8 @@ limit :limit;
 -- the constant list of outcomes is what lets the partial index serve
 select
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at,
+  traceback
 from event_hist indexed by event_hist_dead
 where outcome in ('dead', 'expired', 'cancelled')
   and (:queue is null or queue = :queue)
@@ -45,7 +48,8 @@ limit :limit;
 -- name: dead_of
 select
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at,
+  traceback
 from event_hist
 where id in (select value from json_each(:ids))
   and outcome in ('dead', 'expired', 'cancelled')
@@ -60,7 +64,8 @@ limit :limit;
 -- name: dead_since
 select
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at,
+  traceback
 from event_hist indexed by event_hist_died
 where queue = :queue and (finished_at, id) > (:after, :after_id) and outcome in ('dead', 'expired', 'cancelled')
 order by finished_at, id
@@ -123,7 +128,8 @@ delete from event_hist where id in (select value from json_each(:ids));
 
 -- name: discard
 update event_hist
-set outcome = 'discarded', event = '{}', state = null, last_error = null, error_class = null, updated_at = :now
+set outcome = 'discarded', event = '{}', state = null, last_error = null, error_class = null, traceback = null,
+  updated_at = :now
 where id in (select value from json_each(:ids));
 
 -- name: replayable

@@ -12,17 +12,23 @@ from event
 where id in (select value from json_each(:ids));
 
 -- name: finish
--- :ends is a JSON array of [id, outcome, error, error_class, error if there is none at all]
+-- :ends is a JSON array of [id, outcome, error, error_class, error if there is none at all, traceback]
 insert or replace into event_hist (
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at,
+  traceback
 )
 select
   e.id, e.queue, e.target, e.lane, e.head, e.event_ts, e.attempts, e.vt, e.claimed, e.event, 0, e.holder, e.message_id,
   e.max_attempts, e.parent_id, e.root_id, e.hops, e.state,
   coalesce(json_extract(r.value, '$[2]'), e.last_error, json_extract(r.value, '$[4]')),
   coalesce(json_extract(r.value, '$[3]'), iif(json_extract(r.value, '$[2]') is null, e.error_class, null)),
-  e.created_at, :now, e.sent_by, json_extract(r.value, '$[1]'), :now
+  e.created_at, :now, e.sent_by, json_extract(r.value, '$[1]'), :now,
+  case
+    when json_extract(r.value, '$[1]') not in ('dead', 'expired', 'cancelled') then null
+    when json_extract(r.value, '$[2]') is null then e.traceback
+    else json_extract(r.value, '$[5]')
+  end
 from json_each(:ends) as r
 join event as e on e.id = json_extract(r.value, '$[0]');
 
@@ -34,18 +40,20 @@ delete from event where id in (select value from json_each(:ids)) and not head;
 delete from event where id in (select value from json_each(:ids));
 
 -- name: back
--- :backs is a JSON array of [id, vt, attempts given back, error, error_class]
+-- :backs is a JSON array of [id, vt, attempts given back, error, error_class, traceback]
 update event
 set vt = b.vt, fence = 0, holder = null, attempts = max(attempts - b.given, 0), updated_at = :now,
   last_error = coalesce(b.error, last_error),
-  error_class = coalesce(b.error_class, iif(b.error is null, event.error_class, null))
+  error_class = coalesce(b.error_class, iif(b.error is null, event.error_class, null)),
+  traceback = iif(b.error is null, event.traceback, b.traceback)
 from (
   select
     json_extract(r.value, '$[0]') as id,
     json_extract(r.value, '$[1]') as vt,
     json_extract(r.value, '$[2]') as given,
     json_extract(r.value, '$[3]') as error,
-    json_extract(r.value, '$[4]') as error_class
+    json_extract(r.value, '$[4]') as error_class,
+    json_extract(r.value, '$[5]') as traceback
   from json_each(:backs) as r
 ) as b
 where event.id = b.id;

@@ -11,6 +11,7 @@ from holdfast.event import Event, NewEvent, Record, Turn
 from holdfast.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
 from holdfast.store.base import Acked
 from holdfast.store.collector import uncollected
+from holdfast.store.failure import NO_FAILURE, Failure, failure_of, stored_error
 from holdfast.store.payload import dump
 from holdfast.store.readable import bounded
 from holdfast.store.sqlite.activity import failed
@@ -47,14 +48,15 @@ class Settlement:
                 return self._back(turn, self.db.now + bounded(delay) // MICROSECOND, given=1)
             case Dead() if len(turn.events) > 1:
                 # all come back as they are, with an attempt used: each is claimed alone next
-                return self._back(turn, self.db.now, *_error(outcome))
+                return self._back(turn, self.db.now, failure_of(outcome))
             case Dead():
-                return self._dead(turn, *_error(outcome))
+                return self._dead(turn, failure_of(outcome))
             case Retry(_, delay):
                 most = self.max_attempts if max_attempts is None else max_attempts
                 if attempts >= most and len(turn.events) == 1:
-                    return self._dead(turn, *_error(outcome))
-                return self._back(turn, self.db.now + bounded(delay or timedelta()) // MICROSECOND, *_error(outcome))
+                    return self._dead(turn, failure_of(outcome))
+                vt = self.db.now + bounded(delay or timedelta()) // MICROSECOND
+                return self._back(turn, vt, failure_of(outcome))
             case _:
                 assert_never(outcome)
 
@@ -76,15 +78,15 @@ class Settlement:
         if turn.events[0].lane is not None:
             self.ready.add(turn.queue)
 
-    def _dead(self, turn: Turn, error: str | None, error_class: str | None) -> str:
+    def _dead(self, turn: Turn, failure: Failure) -> str:
         self._promotes(turn)
-        self.ends.append([turn.primary.id, "dead", error, error_class, "no attempts left"])
+        id, trace = turn.primary.id, failure.traceback
+        self.ends.append([id, "dead", failure.error, failure.error_class, "no attempts left", trace])
         return "dead"
 
-    def _back(
-        self, turn: Turn, vt: int, error: str | None = None, error_class: str | None = None, *, given: int = 0
-    ) -> str:
-        self.backs += [[event.id, vt, given, error, error_class] for event in turn.events]
+    def _back(self, turn: Turn, vt: int, failure: Failure = NO_FAILURE, *, given: int = 0) -> str:
+        error, error_class, trace = failure.error, failure.error_class, failure.traceback
+        self.backs += [[event.id, vt, given, error, error_class, trace] for event in turn.events]
         if vt <= self.db.now or turn.events[0].lane is not None:
             self.ready.add(turn.queue)
         return "back"
@@ -108,14 +110,8 @@ class Settlement:
             put_emits(db, self.emits)
 
 
-def _error(outcome: Dead | Retry) -> tuple[str | None, str | None]:
-    error = outcome.reason if isinstance(outcome, Dead) else outcome.error
-    # an error's text may hold the broken bytes that caused it; they must not keep the turn from ending
-    return None if error is None else error.encode(errors="replace").decode(), outcome.error_class
-
-
 def finish(db: Writing, ends: Sequence[list[Any]]) -> None:
-    """Move events to history; rows are [id, outcome, error, error_class, error if there is none at all]."""
+    """Move events to history; rows are [id, outcome, error, error_class, error if there is none at all, traceback]."""
     if not ends:
         return
     params = {"ends": dump(ends), "ids": dump([id for id, *_ in ends]), "now": db.now}
@@ -159,7 +155,7 @@ def cancel(db: Writing, event_id: int, reason: str) -> bool:
     params = {"queue": queue, "target": target, "fence": fence, "id": event_id}
     mates = [[id, db.now, 0, None, None] for (id,) in db.connection.execute(SQL["turn_mates"], params)]
     db.connection.execute(SQL["back"], {"backs": dump(mates), "now": db.now})
-    finish(db, [[event_id, "cancelled", f"cancelled: {reason}", None, None]])
+    finish(db, [[event_id, "cancelled", f"cancelled: {stored_error(reason)}", None, None]])
     db.ready.add(queue)
     return True
 

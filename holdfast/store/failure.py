@@ -1,0 +1,38 @@
+"""Errors as they are stored: without secrets, and of bounded length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.memory.knowledge import readable
+from holdfast.outcome import Dead, Retry
+from holdfast.telemetry.redaction import redact_end, redact_start
+
+ERROR_LENGTH = 4_000
+CLASS_LENGTH = 100
+TRACEBACK_LENGTH = 8_000
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is kept of a failed turn beside its event."""
+
+    error: str | None
+    error_class: str | None
+    traceback: str | None
+
+
+NO_FAILURE = Failure(None, None, None)
+
+
+def failure_of(outcome: Retry | Dead) -> Failure:
+    error = outcome.reason if isinstance(outcome, Dead) else outcome.error
+    # Users' code chooses these; anything but a text must not keep the turn from ending.
+    kind = None if outcome.error_class is None else readable(str(outcome.error_class))[:CLASS_LENGTH]
+    trace = None if outcome.traceback is None else readable(redact_end(str(outcome.traceback), TRACEBACK_LENGTH))
+    return Failure(stored_error(error), kind, trace)
+
+
+def stored_error(error: str | None) -> str | None:
+    """The text of an error as it is stored; it may hold the broken bytes that caused it."""
+    return None if error is None else readable(redact_start(str(error), ERROR_LENGTH))
