@@ -79,7 +79,7 @@ class Meter:
     def _about(self, turn: Turn) -> dict[str, object]:
         primary = turn.primary
         name = "channel" if self._queue == OUTBOX else "agent"
-        about = {"queue": self._queue, name: primary.target or self._unnamed, "message_id": turn.message_id}
+        about = {"queue": self._queue, name: primary.target or self.unnamed, "message_id": turn.message_id}
         return about | {"event_id": primary.id}
 
     def lost(self, turn: Turn, since: float, span: spans.TurnSpan | None) -> None:
