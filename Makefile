@@ -54,6 +54,7 @@ pins: ## pin the newest dependencies (needs uv)
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { rm -rf .venv; \
 	  echo "$(PYTHON) cannot create a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	$(PIP) install --require-hashes -r requirements.txt
+	@$(PIP) uninstall --yes holdfast 2>/dev/null || true # the distribution's name before 0.5
 	$(PIP) install --no-deps --no-build-isolation --config-settings editable_mode=compat --editable .
 	@touch $@
 

@@ -78,6 +78,11 @@ class Consumer:
     def running(self) -> int:
         return len(self._held)
 
+    async def is_stopping_within(self, patience: timedelta) -> bool:
+        """Wait, but not beyond the moment in which a stop is asked for. Returns whether it was."""
+        await self._pause(patience)
+        return self._stop.is_set()
+
     def serve_unnamed(self, name: str) -> None:
         """From now on messages that name no target are worked here as those of `name`; '' leaves them to others."""
         self._unnamed = self._meter.unnamed = name

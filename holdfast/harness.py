@@ -22,6 +22,7 @@ from holdfast.consumer import ENDS_WITHIN, Consumer
 from holdfast.directory import Current, Directory, configured, publish
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.event import INBOX, OUTBOX, Event, NewEvent, channel_of, new_id, text_of
+from holdfast.extras import remedy
 from holdfast.memory.embedder import Embedder, LocalEmbedder
 from holdfast.migrations.runner import migrate
 from holdfast.plan import Plan
@@ -32,7 +33,7 @@ from holdfast.settings import Settings
 from holdfast.stop import signals
 from holdfast.store import Store, open_store
 from holdfast.store.base import Acked, Process, Transaction
-from holdfast.telemetry import AGENT_UNSERVED, AGENTS_CONFLICT, CANNOT_SIGN_OFF, spans
+from holdfast.telemetry import AGENT_UNSERVED, AGENTS_CONFLICT, CANNOT_SIGN_OFF, MEMORY_MISSING, spans
 from holdfast.telemetry import starting as telemetry
 from holdfast.telemetry.logs import Entry
 from holdfast.telemetry.watchdog import watching
@@ -295,8 +296,10 @@ class AgentHarness(Roster):
             consumers.append(plan.inbox(self, num_workers, self._own(default)))
         if self.channels:
             consumers.append(plan.outbox(self.channels))
-        if self._loaded().memory:
+        if self._loaded().memory and plan.can_index:
             consumers.append(plan.memory())
+        elif any(policy.memory for policy in self.policies.values()) and not plan.can_index:
+            log.warning(Entry(MEMORY_MISSING, remedy=remedy("memory")))
         return consumers
 
     def _alive(self, process: Process) -> Process:

@@ -14,7 +14,8 @@ from holdfast.channel import AnyChannel
 from holdfast.consumer import Consumer
 from holdfast.delivery import LEASE, Delivery
 from holdfast.event import INBOX, MEMORY, OUTBOX, RESPONSE_ATTEMPTS
-from holdfast.memory.embedder import Embedder
+from holdfast.extras import is_missing
+from holdfast.memory.embedder import Embedder, LocalEmbedder
 from holdfast.policy import Backoff, Policy, Share
 from holdfast.recall import Recall
 from holdfast.relay import KnowledgeStoreOutboxRelay, RelayOptions
@@ -39,6 +40,7 @@ class Plan:
         self._store = store
         self._settings = settings
         self._holder = holder
+        self.can_index = not (isinstance(embedder or LocalEmbedder(), LocalEmbedder) and is_missing("memory"))
         self._observations = open_observations(store)
         self._knowledge = open_knowledge(store, embedder)
         self.reporter: Reporter | None = None
@@ -109,7 +111,7 @@ class Plan:
     def _recall(self) -> Recall | None:
         if not self._settings.memory:
             return None
-        return Recall(self._observations, self._knowledge, self._settings.memory_tokens)
+        return Recall(self._observations, self._knowledge, self._settings.memory_tokens, self.can_index)
 
     def memory(self) -> Consumer:
         options = RelayOptions(node_id=self._holder)

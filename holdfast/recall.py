@@ -31,6 +31,8 @@ class Recall:
     knowledge: KnowledgeStore
     budget: int = 1000
     """Tokens that relevant observations may take in a turn."""
+    is_indexed: bool = True
+    """Without an index, observations are stored and nothing is found."""
 
     async def remind(self, turn: Turn) -> None:
         """From now on the turn knows what is relevant to its text, and can remember more."""
@@ -65,7 +67,7 @@ class TurnMemory:
     async def search(self, query: str, *, max_results: int = 5) -> list[str]:
         """What is known that bears on a question, best first."""
         hits = []
-        for type_, id_ in self._subjects():
+        for type_, id_ in self._subjects() if self._recall.is_indexed else ():
             key = subject_key(self._workspace, type_, id_)
             await self._become_current(key)
             try:

@@ -107,6 +107,7 @@ class KnowledgeStoreOutboxRelay:
         self._breaker = Breaker()
         self._running: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
+        self._consumer: Consumer | None = None
 
     @property
     def _store(self) -> Store:
@@ -178,12 +179,17 @@ class KnowledgeStoreOutboxRelay:
             await _answer(self._knowledge.delete, scope, [id_], version=version)
 
     async def patiently(self, turn: Turn) -> Outcome:
-        """As `handle`, but while the index is away the turn is kept: nothing else is claimed, nothing is used up."""
+        """As `handle`, but keep the turn while the index is away: nothing else is claimed, no attempt is used.
+
+        A stop does not wait for the index: the turn is given back at once."""
         while True:
             outcome = await self.handle(turn)
             if not isinstance(outcome, Snooze):
                 return outcome
-            await asyncio.sleep(outcome.delay.total_seconds())
+            if self._consumer is None:
+                await asyncio.sleep(outcome.delay.total_seconds())
+            elif await self._consumer.is_stopping_within(outcome.delay):
+                return Snooze(timedelta(0))
 
     def consumer(self, *, poll: timedelta | None = None, jitter: timedelta | None = None) -> Consumer:
         """The one loop of every queue, over this relay; how often it polls may be given."""
@@ -201,7 +207,8 @@ class KnowledgeStoreOutboxRelay:
             poll=poll or options.poll_interval,
             jitter=jitter or options.poll_interval / 4,
         )
-        return Consumer(self._store, policy, self.patiently, options.node_id)
+        self._consumer = Consumer(self._store, policy, self.patiently, options.node_id)
+        return self._consumer
 
     def start(self) -> None:
         """Work in the background until stopped."""

@@ -30,7 +30,7 @@ LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
 
 
 def main() -> int:
-    faults = [*sizes(ROOT), *queries(ROOT), *references(ROOT)]
+    faults = [*sizes(ROOT), *queries(ROOT), *scripts(ROOT), *references(ROOT)]
     for fault in faults:
         print(fault, file=sys.stderr)
     return 1 if faults else 0
@@ -62,6 +62,16 @@ def code_lines(text: str) -> int:
 
 def _is_docstring(token: tokenize.TokenInfo) -> bool:
     return token.type == tokenize.STRING and token.line.strip().startswith(token.string.split("\n")[0])
+
+
+def scripts(root: Path) -> Iterator[str]:
+    """Migration scripts whose numbers do not count up from 000, as after two branches took the same one."""
+    for folder in ("incremental", "idempotent", "sqlite"):
+        names = sorted(path.name for path in (root / "holdfast" / "migrations" / folder).glob("*.sql"))
+        for number, name in enumerate(names):
+            if not name.startswith(f"{number:03}-"):
+                yield f"migrations/{folder}/{name}: the number must be {number:03}"
+                break
 
 
 def queries(root: Path) -> Iterator[str]:

@@ -15,11 +15,13 @@ def configured(
     settings: Settings, store: Store, given: Collection[str] = (), app_token: str | None = None
 ) -> Iterator[AnyChannel]:
     """The channels that settings and environment name, except those that are given already."""
+    from holdfast.extras import require
     from holdfast.settings import Slack
 
     workspaces = settings.channels.slack or (Slack(),)
     wanted = settings.channels.slack or app_token or Slack().tokens().bot_token
     if wanted and "slack" not in given:
+        require("slack", "Slack")
         # Imported only here: a process without Slack does not pay for it.
         from holdfast.channels.slack import SlackChannel
         from holdfast.channels.slack.access import access_of

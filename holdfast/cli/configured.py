@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from holdfast.cli.loading import named
 from holdfast.errors import HoldfastError
+from holdfast.extras import require
 from holdfast.settings import Settings, place_of
 from holdfast.settings.agents import AgentTable, CommandTable, EchoTable, FunctionTable, LlmTable, McpTable
 from holdfast.settings.environment import passed_on
@@ -89,10 +90,9 @@ def _command(id_: str, table: CommandTable, settings: Settings) -> Agent:
 
 def _llm(id_: str, table: LlmTable, settings: Settings) -> Agent:
     with _at(settings, "agents", id_, "model"):
-        try:
-            from holdfast.agents import llm
-        except ImportError as error:
-            raise HoldfastError(f"language models need a package: pip install 'holdfast[llm]' ({error})") from error
+        require("llm", "a language model")
+        from holdfast.agents import llm
+
         script = table.model.removeprefix(SCRIPT)
         is_script = script != table.model
         model = llm.scripted(_function(script)) if is_script else llm.model_of(table.model, settings.providers)

@@ -15,6 +15,7 @@ from holdfast.cli.confinement import open_files
 from holdfast.cli.options import App, AsJson, Config, Database, Home, settings_of
 from holdfast.cli.printing import print_json
 from holdfast.errors import HoldfastError
+from holdfast.extras import EXTRAS, is_missing, remedy
 
 if TYPE_CHECKING:
     from holdfast.harness import AgentHarness
@@ -71,9 +72,11 @@ def _examine(settings: Settings) -> Iterator[Finding]:
             yield _clock(server)
             yield _pool(server, settings)
             yield _direct(settings)
+    yield from _extras(settings)
     yield from _app(settings)
     yield _tokens()
-    yield from _slack(settings)
+    if not is_missing("slack"):
+        yield from _slack(settings)
     yield _home(settings)
 
 
@@ -145,6 +148,20 @@ def _agents(settings: Settings) -> Iterator[Finding]:
     elif not directory.conflicts:
         running = ", ".join(sorted(directory.servers))
         yield Finding("agents", "ok", f"running processes serve {running}" if running else "no process runs now")
+
+
+def _extras(settings: Settings) -> Iterator[Finding]:
+    """Packages beside the core that are missing; a failure where the settings need them."""
+    from holdfast.settings import slack_tokens
+
+    wanted = {
+        "slack": bool(settings.channels.slack or slack_tokens()),
+        "llm": any(table.kind == "llm" for table in settings.agents.values()),
+        "memory": any(table.memory for table in settings.agents.values()),
+    }
+    for extra in filter(is_missing, EXTRAS):
+        state: Literal["ok", "fail"] = "fail" if wanted[extra] else "ok"
+        yield Finding(f"extra {extra}", state, f"not installed: {remedy(extra)}")
 
 
 def _timescale(server: Facts) -> Finding:

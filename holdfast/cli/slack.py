@@ -13,6 +13,7 @@ from holdfast.cli.options import App, Config, Database
 from holdfast.cli.printing import print_json
 from holdfast.cli.running import load
 from holdfast.errors import HoldfastError
+from holdfast.extras import require
 
 if TYPE_CHECKING:
     from holdfast.harness import AgentHarness
@@ -52,6 +53,7 @@ def manifest(
 @demo.command("slack")
 def demo_slack(port: PortOfPage = 3778, database: Database = None, config: Config = None, app: App = None) -> None:
     """Chat with your agents through a Slack on this machine: the whole path of production, no account."""
+    require("slack", "`holdfast demo slack`")
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
         given = {"database": database or f"sqlite:///{folder}/demo.db", "home": Path(folder), "app": app}
         asyncio.run(_run(*load(config, given), port))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from holdfast.extras import is_missing, needs
 from holdfast.memory.knowledge import IndexUnavailable
 
 
@@ -59,10 +60,10 @@ class LocalEmbedder:
         """Loaded at the first use: it takes a second and 60 MB."""
         with self._lock:
             if self._loaded is None:
-                try:
-                    import wordllama  # type: ignore[import-untyped]
-                except ImportError as error:
-                    raise IndexUnavailable("memory needs its packages: pip install 'holdfast[memory]'") from error
+                if is_missing("memory"):
+                    raise IndexUnavailable(needs("memory", "memory"))
+                import wordllama  # type: ignore[import-untyped]
+
                 folder = Path(wordllama.__file__).parent
                 self._loaded = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
             return self._loaded

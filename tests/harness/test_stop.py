@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from holdfast.agent import Answer
 from holdfast.event import Turn
 from holdfast.harness import AgentHarness
+from holdfast.memory import IndexUnavailable
 from holdfast.outcome import Done, Outcome, Retry
 from holdfast.settings import Settings
 from holdfast.store import open_store
@@ -250,3 +252,33 @@ async def test_the_other_end_of_a_retry_is_not_lost_at_a_stop(store: Store, data
     async with open_store(database_url) as other, consuming(other, done):
         [ended] = await finished(other)
     assert (ended.id, ended.attempts, ended.last_error) == (id, 2, "busy")
+
+
+class Away:
+    """A model that cannot be reached."""
+
+    model, dimensions = "away", 3
+
+    def embed(self, texts: Sequence[str]) -> list[bytes]:
+        raise IndexUnavailable("nobody is there")
+
+
+async def test_a_stop_does_not_wait_for_an_index_that_is_away(settings: Settings, store: Store) -> None:
+    def remember(turn: Turn) -> Answer:
+        turn.memory.observe("likes tea")  # type: ignore[union-attr]
+        return "noted"
+
+    app = AgentHarness(embedder=Away())
+    app.add("coder", remember, memory=True)
+    async with running(app, settings):
+        await app.put("hello")
+        await finished(app.store, 1, queue="inbox")
+        await until(lambda: leased(store, "memory"))
+        asked_at = time.monotonic()
+    assert time.monotonic() - asked_at < settings.grace.total_seconds() / 2
+    [waiting] = await store.waiting("memory", "")
+    assert (waiting.attempts, waiting.fence) == (0, 0)
+
+
+async def leased(store: Store, queue: str) -> bool:
+    return bool(await store.leased(queue))

@@ -1,0 +1,19 @@
+"""On the path of a process, makes the packages of all extras impossible to find, as after a plain install."""
+
+import sys
+from collections.abc import Sequence
+
+BLOCKED = {"aiohttp", "anthropic", "fastmcp", "jinja2", "mcp", "numpy", "openai", "pydantic_ai", "slack_bolt"}
+BLOCKED |= {"slack_sdk", "wordllama"}
+
+
+class Blocker:
+    """Asked before every other finder."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: object = None) -> None:
+        if name.partition(".")[0] in BLOCKED:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Blocker)  # type: ignore[arg-type]
