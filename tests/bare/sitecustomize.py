@@ -16,4 +16,4 @@ class Blocker:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-sys.meta_path.insert(0, Blocker)  # type: ignore[arg-type]
+sys.meta_path.insert(0, Blocker)
