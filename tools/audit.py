@@ -9,6 +9,7 @@ import sys
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -66,25 +67,26 @@ def advisories(locks: Sequence[Path]) -> tuple[list[str], str]:
     if program is None:
         return [], "vulnerabilities not looked for: pip-audit is not installed"
     found: list[str] = []
+    unknown = 0
     for lock in locks:
         command = [program, "--format=json", "--disable-pip", "--require-hashes", "--progress-spinner=off"]
         try:
             asked = subprocess.run(
                 [*command, "--requirement", str(lock)], capture_output=True, text=True, check=False, timeout=SECONDS
             )
-            found += _vulnerabilities(lock.name, asked.stdout)
+            packages = json.loads(asked.stdout)["dependencies"]
+            looked_at = [package for package in packages if "version" in package]
+            unknown += len(packages) - len(looked_at)
+            if packages and not looked_at:
+                raise ValueError("none of the packages is known there")
+            found += [f"{lock.name}: {told}" for package in looked_at for told in _told(package)]
         except (subprocess.TimeoutExpired, ValueError, KeyError):
             return found, "vulnerabilities not looked for: pip-audit did not reach its advisories"
-    return found, f"{len(found)} known vulnerabilities"
+    return found, f"{len(found)} known vulnerabilities, {unknown} packages without advisories"
 
 
-def _vulnerabilities(lock: str, answer: str) -> list[str]:
-    packages = json.loads(answer)["dependencies"]
-    return [
-        f"{lock}: {package['name']} {package['version']}: {advisory['id']}"
-        for package in packages
-        for advisory in package.get("vulns", ())
-    ]
+def _told(package: dict[str, Any]) -> list[str]:
+    return [f"{package['name']} {package['version']}: {advisory['id']}" for advisory in package.get("vulns", ())]
 
 
 if __name__ == "__main__":

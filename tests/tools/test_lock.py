@@ -57,7 +57,9 @@ def test_a_dependency_of_the_package_that_the_lock_does_not_meet_is_told_of(proj
     assert fault.startswith("pyproject.toml: rich>=1300 is not met by ")
 
 
-@pytest.mark.parametrize("answer", ["exit 1", "echo no network >&2; exit 1", "echo '{}'"])
+@pytest.mark.parametrize(
+    "answer", ["exit 1", "echo no network >&2; exit 1", "echo '{}'", 'echo \'{"dependencies": [{"name": "rich"}]}\'']
+)
 def test_advisories_that_cannot_be_had_are_said_to_be_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
@@ -66,8 +68,12 @@ def test_advisories_that_cannot_be_had_are_said_to_be_left_out(
 
 def test_a_known_vulnerability_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = {"name": "rich", "version": "1", "vulns": [{"id": "PYSEC-1"}]}
-    found, note = _asked(tmp_path, monkeypatch, f"echo '{json.dumps({'dependencies': [package]})}'; exit 1")
-    assert (found, note) == (["requirements.txt: rich 1: PYSEC-1"], "1 known vulnerabilities")
+    skipped = {"name": "typer", "skip_reason": "not found"}
+    found, note = _asked(tmp_path, monkeypatch, f"echo '{json.dumps({'dependencies': [package, skipped]})}'; exit 1")
+    assert (found, note) == (
+        ["requirements.txt: rich 1: PYSEC-1"],
+        "1 known vulnerabilities, 1 packages without advisories",
+    )
 
 
 def _asked(folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> tuple[list[str], str]:
