@@ -175,7 +175,7 @@ def _is_in(path: Path, folder: Path) -> bool:
 def _hidden(paths: Iterable[Path], seen: Sequence[Path]) -> Iterator[str]:
     """Cover what would be visible: a folder by an empty one, a file by nothing."""
     for path in paths:
-        if any(_is_in(path, folder) for folder in seen) and path.exists():
+        if any(_is_in(path, folder) for folder in seen) and os.path.exists(path):
             yield from ("--tmpfs", str(path)) if path.is_dir() else ("--ro-bind", os.devnull, str(path))
 
 
@@ -190,7 +190,7 @@ def _needed(command: Sequence[str]) -> list[Path]:
     files = [Path(argument) for argument in arguments if argument.startswith("/") and len(argument) > 1]
     programs = [Path(program), *_interpreter(Path(program))]
     parts = [part for path in programs for one in (path, path.resolve()) for part in _installation(one)]
-    found = [path for path in (*parts, *files) if path.exists() and not _is_seen(path)]
+    found = [path for path in (*parts, *files) if os.path.exists(path) and not _is_seen(path)]
     return list(dict.fromkeys(found))
 
 

@@ -65,10 +65,10 @@ def create_app(harness: Harness, host: str) -> FastAPI:
 
 def create_metrics_app(harness: Harness, host: str) -> FastAPI:
     """Health and metrics alone, for a process that only works."""
-    return _with_health(_application(harness, host))
+    return _with_health(_application(harness, host, metrics=True))
 
 
-def _application(harness: Harness, host: str) -> FastAPI:
+def _application(harness: Harness, host: str, *, metrics: bool = False) -> FastAPI:
     app = FastAPI(
         title="Holdfast",
         version=__version__,
@@ -81,7 +81,7 @@ def _application(harness: Harness, host: str) -> FastAPI:
     served = app.state.served = Served(harness)
     app.state.reserved_paths = {"/healthz", "/readyz"}
     settings = served.settings
-    access = app.state.access = Access.of(settings, host, Callers(lambda: harness.store))
+    access = app.state.access = Access.of(settings, host, Callers(lambda: harness.store), metrics=metrics)
     if access.origins:
         app.add_middleware(CORSMiddleware, allow_origins=sorted(access.origins), **CORS)
     # Added last, it stands before all others.

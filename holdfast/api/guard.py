@@ -51,10 +51,15 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def refuse_open(settings: Settings, host: str) -> None:
-    """Without tokens only this machine may ask."""
-    if settings.api_auth == "none" and not is_loopback(host):
-        raise HoldfastError(f"--no-auth works on loopback only, not at {host}: leave it out, or set --host 127.0.0.1")
+def refuse_open(settings: Settings, host: str, *, metrics: bool = False) -> None:
+    """Refuse to serve without tokens anywhere but on loopback."""
+    if _is_open(settings, metrics) and not is_loopback(host):
+        option = "--no-auth" if settings.api_auth == "none" else 'metrics_auth = "none"'
+        raise HoldfastError(f"{option} works on loopback only, not at {host}: leave it out, or set --host 127.0.0.1")
+
+
+def _is_open(settings: Settings, metrics: bool) -> bool:
+    return settings.api_auth == "none" or (metrics and settings.metrics_auth == "none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +75,10 @@ class Access:
     wrong: Rate = field(default_factory=lambda: Rate(WRONG_TOKENS_PER_SECOND, WRONG_TOKENS_SAVED))
 
     @classmethod
-    def of(cls, settings: Settings, host: str, callers: Callers) -> Access:
-        refuse_open(settings, host)
-        tokens = Tokens(settings.home) if settings.api_auth == "token" else None
+    def of(cls, settings: Settings, host: str, callers: Callers, *, metrics: bool = False) -> Access:
+        """Read the settings; `metrics` is for a server that has nothing else."""
+        refuse_open(settings, host, metrics=metrics)
+        tokens = None if _is_open(settings, metrics) else Tokens(settings.home)
         names = {host.lower(), *LOOPBACK_NAMES, *_listed(settings.api_hosts)}
         names |= {urlsplit(settings.api_url).hostname or host.lower()}
         if host in EVERY_ADDRESS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -145,6 +146,8 @@ def _found(id_: str, table: CommandTable, settings: Settings) -> list[str]:
     found = shutil.which(wanted, path=passed_on(()).get("PATH"))
     if found is None:
         place = place_of(settings, "agents", id_, "command")
+        if Path(wanted).is_file():
+            raise HoldfastError(f"{place}: the file {wanted} is not executable; run: chmod +x {shlex.quote(wanted)}")
         raise HoldfastError(
             f"{place}: there is no program {program!r} that can be run; is it installed, and on the PATH?"
         )

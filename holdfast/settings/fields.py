@@ -118,6 +118,8 @@ class Settings(BaseSettings):
     """Port at which `holdfast work` serves /metrics, for which it has no API; by default none."""
     blocked_after: Duration = timedelta(milliseconds=200)
     """How long one callback may hold the event loop before a warning and a metric name it; 0 turns this off."""
+    metrics_auth: Literal["token", "none"] = "token"
+    """Readers of /metrics of `holdfast work`: holders of a token, or everybody with "none", on loopback only."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """From where on a line on stderr is worth it: debug, info, warning or error."""
     log_format: Literal["text", "json"] = "text"

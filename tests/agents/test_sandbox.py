@@ -275,6 +275,14 @@ def test_programs_without_a_sandbox_are_warned_of(scripts: Scripts, shell: Shell
     assert "warn  sandbox: command agents without a sandbox" in shell.run("doctor").stdout
 
 
+def test_a_file_without_its_x_bit_is_told(scripts: Scripts, shell: Shell) -> None:
+    Path(scripts.write("cat")).chmod(0o644)
+    shell.write("holdfast.toml", AGENT)
+    line = shell.refused("work")
+    path = shell.folder / "agent.sh"
+    assert line.endswith(f"agents.coder.command: the file {path} is not executable; run: chmod +x {path}")
+
+
 def test_a_wrong_sandbox_is_refused_with_its_line(scripts: Scripts, shell: Shell) -> None:
     scripts.write("cat")
     shell.write("holdfast.toml", f'{AGENT}sandbox = "jail"\n')

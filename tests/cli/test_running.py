@@ -93,6 +93,15 @@ def test_work_serves_metrics_where_it_is_told_to(alone: Shell) -> None:
         assert ask(work, "/metrics", alone.out("token", "--role", "read").strip())[0] == 200
 
 
+def test_metrics_of_a_worker_are_open_on_loopback_if_set_so(alone: Shell) -> None:
+    with alone.running("work", "--metrics-port", "0", HOLDFAST_METRICS_AUTH="none") as work:
+        assert ask(work, "/metrics")[0] == 200
+    with alone.running("up", "--port", "0", HOLDFAST_METRICS_AUTH="none") as up:
+        assert ask(up, "/metrics")[0] == 401, "the API keeps its tokens"
+    refused = alone.refused("work", "--metrics-port", "0", "--host", "0.0.0.0", HOLDFAST_METRICS_AUTH="none")
+    assert 'metrics_auth = "none" works on loopback only, not at 0.0.0.0' in refused
+
+
 def test_serve_is_healthy_and_works_nothing(shell: Shell) -> None:
     with shell.running("serve", "--port", "0") as serve:
         assert "ready" in serve.ready

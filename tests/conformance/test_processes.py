@@ -57,6 +57,16 @@ async def test_a_beat_says_when_and_why(store: Store, clock: Clock) -> None:
     assert await store.processes() == [beat]
 
 
+async def test_seen_at_moves_with_every_beat_by_the_clock_of_the_database(store: Store, clock: Clock) -> None:
+    started = process("one", clock.now)
+    await store.register(started)
+    for _ in range(3):
+        clock.tick(minutes=5)
+        await store.beat(started)
+        [found] = await store.processes()
+        assert (found.started_at, found.seen_at) == (started.started_at, clock.now)
+
+
 @pytest.mark.usefixtures("hasty")
 async def test_a_process_that_lives_is_not_reaped(store: Store, another_store: StoreFactory, clock: Clock) -> None:
     other = await another_store()

@@ -319,7 +319,7 @@ class SqliteStore(SqliteReads):
         await asyncio.to_thread(self._signs.let_go, process_id)
 
     async def beat(self, process: Process) -> None:
-        await self.write(lambda db: _execute(db, "beat", process_params(process)))
+        await self.write(lambda db: _execute(db, "beat", process_params(process) | {"seen_at": db.now}))
 
     async def reap(self, max_attempts: Mapping[str, int] | None = None) -> list[str]:
         ids = [process.id for process in await self.processes()]
