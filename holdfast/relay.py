@@ -101,7 +101,8 @@ class KnowledgeStoreOutboxRelay:
         if None in (store, knowledge_store, options) or not str(agent_name or "").strip():
             raise ValueError("a relay needs an observation store, a knowledge store, an agent name and options")
         self.agent_name = agent_name
-        self.options = options
+        # The default is one object: each relay that uses it has an id of its own all the same.
+        self.options = RelayOptions.defaults() if options is DEFAULT_OPTIONS else options
         self._observations = store
         self._knowledge = knowledge_store
         self._breaker = Breaker()

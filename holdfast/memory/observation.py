@@ -12,7 +12,10 @@ from holdfast.errors import HoldfastError
 
 _LONE = re.compile("[\ud800-\udfff]")
 _NAME = re.compile(r"[^:\s][^:]*")
+_DRAWN = re.compile(r"obs_[0-9a-f]{16}")
+"""An id that an observation gets if none is given."""
 _MOST_CERTAIN = 0.99
+MOST = 2**31 - 1
 USER = "USER"
 """The type of a subject that is a person."""
 
@@ -102,6 +105,28 @@ class Observation:
 def id_of(observation: Observation | str) -> str:
     """For callers who have either."""
     return observation if isinstance(observation, str) else observation.id
+
+
+def checked_merge(winner: Observation | str, loser: Observation | str, merged: Observation) -> tuple[str, str]:
+    """Return the ids of the winner and the loser of a merge, if the three fit together.
+
+    Whether they are stored, and about that subject, is for the store to check."""
+    ids = id_of(winner), id_of(loser)
+    if ids[0] == ids[1]:
+        raise HoldfastError(f"observation {ids[0]!r} cannot be merged with itself")
+    if merged.id != ids[0] and (merged.id == ids[1] or not _DRAWN.fullmatch(merged.id)):
+        raise HoldfastError(f"what is merged keeps the winner's id {ids[0]!r}, and cannot have {merged.id!r}")
+    for one in (winner, loser):
+        if isinstance(one, Observation) and one.subject_key != merged.subject_key:
+            raise HoldfastError(f"observation {one.id!r} is about {one.subject_key}, not {merged.subject_key}")
+    return ids
+
+
+def checked_limit(limit: int | None) -> int | None:
+    """Return the number of observations to list, None for all; refuse what not every engine could count to."""
+    if limit is not None and not 1 <= limit <= MOST:
+        raise HoldfastError(f"a limit is a number from 1 to {MOST}, not {limit}")
+    return limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,10 @@ class ObservationStore(Protocol):
     async def merge(
         self, winner: Observation | str, loser: Observation | str, merged: Observation, *, tx: Transaction | None = None
     ) -> int:
-        """Two become one, named by themselves or their ids: the loser is deleted, the winner has the merged content."""
+        """Make one of two observations of a subject, named by themselves or their ids.
+
+        The loser is deleted softly, the winner has the merged content. Refused for one and the same, for one that is
+        not there, and where workspace or subject differ."""
 
     async def find_by_id(self, workspace_id: str, id: str) -> Observation | None:
         """One that is not deleted."""

@@ -56,6 +56,65 @@ async def test_every_change_writes_its_event_in_order(
     assert await observations.find_by_id("acme", "L") is None
 
 
+@pytest.mark.parametrize(
+    ("winner", "loser", "merged", "why"),
+    [
+        ("W", "W", fact(id="W"), "with itself"),
+        (fact(id="W"), "W", fact(id="W"), "with itself"),
+        ("W", "nobody", fact(id="W"), "no observation 'nobody'"),
+        ("nobody", "L", fact(id="nobody"), "no observation 'nobody'"),
+        ("W", "gone", fact(id="W"), "no observation 'gone'"),
+        ("W", "L", fact(id="L"), "keeps the winner's id 'W'"),
+        ("W", "L", fact(id="foreign"), "keeps the winner's id 'W'"),
+        ("W", "L", fact(id="W", workspace_id="other"), "no observation 'W' in workspace 'other'"),
+        (fact(id="W"), "L", fact(id="W", workspace_id="other"), "acme:USER:ann, not other:USER:ann"),
+        ("W", "of-bob", fact(id="W"), "acme:USER:bob, not acme:USER:ann"),
+        ("W", fact(id="L", subject="bob"), fact(id="W"), "acme:USER:bob, not acme:USER:ann"),
+        ("W", "L", fact(id="W", subject="bob"), "acme:USER:ann, not acme:USER:bob"),
+    ],
+)
+async def test_merge_refuses_the_same_id_a_foreign_id_another_workspace_and_another_subject(
+    store: Store,
+    observations: ObservationStore,
+    winner: Observation | str,
+    loser: Observation | str,
+    merged: Observation,
+    why: str,
+) -> None:
+    for one in (fact(id="W"), fact(id="L"), fact(id="of-bob", subject="bob"), fact(id="gone")):
+        await observations.save(one)
+    await observations.soft_delete("acme", "gone")
+    before = await outbox(store)
+    with pytest.raises(HoldfastError, match=why):
+        await observations.merge(winner, loser, merged)
+    assert await outbox(store) == before
+    assert await observations.count() == 3
+
+
+async def test_a_merged_observation_without_an_id_gets_the_winners(observations: ObservationStore) -> None:
+    await observations.save(fact(id="W"))
+    await observations.save(fact(id="L"))
+    merged = Observation(workspace_id="acme", subject_type="USER", subject_id="ann", content="both")
+    await observations.merge("W", "L", merged)
+    assert [(one.id, one.content) for one in await observations.find_by_subject("acme", "USER", "ann")] == [
+        ("W", "both")
+    ]
+
+
+@pytest.mark.parametrize("limit", [0, -1, 2**31, 2**80])
+async def test_a_limit_outside_its_range_is_the_same_error_on_all_engines(
+    observations: ObservationStore, limit: int
+) -> None:
+    await observations.save(fact())
+    why = f"a limit is a number from 1 to 2147483647, not {limit}"
+    with pytest.raises(HoldfastError, match=why):
+        await observations.find_by_subject("acme", "USER", "ann", limit=limit)
+    with pytest.raises(HoldfastError, match=why):
+        await observations.find_by_confidence_below("acme", 1, limit=limit)
+    assert len(await observations.find_by_subject("acme", "USER", "ann", limit=2**31 - 1)) == 1
+    assert len(await observations.find_by_confidence_below("acme", 1, limit=1)) == 1
+
+
 async def test_a_rollback_leaves_neither_the_observation_nor_its_event(
     store: Store, observations: ObservationStore
 ) -> None:

@@ -51,3 +51,12 @@ async def test_a_relay_without_a_store_or_a_name_is_refused(
     ]:
         with pytest.raises(ValueError, match="a relay needs"):
             KnowledgeStoreOutboxRelay(*wrong)  # type: ignore[arg-type]
+
+
+async def test_relays_of_one_process_have_node_ids_of_their_own(
+    observations: ObservationStore, knowledge: KnowledgeStore
+) -> None:
+    relays = [KnowledgeStoreOutboxRelay(observations, knowledge) for _ in range(2)]
+    assert relays[0].options.node_id != relays[1].options.node_id
+    named = RelayOptions(node_id="mine")
+    assert KnowledgeStoreOutboxRelay(observations, knowledge, options=named).options is named

@@ -114,12 +114,28 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     _workspace text := _merged ->> 'workspace_id';
+    _key text := agent.subject_key(_workspace, _merged ->> 'subject_type', _merged ->> 'subject_id');
+    _keys jsonb;
+    _id text;
 begin
     -- Sorted, so that two merges of the same pair do not wait for each other.
-    perform 1 from agent.observation
-    where workspace_id = _workspace and id in (_winner, _loser)
-    order by id
-    for update;
+    with pair as
+    ( select id, agent.subject_key(workspace_id, subject_type, subject_id) as key
+      from agent.observation
+      where workspace_id = _workspace and id in (_winner, _loser) and deleted_at is null
+      order by id
+      for update
+    )
+    select coalesce(jsonb_object_agg(id, key), '{}') into _keys from pair;
+    foreach _id in array array[_winner, _loser] loop
+        if _winner = _loser then
+            raise exception 'observation % cannot be merged with itself', quote_literal(_id);
+        elsif not _keys ? _id then
+            raise exception 'there is no observation % in workspace %', quote_literal(_id), quote_literal(_workspace);
+        elsif _keys ->> _id <> _key then
+            raise exception 'observation % is about %, not %', quote_literal(_id), _keys ->> _id, _key;
+        end if;
+    end loop;
     perform agent.remove_observation(_workspace, _loser, true);
     return agent.save_observation(_merged || jsonb_build_object('id', _winner));
 end

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from holdfast.memory.observation import Observation, Subject, id_of, subject_key
+from holdfast.memory.observation import Observation, Subject, checked_limit, checked_merge, subject_key
 from holdfast.store.base import Transaction
 from holdfast.store.payload import dump, parse
 from holdfast.store.positions import gone_within
@@ -43,7 +43,7 @@ class PostgresObservationStore:
     async def merge(
         self, winner: Observation | str, loser: Observation | str, merged: Observation, *, tx: Transaction | None = None
     ) -> int:
-        arguments = (id_of(winner), id_of(loser), dump(observation_row(merged)))
+        arguments = (*checked_merge(winner, loser, merged), dump(observation_row(merged)))
         return int(await self._call("select agent.merge_observations(%s, %s, %s)", arguments, tx))
 
     async def _call(self, statement: str, arguments: tuple[Any, ...], tx: Transaction | None) -> Any:
@@ -64,14 +64,15 @@ class PostgresObservationStore:
     ) -> list[Observation]:
         return await self._found(
             "workspace_id = %s and subject_type = %s and subject_id = %s order by version desc limit %s",
-            (workspace_id, subject_type.upper(), subject_id, limit),
+            (workspace_id, subject_type.upper(), subject_id, checked_limit(limit)),
         )
 
     async def find_by_confidence_below(
         self, workspace_id: str, confidence: float, *, limit: int = 100
     ) -> list[Observation]:
         return await self._found(
-            "workspace_id = %s and confidence < %s order by confidence, id limit %s", (workspace_id, confidence, limit)
+            "workspace_id = %s and confidence < %s order by confidence, id limit %s",
+            (workspace_id, confidence, checked_limit(limit)),
         )
 
     async def _found(self, condition: str, arguments: tuple[Any, ...]) -> list[Observation]:

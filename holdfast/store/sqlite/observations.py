@@ -7,9 +7,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from holdfast.errors import HoldfastError
 from holdfast.event import MEMORY, NewEvent
 from holdfast.memory.knowledge import DEFAULT_AGENT_NAME, KnowledgeScope
-from holdfast.memory.observation import Observation, Subject, id_of, subject_key
+from holdfast.memory.observation import Observation, Subject, checked_limit, checked_merge, subject_key
 from holdfast.store.activity import FORGOTTEN
 from holdfast.store.audit import AuditEntry
 from holdfast.store.base import Transaction
@@ -51,11 +52,8 @@ class SqliteObservationStore:
     async def merge(
         self, winner: Observation | str, loser: Observation | str, merged: Observation, *, tx: Transaction | None = None
     ) -> int:
-        def work(db: Writing) -> int:
-            remove(db, merged.workspace_id, id_of(loser), soft=True)
-            return save(db, merged, id_=id_of(winner))
-
-        return await self._write(work, tx)
+        ids = checked_merge(winner, loser, merged)
+        return await self._write(lambda db: merge(db, *ids, merged), tx)
 
     async def _write(self, work: Callable[[Writing], T], tx: Transaction | None) -> T:
         result: T = await (self.store.write(work) if tx is None else tx.run(work))
@@ -72,12 +70,12 @@ class SqliteObservationStore:
         self, workspace_id: str, subject_type: str, subject_id: str, *, limit: int | None = None
     ) -> list[Observation]:
         subject = {"workspace_id": workspace_id, "subject_type": subject_type.upper(), "subject_id": subject_id}
-        return await self._found("observations_by_subject", subject | {"limit": ALL if limit is None else limit})
+        return await self._found("observations_by_subject", subject | {"limit": checked_limit(limit) or ALL})
 
     async def find_by_confidence_below(
         self, workspace_id: str, confidence: float, *, limit: int = 100
     ) -> list[Observation]:
-        wanted = {"workspace_id": workspace_id, "confidence": confidence, "limit": limit}
+        wanted = {"workspace_id": workspace_id, "confidence": confidence, "limit": checked_limit(limit)}
         return await self._found("doubtful_observations", wanted)
 
     async def _found(self, query: str, params: dict[str, Any]) -> list[Observation]:
@@ -151,6 +149,19 @@ def save(db: Writing, observation: Observation, *, id_: str | None = None) -> in
     if before is not None and before[0] != observation.subject_key:
         _tell(db, "DELETE", params, before[0])
     return _tell(db, "UPSERT", params, observation.subject_key)
+
+
+def merge(db: Writing, winner: str, loser: str, merged: Observation) -> int:
+    """Delete the loser softly and give the winner the merged content. Returns the position."""
+    for id_ in (winner, loser):
+        params = {"workspace_id": merged.workspace_id, "id": id_, "deleted": False}
+        known = db.connection.execute(SQL["observation_subject_of"], params).fetchone()
+        if known is None:
+            raise HoldfastError(f"there is no observation {id_!r} in workspace {merged.workspace_id!r}")
+        if known[0] != merged.subject_key:
+            raise HoldfastError(f"observation {id_!r} is about {known[0]}, not {merged.subject_key}")
+    remove(db, merged.workspace_id, loser, soft=True)
+    return save(db, merged, id_=winner)
 
 
 def remove(db: Writing, workspace_id: str, id_: str, *, soft: bool) -> int | None:
