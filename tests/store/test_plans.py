@@ -23,9 +23,16 @@ Reads = dict[str, int]
 
 SMALL, LARGE = 1_000, 100_000
 LANES = {"one lane": "'lane'", "many lanes": "'lane ' || number / 4", "no lanes": "null::text"}
-STATISTICS = ["empty", "one lane", "many lanes"]
+UNSEEN = "unseen"
+"""Gathered while the backlog was filled and not yet committed: they call a table with pages empty."""
+STATISTICS = ["empty", "one lane", "many lanes", UNSEEN]
 # Statistics are the planner's business and not the engine's: one engine is asked with all of them.
-CASES = [("postgres", statistics) for statistics in STATISTICS] + [("postgres15", "empty"), ("timescale", "empty")]
+CASES = [("postgres", statistics) for statistics in STATISTICS] + [
+    ("postgres15", "empty"),
+    ("timescale", "empty"),
+    ("postgres15", UNSEEN),
+    ("timescale", UNSEEN),
+]
 
 FILL = """
 with number as
@@ -160,12 +167,15 @@ def measure(connection: Connection) -> Reads:
     return found
 
 
-def measure_at(url: str, shape: str, count: int) -> dict[str, Reads]:
+def measure_at(url: str, shape: str, count: int, statistics: str) -> dict[str, Reads]:
     """What calls read at a backlog, by plans made for it and by plans made when there was none."""
     with psycopg.connect(url, autocommit=True) as other, psycopg.connect(url, autocommit=True) as old:
         clear(other)
         measure(old)
-        fill(other, shape, count)
+        with other.transaction():
+            fill(other, shape, count)
+            if statistics == UNSEEN:
+                old.execute("analyze agent.event, agent.message_key")
         with psycopg.connect(url, autocommit=True) as fresh:
             return {"fresh": measure(fresh), "old": measure(old)}
 
@@ -177,8 +187,8 @@ def test_a_call_reads_at_most_twice_as_much_at_a_hundred_times_the_backlog(
 ) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         gather_statistics(connection, statistics)
-    small = measure_at(postgres_url, shape, SMALL)
-    large = measure_at(postgres_url, shape, LARGE)
+    small = measure_at(postgres_url, shape, SMALL, statistics)
+    large = measure_at(postgres_url, shape, LARGE, statistics)
     too_much = {
         f"{name} by {plans} plans": (reads_small, large[plans][name])
         for plans, found in small.items()
@@ -186,6 +196,37 @@ def test_a_call_reads_at_most_twice_as_much_at_a_hundred_times_the_backlog(
         if large[plans][name] > 2 * reads_small
     }
     assert too_much == {}
+
+
+INSERT = """select count(agent.insert_event(jsonb_build_object
+    ('team', 'T1', 'channel', 'C' || number, 'ts', '1700000000.' || number, 'text', 'hello')))
+from generate_series(1, %s) as number"""
+
+
+def reads_of_one_transaction(url: str, statistics: str, count: int) -> Reads:
+    """What each of so many new conversations in one transaction reads, when it is stored and at commit."""
+    with psycopg.connect(url, autocommit=True) as connection, psycopg.connect(url, autocommit=True) as other:
+        clear(other)
+        other.execute("analyze agent.event, agent.message_key")
+        with connection.transaction():
+            stored = reads(connection, INSERT, [count])
+            if statistics == UNSEEN:
+                other.execute("analyze agent.event, agent.message_key")
+            at_commit = reads(connection, "select agent.keep_heads_now()")
+        assert connection.execute("select count(*) from agent.event where head").fetchone() == (count,)
+    return {"stored": stored // count, "at commit": at_commit // count}
+
+
+@pytest.mark.parametrize(
+    ("postgres_engine", "statistics"),
+    [("postgres", "empty"), ("postgres", UNSEEN), ("postgres15", UNSEEN), ("timescale", UNSEEN)],
+    indirect=["postgres_engine"],
+)
+def test_many_events_in_one_sql_transaction_cost_the_same_each(postgres_url: str, statistics: str) -> None:
+    few = reads_of_one_transaction(postgres_url, statistics, 1_000)
+    many = reads_of_one_transaction(postgres_url, statistics, 40_000)
+    assert all(many[when] <= 2 * few[when] for when in few), (few, many)
+    assert many["at commit"] < 50
 
 
 WAITING = (

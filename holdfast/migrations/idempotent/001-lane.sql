@@ -48,17 +48,17 @@ set plan_cache_mode = force_generic_plan
 as $$
 declare
     _now timestamptz := agent.now();
+    _next int8[];
     _promoted text[];
 begin
-    with touched as materialized
-    ( select distinct queue, lane
-      from unnest(_queues, _lanes) as given (queue, lane)
-      where lane is not null
-    )
     -- The first of a lane is its head; where it is not one, it becomes it.
-    , next as materialized
+    _next := array
     ( select first.id
-      from touched
+      from
+      ( select distinct queue, lane
+        from unnest(_queues, _lanes) as given (queue, lane)
+        where lane is not null
+      ) as touched
       cross join lateral
       ( select waiting.id, waiting.head
         from agent.event as waiting
@@ -67,12 +67,13 @@ begin
         limit 1
       ) as first
       where not first.head
-    )
-    , promoted as
+    );
+    -- By id alone. In a join, a planner that takes the table for empty reads all of it: so do statistics say that were
+    -- gathered while another transaction filled it.
+    with promoted as
     ( update agent.event as event
       set head = true, vt = greatest(event.vt, _now), updated_at = _now
-      from next
-      where event.id = next.id
+      where event.id = any (_next)
       returning event.queue
     )
     select array_agg(promoted.queue) into _promoted from promoted;

@@ -13,7 +13,9 @@
 --   checkpoint   keeps progress with a turn
 --
 -- The settings on these functions pin their plans: a limit that is a parameter makes the planner expect a tenth of
--- the table and sort it, and a plan with a disabled node looks dear enough to be compiled.
+-- the table and sort it, and a plan with a disabled node looks expensive enough to trigger JIT. Events are changed by
+-- `id = any (…)` and never in a join: statistics that were gathered while another transaction filled the table, or
+-- after it was emptied, let the planner take it for empty, and it would read all of it.
 
 drop function if exists agent.claim(text, text[], int4, interval, text, int4, int4);
 
@@ -47,7 +49,8 @@ declare
     _most int4;
     _here int4;
     _take int4;
-    _taken int4;
+    _ids int8[];
+    _fences int8[];
     _turn agent.event;
 begin
     perform agent.keep_heads_now();
@@ -74,8 +77,7 @@ begin
             _take := least(_take, agent.places_left(_queue, _target));
         end if;
         continue when _take <= 0;
-        return query
-        with ready as materialized
+        _ids := array
         ( select id
           from agent.event
           where queue = _queue and target = _target and head and vt <= _now
@@ -83,19 +85,18 @@ begin
           order by vt, id
           limit _take
           for update skip locked
-        )
-        -- Fences are the order of turns; drawn while updating, they would be in whatever order the planner joins.
-        , turn as materialized
-        ( select id, nextval('agent.fence') as fence from ready )
+        );
+        continue when _ids = '{}';
+        -- Fences are the order of turns; drawn while updating, they would be in the order of ids.
+        _fences := array(select nextval('agent.fence') from unnest(_ids));
+        return query
         update agent.event as event
         set attempts = event.attempts + 1, vt = _now + _lease, claimed = event.claimed || _now
-          , fence = turn.fence, holder = _holder, updated_at = _now
-        from turn
-        where event.id = turn.id
+          , fence = _fences[array_position(_ids, event.id)], holder = _holder, updated_at = _now
+        where event.id = any (_ids)
         returning event.*;
-        get diagnostics _taken = row_count;
-        _left := _left - _taken;
-        _here := _here - _taken;
+        _left := _left - cardinality(_ids);
+        _here := _here - cardinality(_ids);
     end loop;
 end
 $$;
@@ -203,12 +204,12 @@ declare
     _now timestamptz := agent.now();
     _size int4 := octet_length(_turn.event::text);
     _key text[] := case when _turn.queue = 'inbox' then agent.collect_key(_turn.event) end;
+    _followers int8[];
 begin
     if _turn.lane is null or _turn.attempts > 1 then
         return;
     end if;
-    return query
-    with follower as materialized
+    _followers := array
     ( select run.id
       from
       ( select next.id
@@ -226,12 +227,12 @@ begin
         window line as (order by next.id rows unbounded preceding)
       ) as run
       where run.fit and run.size + _size <= 1048576
-    )
+    );
+    return query
     update agent.event as event
     set attempts = event.attempts + 1, vt = _turn.vt, claimed = event.claimed || _now
       , fence = _turn.fence, holder = _turn.holder, updated_at = _now
-    from follower
-    where event.id = follower.id
+    where event.id = any (_followers)
     returning event.*;
 end
 $$;
@@ -428,37 +429,38 @@ language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set enable_bitmapscan = off
-set enable_hashjoin = off
+set enable_hashjoin = on
+set enable_nestloop = off
 set enable_mergejoin = off
 set jit = off
 set plan_cache_mode = force_generic_plan
 as $$
 declare
     _now timestamptz := agent.now();
-    _lost int8[];
+    _ids int8[] := array(select unnest(ids) from jsonb_to_recordset(_turns) as row (ids int8[]));
+    _fences int8[] := array(select fence from jsonb_to_recordset(_turns) as row (fence int8));
+    _kept int8[];
 begin
-    with turn as materialized
-    ( select ids, fence from jsonb_to_recordset(_turns) as row (ids int8[], fence int8) )
-    , held as materialized
-    ( select event.id, turn.fence, cardinality(turn.ids) as size
-      from turn
-      join agent.event as event on event.id = any (turn.ids) and event.fence = turn.fence
-      where turn.fence > 0
-      order by event.id
-      for update of event
+    with event as materialized
+    ( select id, fence from agent.event
+      where id = any (_ids) and fence > 0
+      order by id
+      for update
     )
     , whole as materialized
-    ( select id, fence from (select id, fence, size, count(*) over (partition by fence) as present from held) as counted
-      where present = size
+    ( select turn.fence, turn.ids
+      from jsonb_to_recordset(_turns) as turn (ids int8[], fence int8)
+      join event on event.fence = turn.fence and event.id = any (turn.ids)
+      group by turn.fence, turn.ids
+      having count(*) = cardinality(turn.ids)
     )
     , renewed as
-    ( update agent.event as event
+    ( update agent.event
       set vt = _now + _lease, updated_at = _now
-      from whole
-      where event.id = whole.id
+      where id = any (array(select unnest(ids) from whole))
     )
-    select array_agg(fence) into _lost from turn where fence not in (select fence from whole);
-    return coalesce(_lost, '{}');
+    select array_agg(fence) into _kept from whole;
+    return array(select fence from unnest(_fences) as fence where fence <> all (coalesce(_kept, '{}')));
 end
 $$;
 

@@ -1,6 +1,7 @@
 -- Ending turns. Every settling statement carries the fence and returns what it settled.
 --
 --   settle        many turns, each with its outcome and what it emits, in one transaction
+--   put_back      puts events back that are to be worked again
 --   finish        moves events to history (the one place that does)
 --   release       gives turns back without using an attempt
 --   delete_event  the classical end of one event
@@ -18,7 +19,8 @@ language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set enable_bitmapscan = off
-set enable_hashjoin = off
+set enable_hashjoin = on
+set enable_nestloop = off
 set enable_mergejoin = off
 set jit = off
 set plan_cache_mode = force_generic_plan
@@ -30,29 +32,23 @@ begin
     if _outcomes && array['dead', 'expired', 'cancelled'] then
         perform agent.note_dead(_ids, _outcomes, _errors, _classes);
     end if;
-    with ended as materialized
-    ( select id, outcome, error, error_class, state
-      from unnest(_ids, _outcomes, _errors, _classes, _states) as row (id, outcome, error, error_class, state)
-    )
-    , gone as
-    ( delete from agent.event as event
-      using ended
-      where event.id = ended.id
-      returning event.*, ended.outcome, ended.error, ended.error_class as class, ended.state as final_state
-    )
+    with gone as
+    ( delete from agent.event where id = any (_ids) returning * )
     insert into agent.event_hist
     ( id, event_ts, attempts, vt, claimed, event, queue, target, lane, head, fence, holder, message_id, max_attempts
     , parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at, sent_by, traceback )
-    select id, event_ts, attempts, vt, claimed, case when outcome = 'discarded' then '{}' else event end, queue, target, lane
-         , head, 0, holder, message_id, max_attempts, parent_id, root_id, hops
-         , case when outcome <> 'discarded' then coalesce(final_state, state) end
+    select gone.id, event_ts, attempts, vt, claimed, case when outcome = 'discarded' then '{}' else event end, queue, target
+         , lane, head, 0, holder, message_id, max_attempts, parent_id, root_id, hops
+         , case when outcome <> 'discarded' then coalesce(ended.state, gone.state) end
          , case when outcome <> 'discarded' then
              coalesce(error, last_error, case outcome when 'dead' then 'no attempts left' when 'expired' then 'expired' end)
            end
-         , case when outcome <> 'discarded' then case when error is null then error_class else class end end
+         , case when outcome <> 'discarded' then case when error is null then gone.error_class else ended.error_class end end
          , created_at, _now, outcome, _now, sent_by
          , case when outcome in ('dead', 'expired', 'cancelled') then traceback end
-    from gone;
+    from gone
+    join unnest(_ids, _outcomes, _errors, _classes, _states) as ended (id, outcome, error, error_class, state)
+      on ended.id = gone.id;
     get diagnostics _moved = row_count;
     return _moved;
 end
@@ -101,17 +97,8 @@ begin
     from unnest(_verdicts) as verdict
     where verdict.ended <> 'back'
     having count(*) > 0;
-    update agent.event as event
-    set fence = 0, holder = null, vt = _now + least(verdict.delay, interval '1000 years'), attempts = greatest(event.attempts - verdict.unused, 0)
-      , last_error = coalesce(verdict.error, event.last_error)
-      , error_class = case when verdict.error is null then event.error_class else verdict.error_class end
-      , updated_at = _now
-    from unnest(_verdicts) as verdict
-    where verdict.ended = 'back' and event.id = verdict.id;
-    if exists (select from unnest(_verdicts) as verdict where verdict.ended = 'back' and verdict.unused = 0) then
-        perform agent.note_failed(array_agg(verdict.id))
-        from unnest(_verdicts) as verdict
-        where verdict.ended = 'back' and verdict.unused = 0;
+    if exists (select from unnest(_verdicts) as verdict where verdict.ended = 'back') then
+        perform agent.put_back(_verdicts);
     end if;
     perform agent.promote(array_agg(verdict.queue), array_agg(verdict.lane))
     from unnest(_verdicts) as verdict
@@ -138,7 +125,8 @@ language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set enable_bitmapscan = off
-set enable_hashjoin = off
+set enable_hashjoin = on
+set enable_nestloop = off
 set enable_mergejoin = off
 set jit = off
 set plan_cache_mode = force_generic_plan
@@ -151,8 +139,42 @@ begin
     set traceback = given.body ->> 'traceback'
     from jsonb_array_elements(_turns) with ordinality as given (body, turn)
     join unnest(_verdicts) as verdict on verdict.turn = given.turn
-    where event.id = verdict.id and verdict.error is not null
+    where event.id = any (array(select failed.id from unnest(_verdicts) as failed where failed.error is not null))
+      and event.id + 0 = verdict.id
       and event.traceback is distinct from given.body ->> 'traceback';
+end
+$$;
+
+-- Events of turns that did not end come back, each at its time.
+create or replace function agent.put_back(_verdicts agent.verdict[]) returns void
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = on
+set enable_nestloop = off
+set enable_mergejoin = off
+set jit = off
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+    _now timestamptz := agent.now();
+    _ids int8[] := array(select verdict.id from unnest(_verdicts) as verdict where verdict.ended = 'back');
+begin
+    update agent.event as event
+    set fence = 0, holder = null, vt = _now + least(verdict.delay, interval '1000 years')
+      , attempts = greatest(event.attempts - verdict.unused, 0)
+      , last_error = coalesce(verdict.error, event.last_error)
+      , error_class = case when verdict.error is null then event.error_class else verdict.error_class end
+      , updated_at = _now
+    from unnest(_verdicts) as verdict
+    -- What is read is said by the ids; "+ 0" keeps the join from being another way to find them.
+    where event.id = any (_ids)
+      and event.id + 0 = verdict.id;
+    perform agent.note_failed(array_agg(verdict.id))
+    from unnest(_verdicts) as verdict
+    where verdict.ended = 'back' and verdict.unused = 0
+    having count(*) > 0;
 end
 $$;
 
@@ -162,15 +184,23 @@ language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set enable_bitmapscan = off
-set enable_hashjoin = off
+set enable_hashjoin = on
+set enable_nestloop = off
 set enable_mergejoin = off
 set jit = off
 set plan_cache_mode = force_generic_plan
 as $$
 declare
+    _ids int8[] := array(select unnest(ids) from jsonb_to_recordset(_turns) as row (ids int8[]));
     _verdicts agent.verdict[];
 begin
-    with held as materialized
+    with event as materialized
+    ( select id, fence, queue, lane, attempts, max_attempts from agent.event
+      where id = any (_ids) and fence > 0
+      order by id
+      for update
+    )
+    , held as materialized
     ( select given.turn, event.id, event.queue, event.lane, cardinality(given.ids) as size
            , given.outcome, given.error, given.error_class, coalesce(given.delay, '0') as delay, given.state
            , event.attempts >= coalesce(event.max_attempts, given.max_attempts, 3) as used_up
@@ -182,10 +212,8 @@ begin
         ) with ordinality as named (ids, fence, outcome, error, error_class, delay, max_attempts, state, turn)
         where fence > 0
       ) as given
-      join agent.event as event on event.id = any (given.ids) and event.fence = given.fence
+      join event on event.fence = given.fence and event.id = any (given.ids)
       where given.named_first
-      order by event.id
-      for update of event
     )
     select array_agg(row
         ( turn, id
@@ -196,7 +224,7 @@ begin
           end
         , error, error_class
         , case when size > 1 and outcome = 'dead' then interval '0' else delay end
-        , (outcome in ('snooze', 'release'))::int4, state, queue, lane )::agent.verdict)
+        , (outcome in ('snooze', 'release'))::int4, state, queue, lane )::agent.verdict order by id)
     into _verdicts
     from held
     -- A turn of which one event is gone is lost whole.
@@ -232,7 +260,9 @@ begin
              order by given.turn, emit.nth)
       from jsonb_array_elements(_turns) with ordinality as given (body, turn)
       join unnest(_verdicts) as verdict on verdict.turn = given.turn and verdict.id = (given.body -> 'ids' ->> 0)::int8
-      join agent.event as parent on parent.id = verdict.id
+      -- "offset 0" keeps it apart from the others, so that it is read by id, one by one.
+      cross join lateral
+      ( select id, root_id, hops, message_id, sent_by from agent.event where id = verdict.id offset 0 ) as parent
       cross join jsonb_array_elements(given.body -> 'emits') with ordinality as emit (event, nth)
       where verdict.ended = 'completed' and jsonb_typeof(given.body -> 'emits') = 'array'
     ), '[]');
@@ -291,6 +321,9 @@ $$;
 create or replace function agent.rename_emits(_emits jsonb, _taken_only bool) returns jsonb
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
 as $$
 begin
     return coalesce(
@@ -303,7 +336,11 @@ begin
         ( values (coalesce(event ->> 'queue', 'inbox'), event ->> 'message_id', (event ->> 'parent_id')::int8)
         ) as named (queue, message_id, parent_id)
       ) as emit
-      left join agent.message_key as key on key.queue = emit.queue and key.message_id = emit.message_id
+      left join lateral
+      ( select queue, parent_id from agent.message_key
+        where queue = emit.queue and message_id = emit.message_id
+        offset 0
+      ) as key on true
       -- Of two that settle together and chose the same id, the second gets another at once: later, and it would come
       -- after what its own turn emitted next.
       cross join lateral

@@ -116,7 +116,7 @@ begin
            , 'attempts', attempts, 'dead', true )
         order by event.id)
     from unnest(_ids, _outcomes, _errors, _classes) as ended (id, outcome, error, class)
-    join agent.event as event on event.id = ended.id
+    cross join lateral (select * from agent.event where event.id = ended.id offset 0) as event
     where outcome in ('dead', 'expired', 'cancelled') and queue = 'inbox' and _default is not null
     having count(*) > 0;
 end
