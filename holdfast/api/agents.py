@@ -8,10 +8,11 @@ from fastapi import APIRouter, Path, Request
 from typing_extensions import TypedDict
 
 from holdfast.api.answer import Answer, Refused, millis
-from holdfast.api.page import Paged
+from holdfast.api.page import Paged, listed
 from holdfast.api.route import Guarded, described
 from holdfast.api.served import served_by
 from holdfast.event import AgentMessage
+from holdfast.store.pages import Page
 
 routes = APIRouter(route_class=Guarded, tags=["agents"])
 
@@ -94,10 +95,10 @@ async def get_agent_messages(request: Request, id: AgentId, page: Paged) -> Answ
     served = served_by(request)
     named = {known.lower(): known for known in (await served.routing()).lanes}.get(id.lower())
     # An agent that was taken away has a history all the same.
-    found = await served.store.agent_messages(named or id, **page.bounds) if id.isprintable() else []
+    found = await served.store.agent_messages(named or id, **page.within) if id.isprintable() else Page()
     if not found and named is None:
         raise Refused(404, "agent not found")
-    return Answer([_line(line) for line in found])
+    return listed(request, found, _line)
 
 
 def _line(line: AgentMessage) -> AgentLine:

@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 CORS: dict[str, Any] = {
     "allow_methods": ["GET", "POST", "DELETE"],
     "allow_headers": ["authorization", "content-type", "last-event-id"],
+    "expose_headers": ["link", "x-next-before-id", "x-next-since-id"],
 }
 PHRASES = {404: "Not found", 405: "Method not allowed"}
 

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from holdfast.api.actor import actor_of
 from holdfast.api.answer import OK, Answer, Ok, Refused, millis
 from holdfast.api.messages import Printable
-from holdfast.api.page import EventId, Page
+from holdfast.api.page import EventId, Page, listed
 from holdfast.api.route import Guarded, described
 from holdfast.api.served import served_by
 from holdfast.event import INBOX, FinishedEvent, channel_of, sender_of, written_of
@@ -81,8 +81,8 @@ async def get_dead(request: Request, page: Annotated[DeadPage, Query()]) -> Answ
     handler raised, if it did."""
     served = served_by(request)
     default = (await served.routing()).default
-    found = await served.store.dead(Filter(queue=page.queue), **page.bounds)
-    return Answer([_dead(event, default) for event in found])
+    found = await served.store.dead(Filter(queue=page.queue), **page.within)
+    return listed(request, found, lambda event: _dead(event, default))
 
 
 @routes.post(

@@ -18,6 +18,7 @@ from holdfast.event import Payload
 from holdfast.policy import Backoff
 from holdfast.store.activity import FORGOTTEN
 from holdfast.store.base import Happened, Store
+from holdfast.store.pages import PAGE_BYTES
 from holdfast.telemetry import CANNOT_FOLLOW, WATCHER_SLOW
 from holdfast.telemetry.logs import Entry
 from holdfast.wake import Wake
@@ -189,7 +190,8 @@ class Feed:
         """From the store itself, to catch up; None where it cannot be reached, and the client had better come again."""
         async with self._catching_up:
             try:
-                return [row_of(one) for one in await self._store().activity(position, limit=PAGE)]
+                found = await self._store().activity(position, limit=PAGE, most_bytes=PAGE_BYTES)
+                return [row_of(one) for one in found]
             except HoldfastError as error:
                 log.warning(Entry(CANNOT_FOLLOW, error=error))
                 return None
@@ -245,11 +247,11 @@ class Feed:
             [_, self._next] = await self.span()
             # Who came first has read from the store so far.
             self._tell()
-        found = await self._store().activity(self._next, limit=PAGE)
+        found = await self._store().activity(self._next, limit=PAGE, most_bytes=PAGE_BYTES)
         if found:
             self._add([row_of(one) for one in found])
             self._tell()
-        return len(found) == PAGE
+        return found.has_more
 
     def _add(self, rows: list[Row]) -> None:
         if any(told.frame["type"] == FORGOTTEN for row in rows for told in row.frames):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import Query
+from fastapi import Query, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from typing_extensions import TypedDict
+
+from holdfast.api.answer import Answer
+from holdfast.store.pages import PAGE_BYTES
+from holdfast.store.pages import Page as Rows
 
 GREATEST_ID = 2**63 - 1
 
@@ -16,13 +21,17 @@ class Page(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    limit: int = Field(20, ge=1, le=1000, description="At most so many.")
+    limit: int = Field(20, ge=1, le=1000, description="Maximum number of rows; a page also ends at 4 MiB.")
     before_id: int | None = Field(None, ge=0, le=GREATEST_ID, description="Only ids less than this.")
     since_id: int | None = Field(None, ge=0, le=GREATEST_ID, description="Only ids greater than this.")
 
     @property
     def bounds(self) -> Bounds:
         return {"limit": self.limit, "before_id": self.before_id, "since_id": self.since_id}
+
+    @property
+    def within(self) -> Within:
+        return {**self.bounds, "most_bytes": PAGE_BYTES}
 
 
 class Bounds(TypedDict):
@@ -31,6 +40,25 @@ class Bounds(TypedDict):
     limit: int
     before_id: int | None
     since_id: int | None
+
+
+class Within(Bounds):
+    """The same, with a limit in bytes."""
+
+    most_bytes: int
+
+
+def listed(request: Request, found: Rows[Any], shape: Callable[[Any], Any], *, oldest_first: bool = False) -> Answer:
+    """An array of rows. Where it may go on, headers name the next page: a page also ends at 4 MiB."""
+    if not found.has_more or not found:
+        return Answer([shape(row) for row in found])
+    name = "since_id" if oldest_first else "before_id"
+    following = request.url.include_query_params(**{name: found[-1].id})
+    headers = {
+        f"x-next-{name.replace('_', '-')}": str(found[-1].id),
+        "link": f'<{following.path}?{following.query}>; rel="next"',
+    }
+    return Answer([shape(row) for row in found], headers=headers)
 
 
 def _id(value: Any) -> int:

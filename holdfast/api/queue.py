@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from holdfast.api.actor import actor_of
 from holdfast.api.answer import MILLISECOND, OK, Answer, Ok, Refused, millis
-from holdfast.api.page import EventId, Paged
+from holdfast.api.page import EventId, Paged, listed
 from holdfast.api.route import Guarded, described
 from holdfast.api.served import served_by
 from holdfast.event import INBOX, OUTBOX, Event, channel_of, sender_of, written_of
@@ -148,13 +148,8 @@ async def get_processing(request: Request, page: Paged) -> Answer:
     """Newest first."""
     served = served_by(request)
     default, now = (await served.routing()).default, await served.store.now()
-    found = sorted(await served.store.leased(INBOX), key=lambda event: event.id, reverse=True)
-    within = [
-        event
-        for event in found
-        if (page.before_id is None or event.id < page.before_id) and (page.since_id is None or event.id > page.since_id)
-    ]
-    return Answer([_processing(event, default, now) for event in within[: page.limit]])
+    found = await served.store.leased(INBOX, **page.within)
+    return listed(request, found, lambda event: _processing(event, default, now))
 
 
 def _processing(event: Event, default: str, now: datetime) -> Processing:

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 from holdfast.api.answer import OK, Answer, Ok, Refused, millis
 from holdfast.api.body import Body, body_of
 from holdfast.api.messages import Channel, Name, Named, Printable, Stored, Text
-from holdfast.api.page import EventId, Page, Paged
+from holdfast.api.page import EventId, Page, Paged, listed
 from holdfast.api.route import Guarded, described
 from holdfast.api.served import served_by
 from holdfast.event import OUTBOX, RESPONSE_ATTEMPTS, Event, NewEvent, Payload, new_id
@@ -42,7 +42,7 @@ class Response(TypedDict):
 class PendingPage(Page):
     """Responses that one channel's client has not acked."""
 
-    limit: int = Field(100, ge=1, le=1000, description="At most so many.")
+    limit: int = Field(100, ge=1, le=1000, description="Maximum number of rows; a page also ends at 4 MiB.")
     channel: Printable = Field(description="Of which channel.")
 
 
@@ -77,8 +77,8 @@ EXAMPLE = {
 async def get_responses(request: Request, page: Paged) -> Answer:
     """Newest first, whether they were fetched or not. `messageId` is that of the message answered; if a turn collected
     several, `messageIds` names them all."""
-    found = await served_by(request).store.recent(OUTBOX, **page.bounds)
-    return Answer([_response(event) for event in found])
+    found = await served_by(request).store.recent(OUTBOX, **page.within)
+    return listed(request, found, _response)
 
 
 @routes.get(
@@ -89,8 +89,8 @@ async def get_responses(request: Request, page: Paged) -> Answer:
 async def get_pending(request: Request, page: Annotated[PendingPage, Query()]) -> Answer:
     """Oldest first, without claiming them; they stay until they are acked. `messageIds` names all messages answered if
     they are several."""
-    found = await served_by(request).store.waiting(OUTBOX, page.channel, **page.bounds)
-    return Answer([_response(event) for event in found])
+    found = await served_by(request).store.waiting(OUTBOX, page.channel, **page.within)
+    return listed(request, found, _response, oldest_first=True)
 
 
 @routes.post(

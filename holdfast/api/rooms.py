@@ -11,12 +11,13 @@ from typing_extensions import TypedDict
 from holdfast.api.answer import Answer, Refused, millis
 from holdfast.api.body import Body, body_of
 from holdfast.api.messages import Text
-from holdfast.api.page import Paged
+from holdfast.api.page import Paged, listed
 from holdfast.api.route import Guarded, described
 from holdfast.api.served import served_by
 from holdfast.errors import Unknown
 from holdfast.event import ChatMessage
 from holdfast.room import post
+from holdfast.store.pages import Page
 
 routes = APIRouter(route_class=Guarded, tags=["teams"])
 
@@ -91,12 +92,12 @@ async def get_room(request: Request, team: TeamId, page: Paged) -> Answer:
         team, _ = (await served.routing()).team(team)
     except Unknown:
         # A team that is no more has left its room.
-        found = await served.store.chat_messages(team, **page.bounds) if team.isprintable() else []
+        found = await served.store.chat_messages(team, **page.within) if team.isprintable() else Page()
         if not found:
             raise Refused(404, "team not found") from None
     else:
-        found = await served.store.chat_messages(team, **page.bounds)
-    return Answer([_line(line) for line in found])
+        found = await served.store.chat_messages(team, **page.within)
+    return listed(request, found, _line)
 
 
 @routes.post(

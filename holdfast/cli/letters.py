@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -170,14 +171,21 @@ async def _change(settings: Settings, verb: str, which: dict[str, Any], agent: s
 async def _list(
     settings: Settings, which: dict[str, Any], agent: str | None, limit: int, before: int | None, *, dead_only: bool
 ) -> list[FinishedEvent]:
+    from holdfast.store.pages import PAGE_BYTES
+
     async with opened(settings) as store:
         look = store.dead if dead_only else store.finished
-        found = [
-            event
+        pages = [
+            await look(one, limit=limit, before_id=before, most_bytes=PAGE_BYTES)
             for one in await _filters(store, which, agent)
-            for event in await look(one, limit=limit, before_id=before)
         ]
-    return sorted(found, key=lambda event: event.id, reverse=True)[:limit]
+    # A page that ended early says nothing about what is older than its last row.
+    oldest = max((page[-1].id for page in pages if page and page.has_more), default=0)
+    found = [event for page in pages for event in page if event.id >= oldest]
+    shown = sorted(found, key=lambda event: event.id, reverse=True)[:limit]
+    if oldest and len(shown) < limit:
+        print(f"there may be more, these are large: --before {oldest} goes on", file=sys.stderr)
+    return shown
 
 
 async def _filters(store: Store, which: dict[str, Any], agent: str | None) -> list[Filter]:

@@ -22,6 +22,7 @@ from holdfast.event import (
 )
 from holdfast.outcome import Lost, Outcome, Settled
 from holdfast.store.audit import AuditEntry, AuditFilter
+from holdfast.store.pages import Page
 
 Clock = Callable[[], datetime]
 Transaction = Any
@@ -110,7 +111,9 @@ Acked = Literal["acked", "busy", "unknown"]
 
 
 class Store(Protocol):
-    """Where events live. All methods are safe to call from many tasks; times are aware datetimes in UTC."""
+    """Where events live. All methods are safe to call from many tasks; times are aware datetimes in UTC.
+
+    A list ends with the row that reaches `most_bytes`; where it is not given, only rows are counted."""
 
     has_server: bool
     """Whether a claim is the work of a server beside us, and not of this very process."""
@@ -183,13 +186,25 @@ class Store(Protocol):
         """End what is over, forget what is old, give every lane its head."""
 
     async def finished(
-        self, which: Filter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
-    ) -> list[FinishedEvent]:
+        self,
+        which: Filter,
+        *,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[FinishedEvent]:
         """History, newest first."""
 
     async def dead(
-        self, which: Filter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
-    ) -> list[FinishedEvent]:
+        self,
+        which: Filter,
+        *,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[FinishedEvent]:
         """Dead letters (dead, expired, cancelled), newest first."""
 
     async def died(self, queue: str, after: tuple[datetime, int], *, limit: int) -> list[FinishedEvent]:
@@ -229,12 +244,19 @@ class Store(Protocol):
         limit: int = 100,
         before_id: int | None = None,
         since_id: int | None = None,
-    ) -> list[Event]:
+        most_bytes: int | None = None,
+    ) -> Page[Event]:
         """Live events of a target, oldest first, without claiming them."""
 
     async def recent(
-        self, queue: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
-    ) -> list[Event]:
+        self,
+        queue: str,
+        *,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[Event]:
         """Live and finished events of a queue, newest first; those discarded are left out."""
 
     async def wake(self, queue: str) -> None:
@@ -243,8 +265,16 @@ class Store(Protocol):
     async def live(self, event_id: int) -> Event | None:
         """A live event by its id."""
 
-    async def leased(self, queue: str) -> list[Event]:
-        """The events being worked now."""
+    async def leased(
+        self,
+        queue: str,
+        *,
+        limit: int | None = None,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[Event]:
+        """The events being worked now, newest first."""
 
     async def handed_on(self, root_id: int, before_id: int) -> int:
         """How many messages were handed on, at whatever remove, from one root message; those with lesser ids."""
@@ -295,15 +325,22 @@ class Store(Protocol):
         limit: int = 20,
         before_id: int | None = None,
         since_id: int | None = None,
-    ) -> list[AgentMessage]:
+        most_bytes: int | None = None,
+    ) -> Page[AgentMessage]:
         """An agent's history, of one conversation or of all, newest first."""
 
     async def chat_messages(
-        self, team_id: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
-    ) -> list[ChatMessage]:
+        self,
+        team_id: str,
+        *,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[ChatMessage]:
         """A room's history, newest first."""
 
-    async def activity(self, position: int, *, limit: int = 500) -> list[Happened]:
+    async def activity(self, position: int, *, limit: int = 500, most_bytes: int | None = None) -> Page[Happened]:
         """What happened from a position on, oldest first; nothing will ever come to stand before what was read."""
 
     async def activity_span(self) -> tuple[int, int]:

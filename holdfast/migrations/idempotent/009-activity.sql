@@ -9,6 +9,7 @@
 --   note_dead          events that become dead letters
 --   place_activity     gives places to what is committed
 --   read_activity      rows from a place on
+--   activity_page      rows from a place on, up to the one that reaches a number of bytes
 --   activity_span      the oldest place kept, and the one that comes next
 --   forget_activity    drops what is older
 
@@ -181,6 +182,34 @@ begin
     where activity.place is not null and activity.place >= _place
     order by activity.place
     limit _limit;
+end
+$$;
+
+create or replace function agent.activity_page(_place int8, _limit int4, _most_bytes int8)
+returns table (place int8, frames text, created_at timestamptz)
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set jit = off
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+    _bytes int8 := 0;
+begin
+    perform agent.place_activity();
+    for place, frames, created_at in
+        select activity.place, activity.frames::text, activity.created_at
+        from agent.activity as activity
+        where activity.place is not null and activity.place >= _place
+        order by activity.place
+        limit _limit
+    loop
+        return next;
+        _bytes := _bytes + octet_length(frames);
+        exit when _bytes >= _most_bytes;
+    end loop;
 end
 $$;
 

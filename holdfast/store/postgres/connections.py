@@ -19,6 +19,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRe
 
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.store.base import Clock
+from holdfast.store.pages import Measure, Page
 from holdfast.store.postgres.wire import TextArray, TextArrayDumper
 from holdfast.store.readable import EARLIEST, LATEST
 
@@ -28,6 +29,8 @@ Result = TypeVar("Result")
 # A line for every try to connect is a flood; who asks for a connection hears of the outage, and says so once.
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
+FIRST_ROWS = 4
+"""Rows of a page to read before their size is known."""
 TRIES = 5
 WAIT_FOR_CONNECTION = 10.0
 WAIT_WHILE_AWAY = 2.0
@@ -82,6 +85,14 @@ class Connections:
             async with self._connection() as connection:
                 await connection.execute(statement, prepare=False)
 
+    async def page(
+        self, statement: str, arguments: Sequence[Any], limit: int, most_bytes: int | None
+    ) -> Page[tuple[Any, ...]]:
+        """Runs one query and reads rows until they reach a number of bytes; the server makes no more of them."""
+        if most_bytes is None:
+            return Measure(limit, None).page(await self.rows(statement, arguments))
+        return await self.again(lambda: self._page(statement, arguments, Measure(limit, most_bytes)))
+
     async def again(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """Runs a whole transaction, again where the server chose it as a victim."""
         with translated():
@@ -115,6 +126,20 @@ class Connections:
         except PoolTimeout:
             self._patience = WAIT_WHILE_AWAY
             raise
+
+    async def _page(self, statement: str, arguments: Sequence[Any], measure: Measure) -> Page[tuple[Any, ...]]:
+        found: Page[tuple[Any, ...]] = Page()
+        async with self.transaction() as connection:
+            await connection.execute(f"declare page no scroll cursor for {statement}", arguments, prepare=False)
+            wanted = FIRST_ROWS
+            while not measure.is_full:
+                rows = await _fetched(await connection.execute(f"fetch {wanted} from page", prepare=False))
+                found += measure.page(rows)
+                if len(rows) < wanted:
+                    break
+                wanted = measure.rows_that_fit
+        found.has_more = measure.is_full
+        return found
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:

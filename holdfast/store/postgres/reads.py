@@ -9,10 +9,13 @@ from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent
 from holdfast.store.activity import happened
 from holdfast.store.audit import AuditEntry, AuditFilter
 from holdfast.store.base import DEAD_OUTCOMES, Count, Filter, Happened, Process
+from holdfast.store.pages import Measure, Page
 from holdfast.store.payload import parse, storable
 from holdfast.store.postgres.connections import Connections
 from holdfast.store.postgres.wire import COLUMNS, FINISHED_COLUMNS, event_of, finished_of
 from holdfast.store.readable import setting_of, shown
+
+ANY_NUMBER = 2**31 - 1
 
 
 class PostgresReads:
@@ -33,18 +36,34 @@ class PostgresReads:
         return moment
 
     async def finished(
-        self, which: Filter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
-    ) -> list[FinishedEvent]:
-        rows = await self._connections.rows(
+        self,
+        which: Filter,
+        *,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[FinishedEvent]:
+        found = await self._connections.page(
             f"select {FINISHED_COLUMNS} from agent.finished(%s, %s, %s, %s, %s, %s, %s, %s)",
             (*filter_arguments(which), limit, before_id, since_id),
+            limit,
+            most_bytes,
         )
-        return [shown(finished_of(row)) for row in rows]
+        return found.made(lambda row: shown(finished_of(row)))
 
     async def dead(
-        self, which: Filter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
-    ) -> list[FinishedEvent]:
-        return await self.finished(dead_only(which), limit=limit, before_id=before_id, since_id=since_id)
+        self,
+        which: Filter,
+        *,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[FinishedEvent]:
+        return await self.finished(
+            dead_only(which), limit=limit, before_id=before_id, since_id=since_id, most_bytes=most_bytes
+        )
 
     async def died(self, queue: str, after: tuple[datetime, int], *, limit: int) -> list[FinishedEvent]:
         rows = await self._connections.rows(
@@ -79,25 +98,51 @@ class PostgresReads:
         limit: int = 100,
         before_id: int | None = None,
         since_id: int | None = None,
-    ) -> list[Event]:
-        rows = await self._connections.rows(
+        most_bytes: int | None = None,
+    ) -> Page[Event]:
+        found = await self._connections.page(
             f"select {COLUMNS} from agent.event where queue = %s and target = %s"
             " and id < coalesce(%s, 9223372036854775807) and id > coalesce(%s, 0) order by id limit %s",
             (queue, target, before_id, since_id, limit),
+            limit,
+            most_bytes,
         )
-        return [shown(event_of(row)) for row in rows]
+        return found.made(lambda row: shown(event_of(row)))
 
     async def recent(
-        self, queue: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
-    ) -> list[Event]:
-        rows = await self._connections.rows(
-            f"select {COLUMNS} from agent.recent(%s, %s, %s, %s)", (queue, limit, before_id, since_id)
+        self,
+        queue: str,
+        *,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[Event]:
+        found = await self._connections.page(
+            f"select {COLUMNS} from agent.recent(%s, %s, %s, %s)",
+            (queue, limit, before_id, since_id),
+            limit,
+            most_bytes,
         )
-        return [shown(event_of(row)) for row in rows]
+        return found.made(lambda row: shown(event_of(row)))
 
-    async def leased(self, queue: str) -> list[Event]:
-        rows = await self._connections.rows(f"select {COLUMNS} from agent.leased(%s)", (queue,))
-        return [shown(event_of(row)) for row in rows]
+    async def leased(
+        self,
+        queue: str,
+        *,
+        limit: int | None = None,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[Event]:
+        found = await self._connections.page(
+            f"select {COLUMNS} from agent.leased(%s)"
+            " where id < coalesce(%s, 9223372036854775807) and id > coalesce(%s, 0) order by id desc limit %s",
+            (queue, before_id, since_id, limit),
+            ANY_NUMBER if limit is None else limit,
+            most_bytes,
+        )
+        return found.made(lambda row: shown(event_of(row)))
 
     async def handed_on(self, root_id: int, before_id: int) -> int:
         return int(await self._connections.value("select agent.handed_on(%s, %s)", (root_id, before_id)))
@@ -151,36 +196,48 @@ class PostgresReads:
         limit: int = 20,
         before_id: int | None = None,
         since_id: int | None = None,
-    ) -> list[AgentMessage]:
+        most_bytes: int | None = None,
+    ) -> Page[AgentMessage]:
         # Said or left out, never "or is null": each has an index of its own.
         of_one = () if conversation is None else (conversation,)
-        rows = await self._connections.rows(
+        found = await self._connections.page(
             "select id, agent_id, role, channel, sender, message_id, content, conversation, created_at"
             f" from agent.agent_message where agent_id = %s {'and conversation = %s' if of_one else ''}"
             " and id < coalesce(%s, 9223372036854775807) and id > coalesce(%s, 0)"
             " order by id desc limit %s",
             (agent_id, *of_one, before_id, since_id, limit),
+            limit,
+            most_bytes,
         )
         names = ("id", "agent_id", "role", "channel", "sender", "message_id", "content", "conversation", "created_at")
-        return [AgentMessage(**dict(zip(names, row, strict=True))) for row in rows]
+        return found.made(lambda row: AgentMessage(**dict(zip(names, row, strict=True))))
 
     async def chat_messages(
-        self, team_id: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
-    ) -> list[ChatMessage]:
-        rows = await self._connections.rows(
+        self,
+        team_id: str,
+        *,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[ChatMessage]:
+        found = await self._connections.page(
             "select id, team_id, from_agent, message, created_at from agent.chat_messages"
             " where team_id = %s and id < coalesce(%s, 9223372036854775807) and id > coalesce(%s, 0)"
             " order by id desc limit %s",
             (team_id, before_id, since_id, limit),
+            limit,
+            most_bytes,
         )
         names = ("id", "team_id", "from_agent", "message", "created_at")
-        return [ChatMessage(**dict(zip(names, row, strict=True))) for row in rows]
+        return found.made(lambda row: ChatMessage(**dict(zip(names, row, strict=True))))
 
-    async def activity(self, position: int, *, limit: int = 500) -> list[Happened]:
+    async def activity(self, position: int, *, limit: int = 500, most_bytes: int | None = None) -> Page[Happened]:
         rows = await self._connections.rows(
-            "select place, frames, created_at from agent.read_activity(%s, %s)", (position, limit)
+            "select place, frames, created_at from agent.activity_page(%s, %s, %s)", (position, limit, most_bytes)
         )
-        return [happened(place, frames, int(at.timestamp() * 1000)) for place, frames, at in rows]
+        found = Measure(limit, most_bytes).page(rows)
+        return found.made(lambda row: happened(row[0], row[1], int(row[2].timestamp() * 1000)))
 
     async def activity_span(self) -> tuple[int, int]:
         [(first, following)] = await self._connections.rows("select first, next from agent.activity_span()")

@@ -8,6 +8,7 @@ from sqlite3 import Connection
 from holdfast.event import Payload
 from holdfast.store.activity import about, happened, received_frame
 from holdfast.store.base import Happened
+from holdfast.store.pages import Measure, Page
 from holdfast.store.payload import dump
 from holdfast.store.readable import shown_payload
 from holdfast.store.sqlite.queries import load
@@ -44,9 +45,9 @@ def revived(connection: Connection, ids: Sequence[int]) -> Iterator[Payload]:
         yield received_frame(id, message_id, target, shown_payload(event), sent_by)
 
 
-def read_activity(connection: Connection, position: int, limit: int) -> list[Happened]:
+def read_activity(connection: Connection, position: int, limit: int, most_bytes: int | None) -> Page[Happened]:
     rows = connection.execute(SQL["activity"], {"position": position, "limit": limit})
-    return [happened(id, frames, at // 1000) for id, frames, at in rows]
+    return Measure(limit, most_bytes).page(rows).made(lambda row: happened(row[0], row[1], row[2] // 1000))
 
 
 def read_activity_span(connection: Connection) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from holdfast.errors import Unreadable
 from holdfast.event import UNREADABLE, FinishedEvent, payload_of
 from holdfast.store.audit import AuditEntry, event_subject
 from holdfast.store.base import Filter
+from holdfast.store.pages import Measure, Page
 from holdfast.store.payload import dump, parse
 from holdfast.store.sqlite import audit
 from holdfast.store.sqlite.activity import revived
@@ -22,16 +23,18 @@ from holdfast.store.sqlite.writer import Writing
 SQL = load()
 
 
-def finished(connection: Connection, which: Filter, page: dict[str, int]) -> list[FinishedEvent]:
+def finished(
+    connection: Connection, which: Filter, page: dict[str, int], most_bytes: int | None
+) -> Page[FinishedEvent]:
     name = "finished" if which.ids is None else "finished_of"
-    rows = connection.execute(SQL[name], filter_params(which) | page).fetchall()
-    return [finished_of(row) for row in rows]
+    rows = connection.execute(SQL[name], filter_params(which) | page)
+    return Measure(page["limit"], most_bytes).page(rows).made(finished_of)
 
 
-def dead(connection: Connection, which: Filter, page: dict[str, int]) -> list[FinishedEvent]:
+def dead(connection: Connection, which: Filter, page: dict[str, int], most_bytes: int | None) -> Page[FinishedEvent]:
     name = "dead" if which.ids is None else "dead_of"
-    rows = connection.execute(SQL[name], filter_params(which) | page).fetchall()
-    return [finished_of(row) for row in rows]
+    rows = connection.execute(SQL[name], filter_params(which) | page)
+    return Measure(page["limit"], most_bytes).page(rows).made(finished_of)
 
 
 def died(connection: Connection, queue: str, after: tuple[datetime, int], limit: int) -> list[FinishedEvent]:

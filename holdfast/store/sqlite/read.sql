@@ -22,8 +22,7 @@ from (
 
 -- name: waiting
 -- what of a queue has a lane, and heads without one: together all of a target, without a look at other queues
-select json_group_array(id)
-from (
+select id from (
   select id from event indexed by event_lane
   where queue = :queue and lane is not null and target = :target and id < :before_id and id > :since_id
   union all
@@ -38,22 +37,13 @@ from (
 );
 
 -- name: recent
--- each half by itself walks back from the newest and stops at the limit
-select * from (
-  select
-    id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-    parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by
-  from event
-  where queue = :queue and id < :before_id and id > :since_id
-  order by id desc
-  limit :limit
+-- each half by itself walks back from the newest and stops at the limit; payloads are not read, let alone sorted
+select id from (
+  select id from event where queue = :queue and id < :before_id and id > :since_id order by id desc limit :limit
 )
 union all
-select * from (
-  select
-    id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-    parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by
-  from event_hist
+select id from (
+  select id from event_hist
   where queue = :queue and outcome <> 'discarded' and id < :before_id and id > :since_id
   order by id desc
   limit :limit
@@ -61,9 +51,25 @@ select * from (
 order by id desc
 limit :limit;
 
+-- name: event_or_finished
+select
+  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by
+from event
+where id = :id
+union all
+select
+  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by
+from event_hist
+where id = :id
+limit 1;
+
 -- name: leased
-select json_group_array(id) from event indexed by event_leased
-where queue = :queue and fence > 0 and vt > :now;
+select id from event indexed by event_leased
+where queue = :queue and fence > 0 and vt > :now and id < :before_id and id > :since_id
+order by id desc
+limit :limit;
 
 -- name: counts
 select

@@ -13,7 +13,8 @@ from holdfast.errors import HoldfastError
 from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent
 from holdfast.store.audit import AuditEntry, AuditFilter
 from holdfast.store.base import Clock, Count, Filter, Happened, Process
-from holdfast.store.payload import dump, parse
+from holdfast.store.pages import Measure, Page
+from holdfast.store.payload import dump
 from holdfast.store.readable import setting_of
 from holdfast.store.sqlite import audit
 from holdfast.store.sqlite import dead as letters
@@ -22,6 +23,7 @@ from holdfast.store.sqlite.connection import connect, translated
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.reader import Reader
 from holdfast.store.sqlite.rows import (
+    ANY_ID,
     agent_message_of,
     chat_message_of,
     listed_of,
@@ -63,16 +65,28 @@ class SqliteReads:
         return await self._reader.run(lambda connection: read_next_due(connection, now, queue, targets))
 
     async def finished(
-        self, which: Filter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
-    ) -> list[FinishedEvent]:
+        self,
+        which: Filter,
+        *,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[FinishedEvent]:
         page = page_params(limit, before_id, since_id)
-        return await self._reader.run(lambda connection: letters.finished(connection, which, page))
+        return await self._reader.run(lambda connection: letters.finished(connection, which, page, most_bytes))
 
     async def dead(
-        self, which: Filter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
-    ) -> list[FinishedEvent]:
+        self,
+        which: Filter,
+        *,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[FinishedEvent]:
         page = page_params(limit, before_id, since_id)
-        return await self._reader.run(lambda connection: letters.dead(connection, which, page))
+        return await self._reader.run(lambda connection: letters.dead(connection, which, page, most_bytes))
 
     async def died(self, queue: str, after: tuple[datetime, int], *, limit: int) -> list[FinishedEvent]:
         return await self._reader.run(lambda connection: letters.died(connection, queue, after, limit))
@@ -90,9 +104,18 @@ class SqliteReads:
         found = await self._reader.run(lambda connection: listed(connection, [event_id]))
         return found[0] if found else None
 
-    async def leased(self, queue: str) -> list[Event]:
-        now = self._now()
-        return await self._reader.run(lambda connection: read_leased(connection, now, queue))
+    async def leased(
+        self,
+        queue: str,
+        *,
+        limit: int | None = None,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[Event]:
+        page = page_params(ANY_ID if limit is None else limit, before_id, since_id)
+        wanted = {"queue": queue, "now": self._now()} | page
+        return await self._reader.run(lambda connection: read_live(connection, "leased", wanted, most_bytes))
 
     async def counts(self) -> list[Count]:
         now = self._now()
@@ -119,15 +142,22 @@ class SqliteReads:
         limit: int = 20,
         before_id: int | None = None,
         since_id: int | None = None,
-    ) -> list[AgentMessage]:
+        most_bytes: int | None = None,
+    ) -> Page[AgentMessage]:
         wanted = {"agent_id": agent_id, "conversation": conversation, **page_params(limit, before_id, since_id)}
-        return await self._reader.run(lambda connection: read_agent_messages(connection, wanted))
+        return await self._reader.run(lambda connection: read_agent_messages(connection, wanted, most_bytes))
 
     async def chat_messages(
-        self, team_id: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
-    ) -> list[ChatMessage]:
-        page = page_params(limit, before_id, since_id)
-        return await self._reader.run(lambda connection: read_chat_messages(connection, team_id, page))
+        self,
+        team_id: str,
+        *,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[ChatMessage]:
+        wanted = {"team_id": team_id} | page_params(limit, before_id, since_id)
+        return await self._reader.run(lambda connection: read_chat_messages(connection, wanted, most_bytes))
 
     async def handed_on(self, root_id: int, before_id: int) -> int:
         params = {"root_id": root_id, "before_id": before_id}
@@ -147,18 +177,25 @@ class SqliteReads:
         limit: int = 100,
         before_id: int | None = None,
         since_id: int | None = None,
-    ) -> list[Event]:
-        page = page_params(limit, before_id, since_id)
-        return await self._reader.run(lambda connection: read_waiting(connection, queue, target, page))
+        most_bytes: int | None = None,
+    ) -> Page[Event]:
+        wanted = {"queue": queue, "target": target} | page_params(limit, before_id, since_id)
+        return await self._reader.run(lambda connection: read_live(connection, "waiting", wanted, most_bytes))
 
     async def recent(
-        self, queue: str, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
-    ) -> list[Event]:
-        page = page_params(limit, before_id, since_id)
-        return await self._reader.run(lambda connection: read_recent(connection, queue, page))
+        self,
+        queue: str,
+        *,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[Event]:
+        wanted = {"queue": queue} | page_params(limit, before_id, since_id)
+        return await self._reader.run(lambda connection: read_recent(connection, wanted, most_bytes))
 
-    async def activity(self, position: int, *, limit: int = 500) -> list[Happened]:
-        return await self._reader.run(lambda connection: read_activity(connection, position, limit))
+    async def activity(self, position: int, *, limit: int = 500, most_bytes: int | None = None) -> Page[Happened]:
+        return await self._reader.run(lambda connection: read_activity(connection, position, limit, most_bytes))
 
     async def activity_span(self) -> tuple[int, int]:
         return await self._reader.run(read_activity_span)
@@ -188,18 +225,17 @@ def listed(connection: Connection, ids: Sequence[int]) -> list[Event]:
     return [listed_of(row) for row in connection.execute(SQL["events"], {"ids": dump(ids)})]
 
 
-def read_leased(connection: Connection, now: int, queue: str) -> list[Event]:
-    [ids] = connection.execute(SQL["leased"], {"queue": queue, "now": now}).fetchone()
-    return listed(connection, parse(ids))
+def read_live(connection: Connection, query: str, wanted: dict[str, Any], most_bytes: int | None) -> Page[Event]:
+    """Live events by the ids that a query gives, one after the other, until the page is full."""
+    ids = connection.execute(SQL[query], wanted).fetchall()
+    rows = (row for (id_,) in ids for row in connection.execute(SQL["events"], {"ids": dump([id_])}))
+    return Measure(wanted["limit"], most_bytes).page(rows).made(listed_of)
 
 
-def read_waiting(connection: Connection, queue: str, target: str, page: dict[str, int]) -> list[Event]:
-    [ids] = connection.execute(SQL["waiting"], {"queue": queue, "target": target} | page).fetchone()
-    return listed(connection, parse(ids))
-
-
-def read_recent(connection: Connection, queue: str, page: dict[str, int]) -> list[Event]:
-    return [listed_of(row) for row in connection.execute(SQL["recent"], {"queue": queue} | page)]
+def read_recent(connection: Connection, wanted: dict[str, Any], most_bytes: int | None) -> Page[Event]:
+    ids = connection.execute(SQL["recent"], wanted).fetchall()
+    rows = (row for (id_,) in ids for row in connection.execute(SQL["event_or_finished"], {"id": id_}))
+    return Measure(wanted["limit"], most_bytes).page(rows).made(listed_of)
 
 
 def read_counts(connection: Connection, now: int) -> list[Count]:
@@ -227,11 +263,12 @@ def read_processes(connection: Connection) -> list[Process]:
     return [process_of(row) for row in connection.execute(SQL["processes"])]
 
 
-def read_agent_messages(connection: Connection, wanted: dict[str, Any]) -> list[AgentMessage]:
+def read_agent_messages(connection: Connection, wanted: dict[str, Any], most_bytes: int | None) -> Page[AgentMessage]:
     name = "agent_messages" if wanted["conversation"] is None else "conversation_messages"
-    return [agent_message_of(row) for row in connection.execute(SQL[name], wanted)]
+    rows = connection.execute(SQL[name], wanted)
+    return Measure(wanted["limit"], most_bytes).page(rows).made(agent_message_of)
 
 
-def read_chat_messages(connection: Connection, team_id: str, page: dict[str, int]) -> list[ChatMessage]:
-    rows = connection.execute(SQL["chat_messages"], {"team_id": team_id} | page)
-    return [chat_message_of(row) for row in rows]
+def read_chat_messages(connection: Connection, wanted: dict[str, Any], most_bytes: int | None) -> Page[ChatMessage]:
+    rows = connection.execute(SQL["chat_messages"], wanted)
+    return Measure(wanted["limit"], most_bytes).page(rows).made(chat_message_of)
