@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from holdfast.settings import Settings
 
 OTHER_THREADS = 16
+LEFT_TO_LIBPQ = "postgresql://"
 IDLE_THREADS_END_WITHIN = 1.0
 Server = Callable[["Harness"], AbstractAsyncContextManager[object]]
 
@@ -123,6 +124,8 @@ def load(config: Path | None, given: Mapping[str, object]) -> tuple[AgentHarness
         made_with = harness.settings.model_dump(exclude_unset=True)
         options = {name: value for name, value in given.items() if value is not None}
         settings = settings_of(config, **(made_with | options))
+        if "database" in made_with and "database" not in options:
+            settings.name_source("the app")
     harness.settings = settings
     add_configured(harness, settings)
     return harness, settings
@@ -218,13 +221,17 @@ def _ready(settings: Settings, started: Started, harness: AgentHarness | None) -
     # Terminals make addresses clickable, and only the login link shall be.
     is_shown = sys.stdout.isatty() and started.link is not None
     parts += [address.removeprefix("http://") if is_shown else address for address in started.addresses]
-    parts.append(_shown(settings.database))
+    parts.append(f"database by {settings.database_source}: {_shown(settings.database)}")
     return f"holdfast {__version__} is ready: {'; '.join(parts)}"
 
 
 def _shown(url: str) -> str:
     """The database without user and password."""
+    from holdfast.settings.environment import libpq_place
+
     parts = urlsplit(url)
+    if url == LEFT_TO_LIBPQ:
+        return f"{url}{libpq_place()}"
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 
+from holdfast.errors import HoldfastError
+
 PREFIX = "HOLDFAST_"
+DATABASE_URL = "DATABASE_URL"
+LIBPQ_DATABASE = ("PGSERVICE", "PGHOST", "PGHOSTADDR", "PGDATABASE")
+"""Variables of libpq that choose a database; others, such as PGUSER alone, do not."""
 SLACK_TOKENS = {"SLACK_BOT_TOKEN": "xoxb-", "SLACK_APP_TOKEN": "xapp-", "SLACK_SIGNING_SECRET": ""}
 """Variables that Slack's own documents name, and how their values begin."""
 EXPORTERS = ("LOGFIRE_TOKEN", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -45,6 +51,27 @@ def service_name() -> str | None:
 def variable_of(setting: str) -> str:
     """The variable that a setting is read from."""
     return f"{PREFIX}{setting.upper()}"
+
+
+def common_database() -> tuple[str, str] | None:
+    """The database that variables of other programs name, and which ones: DATABASE_URL, else those of libpq."""
+    # Some libraries name their driver in the scheme.
+    url = re.sub(r"^(postgres(?:ql)?)\+\w+://", r"\1://", os.environ.get(DATABASE_URL, ""))
+    if url and not url.startswith(("postgres://", "postgresql://", "sqlite:///")):
+        raise HoldfastError(f"{DATABASE_URL} is neither postgresql:// nor sqlite:///: set {PREFIX}DATABASE")
+    if url:
+        return url, DATABASE_URL
+    named = [name for name in LIBPQ_DATABASE if os.environ.get(name)]
+    # libpq itself reads these and the rest: port, user, password, TLS.
+    return ("postgresql://", " and ".join(named)) if named else None
+
+
+def libpq_place() -> str:
+    """Host and database of a URL that leaves both to libpq; never a password."""
+    host = os.environ.get("PGHOST") or os.environ.get("PGHOSTADDR") or ""
+    port = f":{os.environ['PGPORT']}" if os.environ.get("PGPORT") else ""
+    service = f"?service={os.environ['PGSERVICE']}" if os.environ.get("PGSERVICE") else ""
+    return f"{host}{port}/{os.environ.get('PGDATABASE', '')}{service}"
 
 
 def is_set(variable: str) -> bool:

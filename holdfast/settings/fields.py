@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -18,7 +18,7 @@ from pydantic_settings import (
 from holdfast.settings.agents import AgentTable, Id, McpTable, SandboxName, TeamTable
 from holdfast.settings.channels import Channels
 from holdfast.settings.duration import Duration, OrForever
-from holdfast.settings.environment import PREFIX, service_name
+from holdfast.settings.environment import PREFIX, common_database, is_set, service_name, variable_of
 from holdfast.settings.networks import networks
 from holdfast.settings.providers import Provider
 
@@ -32,12 +32,13 @@ class Settings(BaseSettings):
     """A value comes from the command line, else HOLDFAST_<NAME>, else holdfast.toml, else the default here."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True)
+    _database_source: str = PrivateAttr("default")
 
     # The text below a field is what `holdfast init` writes; an example stands where the default is no value.
     home: Path = Path("~/.holdfast")
     """Folder of everything that is kept in files."""
     database: str = Field(default="", repr=False, examples=["sqlite:///~/.holdfast/holdfast.db"])
-    """sqlite:///path or postgresql://…; by default holdfast.db in the home folder. May hold a password."""
+    """sqlite:///path or postgresql://…; by default DATABASE_URL, PGHOST …, or holdfast.db in the home folder."""
     database_direct: str = Field(default="", repr=False, examples=["postgresql://user@host/database"])
     """The same database without a pooler between, for the one session per process that must last."""
     connections: int | None = Field(default=None, ge=1, le=MOST_CONNECTIONS, examples=[20])
@@ -184,9 +185,25 @@ class Settings(BaseSettings):
     def _drop_unset(cls, values: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in values.items() if value is not None}
 
+    @property
+    def database_source(self) -> str:
+        """The option, variable or file that chose the database."""
+        return self._database_source
+
+    def name_source(self, source: str) -> Settings:
+        """Say who chose the database, where the settings themselves cannot know."""
+        self._database_source = source
+        return self
+
     @model_validator(mode="after")
     def _complete(self) -> Settings:
-        database = self.database or f"sqlite:///{self.home / 'holdfast.db'}"
+        database = self.database
+        if database:
+            file = str(self.model_config.get("toml_file") or "the program")
+            self._database_source = variable_of("database") if is_set(variable_of("database")) else file
+        else:
+            default = f"sqlite:///{self.home / 'holdfast.db'}", "default"
+            database, self._database_source = common_database() or default
         # Written past `frozen`, once, while the object is still being made.
         object.__setattr__(self, "database", database)
         object.__setattr__(self, "database_direct", self.database_direct or database)

@@ -32,7 +32,7 @@ def load(*, config: Path | None = None, **given: object) -> Settings:
         read_secret_files()
         loaded = Loaded(**wanted)  # type: ignore[arg-type]
         read_named_secrets(loaded)
-        return loaded
+        return loaded.name_source("--database") if "database" in wanted else loaded
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         # A value that was given is an option of the command.

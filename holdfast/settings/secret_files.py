@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from holdfast.errors import HoldfastError
-from holdfast.settings.environment import SLACK_TOKENS, variable_of
+from holdfast.settings.environment import DATABASE_URL, SLACK_TOKENS, variable_of
 from holdfast.settings.fields import Settings
 
 ENDING = "_FILE"
@@ -18,7 +18,7 @@ CREDENTIALS = "CREDENTIALS_DIRECTORY"
 """Variable in which systemd names the folder of a service's credentials."""
 LONGEST = 65_536
 
-_OTHERS = ("LOGFIRE_TOKEN", "PGPASSWORD")
+_OTHERS = (DATABASE_URL, "LOGFIRE_TOKEN", "PGPASSWORD")
 _PROVIDER_KEY = re.compile(r"[A-Z][A-Z0-9_]*_API_KEY")
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 

@@ -65,7 +65,8 @@ class Shell:
     def __init__(self, folder: Path, database: str | None = None, *, cold: bool = False) -> None:
         self.folder = folder
         self.cold = cold
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+        others = ("HOLDFAST_", "PG", "DATABASE_URL")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
         # Beside the project's folder nothing may be importable that a user would not have.
         self.environment = kept | {"HOME": str(folder), "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
         if database is not None:
