@@ -111,28 +111,23 @@ class Bubblewrap:
 
     def wrap(self, command: Sequence[str]) -> list[str]:
         view = self.view
-        wide = [
-            path for path in (*view.readable, *view.writable) if any(_is_in(secret, path) for secret in view.hidden)
-        ]
-        narrow = [path for path in (*view.readable, *view.writable) if path not in wide]
-        seen = [Path(folder) for folder in SYSTEM] + wide
+        secrets = [*map(Path, SECRETS), *view.hidden]
+        shown = [*view.readable, *view.writable, *_needed(command)]
+        # What holds a secret comes first and is covered; what is named inside of a secret folder comes after.
+        wide = [path for path in shown if any(_masked(path, secret) for secret in secrets)]
         return [
             *_bubblewrap(view.network),
             *_empty_home(),
             *self._bound(wide),
-            *_hidden([*map(Path, SECRETS), *view.hidden], seen),
-            *self._bound(narrow),
-            *_binds("--ro-bind", _needed(command)),
-            *_binds("--bind", [view.workspace]),
-            "--chdir",
-            str(view.workspace),
-            "--",
-            *command,
+            *_covers([*map(Path, SYSTEM), *wide], secrets),
+            *self._bound(path for path in shown if path not in wide),
+            *("--bind", str(view.workspace), str(view.workspace)),
+            *("--chdir", str(view.workspace), "--", *command),
         ]
 
     def _bound(self, paths: Iterable[Path]) -> Iterator[str]:
         for path in paths:
-            yield from _binds("--bind" if path in self.view.writable else "--ro-bind", [path])
+            yield from ("--bind" if path in self.view.writable else "--ro-bind", str(path), str(path))
 
 
 @cache
@@ -172,16 +167,18 @@ def _is_in(path: Path, folder: Path) -> bool:
     return path == folder or folder in path.parents
 
 
-def _hidden(paths: Iterable[Path], seen: Sequence[Path]) -> Iterator[str]:
-    """Cover what would be visible: a folder by an empty one, a file by nothing."""
-    for path in paths:
-        if any(_is_in(path, folder) for folder in seen) and os.path.exists(path):
+def _masked(shown: Path, secret: Path) -> Path | None:
+    """Find the path by which a secret would be seen inside of something shown, through links, too."""
+    source, target = shown.resolve(), secret.resolve()
+    return shown / target.relative_to(source) if _is_in(target, source) else None
+
+
+def _covers(shown: Iterable[Path], secrets: Sequence[Path]) -> Iterator[str]:
+    """Cover secrets that would be visible: a folder by an empty one, a file by nothing."""
+    found = [path for folder in shown for secret in secrets if (path := _masked(folder, secret))]
+    for path in dict.fromkeys(found):
+        if os.path.exists(path):
             yield from ("--tmpfs", str(path)) if path.is_dir() else ("--ro-bind", os.devnull, str(path))
-
-
-def _binds(how: str, paths: Iterable[Path]) -> Iterator[str]:
-    for path in paths:
-        yield from (how, str(path), str(path))
 
 
 def _needed(command: Sequence[str]) -> list[Path]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
@@ -69,14 +70,12 @@ def _command(id_: str, table: CommandTable, settings: Settings) -> Agent:
     from holdfast.agents.command import CommandAgent
     from holdfast.agents.sandbox import View, sandbox_of
 
-    folder, workspace = _folder(settings), settings.home / "workspace" / id_
-    view = View(
-        workspace,
-        readable=tuple(folder / path.expanduser() for path in table.readable),
-        writable=tuple(folder / path.expanduser() for path in table.writable),
-        hidden=secret_paths(settings),
-        network=table.network,
-    )
+    workspace = settings.home / "workspace" / id_
+    with _at(settings, "agents", id_, "readable"):
+        readable = _paths(table.readable, settings)
+    with _at(settings, "agents", id_, "writable"):
+        writable = _paths(table.writable, settings, may_write=True)
+    view = View(workspace, readable, writable, secret_paths(settings), table.network)
     keys = ("sandbox",) if table.sandbox is None else ("agents", id_, "sandbox")
     with _at(settings, *keys):
         sandbox = sandbox_of(table.sandbox or settings.sandbox, view)
@@ -87,6 +86,17 @@ def _command(id_: str, table: CommandTable, settings: Settings) -> Agent:
         max_output=table.max_output,
         sandbox=sandbox,
     )
+
+
+def _paths(paths: Sequence[Path], settings: Settings, *, may_write: bool = False) -> tuple[Path, ...]:
+    """Return paths in full; refuse missing ones, and those by which a program could change our files."""
+    found = tuple(Path(os.path.normpath(_folder(settings) / path.expanduser())) for path in paths)
+    for path in found:
+        if not os.path.exists(path):
+            raise HoldfastError(f"there is no {path}")
+        if may_write and any(secret.resolve().is_relative_to(path.resolve()) for secret in secret_paths(settings)):
+            raise HoldfastError(f"Holdfast keeps its own files in {path}; name a folder that has none of them")
+    return found
 
 
 def _llm(id_: str, table: LlmTable, settings: Settings) -> Agent:

@@ -131,6 +131,32 @@ async def test_paths_can_be_opened_by_name_and_secrets_inside_stay_hidden(
 
 
 @pytest.mark.usefixtures("bubblewrap")
+async def test_secrets_stay_hidden_behind_links_and_inside_of_arguments(
+    scripts: Scripts, home: Path, tmp_path: Path
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+    for folder in (link, tmp_path):
+        tried = f"cat {folder}/home/token-admin {home}/token-admin 2>&1; ls {folder}"
+        for answer in (
+            await said(scripts, home, tried, readable=(folder,)),
+            await said(scripts, home, tried, writable=(folder,)),
+        ):
+            assert "precious" not in answer
+            assert "scripts" in answer
+
+
+@pytest.mark.usefixtures("bubblewrap")
+def test_an_argument_that_names_a_folder_above_the_home_shows_no_secret(home: Path, tmp_path: Path) -> None:
+    workspace = home / "workspace" / "coder"
+    workspace.mkdir()
+    wrapped = Bubblewrap(View(workspace, hidden=(home,))).wrap(["ls", "-R", str(tmp_path)])
+    seen = subprocess.run(wrapped, capture_output=True, text=True, check=True).stdout
+    assert f"{home}:\nworkspace\n" in seen
+    assert "token" not in seen
+
+
+@pytest.mark.usefixtures("bubblewrap")
 async def test_the_network_is_a_setting(scripts: Scripts, home: Path) -> None:
     script = "ls /sys >/dev/null 2>&1; tail -n +3 /proc/net/dev | cut -d: -f1"
     assert set((await said(scripts, home, script, network=False)).split()) == {"lo"}
@@ -281,6 +307,14 @@ def test_a_file_without_its_x_bit_is_told(scripts: Scripts, shell: Shell) -> Non
     line = shell.refused("work")
     path = shell.folder / "agent.sh"
     assert line.endswith(f"agents.coder.command: the file {path} is not executable; run: chmod +x {path}")
+
+
+def test_paths_that_are_missing_or_would_let_it_write_settings_are_refused(scripts: Scripts, shell: Shell) -> None:
+    scripts.write("cat")
+    shell.write("holdfast.toml", f'{AGENT}readable = ["./missing"]\n')
+    assert f"agents.coder.readable: there is no {shell.folder / 'missing'}" in shell.refused("work")
+    shell.write("holdfast.toml", f'{AGENT}writable = ["./"]\n')
+    assert "agents.coder.writable: Holdfast keeps its own files in" in shell.refused("work")
 
 
 def test_a_wrong_sandbox_is_refused_with_its_line(scripts: Scripts, shell: Shell) -> None:
