@@ -19,8 +19,11 @@ from holdfast.telemetry import (
     STORE_UP,
     meters,
 )
-from holdfast.telemetry.instruments import Reading
+from holdfast.telemetry.instruments import OTHER, Reading, bounded
 
+STATES = ("ready", "delayed", "queued", "leased")
+MOST_TARGETS = 100
+"""Agents and channels that `holdfast_events` keeps apart."""
 PATIENCE = timedelta(seconds=5)
 """How long the database may take; without it, metrics say that it is away."""
 EXPORT_EVERY = timedelta(seconds=30)
@@ -69,14 +72,26 @@ async def _of_store(store: Store, unnamed: dict[str, str]) -> list[Reading]:
 
 
 def _depths(counts: Sequence[Count], unnamed: dict[str, str]) -> list[Reading]:
-    """The target '' and the name of its agent are the same agent."""
-    depths: dict[tuple[str, str, str], int] = {}
-    for count in counts:
+    """Live events by queue and agent; the target '' and the name of its agent are the same agent.
+
+    Clients may invent channels: those with the fewest events are counted together as `other`.
+    """
+    depths: dict[tuple[str, ...], int] = {}
+    agents: set[tuple[str, ...]] = set()
+    for count in sorted(counts, key=_events, reverse=True):
         agent = count.target or unnamed.get(count.queue, "")
-        for state in ("ready", "delayed", "queued", "leased"):
-            key = (count.queue, agent, state)
+        labels = bounded((count.queue, agent), 0)
+        if labels not in agents and len(agents) >= MOST_TARGETS:
+            labels = (labels[0], OTHER)
+        agents.add(labels)
+        for state in STATES:
+            key = (*labels, state)
             depths[key] = depths.get(key, 0) + getattr(count, state)
     return [(EVENTS, key, number) for key, number in depths.items()]
+
+
+def _events(count: Count) -> int:
+    return sum(getattr(count, state) for state in STATES)
 
 
 def _oldest(counts: Sequence[Count], now: datetime) -> list[Reading]:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.telemetry import token_counts
+
 Object = dict[str, Any]
 
 
@@ -26,9 +28,7 @@ class Transcript:
 
     def count(self, usage: object) -> None:
         counts = usage if isinstance(usage, dict) else {}
-        for name in ("input_tokens", "output_tokens"):
-            if isinstance(counts.get(name), int):
-                self.usage[name] = counts[name]
+        self.usage |= token_counts({name: counts.get(name) for name in ("input_tokens", "output_tokens")})
 
 
 def transcript_of(output: str) -> Transcript:

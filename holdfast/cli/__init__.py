@@ -18,6 +18,7 @@ from holdfast.cli.doctor import doctor
 from holdfast.cli.letters import dead, history, replay
 from holdfast.cli.memory import memory
 from holdfast.cli.people import people
+from holdfast.cli.printing import echo
 from holdfast.cli.running import serve, up, work
 from holdfast.cli.sending import send
 from holdfast.cli.slack import demo, slack
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _print_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"holdfast {__version__}")
+        echo(f"holdfast {__version__}")
         raise typer.Exit
 
 
@@ -77,7 +78,7 @@ def root(
 ) -> None:
     """A durable runtime for chat agents."""
     if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+        echo(context.get_help())
 
 
 def _refusal(group: BaseExceptionGroup[BaseException]) -> HoldfastError:
@@ -95,5 +96,5 @@ def _refusal(group: BaseExceptionGroup[BaseException]) -> HoldfastError:
 def _complain(message: str, code: int) -> int:
     from holdfast.telemetry.redaction import redact
 
-    typer.echo(f"holdfast: {redact(' '.join(message.split()))}", err=True)
+    echo(f"holdfast: {redact(' '.join(message.split()))}", err=True)
     return code

@@ -10,6 +10,7 @@ import typer
 
 from holdfast.cli.audit import actor
 from holdfast.cli.options import Config, Database, Home, Host, Port, login_name, make_home, opened, settings_of
+from holdfast.cli.printing import echo
 from holdfast.errors import HoldfastError, NewDatabase
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def print_token(context: typer.Context, role: Role = RoleName.ADMIN, config: Con
 
     settings = settings_of(config, home=home)
     make_home(settings.home)
-    typer.echo(token_in(settings.home, role.value))
+    echo(token_in(settings.home, role.value))
 
 
 @token.command()
@@ -55,7 +56,7 @@ def rotate(role: Role = RoleName.ADMIN, database: Database = None, config: Confi
     settings = settings_of(config, home=home, database=database)
     make_home(settings.home)
     new = rotated(settings.home, role.value)
-    typer.echo(new)
+    echo(new)
     try:
         ended = asyncio.run(_end_sessions(settings, role))
     except NewDatabase:
@@ -63,7 +64,7 @@ def rotate(role: Role = RoleName.ADMIN, database: Database = None, config: Confi
     except HoldfastError as error:
         raise HoldfastError(f"the token is replaced, but its browser sessions could not be ended: {error}") from error
     if ended:
-        typer.echo(f"ended {ended} browser session{'s' if ended > 1 else ''}", err=True)
+        echo(f"ended {ended} browser session{'s' if ended > 1 else ''}", err=True)
 
 
 async def _end_sessions(settings: Settings, role: RoleName) -> int:
@@ -90,7 +91,7 @@ def login(
     settings = settings_of(config, home=home, database=database, api_host=host, api_port=port)
     if settings.api_auth == "none":
         raise HoldfastError('no login is needed: `api_auth` is "none"')
-    typer.echo(asyncio.run(_login_link(settings, role, name or login_name())))
+    echo(asyncio.run(_login_link(settings, role, name or login_name())))
 
 
 async def _login_link(settings: Settings, role: RoleName, name: str) -> str:

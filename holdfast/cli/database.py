@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.options import AsJson, Config, Database, Home, make_home, progress, settings_of
-from holdfast.cli.printing import print_json
+from holdfast.cli.printing import echo, print_json
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def migrate(
     if path is not None and settings.home in path.parents and not dry_run:
         make_home(settings.home)
     report = runner.migrate(settings.database, dry_run=dry_run, on_step=progress)
-    print_json(report) if as_json else typer.echo(_as_text(report))
+    print_json(report) if as_json else echo(_as_text(report))
 
 
 def init(
@@ -49,7 +49,7 @@ def init(
         raise HoldfastError(f"{path} is there already: --force writes over it, --config names another") from None
     except OSError as error:
         raise HoldfastError(f"{path} cannot be written: {error.strerror}") from error
-    typer.echo(f"wrote {path}")
+    echo(f"wrote {path}")
 
 
 def backup(
@@ -69,7 +69,7 @@ def backup(
     if path is None:
         raise HoldfastError("this database is PostgreSQL: back it up with pg_dump --format=custom --schema=agent")
     size = back_up(path, file, replace=force)
-    print_json({"file": str(file), "bytes": size}) if as_json else typer.echo(f"wrote {file}, {size} bytes, checked")
+    print_json({"file": str(file), "bytes": size}) if as_json else echo(f"wrote {file}, {size} bytes, checked")
 
 
 def _as_text(report: Report) -> str:

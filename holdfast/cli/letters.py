@@ -21,7 +21,7 @@ from holdfast.cli.options import (
     opened,
     settings_of,
 )
-from holdfast.cli.printing import print_json, print_table, short, show
+from holdfast.cli.printing import echo, print_json, print_table, short, show
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def replay(
     else:
         for old, new in made.items():
             if new is not None:
-                typer.echo(f"event {old} again as event {new}")
+                echo(f"event {old} again as event {new}")
     _refuse_missing([old for old, new in made.items() if new is None], "finished event (or it was discarded)")
 
 
@@ -229,7 +229,7 @@ def _report(verb: str, changed: list[int], asked: list[int] | None, as_json: boo
     if as_json:
         print_json(changed)
     elif changed or not asked:
-        typer.echo(f"{verb} {len(changed)}{': ' + ' '.join(map(str, changed)) if changed else ''}")
+        echo(f"{verb} {len(changed)}{': ' + ' '.join(map(str, changed)) if changed else ''}")
     _refuse_missing([id_ for id_ in asked or [] if id_ not in changed], "dead letter")
 
 

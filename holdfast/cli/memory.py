@@ -12,7 +12,7 @@ import typer
 
 from holdfast.cli.audit import actor
 from holdfast.cli.options import AsJson, Config, Database, Home, Limit, opened, settings_of
-from holdfast.cli.printing import print_json, print_table, short, show
+from holdfast.cli.printing import echo, print_json, print_table, short, show
 
 if TYPE_CHECKING:
     from holdfast.memory.index import KnowledgeIndex
@@ -102,9 +102,9 @@ def forget(
     print_table(("what", "removed"), rows, empty="")
     for name, count in left.items():
         what = name.removeprefix("unattributed_").replace("_", " ")
-        typer.echo(f"{count} {what} of earlier releases name no person and were left; some may be about this one.")
+        echo(f"{count} {what} of earlier releases name no person and were left; some may be about this one.")
     if settings.database.startswith("postgres") and not vacuum:
-        typer.echo("The server frees the bytes when it vacuums; `--vacuum` does so at once.")
+        echo("The server frees the bytes when it vacuums; `--vacuum` does so at once.")
 
 
 @memory.command()
@@ -129,7 +129,7 @@ def reindex(database: Database = None, config: Config = None, home: Home = None,
     if as_json:
         print_json({"indexed": done})
     else:
-        typer.echo(f"{done} observations are indexed")
+        echo(f"{done} observations are indexed")
 
 
 def _parts(subject: str) -> tuple[str, str, str]:

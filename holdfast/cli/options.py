@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli.printing import echo
 from holdfast.errors import HoldfastError, NewDatabase
 
 if TYPE_CHECKING:
@@ -96,4 +97,4 @@ def make_home(home: Path) -> None:
 def progress(step: str) -> None:
     # Only for someone who waits: the report says the same once it is true.
     if sys.stderr.isatty():
-        typer.echo(f"… {step}", err=True)
+        echo(f"… {step}", err=True)

@@ -9,7 +9,7 @@ import typer
 
 from holdfast.cli.audit import actor
 from holdfast.cli.options import AsJson, Config, Database, Home, opened, settings_of
-from holdfast.cli.printing import show
+from holdfast.cli.printing import echo, show
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
@@ -30,18 +30,18 @@ def link(one: Identity, other: Identity, database: Database = None, config: Conf
     """Say that two identities are one person: what is remembered of one is known to the other."""
     settings = settings_of(config, database=database, home=home)
     if asyncio.run(_link(settings, one, other)):
-        typer.echo(f"{one} and {other} are one person now")
+        echo(f"{one} and {other} are one person now")
     else:
-        typer.echo(f"{one} and {other} were one person already")
+        echo(f"{one} and {other} were one person already")
 
 
 @people.command()
 def unlink(identity: Identity, database: Database = None, config: Config = None, home: Home = None) -> None:
     """Make an identity a person of its own again; exit code 1 if it was not linked."""
     if not asyncio.run(_unlink(settings_of(config, database=database, home=home), identity)):
-        typer.echo(f"{identity} is not linked to anybody", err=True)
+        echo(f"{identity} is not linked to anybody", err=True)
         raise typer.Exit(1)
-    typer.echo(f"{identity} is a person of its own now")
+    echo(f"{identity} is a person of its own now")
 
 
 @people.command("list")

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from holdfast.telemetry.printable import printable, printable_json
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -21,8 +23,14 @@ PIPE_WIDTH = 200
 TEXT_WIDTH = 60
 
 
+def echo(text: object = "", *, err: bool = False) -> None:
+    """Print one text. Everything that the commands print goes through this module: texts of others may hold
+    control characters."""
+    typer.echo(printable(str(text)), err=err)
+
+
 def print_json(data: object, *, indent: int | None = 2) -> None:
-    typer.echo(json.dumps(data, indent=indent, ensure_ascii=False, default=_plain))
+    typer.echo(printable_json(json.dumps(data, indent=indent, ensure_ascii=False, default=_plain)))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
@@ -31,7 +39,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
     if known:
         console().print(table(columns, known))
     else:
-        typer.echo(empty)
+        echo(empty)
 
 
 def show(
@@ -54,7 +62,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
         made.add_column(column, overflow="fold")
     for row in rows:
         # As Text: what people wrote is no markup.
-        made.add_row(*(Text(_cell(value), justify="right" if _is_number(value) else None) for value in row))
+        made.add_row(*(Text(printable(_cell(value)), justify="right" if _is_number(value) else None) for value in row))
     return made
 
 

@@ -36,6 +36,7 @@ from holdfast.cli.options import (
     prepare,
     settings_of,
 )
+from holdfast.cli.printing import echo
 
 if TYPE_CHECKING:
     from holdfast.api.served import Harness
@@ -174,7 +175,7 @@ def _run(
         if has_page:
             lines.append(f"open {started.link}" if started.link else f"to open the page, run: {started.command}")
         # In one piece: whoever waits for the first line may not stay for the second.
-        typer.echo("\n".join(lines))
+        echo("\n".join(lines))
         sys.stdout.flush()
 
     running = harness.run(serve=server, on_ready=on_ready, works=works)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.options import AsJson, Config, Database, Home, duration_of, login_name, opened, settings_of
-from holdfast.cli.printing import print_json
+from holdfast.cli.printing import echo, print_json
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -44,11 +44,11 @@ def send(
     if as_json:
         print_json(sent)
     elif not wait:
-        typer.echo(sent["messageId"])
+        echo(sent["messageId"])
     elif sent["answer"] is None:
-        typer.echo("no answer: the agent chose silence", err=True)
+        echo("no answer: the agent chose silence", err=True)
     else:
-        typer.echo(sent["answer"]["message"])
+        echo(sent["answer"]["message"])
 
 
 def _checked(text: str) -> str:
@@ -81,7 +81,7 @@ async def _send(
         missing = directory.missing(text, agent)
         if missing is not None:
             sent["warning"] = waits_for_a_server(missing)
-            typer.echo(f"holdfast: {sent['warning']}", err=True)
+            echo(f"holdfast: {sent['warning']}", err=True)
         if patience is not None and listening is not None:
             response = await _await_response(store, id_, message_id, patience, woken)
             sent["answer"] = None if response is None else response.event

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.options import App, Config, Database
-from holdfast.cli.printing import print_json
+from holdfast.cli.printing import echo, print_json
 from holdfast.cli.running import load
 from holdfast.errors import HoldfastError
 from holdfast.extras import require
@@ -74,6 +74,6 @@ async def _run(harness: AgentHarness, settings: Settings, port: int) -> None:
         access = Access(bot_token=local.bot_token, app_token=local.app_token, api_url=local.api_url)
         harness.add_channel(SlackChannel([access], files=settings.files))
         address = f"http://127.0.0.1:{local.port}/"
-        await harness.run(on_ready=lambda: typer.echo(f"holdfast is ready: mention the bot at {address}"))
+        await harness.run(on_ready=lambda: echo(f"holdfast is ready: mention the bot at {address}"))
     finally:
         await local.__aexit__(None, None, None)

@@ -140,7 +140,20 @@ TURNS_LOST = "turns were lost before they settled"
 WATCHER_SLOW = "who watches is too slow and has to come again"
 
 
+MOST_TOKENS = 1_000_000_000
+"""Tokens that one turn can have used; what reports more is mistaken."""
+
+
+def token_counts(reported: Mapping[str, object]) -> dict[str, int]:
+    """The token counts that a provider or a command reported, without those that cannot be true."""
+    return {
+        name: count
+        for name, count in reported.items()
+        if isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= MOST_TOKENS
+    }
+
+
 def count_tokens(agent: str, model: str, usage: Mapping[str, int]) -> None:
-    """What one turn of an agent used: input_tokens and output_tokens."""
-    for name, count in usage.items():
+    """Count what one turn of an agent used: input_tokens and output_tokens."""
+    for name, count in token_counts(usage).items():
         TOKENS.add(agent, model, name.removesuffix("_tokens"), by=count)

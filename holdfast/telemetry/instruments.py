@@ -9,11 +9,14 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from holdfast.telemetry.printable import printable
+
 Labels = tuple[str, ...]
 
 OTHER = "other"
 MOST_LABELS = 500
 """Sets of labels kept apart by one instrument; error classes come from users' code and might never end."""
+LONGEST_LABEL = 100
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600, 1800, 3600, 86400)
 """From a claim next door to a message that waited a day."""
@@ -32,7 +35,7 @@ class Counter:
         try:
             self.values[labels] += by
         except KeyError:
-            labels = _bounded(labels, len(self.values))
+            labels = bounded(labels, len(self.values))
             self.values[labels] = self.values.get(labels, 0) + by
 
 
@@ -71,7 +74,7 @@ class Histogram:
         try:
             return self.values[labels]
         except KeyError:
-            labels = _bounded(labels, len(self.values))
+            labels = bounded(labels, len(self.values))
             return self.values.setdefault(labels, Buckets(self.bounds, [0] * (len(self.bounds) + 1)))
 
 
@@ -88,8 +91,15 @@ Reading = tuple[Gauge, Labels, float]
 Instrument = Counter | Histogram | Gauge
 
 
-def _bounded(labels: Labels, known: int) -> Labels:
-    return labels if known < MOST_LABELS else (OTHER,) * len(labels)
+def bounded(labels: Labels, known: int) -> Labels:
+    """The labels of a new series: one of `known` others, or `other` if there are too many.
+
+    Labels come from users' code and from clients: what is no text, or none that can be written, must not keep
+    the page of metrics from being made.
+    """
+    if known >= MOST_LABELS:
+        return (OTHER,) * len(labels)
+    return tuple([printable(str(label))[:LONGEST_LABEL] for label in labels])
 
 
 def _text(bound: float) -> str:

@@ -11,6 +11,7 @@ import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
+from holdfast.telemetry.printable import printable, printable_json
 from holdfast.telemetry.redaction import redact_end, redact_start
 
 _PLAIN = re.compile(r"[\w.:/+*%@<>\[\]-]+")
@@ -56,7 +57,7 @@ class TextLines(logging.Formatter):
         record.message = _text(record)
         line = f"{_moment(record)} {record.levelname.lower()} {record.name} {record.message}"
         trouble = _short_trouble(record) if hasattr(record, USERS_CODE) else _trouble(self, record)
-        return f"{line}\n{trouble}" if trouble else line
+        return printable(f"{line}\n{trouble}" if trouble else line)
 
 
 class JsonLines(logging.Formatter):
@@ -66,7 +67,7 @@ class JsonLines(logging.Formatter):
         line = {"time": _moment(record), "level": record.levelname.lower(), "logger": record.name, **fields(record)}
         if trouble := _trouble(self, record):
             line["traceback"] = trouble
-        return json.dumps(line, ensure_ascii=False)
+        return printable_json(json.dumps(line, ensure_ascii=False))
 
 
 def fields(record: logging.LogRecord) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -13,11 +14,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import AgentHarness, Dead, Turn
 from holdfast.agents.echo import echo
+from holdfast.agents.transcript import transcript_of
 from holdfast.api.server import serve_metrics
 from holdfast.event import Event, NewEvent
 from holdfast.memory.observation import Observation
 from holdfast.settings import Settings
+from holdfast.store.base import Filter
 from holdfast.store.memories import open_observations
+from holdfast.telemetry import count_tokens
 from holdfast.testing.databases import Databases
 from tests.api.serving import ask, serving
 from tests.harness.steps import both_engines, until
@@ -230,3 +234,52 @@ async def test_the_lag_of_memory_and_its_oldest_change_are_seen(database_url: st
             assert value(samples, "events", queue="memory", agent="", state=state) == 1
         assert ("holdfast_oldest_ready_seconds", frozenset({("queue", "memory")})) in samples
         assert value(samples, "oldest_pending_seconds", queue="memory") >= 0
+
+
+@pytest.mark.parametrize("count", [10**400, -5, True, 1.5, "7", None])
+async def test_issue_13_18_a_token_count_that_cannot_be_true_does_not_break_metrics(
+    app: AgentHarness, count: Any
+) -> None:
+    async with serving(app) as port:
+        before = await scrape(port)
+        count_tokens("coder", "sly", {"input_tokens": count, "output_tokens": 3})
+        after = await scrape(port)
+    assert value(after, "tokens_total", agent="coder", model="sly", kind="input") == 0
+    labels = {"agent": "coder", "model": "sly", "kind": "output"}
+    assert value(after, "tokens_total", **labels) == value(before, "tokens_total", **labels) + 3
+
+
+async def test_issue_13_18_a_command_that_reports_impossible_tokens_is_answered(app: AgentHarness) -> None:
+    said = {"type": "result", "result": "hello", "usage": {"input_tokens": 10**400, "output_tokens": -1}}
+    heard = transcript_of(json.dumps(said))
+    assert (heard.text, heard.usage) == ("hello", {})
+
+
+async def test_issue_13_18_any_error_class_is_a_label_that_can_be_written(app: AgentHarness) -> None:
+    classes: list[Any] = ["\ud800", 404, "x" * 10_000, "a\nb", "\x1b[0m", 'q"\\']
+
+    async def answer(turn: Turn) -> Dead:
+        return Dead("no", classes[int(turn.text)])
+
+    app.add("coder", answer)
+    async with serving(app) as port:
+        for number in range(len(classes)):
+            await app.put(str(number), sender=str(number))
+        await until(lambda: _are_dead(app, len(classes)))
+        samples = await scrape(port)
+    labels = [dict(labels) for name, labels in samples if name == "holdfast_failures_total"]
+    assert max(len(one["error_class"]) for one in labels) <= 100
+
+
+async def test_issue_13_18_invented_channels_are_counted_together(app: AgentHarness) -> None:
+    async with serving(app) as port:
+        invented = [NewEvent(event={"kind": "response"}, queue="outbox", target=f"c{number}") for number in range(500)]
+        await app.store.put(invented)
+        samples = await scrape(port)
+    channels = {dict(labels)["agent"] for name, labels in samples if name == "holdfast_events"}
+    assert len(channels) <= 102
+    assert value(samples, "events", queue="outbox", agent="other", state="ready") >= 400
+
+
+async def _are_dead(app: AgentHarness, count: int) -> bool:
+    return len(await app.store.dead(Filter())) == count

@@ -43,6 +43,17 @@ def test_a_query_is_defined_once_and_used(house: Path) -> None:
     ]
 
 
+def test_numbers_of_migration_scripts_are_taken_once_and_leave_no_gap(house: Path) -> None:
+    for folder, names in {"incremental": ["000-a", "001-b", "001-c"], "sqlite": ["000-a", "002-b"]}.items():
+        (house / "holdfast/migrations" / folder).mkdir(parents=True)
+        for name in names:
+            write(house / f"holdfast/migrations/{folder}/{name}.sql", "select 1;\n")
+    assert list(check.scripts(house)) == [
+        "holdfast/migrations/incremental/001-c.sql: number 002 must come here",
+        "holdfast/migrations/sqlite/002-b.sql: number 001 must come here",
+    ]
+
+
 def test_documents_refer_to_what_exists(house: Path) -> None:
     write(house / "holdfast/store/a.py", "class Store:\n    def put(self): ...\nLIMIT = 3\n")
     write(house / "holdfast/store/sqlite/a.sql", "-- name: claim\nselect 1;\n")

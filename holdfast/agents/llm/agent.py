@@ -31,7 +31,7 @@ from holdfast.errors import HoldfastError
 from holdfast.event import Turn
 from holdfast.outcome import Dead, Retry, trace_of
 from holdfast.settings.agents import HISTORY_TOKENS, LLM_POLICY, MAX_REQUESTS
-from holdfast.telemetry import count_tokens
+from holdfast.telemetry import count_tokens, token_counts
 
 SETTINGS = ModelSettings(max_retries=0)
 """A failed request is a failed turn, which is tried again by the queue; a client that retries would do so unseen."""
@@ -109,7 +109,7 @@ class LlmAgent:
 
     def _count(self, turn: Turn, usage: RunUsage) -> None:
         name = self._model.model_name
-        counts = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+        counts = token_counts({"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens})
         turn.metadata["usage"] = {"model": name, "requests": usage.requests, **counts}
         count_tokens(turn.agent, name, counts)
 
