@@ -89,16 +89,6 @@ def queries(root: Path) -> Iterator[str]:
         yield f"query {name} is used and not defined"
 
 
-def scripts(root: Path) -> Iterator[str]:
-    """Migration scripts whose number is taken or leaves a gap, as after a merge of two branches."""
-    for name in ("incremental", "idempotent", "sqlite"):
-        folder = root / "holdfast" / "migrations" / name
-        for number, path in enumerate(sorted(folder.glob("*.sql"))):
-            if path.name[:4] != f"{number:03d}-":
-                yield f"{path.relative_to(root)}: number {number:03d} must come here"
-                break
-
-
 def references(root: Path) -> Iterator[str]:
     """`path::symbol` and relative links in documents that lead nowhere."""
     for page in pages(root):

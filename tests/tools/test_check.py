@@ -49,8 +49,8 @@ def test_numbers_of_migration_scripts_are_taken_once_and_leave_no_gap(house: Pat
         for name in names:
             write(house / f"holdfast/migrations/{folder}/{name}.sql", "select 1;\n")
     assert list(check.scripts(house)) == [
-        "holdfast/migrations/incremental/001-c.sql: number 002 must come here",
-        "holdfast/migrations/sqlite/002-b.sql: number 001 must come here",
+        "migrations/incremental/001-c.sql: the number must be 002",
+        "migrations/sqlite/002-b.sql: the number must be 001",
     ]
 
 
