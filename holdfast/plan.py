@@ -93,7 +93,12 @@ class Plan:
             kind = (policy.lease or self._settings.lease, COLLECT_LIMIT if policy.turns == "collect" else 1)
             alike.setdefault(kind, []).append(id_)
         return tuple(
-            Share(targets=tuple(targets), lease=lease, collect_limit=collect)
+            Share(
+                targets=tuple(targets),
+                lease=lease,
+                collect_limit=collect,
+                max_attempts=self._settings.slack_max_attempts,
+            )
             for (lease, collect), targets in alike.items()
         )
 
@@ -146,7 +151,9 @@ class Plan:
         settings = self._settings
         kept: dict[str, Any] = {"dedup_window": settings.dedup_window, "keep_history": settings.keep_history}
         return [
-            SweepPolicy(queue=INBOX, expire_after=settings.expire_after, **kept),
+            SweepPolicy(
+                queue=INBOX, max_attempts=settings.slack_max_attempts, expire_after=settings.expire_after, **kept
+            ),
             SweepPolicy(
                 queue=OUTBOX, max_attempts=RESPONSE_ATTEMPTS, discard_unserved=settings.unfetched_after, **kept
             ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from holdfast.migrations.script import Migration, Report, Script, one_line
 LOCK_KEY = 31321898691465844
 LOCK_TRIES = 10
 CONNECT_TIMEOUT_SECONDS = 10
+WAIT_TOLD_SECONDS = 1.0
 
 _BOOTSTRAP = Path(__file__).parent / "bootstrap" / "postgres.sql"
 
@@ -33,6 +35,13 @@ select
     pg_catalog.current_database()::text,
     pg_catalog.has_database_privilege(pg_catalog.current_database(), 'create'),
     (select pg_catalog.pg_get_userbyid(n.nspowner)::text from pg_catalog.pg_namespace n where n.nspname = 'agent')
+"""
+
+_WAIT = """
+select max(l.relation::regclass::text), pg_catalog.array_to_string(pg_catalog.pg_blocking_pids(l.pid), ', ')
+from pg_catalog.pg_locks l
+where l.pid = %s and not l.granted
+group by l.pid
 """
 
 _RECORD = "insert into agent.migration (file_name, applied_at_version, body) values (%s, %s, %s)"
@@ -53,7 +62,8 @@ def migrate_postgres(url: str, migration: Migration) -> Report:
             found = _version(connection)
             if not migration.is_due(found):
                 return migration.nothing(found)
-            report = _apply(connection, migration, found)
+            with _telling_of_waits(connection, url, migration):
+                report = _apply(connection, migration, found)
         return _validate_checks(connection, report)
 
 
@@ -98,6 +108,34 @@ def _locked(connection: Connection, migration: Migration) -> Iterator[None]:
         if number < LOCK_TRIES:
             time.sleep(migration.lock_interval.total_seconds())
     raise MigrationError("another migration is running: try again when it has ended")
+
+
+@contextmanager
+def _telling_of_waits(connection: Connection, url: str, migration: Migration) -> Iterator[None]:
+    """Say so while a script waits for a lock, and who holds it; a migration that stands still looks broken."""
+    done = threading.Event()
+    watch = threading.Thread(target=_watch_waits, args=(connection.info.backend_pid, url, migration, done), daemon=True)
+    watch.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watch.join()
+
+
+def _watch_waits(pid: int, url: str, migration: Migration, done: threading.Event) -> None:
+    told: object = None
+    while not done.wait(WAIT_TOLD_SECONDS):
+        try:
+            with psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_SECONDS) as watcher:
+                wait = watcher.execute(_WAIT, (pid,)).fetchone()
+        except psycopg.Error:
+            # Only the message is lost: the migration itself has its own connection.
+            return
+        if wait is not None and wait != told:
+            what, holders = wait
+            migration.on_step(f"waiting for a lock on {what or 'the database'}, held by process {holders}")
+        told = wait
 
 
 def _preview(connection: Connection, migration: Migration, found: str | None) -> Report:

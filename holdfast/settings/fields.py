@@ -55,6 +55,8 @@ class Settings(BaseSettings):
     """How long a turn is held without a renewal."""
     max_attempts: int = Field(default=5, ge=1)
     """Attempts of a message that came by the API or a channel other than Slack."""
+    slack_max_attempts: int = Field(default=3, ge=1)
+    """Attempts of a message from Slack or SQL, where neither it nor its agent has a number of its own."""
     retry_first: Duration = timedelta(seconds=2)
     """Shortest wait before a failed turn is tried again."""
     retry_most: Duration = timedelta(minutes=5)

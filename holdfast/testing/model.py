@@ -206,7 +206,7 @@ class Model(Tables):
         over = [
             row
             for row in self.live.values()
-            if row.queue == policy.queue and not self.has_attempts(row, policy.max_attempts) and not self.is_leased(row)
+            if row.queue == policy.queue and not self.has_attempts(row, policy.max_attempts) and row.vt <= self.clock()
         ]
         return len([self.finish(row, "dead") for row in over])
 

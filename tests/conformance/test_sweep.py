@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 from holdfast.outcome import Dead, Done, Retry
+from holdfast.store import open_store
 from holdfast.store.base import Filter, Store, SweepPolicy, Swept
 from holdfast.testing.clock import Clock
+from tests.conformance.by_hand import insert
 from tests.conformance.steps import (
     bury,
     claim,
@@ -213,3 +215,12 @@ async def test_a_finished_event_of_the_future_is_pruned_too(store: Store, clock:
     await end(store, await claim_one(store), Done())
     clock.tick(days=2)
     assert (await store.sweep(SweepPolicy(keep_history=timedelta(days=1)))).pruned == 1
+
+
+async def test_a_vt_that_lies_ahead_is_spared_whoever_wrote_it(database_url: str) -> None:
+    ahead = {"attempts": "3", "vt": "4102444800000000" if database_url.startswith("sqlite") else "'2100-01-01Z'"}
+    insert(database_url, ahead)
+    over = insert(database_url, {"attempts": "3"})
+    async with open_store(database_url) as store:
+        assert (await store.sweep(SweepPolicy())).dead == 1
+        assert [letter.id for letter in await store.dead(Filter())] == [over]

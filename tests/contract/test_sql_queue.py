@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from tests.contract.slack import MENTION, event, finished, pass_time, put
 from tests.store.psql import Connection, claim, column, drain, insert, value
@@ -151,3 +151,31 @@ def test_the_six_columns_can_be_inserted_from_history(sql: Connection) -> None:
         [event_id],
     )
     assert claim(sql) == [event_id]
+
+
+def test_the_sweep_spares_any_row_whose_vt_lies_ahead_whoever_wrote_it(sql: Connection) -> None:
+    ahead = insert(sql, attempts=3, vt=datetime.now(UTC) + timedelta(hours=1))
+    over = insert(sql, attempts=3)
+    assert value(sql, "select dead from agent.delete_expired_events()") == 1
+    assert value(sql, "select dead from agent.delete_expired_events(_max_attempts => 0)") == 0
+    assert column(sql, "select id from agent.event") == [ahead]
+    assert column(sql, "select id from agent.event_hist") == [over]
+
+
+def test_a_retried_event_keeps_the_record_of_its_earlier_claims(sql: Connection) -> None:
+    event_id = put(sql)
+    claimed = value(sql, "select claimed from agent.claim_event()")
+    sql.execute("select agent.cancel_event(%s)", [event_id])
+    assert value(sql, "select agent.retry_event(%s)", [event_id]) == event_id
+    assert sql.execute("select attempts, claimed from agent.event").fetchone() == {"attempts": 0, "claimed": claimed}
+
+
+def test_insert_event_stores_the_attempts_that_its_agent_has_of_its_own(sql: Connection) -> None:
+    routing = '{"default": "coder", "lanes": {}, "attempts": {"coder": 7, "writer": 2}}'
+    sql.execute("select agent.set_setting('routing', %s)", [routing])
+    for agent in (None, "", "coder", "writer", "reader"):
+        sql.execute("select agent.insert_event('{}', _agent => %s)", [agent])
+    sql.execute("""select agent.insert_event('{}', _agent => 'writer', _max_attempts => 4)""")
+    sql.execute("""select agent.insert_event('{}', _queue => 'outbox', _agent => 'writer')""")
+    stored = column(sql, "select max_attempts from agent.event order by id")
+    assert stored == [7, 7, 7, 2, None, 4, None]

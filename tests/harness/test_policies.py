@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from holdfast.agent import Answer
-from holdfast.event import Turn
+from holdfast.event import NewEvent, Turn
 from holdfast.harness import AgentHarness
 from holdfast.outcome import Dead, Retry
 from holdfast.settings import Settings
+from holdfast.store.base import Filter
 from tests.harness.steps import AT_ONCE, both_engines, finished, running, until
 from tests.harness.test_answers import QUICKLY
 from tests.harness.test_consumer import Gate
@@ -122,3 +123,20 @@ async def test_the_limit_of_the_default_agent_counts_both_its_names(settings: Se
         gate.open.set()
         await finished(one.store, 8, queue="inbox")
     assert gate.most == 2
+
+
+async def test_attempts_of_slack_messages_are_a_setting(settings: Settings) -> None:
+    tried: list[int] = []
+
+    async def fail(turn: Turn) -> str:
+        tried.append(turn.attempt)
+        raise RuntimeError("broken")
+
+    async with running(AgentHarness(fail), settings, slack_max_attempts=2, **QUICKLY) as app:
+        await app.store.put([NewEvent(event={"type": "app_mention", "text": "hi", "channel": "C", "ts": "1.0"})])
+        await until(lambda: _has_died(app))
+    assert tried == [1, 2]
+
+
+async def _has_died(app: AgentHarness) -> bool:
+    return bool(await app.store.dead(Filter()))

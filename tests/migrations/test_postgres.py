@@ -261,3 +261,19 @@ def test_workers_go_on_while_rows_from_before_are_checked(databases: Databases) 
         checking.execute("select agent.validate_checks()")
         worker.execute("set lock_timeout = '1s'")
         assert worker.execute("select count(*) from agent.claim_event()").fetchone() == (1,)
+
+
+def test_a_migration_that_waits_for_a_lock_says_so(scripts: Scripts, postgres: str) -> None:
+    scripts.migrate(postgres)
+    scripts.incremental("001-second.sql", "alter table agent.first add column name text;")
+    steps: list[str] = []
+    with psycopg.connect(postgres) as reader:
+        reader.execute("select * from agent.first")
+
+        def told(step: str) -> None:
+            steps.append(step)
+            if "waiting" in step:
+                reader.rollback()
+
+        scripts.migrate(postgres, version="2.0", on_step=told)
+        assert f"waiting for a lock on agent.first, held by process {reader.info.backend_pid}" in steps

@@ -379,6 +379,19 @@ begin
 end
 $$;
 
+-- The attempts that an agent has of its own, null where it has none. '' stands for the default agent.
+create or replace function agent.attempts_of(_agent text) returns int4
+language plpgsql stable security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _routing jsonb := (select value from agent.setting where key = 'routing');
+    _attempts jsonb := _routing -> 'attempts' -> coalesce(nullif(_agent, ''), _routing ->> 'default', '');
+begin
+    return case when jsonb_typeof(_attempts) = 'number' then greatest(_attempts::int4, 1) end;
+end
+$$;
+
 create or replace function agent.insert_event
 ( _event jsonb
 , _queue text default 'inbox'
@@ -403,6 +416,9 @@ begin
         _message_id := coalesce(_message_id, 'slack_' || concat_ws('_', _team, _channel, _ts));
         _lane := coalesce(_lane, agent.lane_of(_agent,
             concat_ws(':', 'slack', _team, _channel, coalesce(_event ->> 'thread_ts', _ts))));
+    end if;
+    if _queue = 'inbox' then
+        _max_attempts := coalesce(_max_attempts, agent.attempts_of(_agent));
     end if;
     return (agent.put(jsonb_build_array(jsonb_build_object
         ( 'event', _event, 'queue', _queue, 'target', _agent, 'lane', nullif(_lane, ''), 'message_id', _message_id

@@ -10,6 +10,7 @@
 --   discard_event          a dead letter loses payload and error
 --   replay_event           a finished event once more, as a new one
 
+-- A vt that lies ahead is a lease, whoever wrote it.
 create or replace function agent.bury(_queue text, _max_attempts int4) returns int4
 language plpgsql security invoker
 set search_path = pg_catalog, pg_temp
@@ -22,13 +23,12 @@ begin
     if _max_attempts > 0 then
         _ids := array
         ( select id from agent.event
-          where queue = _queue and attempts > 0 and attempts >= coalesce(max_attempts, _max_attempts)
-            and not (fence > 0 and vt > _now)
+          where queue = _queue and attempts > 0 and attempts >= coalesce(max_attempts, _max_attempts) and vt <= _now
           order by id for update skip locked );
     else
         _ids := array
         ( select id from agent.event
-          where queue = _queue and attempts >= coalesce(max_attempts, _max_attempts) and not (fence > 0 and vt > _now)
+          where queue = _queue and attempts >= coalesce(max_attempts, _max_attempts) and vt <= _now
           order by id for update skip locked );
     end if;
     return agent.finish(_ids, array_fill('dead'::text, array[cardinality(_ids)]));

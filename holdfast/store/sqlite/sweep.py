@@ -23,7 +23,7 @@ ANY_ATTEMPTS = 2**31
 
 
 def bury(db: Writing, policy: SweepPolicy) -> int:
-    """What has no attempts left and is not leased ends as dead."""
+    """End what has no attempts left as dead, unless its vt lies ahead: that is a lease, whoever wrote it."""
     params = {"queue": policy.queue, "max_attempts": policy.max_attempts, "now": db.now, "batch": BATCH}
     ids = [id for (id,) in db.connection.execute(SQL["used_up"], params)]
     _end(db, policy.queue, [[id, "dead", None, None, "no attempts left"] for id in ids])

@@ -2,7 +2,7 @@
 
 -- name: used_up
 select id from event indexed by event_tried
-where queue = :queue and attempts > 0 and fence = 0 and attempts >= coalesce(max_attempts, :max_attempts)
+where queue = :queue and attempts > 0 and fence = 0 and vt <= :now and attempts >= coalesce(max_attempts, :max_attempts)
 union all
 select id from event indexed by event_leased
 where queue = :queue and fence > 0 and vt <= :now and attempts >= coalesce(max_attempts, :max_attempts)
