@@ -19,8 +19,12 @@ from holdfast.settings.environment import passed_on
 from holdfast.settings.secrets import secret_paths
 
 if TYPE_CHECKING:
+    from pydantic_ai.toolsets import AbstractToolset
+
     from holdfast.agent import Agent
     from holdfast.agents.function import Function
+    from holdfast.agents.llm import Context
+    from holdfast.agents.sandbox import Sandbox
     from holdfast.harness import AgentHarness
 
 SCRIPT = "script:"
@@ -68,24 +72,27 @@ def _made(id_: str, table: AgentTable, settings: Settings) -> Agent | Function:
 
 def _command(id_: str, table: CommandTable, settings: Settings) -> Agent:
     from holdfast.agents.command import CommandAgent
-    from holdfast.agents.sandbox import View, sandbox_of
 
     workspace = settings.home / "workspace" / id_
-    with _at(settings, "agents", id_, "readable"):
-        readable = _paths(table.readable, settings)
-    with _at(settings, "agents", id_, "writable"):
-        writable = _paths(table.writable, settings, may_write=True)
-    view = View(workspace, readable, writable, secret_paths(settings), table.network)
-    keys = ("sandbox",) if table.sandbox is None else ("agents", id_, "sandbox")
-    with _at(settings, *keys):
-        sandbox = sandbox_of(table.sandbox or settings.sandbox, view)
     return CommandAgent(
         _found(id_, table, settings),
         workspace,
         variables=table.variables,
         max_output=table.max_output,
-        sandbox=sandbox,
+        sandbox=_sandbox(("agents", id_), table, workspace, settings),
     )
+
+
+def _sandbox(keys: tuple[str, str], table: CommandTable | McpTable, workspace: Path, settings: Settings) -> Sandbox:
+    from holdfast.agents.sandbox import View, sandbox_of
+
+    with _at(settings, *keys, "readable"):
+        readable = _paths(table.readable, settings)
+    with _at(settings, *keys, "writable"):
+        writable = _paths(table.writable, settings, may_write=True)
+    view = View(workspace, readable, writable, secret_paths(settings), table.network)
+    with _at(settings, *(("sandbox",) if table.sandbox is None else (*keys, "sandbox"))):
+        return sandbox_of(table.sandbox or settings.sandbox, view)
 
 
 def _paths(paths: Sequence[Path], settings: Settings, *, may_write: bool = False) -> tuple[Path, ...]:
@@ -112,7 +119,8 @@ def _llm(id_: str, table: LlmTable, settings: Settings) -> Agent:
     with _at(settings, "agents", id_, "tools"):
         tools = [_function(name) for name in table.tools]
     with _at(settings, "agents", id_, "mcp"):
-        servers = [llm.server_of(name, _server(name, settings)) for name in table.mcp]
+        tables = {name: _server(name, settings) for name in table.mcp}
+    servers = [_toolset(name, server, settings) for name, server in tables.items()]
     return llm.LlmAgent(
         model,
         prompt=prompt,
@@ -121,6 +129,15 @@ def _llm(id_: str, table: LlmTable, settings: Settings) -> Agent:
         history_tokens=table.history_tokens,
         max_requests=table.max_requests,
     )
+
+
+def _toolset(name: str, table: McpTable, settings: Settings) -> AbstractToolset[Context]:
+    from holdfast.agents import llm
+
+    workspace = settings.home / "mcp" / name
+    sandbox = _sandbox(("mcp", name), table, workspace, settings)
+    with _at(settings, "mcp", name):
+        return llm.server_of(name, table, sandbox, workspace)
 
 
 def _server(name: str, settings: Settings) -> McpTable:

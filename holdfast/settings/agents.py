@@ -164,6 +164,14 @@ class McpTable(Table):
     """The program that is started for a turn, and its arguments."""
     variables: tuple[str, ...] = Field(default=(), examples=[["GITHUB_TOKEN"]])
     """Variables of the environment that it may see beside ordinary ones such as PATH and HOME."""
+    sandbox: SandboxName = "none"
+    """Sandbox of the command: "bubblewrap", "auto" for bubblewrap where it works, or "none"."""
+    network: bool = True
+    """Whether the command has the network in bubblewrap."""
+    readable: tuple[Path, ...] = Field(default=(), examples=[["/srv/texts"]])
+    """Further files and folders that the command can read in bubblewrap; ./ is the folder of this file."""
+    writable: tuple[Path, ...] = Field(default=(), examples=[["~/.npm"]])
+    """Further files and folders that the command can write in bubblewrap; ./ is the folder of this file."""
     url: str = Field(default="", examples=["http://127.0.0.1:8000/mcp"])
     """Where the server answers, in place of a command."""
     token_variable: str = Field(default="", examples=["FILES_TOKEN"])

@@ -334,6 +334,38 @@ def test_the_worker_is_not_dumpable_unless_it_is_set(shell: Shell, setting: str,
         assert shell.out("send", "are you?", "--wait") == f"{dumpable}\n"
 
 
+MCP = """
+[agents.writer]
+kind = "llm"
+model = "script:my_model:play"
+mcp = ["loud"]
+
+[mcp.loud]
+command = ["sh", "-c", "cat {home}/token-admin ../../token-admin > tried 2>&1; exec {python} {server}"]
+readable = ["{prefix}", "{base}", "{server}"]
+sandbox = "bubblewrap"
+"""
+MODEL = """
+from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart
+
+def play(messages, info):
+    returned = [part.content for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
+    return str(returned) if returned else ModelResponse(parts=[ToolCallPart("loud_shout", {"text": "hello"})])
+"""
+
+
+@pytest.mark.usefixtures("bubblewrap")
+def test_an_mcp_server_can_have_a_sandbox(scripts: Scripts, shell: Shell) -> None:
+    home, server = shell.folder / ".holdfast", Path(__file__).parent / "mcp_server.py"
+    names = {"python": sys.executable, "prefix": sys.prefix, "base": sys.base_prefix}
+    shell.write("holdfast.toml", MCP.format(home=home, server=server, **names))
+    shell.write("my_model.py", MODEL)
+    shell.out("token")
+    with shell.running("work") as work:
+        assert shell.out("send", "hello", "--wait") == "['HELLO []']\n", work.log
+    assert (home / "mcp" / "loud" / "tried").read_text().count("No such file or directory") == 2
+
+
 @pytest.mark.usefixtures("bubblewrap")
 def test_a_killed_worker_leaves_nothing_in_a_sandbox(scripts: Scripts, shell: Shell) -> None:
     scripts.write("setsid sh -c 'trap \"\" TERM; sleep 1000 & sleep 1001' & (sleep 1002 &) ; sleep 1003")
