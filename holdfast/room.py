@@ -18,7 +18,9 @@ class _IdTaken(Exception):
     """Rolls the post back, to be stored under another id."""
 
 
-async def post(store: Store, routing: Routing, team: str, text: str, *, max_attempts: int) -> int:
+async def post(
+    store: Store, routing: Routing, team: str, text: str, *, max_attempts: int, sent_by: str | None = None
+) -> int:
     """A person says something in a team's room: stored as a line, whose id is returned, and for every member."""
     if not text.strip():
         raise HoldfastError("a message to a room needs a text")
@@ -30,7 +32,9 @@ async def post(store: Store, routing: Routing, team: str, text: str, *, max_atte
             team_id=team_id, from_agent=PERSON, message=text, subject=subject_of(origin), key=f"line_{id_}"
         )
         new = copies(routing, line, origin, max_attempts)
-        first, *others = [replace(one, message_id=f"chat_{id_}/{nth}") for nth, one in enumerate(new, 1)]
+        first, *others = [
+            replace(one, message_id=f"chat_{id_}/{nth}", sent_by=sent_by) for nth, one in enumerate(new, 1)
+        ]
         try:
             async with store.transaction() as tx:
                 line_id = await store.say(line, tx=tx)

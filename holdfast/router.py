@@ -150,7 +150,7 @@ class Routing:
         if new.lane is not None or not conversation:
             return new
         placed = self.event(new.event, route, conversation, message_id=new.message_id, max_attempts=new.max_attempts)
-        return replace(placed, queue=new.queue, event_ts=new.event_ts, vt=new.vt)
+        return replace(placed, queue=new.queue, event_ts=new.event_ts, vt=new.vt, sent_by=new.sent_by)
 
     def event(
         self,
@@ -200,6 +200,7 @@ async def put_message(
     max_attempts: int,
     agent: str | None = None,
     message_id: str | None = None,
+    sent_by: str | None = None,
     tx: Transaction | None = None,
 ) -> tuple[str, int | None]:
     """The id of the message and of its event; None where that message is known already."""
@@ -208,7 +209,7 @@ async def put_message(
     payload = message(text, address)
     while True:
         id_ = message_id or new_id(address.channel if address.channel in PLATFORMS else "api")
-        new = NewEvent(event=payload, message_id=id_, max_attempts=max_attempts)
+        new = NewEvent(event=payload, message_id=id_, max_attempts=max_attempts, sent_by=sent_by)
         stored = await receive(store, routing, new, text, agent=agent, tx=tx)
         # A generated id that was taken is drawn again, or the message would be lost.
         if stored is not None or message_id is not None:
@@ -269,4 +270,4 @@ def _confirmation(routing: Routing, choice: Route, new: NewEvent) -> NewEvent:
     payload = {name: new.event.get(name) for name in ("channel", "conversation", "sender", "sender_id")}
     answer = {"message": text, "original_message": written_of(new.event), "message_id": new.message_id, "agent": agent}
     id_ = None if new.message_id is None else f"{new.message_id}/1"
-    return replace(response_event({"kind": "response", **payload, **answer}), message_id=id_)
+    return replace(response_event({"kind": "response", **payload, **answer}), message_id=id_, sent_by=new.sent_by)

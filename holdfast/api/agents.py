@@ -8,8 +8,10 @@ from fastapi import APIRouter, Path, Request
 from typing_extensions import TypedDict
 
 from holdfast.api.answer import Answer, Refused, millis
+from holdfast.api.caller import caller_of
 from holdfast.api.page import Paged, listed
 from holdfast.api.route import Guarded, described
+from holdfast.api.scope import reads_of, sees_agent
 from holdfast.api.served import served_by
 from holdfast.event import AgentMessage
 from holdfast.store.pages import Page
@@ -81,6 +83,7 @@ async def get_agents(request: Request) -> Answer:
                 processes=directory.servers.get(id_, []),
             )
             for id_, lane in sorted(routing.lanes.items())
+            if sees_agent(caller_of(request), id_)
         }
     )
 
@@ -95,7 +98,8 @@ async def get_agent_messages(request: Request, id: AgentId, page: Paged) -> Answ
     served = served_by(request)
     named = {known.lower(): known for known in (await served.routing()).lanes}.get(id.lower())
     # An agent that was taken away has a history all the same.
-    found = await served.store.agent_messages(named or id, **page.within) if id.isprintable() else Page()
+    reads = await reads_of(request)
+    found = await reads.agent_messages(named or id, **page.within) if id.isprintable() else Page()
     if not found and named is None:
         raise Refused(404, "agent not found")
     return listed(request, found, _line)

@@ -25,6 +25,7 @@ from holdfast.api import (
     responses,
     rooms,
     stream,
+    token_routes,
     webhook,
 )
 from holdfast.api.answer import Answer, Refused
@@ -50,7 +51,21 @@ PHRASES = {404: "Not found", 405: "Method not allowed"}
 # What is asked most often comes first: routes are tried in turn.
 FAMILIES = [
     family.routes
-    for family in (messages, responses, queue, dead, agents, rooms, memory, audit, stream, docs, pages, login)
+    for family in (
+        messages,
+        responses,
+        queue,
+        dead,
+        agents,
+        rooms,
+        memory,
+        audit,
+        stream,
+        docs,
+        pages,
+        login,
+        token_routes,
+    )
 ]
 
 

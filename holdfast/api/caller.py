@@ -51,6 +51,11 @@ class Caller:
         """The caller's name in the audit log."""
         return f"api:{self.role}" if self.credential is None else actor_name(self.credential)
 
+    def is_same_credential(self, other: Caller) -> bool:
+        mine, theirs = self.credential, other.credential
+        ids = (None if mine is None else mine.id, None if theirs is None else theirs.id)
+        return self.role == other.role and ids[0] == ids[1]
+
     def is_same_person(self, other: Credential) -> bool:
         """Whether a session opened with `other` would have this caller's rights."""
         mine = self.credential
@@ -72,6 +77,10 @@ def bootstrap(role: Role) -> Caller:
 def caller_of(request: Request) -> Caller:
     caller: Caller = request.scope["holdfast.caller"]
     return caller
+
+
+class NameTaken(HoldfastError):
+    """There is a token of this name."""
 
 
 class Callers:
@@ -134,7 +143,7 @@ async def issue(store: Store, kind: Kind, grant: Grant, life: timedelta | None) 
     now = await store.now()
     credential = _credential(kind, grant, now, None if life is None else now + life)
     if not await open_credentials(store).add(credential, digest_of(secret)):
-        raise HoldfastError(f"there is already a token named {grant.name!r}; revoke it first or choose another name")
+        raise NameTaken(f"there is already a token named {grant.name!r}; revoke it first or choose another name")
     return secret, credential
 
 

@@ -13,6 +13,7 @@ from holdfast.api.answer import OK, Answer, Ok, Refused, millis
 from holdfast.api.messages import Printable
 from holdfast.api.page import EventId, Page, listed
 from holdfast.api.route import Guarded, described
+from holdfast.api.scope import reads_of
 from holdfast.api.served import served_by
 from holdfast.event import INBOX, FinishedEvent, channel_of, sender_of, written_of
 from holdfast.store.base import Filter
@@ -81,7 +82,7 @@ async def get_dead(request: Request, page: Annotated[DeadPage, Query()]) -> Answ
     handler raised, if it did."""
     served = served_by(request)
     default = (await served.routing()).default
-    found = await served.store.dead(Filter(queue=page.queue), **page.within)
+    found = await (await reads_of(request)).dead(Filter(queue=page.queue), **page.within)
     return listed(request, found, lambda event: _dead(event, default))
 
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from holdfast import gauge
 from holdfast.api.answer import Answer
 from holdfast.api.route import Guarded, described
+from holdfast.api.scope import refuse_limited
 from holdfast.api.served import Harness, served_by
 from holdfast.channel import Ailing
 from holdfast.errors import HoldfastError
@@ -71,6 +72,7 @@ async def _problem(harness: Harness) -> str | None:
 )
 async def metrics(request: Request) -> Response:
     """Also while the database is away."""
+    await refuse_limited(request)
     harness = served_by(request).harness
     readings = await gauge.read(harness.store, harness.consumers)
     body, content_type = prometheus.exposition(readings, request.headers.get("accept", ""))

@@ -12,6 +12,7 @@ from holdfast.api.actor import actor_of
 from holdfast.api.answer import Answer, Refused
 from holdfast.api.messages import Printable, Text
 from holdfast.api.route import Guarded, described
+from holdfast.api.scope import refuse_limited
 from holdfast.api.served import Served, served_by
 from holdfast.errors import HoldfastError
 from holdfast.memory.knowledge import KnowledgeScope, KnowledgeStore
@@ -81,6 +82,7 @@ FORGOTTEN = {
 )
 async def search_memory(request: Request, asked: Annotated[Asked, Query()]) -> Answer:
     """By words and by meaning, best first."""
+    await refuse_limited(request)
     scope = KnowledgeScope(DEFAULT_AGENT_NAME, ":".join(_parts(asked.subject)))
     try:
         hits = await _knowledge(served_by(request)).search(scope, asked.q, asked.limit)
@@ -93,6 +95,7 @@ async def search_memory(request: Request, asked: Annotated[Asked, Query()]) -> A
 @routes.get("/api/memory/subjects", summary="Who is remembered", **described("read", list[Remembered], [REMEMBERED]))
 async def get_subjects(request: Request) -> Answer:
     """By workspace, type and id."""
+    await refuse_limited(request)
     found = await open_observations(served_by(request).store).find_subjects()
     return Answer(
         [

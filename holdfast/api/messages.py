@@ -11,7 +11,9 @@ from typing_extensions import TypedDict
 
 from holdfast.api.answer import Answer, Refused
 from holdfast.api.body import Body, body_of
+from holdfast.api.caller import Caller, caller_of
 from holdfast.api.route import Guarded, described
+from holdfast.api.scope import bound_agent, bound_channel, bound_sender, bound_sender_id
 from holdfast.api.served import served_by
 from holdfast.directory import waits_for_a_server
 from holdfast.router import Address, put_message
@@ -78,18 +80,18 @@ async def post_message(request: Request) -> Answer:
     """Stored before it is answered: a crash right after loses nothing. The answer of the agent is a response."""
     served = served_by(request)
     message = await body_of(request, NewMessage)
-    address = Address(
-        channel=message.channel or "api", sender=message.sender or "API", sender_id=message.sender_id or None
-    )
+    caller = caller_of(request)
     directory, missing = await served.current.for_message(message.message, message.agent)
+    routing = directory.routing
     id_, stored = await put_message(
         served.store,
-        directory.routing,
+        routing,
         message.message,
-        address,
+        _address(caller, message),
         max_attempts=served.settings.max_attempts,
-        agent=message.agent,
+        agent=bound_agent(caller, routing, message.message, message.agent),
         message_id=message.message_id,
+        sent_by=caller.owner,
     )
     if stored is None:
         raise Refused(409, "duplicate messageId", further={"messageId": id_})
@@ -97,3 +99,12 @@ async def post_message(request: Request) -> Answer:
     if missing is not None:
         answer["warning"] = waits_for_a_server(missing)
     return Answer(answer)
+
+
+def _address(caller: Caller, message: NewMessage) -> Address:
+    """Whose conversation it is, within what the caller is bound to."""
+    return Address(
+        channel=bound_channel(caller, message.channel, "api"),
+        sender=bound_sender(caller, message.sender) or "API",
+        sender_id=bound_sender_id(caller, message.sender_id) or None,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from fastapi import APIRouter, Request
@@ -12,9 +12,11 @@ from holdfast.api.actor import actor_of
 from holdfast.api.answer import MILLISECOND, OK, Answer, Ok, Refused, millis
 from holdfast.api.page import EventId, Paged, listed
 from holdfast.api.route import Guarded, described
+from holdfast.api.scope import reads_of
 from holdfast.api.served import served_by
 from holdfast.event import INBOX, OUTBOX, Event, channel_of, sender_of, written_of
 from holdfast.store.base import DEAD_OUTCOMES, Count
+from holdfast.store.scoped import ScopedReads
 
 routes = APIRouter(route_class=Guarded, tags=["queue"])
 
@@ -58,6 +60,16 @@ class Processing(TypedDict):
     worker: str | None
 
 
+async def _counts(request: Request) -> Sequence[Count]:
+    reads = await reads_of(request)
+    return await reads.counts() if isinstance(reads, ScopedReads) else await served_by(request).counts.get()
+
+
+async def _outcomes(request: Request) -> Mapping[str, int]:
+    reads = await reads_of(request)
+    return await reads.outcomes(INBOX) if isinstance(reads, ScopedReads) else await served_by(request).outcomes.get()
+
+
 def _sum(counts: Sequence[Count], *states: str) -> int:
     return sum(getattr(count, state) for count in counts for state in states)
 
@@ -75,8 +87,7 @@ async def get_status(request: Request) -> Answer:
     """incoming: ready or delayed; queued: behind another of its lane; pending: both; processing: leased.
 
     Exact; where there is so much that to count it takes over 50 ms, up to twenty times that old."""
-    served = served_by(request)
-    counts, ended = await served.counts.get(), await served.outcomes.get()
+    counts, ended = await _counts(request), await _outcomes(request)
     inbox = [count for count in counts if count.queue == INBOX]
     outbox = [count for count in counts if count.queue == OUTBOX]
     status = Status(
@@ -104,7 +115,7 @@ async def get_agent_queues(request: Request) -> Answer:
     directory = await served.directory()
     default = directory.routing.default
     of_agent: dict[str, list[Count]] = {}
-    for count in await served.counts.get():
+    for count in await _counts(request):
         if count.queue == INBOX:
             of_agent.setdefault(count.target or default, []).append(count)
     return Answer(
@@ -148,7 +159,7 @@ async def get_processing(request: Request, page: Paged) -> Answer:
     """Newest first."""
     served = served_by(request)
     default, now = (await served.routing()).default, await served.store.now()
-    found = await served.store.leased(INBOX, **page.within)
+    found = await (await reads_of(request)).leased(INBOX, **page.within)
     return listed(request, found, lambda event: _processing(event, default, now))
 
 

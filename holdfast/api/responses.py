@@ -11,9 +11,11 @@ from typing_extensions import TypedDict
 
 from holdfast.api.answer import OK, Answer, Ok, Refused, millis
 from holdfast.api.body import Body, body_of
+from holdfast.api.caller import Caller, caller_of
 from holdfast.api.messages import Channel, Name, Named, Printable, Stored, Text
 from holdfast.api.page import EventId, Page, Paged, listed
 from holdfast.api.route import Guarded, described
+from holdfast.api.scope import bound_channel, bound_sender, bound_sender_id, reads_of, refuse_agents, refuse_foreign
 from holdfast.api.served import served_by
 from holdfast.event import OUTBOX, RESPONSE_ATTEMPTS, Event, NewEvent, Payload, new_id
 from holdfast.files import sendable
@@ -77,7 +79,7 @@ EXAMPLE = {
 async def get_responses(request: Request, page: Paged) -> Answer:
     """Newest first, whether they were fetched or not. `messageId` is that of the message answered; if a turn collected
     several, `messageIds` names them all."""
-    found = await served_by(request).store.recent(OUTBOX, **page.within)
+    found = await (await reads_of(request)).recent(OUTBOX, **page.within)
     return listed(request, found, _response)
 
 
@@ -89,7 +91,7 @@ async def get_responses(request: Request, page: Paged) -> Answer:
 async def get_pending(request: Request, page: Annotated[PendingPage, Query()]) -> Answer:
     """Oldest first, without claiming them; they stay until they are acked. `messageIds` names all messages answered if
     they are several."""
-    found = await served_by(request).store.waiting(OUTBOX, page.channel, **page.within)
+    found = await (await reads_of(request)).waiting(OUTBOX, page.channel, **page.within)
     return listed(request, found, _response, oldest_first=True)
 
 
@@ -108,17 +110,19 @@ async def post_response(request: Request) -> Answer:
     """Stored before it is answered, and delivered like an answer."""
     served = served_by(request)
     said = await body_of(request, NewResponse)
+    _refuse_unbound(caller_of(request), said)
     _refuse_foreign(served.settings.files, said)
     while True:
         id_ = new_id("proactive")
         # A generated id that was taken is drawn again, or the message would be lost.
-        if await served.store.put([_proactive(said, id_)]) != [None]:
+        if await served.store.put([_proactive(said, id_, caller_of(request).owner)]) != [None]:
             return Answer(Stored(ok=True, messageId=id_))
 
 
 @routes.post("/api/responses/{id}/ack", summary="The client has it", **described("send", Ok, {"ok": True}, 404, 409))
 async def ack(request: Request, id: EventId) -> Answer:
     """It does not come again. Asking twice is no mistake; one that a channel is delivering right now is a 409."""
+    await refuse_foreign(request, id, "response not found")
     match await served_by(request).store.ack(id, OUTBOX):
         case "unknown":
             raise Refused(404, "response not found")
@@ -150,7 +154,15 @@ def _response(event: Event) -> Response:
     return response
 
 
-def _proactive(said: NewResponse, message_id: str) -> NewEvent:
+def _refuse_unbound(caller: Caller, said: NewResponse) -> None:
+    """Refuse channel, recipient and agent that the caller is not bound to."""
+    bound_channel(caller, said.channel, said.channel)
+    bound_sender(caller, said.sender)
+    bound_sender_id(caller, said.sender_id)
+    refuse_agents(caller, [said.agent] if said.agent else [])
+
+
+def _proactive(said: NewResponse, message_id: str, sent_by: str | None) -> NewEvent:
     address = _address(said)
     payload: Payload = {
         "kind": "response",
@@ -173,6 +185,7 @@ def _proactive(said: NewResponse, message_id: str) -> NewEvent:
         lane=f"{said.channel}/{address.conversation}",
         message_id=message_id,
         max_attempts=RESPONSE_ATTEMPTS,
+        sent_by=sent_by,
     )
 
 

@@ -10,9 +10,11 @@ from typing_extensions import TypedDict
 
 from holdfast.api.answer import Answer, Refused, millis
 from holdfast.api.body import Body, body_of
+from holdfast.api.caller import caller_of
 from holdfast.api.messages import Text
 from holdfast.api.page import Paged, listed
 from holdfast.api.route import Guarded, described
+from holdfast.api.scope import refuse_limited, refuse_team, sees_team
 from holdfast.api.served import served_by
 from holdfast.errors import Unknown
 from holdfast.event import ChatMessage
@@ -76,6 +78,7 @@ async def get_teams(request: Request) -> Answer:
         {
             id_: Team(name=team.name, agents=list(team.agents), leader=team.leader)
             for id_, team in sorted(routing.teams.items())
+            if sees_team(caller_of(request), id_, team.agents)
         }
     )
 
@@ -87,6 +90,7 @@ async def get_teams(request: Request) -> Answer:
 )
 async def get_room(request: Request, team: TeamId, page: Paged) -> Answer:
     """Newest first."""
+    await refuse_limited(request)
     served = served_by(request)
     try:
         team, _ = (await served.routing()).team(team)
@@ -109,9 +113,11 @@ async def post_to_room(request: Request, team: TeamId) -> Answer:
     """One line in the room, and one message to every agent of the team."""
     served = served_by(request)
     said = await body_of(request, NewLine)
-    routing = await served.routing()
+    caller, routing = caller_of(request), await served.routing()
+    most = served.settings.max_attempts
     try:
-        line = await post(served.store, routing, team, said.message, max_attempts=served.settings.max_attempts)
+        refuse_team(caller, *routing.team(team))
+        line = await post(served.store, routing, team, said.message, max_attempts=most, sent_by=caller.owner)
     except Unknown:
         raise Refused(404, "team not found") from None
     return Answer(Posted(ok=True, id=line))

@@ -16,6 +16,7 @@ from holdfast.activity import TYPES
 from holdfast.api.answer import Refused
 from holdfast.api.feed import Cursor, Feed, Watcher, encoded
 from holdfast.api.route import Guarded, described
+from holdfast.api.scope import frames_seen, is_still_allowed
 from holdfast.event import Payload
 from holdfast.store.activity import FORGOTTEN
 
@@ -56,11 +57,11 @@ async def events(
     feed: Feed = request.app.state.feed
     if feed.is_closed:
         raise Refused(503, "stopping")
-    wants = _wanted(_names(agent), _names(channel), _names(type))
+    wants = _wanted(_names(agent), _names(channel), _names(type), await frames_seen(request))
     given = _given(last_event_id or since)
     first, following = await feed.span()
     watcher = Watcher(given or Cursor(following), wants, is_fresh=given is None)
-    return _Stream(feed, watcher, _reaches(given, first, following), first)
+    return _Stream(request, watcher, _reaches(given, first, following), first)
 
 
 def _given(text: str) -> Cursor | None:
@@ -77,13 +78,16 @@ def _reaches(given: Cursor | None, first: int, following: int) -> bool:
     return given is None or (max(given.position, 1) >= first and given <= Cursor(following))
 
 
-def _wanted(agents: set[str], channels: set[str], types: set[str]) -> Callable[[Payload], bool]:
+def _wanted(
+    agents: set[str], channels: set[str], types: set[str], sees: Callable[[Payload], bool]
+) -> Callable[[Payload], bool]:
     if unknown := sorted(types - {*TYPES, *OWN}):
         raise Refused(400, f"there is no event named {unknown[0]!r}; known are: {', '.join((*TYPES, *OWN))}")
 
     def wants(frame: Payload) -> bool:
         return (
             frame["type"] != FORGOTTEN
+            and sees(frame)
             and (not types or frame["type"] in types)
             and (not channels or str(frame.get("channel")).lower() in channels)
             and (not agents or any(str(frame.get(key)).lower() in agents for key in ("agent", "toAgent")))
@@ -99,8 +103,9 @@ def _names(texts: Iterable[str]) -> set[str]:
 class _Stream(EventSourceResponse):
     """One client's stream. The connection drops a client that is too slow: it comes again."""
 
-    def __init__(self, feed: Feed, watcher: Watcher, reaches: bool, first: int) -> None:
-        self._feed = feed
+    def __init__(self, request: Request, watcher: Watcher, reaches: bool, first: int) -> None:
+        self._request = request
+        self._feed: Feed = request.app.state.feed
         self._watcher = watcher
         self._reaches = reaches
         self._first = first
@@ -114,6 +119,8 @@ class _Stream(EventSourceResponse):
             yield _gap(before, watcher.cursor)
         async with aclosing(self._feed.watch(watcher, _gap)) as chunks:
             async for chunk in chunks:
+                if not await is_still_allowed(self._request):
+                    return
                 yield chunk
 
     def _ping_message(self) -> ServerSentEvent:

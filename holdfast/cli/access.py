@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.cli.audit import actor
-from holdfast.cli.options import Config, Database, Home, Host, Port, login_name, make_home, opened, settings_of
-from holdfast.cli.printing import echo
+from holdfast.cli.options import (
+    AsJson,
+    Config,
+    Database,
+    Home,
+    Host,
+    Port,
+    duration_of,
+    login_name,
+    make_home,
+    opened,
+    settings_of,
+)
+from holdfast.cli.printing import echo, print_json, show
 from holdfast.errors import HoldfastError, NewDatabase
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
     from holdfast.store import Store
+    from holdfast.store.credentials import Credential
 
+COLUMNS = ("name", "role", "bound to", "expires", "last used")
 ADDRESS = "api_address"
 """The setting in the database that holds the address of the server started last."""
 EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - to be recognised, not bound
@@ -78,9 +94,105 @@ async def _end_sessions(settings: Settings, role: RoleName) -> int:
         return ended
 
 
+@token.command()
+def create(
+    name: Annotated[str, typer.Option(help="Name of the person or program, unique among tokens.")],
+    role: Annotated[RoleName, typer.Option(help="What it allows: to look, to talk too, or everything.")],
+    channel: Annotated[
+        list[str] | None, typer.Option(help="The only channel it may use or see; may be repeated.")
+    ] = None,
+    agent: Annotated[list[str] | None, typer.Option(help="The only agent it may use or see; may be repeated.")] = None,
+    sender: Annotated[str | None, typer.Option(help="The only name it may speak under.")] = None,
+    expires: Annotated[
+        timedelta | None, typer.Option(parser=duration_of, metavar="DURATION", help="When it ends (default: never)")
+    ] = None,
+    database: Database = None,
+    config: Config = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a token for a person or a program and print it; it is not shown again."""
+    settings = settings_of(config, home=home, database=database)
+    rights = {"channels": _names(channel), "agents": _names(agent), "sender": sender}
+    secret, made = asyncio.run(_create(settings, name, role, rights, expires))
+    if as_json:
+        print_json({"token": secret, **_shown(made)})
+    else:
+        echo(secret)
+
+
+def _names(given: list[str] | None) -> tuple[str, ...] | None:
+    return tuple(given) if given else None
+
+
+async def _create(
+    settings: Settings, name: str, role: RoleName, rights: dict[str, Any], life: timedelta | None
+) -> tuple[str, Credential]:
+    from holdfast.api.caller import Grant
+    from holdfast.api.granting import create_token
+
+    async with opened(settings) as store:
+        return await create_token(store, Grant(name=name, role=role.value, **rights), life, actor())
+
+
+@token.command("list")
+def list_tokens(database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False) -> None:
+    """List the tokens of people and programs, without their secrets."""
+    found = asyncio.run(_tokens(settings_of(config, home=home, database=database)))
+    show([_shown(token) for token in found], as_json, COLUMNS, _line, empty="no tokens but the bootstrap ones")
+
+
+async def _tokens(settings: Settings) -> list[Credential]:
+    from holdfast.store.credentials import open_credentials
+
+    async with opened(settings) as store:
+        return await open_credentials(store).tokens()
+
+
+def _shown(token: Credential) -> dict[str, Any]:
+    return {
+        "id": token.id,
+        "name": token.name,
+        "role": token.role,
+        "channels": token.channels,
+        "agents": token.agents,
+        "sender": token.sender,
+        "createdAt": token.created_at,
+        "expiresAt": token.expires_at,
+        "lastUsedAt": token.used_at,
+    }
+
+
+def _line(token: dict[str, Any]) -> Sequence[object]:
+    bound = {name: token[name] for name in ("channels", "agents", "sender") if token[name] is not None}
+    limits = "; ".join(f"{name}: {value if name == 'sender' else ', '.join(value)}" for name, value in bound.items())
+    return token["name"], token["role"], limits, token["expiresAt"], token["lastUsedAt"]
+
+
+@token.command()
+def revoke(
+    name: Annotated[str, typer.Argument(help="The token's name.")],
+    database: Database = None,
+    config: Config = None,
+    home: Home = None,
+) -> None:
+    """Delete a token and its browser sessions; they are refused within a second."""
+    if not asyncio.run(_revoke(settings_of(config, home=home, database=database), name)):
+        raise HoldfastError(_unknown_token(name))
+    echo(f"revoked the token {name!r}")
+
+
+async def _revoke(settings: Settings, name: str) -> bool:
+    from holdfast.api.granting import revoke_token
+
+    async with opened(settings) as store:
+        return await revoke_token(store, name, actor())
+
+
 def login(
     role: Role = RoleName.ADMIN,
     name: Annotated[str | None, typer.Option(help="Name of the session (default: your login name)")] = None,
+    token: Annotated[str | None, typer.Option(help="Give the session the rights of this token instead.")] = None,
     database: Database = None,
     config: Config = None,
     home: Home = None,
@@ -91,14 +203,30 @@ def login(
     settings = settings_of(config, home=home, database=database, api_host=host, api_port=port)
     if settings.api_auth == "none":
         raise HoldfastError('no login is needed: `api_auth` is "none"')
-    echo(asyncio.run(_login_link(settings, role, name or login_name())))
+    echo(asyncio.run(_login_link(settings, role, name, token)))
 
 
-async def _login_link(settings: Settings, role: RoleName, name: str) -> str:
+async def _login_link(settings: Settings, role: RoleName, name: str | None, token: str | None) -> str:
     from holdfast.api.caller import Grant, login_link
 
     async with opened(settings) as store:
-        return await login_link(store, await _address(settings, store), Grant(name=name, role=role.value))
+        grant = Grant(name=name or login_name(), role=role.value)
+        if token is not None:
+            grant = Grant.of(await _find_token(store, token))
+        return await login_link(store, await _address(settings, store), grant)
+
+
+async def _find_token(store: Store, name: str) -> Credential:
+    from holdfast.store.credentials import open_credentials
+
+    found = {token.name: token for token in await open_credentials(store).tokens()}
+    if name not in found:
+        raise HoldfastError(_unknown_token(name))
+    return found[name]
+
+
+def _unknown_token(name: str) -> str:
+    return f"there is no token named {name!r}; `holdfast token list` shows all"
 
 
 async def _address(settings: Settings, store: Store) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import stat
+import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.api.tokens import ROLES, tokens_in
-from tests.cli.shell import Running, Shell
+from tests.cli.shell import Running, Shell, eventually
 
 
 def second_line(running: Running) -> str:
@@ -61,3 +63,49 @@ def test_every_address_without_auth_is_refused_and_starts_nothing(alone: Shell, 
     line = alone.refused(command, "--port", "0", "--host", "0.0.0.0", "--no-auth")
     assert "--no-auth works on loopback only" in line
     assert not (alone.folder / ".holdfast").exists()
+
+
+def test_a_token_for_a_program_is_created_listed_and_revoked(shell: Shell) -> None:
+    secret = shell.out(
+        "token", "create", "--name", "ci", "--role", "send", "--channel", "api", "--channel", "web", "--agent", "echo",
+        "--sender", "CI", "--expires", "30d",
+    ).strip()  # fmt: skip
+    assert secret.startswith("hft_")
+    [token] = shell.json("token", "list")
+    assert (token["name"], token["role"], token["sender"]) == ("ci", "send", "CI")
+    assert (token["channels"], token["agents"]) == (["api", "web"], ["echo"])
+    listed = shell.out("token", "list")
+    assert "channels: api, web; agents: echo; sender: CI" in listed
+    assert secret not in listed
+    assert "already a token named 'ci'" in shell.refused("token", "create", "--name", "ci", "--role", "read")
+    with shell.running("serve", "--port", "0") as server:
+        assert _status(server.address, secret) == 200
+        link = shell.out("login", "--token", "ci").strip()
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        browser.open(link).close()
+        with browser.open(f"{server.address}/api/session") as answer:
+            told = json.load(answer)
+        assert (told["name"], told["role"], told["sender"]) == ("ci", "send", "CI")
+        assert shell.out("token", "revoke", "ci") == "revoked the token 'ci'\n"
+        eventually(lambda: _status(server.address, secret) == 401)
+        eventually(lambda: _status(server.address, "", browser) == 401)
+    assert "no token named 'ci'" in shell.refused("token", "revoke", "ci")
+    assert "no token named 'ci'" in shell.refused("login", "--token", "ci")
+    assert [one["action"] for one in shell.json("audit")][:3] == ["token_revoked", "logged_in", "token_created"]
+
+
+def test_a_token_that_contradicts_itself_is_refused(shell: Shell) -> None:
+    assert "cannot be bound" in shell.refused("token", "create", "--name", "a", "--role", "admin", "--agent", "echo")
+    assert "role send" in shell.refused("token", "create", "--name", "a", "--role", "read", "--sender", "Ada")
+    assert "--expires" in shell.refused("token", "create", "--name", "a", "--role", "read", "--expires", "soon", code=2)
+
+
+def _status(address: str, token: str, browser: urllib.request.OpenerDirector | None = None) -> int:
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    request = urllib.request.Request(f"{address}/api/session", headers=headers)
+    try:
+        with (browser or urllib.request.build_opener()).open(request) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code

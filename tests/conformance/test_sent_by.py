@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from holdfast.event import INBOX, OUTBOX, Activity, NewEvent, Turn
@@ -87,3 +88,16 @@ async def test_frames_name_who_sent_the_message(store: Store) -> None:
     for frame in frames:
         mine = frame.get("messageId") in ("api_a", "api_c")
         assert frame.get("sentBy", "nobody") == (ADA if mine else "nobody"), frame
+
+
+async def test_messages_of_different_tokens_never_share_a_turn(store: Store) -> None:
+    lane = {"lane": "echo/api:Ada"}
+    await store.put([replace(message(text, ADA), **lane) for text in ("a", "b")])  # type: ignore[arg-type]
+    await store.put([replace(message("c", "token_bob"), **lane)])  # type: ignore[arg-type]
+    [turn] = await store.claim(INBOX, [""], limit=1, lease=LEASE, collect_limit=100)
+    assert [event.event["message"] for event in turn.events] == ["a", "b"]
+    await store.settle([(turn, Done())])
+    await store.put([replace(message("d", ADA), **lane)])  # type: ignore[arg-type]
+    [turn] = await store.claim(INBOX, [""], limit=1, lease=LEASE)
+    assert not await store.gather(turn, 100)
+    assert [event.event["message"] for event in turn.events] == ["c"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from types import TracebackType
@@ -25,6 +25,7 @@ from holdfast.store.readable import EARLIEST, LATEST
 
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 Result = TypeVar("Result")
+Arguments = Sequence[Any] | Mapping[str, Any]
 
 # A line for every try to connect is a flood; who asks for a connection hears of the outage, and says so once.
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
@@ -75,7 +76,7 @@ class Connections:
     async def value(self, statement: str, arguments: Sequence[Any] = ()) -> Any:
         return (await self.rows(statement, arguments))[0][0]
 
-    async def rows(self, statement: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    async def rows(self, statement: str, arguments: Arguments = ()) -> list[tuple[Any, ...]]:
         """Runs one statement in a transaction of its own."""
         return await self.again(lambda: self._once(statement, arguments))
 
@@ -86,7 +87,7 @@ class Connections:
                 await connection.execute(statement, prepare=False)
 
     async def page(
-        self, statement: str, arguments: Sequence[Any], limit: int, most_bytes: int | None
+        self, statement: str, arguments: Arguments, limit: int, most_bytes: int | None
     ) -> Page[tuple[Any, ...]]:
         """Runs one query and reads rows until they reach a number of bytes; the server makes no more of them."""
         if most_bytes is None:
@@ -104,7 +105,7 @@ class Connections:
                         raise
         raise AssertionError("unreachable")
 
-    async def _once(self, statement: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
+    async def _once(self, statement: str, arguments: Arguments) -> list[tuple[Any, ...]]:
         async with self._connection() as connection:
             if self._clock is None:
                 return await _fetched(await connection.execute(statement, arguments))
@@ -127,7 +128,7 @@ class Connections:
             self._patience = WAIT_WHILE_AWAY
             raise
 
-    async def _page(self, statement: str, arguments: Sequence[Any], measure: Measure) -> Page[tuple[Any, ...]]:
+    async def _page(self, statement: str, arguments: Arguments, measure: Measure) -> Page[tuple[Any, ...]]:
         found: Page[tuple[Any, ...]] = Page()
         async with self.transaction() as connection:
             await connection.execute(f"declare page no scroll cursor for {statement}", arguments, prepare=False)

@@ -10,6 +10,11 @@ from holdfast.store.postgres import PostgresStore
 
 _COLUMNS = "id, kind, name, role, channels, agents, sender, owner, created_at, expires_at, used_at"
 _IS_LIVE = "(expires_at is null or expires_at > agent.now())"
+# A session or code of a token ends with it.
+_OWNER_IS_LIVE = (
+    "not exists (select from agent.credential as token where token.id = credential.owner and token.kind = 'token'"
+    " and token.expires_at <= agent.now())"
+)
 
 
 class PostgresCredentials:
@@ -30,7 +35,7 @@ class PostgresCredentials:
     async def find(self, kind: Kind, digest: str) -> Credential | None:
         rows = await self._connections.rows(
             f"select {_COLUMNS}, used_at is null or used_at < agent.now() - make_interval(secs => %s)"
-            f" from agent.credential where digest = %s and kind = %s and {_IS_LIVE}",
+            f" from agent.credential where digest = %s and kind = %s and {_IS_LIVE} and {_OWNER_IS_LIVE}",
             (USED_EVERY_SECONDS, digest, kind),
         )
         if not rows:

@@ -15,7 +15,12 @@ on conflict do nothing;
 -- name: find_credential
 select id, kind, name, role, channels, agents, sender, owner, created_at, expires_at, used_at
 from credential
-where digest = :digest and kind = :kind and (expires_at is null or expires_at > :now);
+where digest = :digest and kind = :kind and (expires_at is null or expires_at > :now)
+  -- a session or code of a token ends with it
+  and not exists (
+    select 1 from credential as token
+    where token.id = credential.owner and token.kind = 'token' and token.expires_at <= :now
+  );
 
 -- name: use_credential
 update credential set used_at = :now where id = :id;

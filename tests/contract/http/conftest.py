@@ -44,9 +44,10 @@ async def api(store: Store, tmp_path: Path) -> AsyncIterator[Api]:
     app.team("dev", name="Devs", agents=["coder", "writer"], leader="coder")
     await app.routing.write(store)
     settings = Settings(home=tmp_path, database="sqlite:///unused.db")
-    transport = httpx.ASGITransport(create_app(Front(settings, store), HOST), client=("127.0.0.1", 1))
+    front = create_app(Front(settings, store), HOST)
+    transport = httpx.ASGITransport(front, client=("127.0.0.1", 1))
     async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
-        yield Api(client, store, tokens_in(tmp_path), settings)
+        yield Api(client, store, tokens_in(tmp_path), settings, front)
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import httpx
+from fastapi import FastAPI
 
 from holdfast.api.tokens import Role
 from holdfast.event import INBOX, OUTBOX, NewEvent, Turn
@@ -27,6 +28,7 @@ class Api:
     store: Store
     tokens: dict[Role, str]
     settings: Settings
+    app: FastAPI
 
     async def ask(self, method: str, path: str, body: Any = None, role: Role = "admin", **further: Any) -> Answered:
         """Status and answer."""

@@ -1,0 +1,44 @@
+"""Conditions on events in PostgreSQL, for callers who may not see everything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.event import Event, FinishedEvent
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.wire import event_of, finished_of
+from holdfast.store.readable import shown
+from holdfast.store.scoped import Dialect
+
+CONDITIONS = {
+    "sent_by": "sent_by = %(sent_by)s",
+    "channels": "case when event ? 'kind' then coalesce(event ->> 'channel', '') else 'slack' end = any (%(channels)s)",
+    "agents": "case when queue = 'inbox' then target else coalesce(event ->> 'agent', '') end = any (%(agents)s)",
+}
+
+
+def postgres_dialect(store: PostgresStore) -> Dialect:
+    async def rows(statement: str, params: dict[str, Any]) -> Sequence[Any]:
+        return await store.connections.rows(statement, params)
+
+    return Dialect(
+        schema="agent.",
+        mark="%({})s",
+        conditions=CONDITIONS,
+        rows=rows,
+        page=store.connections.page,
+        ids="id = any (%(ids)s::int8[])",
+        moment=lambda now: now,
+        array=list,
+        event=_event,
+        finished=_finished,
+    )
+
+
+def _event(row: tuple[Any, ...]) -> Event:
+    return shown(event_of(row))
+
+
+def _finished(row: tuple[Any, ...]) -> FinishedEvent:
+    return shown(finished_of(row))
