@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, cast
 
@@ -12,10 +12,9 @@ from holdfast.store.base import DEAD_OUTCOMES, Count, Filter, Store
 from holdfast.store.pages import Page
 
 GREATEST_ID = 2**63 - 1
-COLUMNS = (
-    "id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,"
-    " parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by"
-)
+# The columns are named and ordered as the fields.
+COLUMNS = ", ".join(field.name for field in fields(Event))
+FINISHED_COLUMNS = ", ".join(field.name for field in fields(FinishedEvent))
 COUNTS = (
     "queue, target, sum(case when head and vt <= {now} then 1 else 0 end),"
     " sum(case when head and vt > {now} and fence = 0 then 1 else 0 end),"
