@@ -22,6 +22,13 @@ routes = APIRouter(route_class=Guarded, tags=["messages"])
 
 LONGEST_NAME = 200
 """Names become a part of index keys, which have a limit of their own."""
+RESERVED_PREFIXES = frozenset(
+    {
+        *("slack", "discord", "telegram", "whatsapp", "matrix", "email"),
+        *("internal", "chat", "chatroom", "proactive", "heartbeat", "schedule"),
+    }
+)
+"""First words of the ids of platforms' messages and of those that we make."""
 
 
 def printable(text: str) -> str:
@@ -36,12 +43,20 @@ def said(text: str) -> str:
     return text
 
 
+def of_client(message_id: str) -> str:
+    """Refuse ids that are a platform's or our own: a client could take one, and the real message would be dropped."""
+    prefix = message_id.partition("_")[0].lower()
+    if "_" in message_id and prefix in RESERVED_PREFIXES:
+        raise ValueError(f"ids that begin with {prefix}_ are given by Holdfast itself; choose another")
+    return message_id
+
+
 Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
 Printable = Annotated[Name, AfterValidator(printable)]
 Named = Annotated[Name, AfterValidator(said)]
 Text = Annotated[str, AfterValidator(said)]
 Channel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,32}$")]
-MessageId = Annotated[str, StringConstraints(max_length=200), AfterValidator(printable)]
+MessageId = Annotated[str, StringConstraints(max_length=200), AfterValidator(printable), AfterValidator(of_client)]
 
 
 class NewMessage(Body):
@@ -52,7 +67,9 @@ class NewMessage(Body):
     sender: Name | None = Field(None, description="Who says it; by default `API`.")
     sender_id: Name | None = Field(None, description="Tells senders of one name apart: whose conversation it is.")
     channel: Channel | None = Field(None, description="Where it comes from, and the answer goes; by default `api`.")
-    message_id: MessageId | None = Field(None, description="Makes a second post of the same message a 409.")
+    message_id: MessageId | None = Field(
+        None, description="Makes a second post of the same message a 409. May not begin with a platform's `slack_`."
+    )
 
 
 class Stored(TypedDict):

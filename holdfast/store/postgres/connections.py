@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
@@ -34,8 +35,8 @@ FIRST_ROWS = 4
 """Rows of a page to read before their size is known."""
 TRIES = 5
 WAIT_FOR_CONNECTION = 10.0
-WAIT_WHILE_AWAY = 2.0
-"""Once nobody got a connection for so long, the next ones need not wait as long: a stop would wait for them."""
+WAIT_WHILE_AWAY = 0.8
+"""Seconds to wait once a connection broke, or nobody got one: a request may have to wait for two calls, one by one."""
 
 
 class Connections:
@@ -44,7 +45,7 @@ class Connections:
     def __init__(self, url: str, *, clock: Clock | None, size: int, pooled: bool = False) -> None:
         self._url = url
         self._clock = clock
-        self._patience = WAIT_FOR_CONNECTION
+        self._is_away = False
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
             min_size=1,
@@ -116,17 +117,28 @@ class Connections:
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
         cancelled = _cancellations()
+        connection = await self._acquired()
         try:
-            async with self._pool.connection(self._patience) as connection:
-                self._patience = WAIT_FOR_CONNECTION
-                # The pool waits by asyncio.wait_for, which before Python 3.12 may swallow a cancellation: a task that
-                # was told to end once would go on for ever.
-                if _cancellations() > cancelled:
-                    raise asyncio.CancelledError
+            # The pool waits by asyncio.wait_for, which before Python 3.12 may swallow a cancellation: a task that
+            # was told to end once would go on for ever.
+            if _cancellations() > cancelled:
+                raise asyncio.CancelledError
+            async with connection:
                 yield connection
-        except PoolTimeout:
-            self._patience = WAIT_WHILE_AWAY
-            raise
+        finally:
+            self._is_away = connection.broken
+            await self._pool.putconn(connection)
+
+    async def _acquired(self) -> Connection:
+        """A connection of the pool. While the server is away nobody waits long for one: API clients wait for us."""
+        until = time.monotonic() + WAIT_FOR_CONNECTION
+        while True:
+            try:
+                return await self._pool.getconn(WAIT_WHILE_AWAY)
+            except PoolTimeout:
+                if self._is_away or time.monotonic() > until:
+                    self._is_away = True
+                    raise
 
     async def _page(self, statement: str, arguments: Arguments, measure: Measure) -> Page[tuple[Any, ...]]:
         found: Page[tuple[Any, ...]] = Page()
