@@ -7,6 +7,7 @@ import inspect
 import logging
 import uuid
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import TracebackType
@@ -15,8 +16,8 @@ from typing import Any, assert_never
 from holdfast.consumer import Consumer
 from holdfast.errors import StoreUnavailable, Unreadable
 from holdfast.event import MEMORY, Turn
-from holdfast.memory.breaker import FIRST_PAUSE, Breaker
-from holdfast.memory.knowledge import IndexUnavailable, KnowledgeDocument, KnowledgeScope, KnowledgeStore
+from holdfast.memory.breaker import FIRST_PAUSE, Breaker, Timeouts, is_away
+from holdfast.memory.knowledge import KnowledgeDocument, KnowledgeScope, KnowledgeStore
 from holdfast.memory.observation import Observation
 from holdfast.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
 from holdfast.policy import Policy, Share, failed
@@ -37,9 +38,6 @@ LONGEST_DELAY = timedelta(seconds=60)
 STOP_WITHIN = timedelta(seconds=5)
 TURNS_AT_ONCE = 8
 COLLECT_LIMIT = 100
-
-# No route, no name, no answer in time: no fault of a document.
-_AWAY = (IndexUnavailable, StoreUnavailable, OSError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +104,7 @@ class KnowledgeStoreOutboxRelay:
         self._observations = store
         self._knowledge = knowledge_store
         self._breaker = Breaker()
+        self._timeouts = Timeouts()
         self._running: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._consumer: Consumer | None = None
@@ -128,7 +127,12 @@ class KnowledgeStoreOutboxRelay:
                 max_attempts=self.options.max_attempts,
             )
             if not turns:
-                break
+                # An event that killed every process that took it is claimed by nobody, and holds up its subject.
+                buried = await self._store.bury(MEMORY, self.options.max_attempts)
+                if not buried:
+                    break
+                result += DrainResult(poisoned=buried)
+                continue
             result += await self._work(turns[0])
             left -= len(turns[0].events)
         return result
@@ -145,22 +149,40 @@ class KnowledgeStoreOutboxRelay:
         return _counted(turn, outcome, end)
 
     async def handle(self, turn: Turn) -> Outcome:
-        """One try: what cannot be indexed is due again in 2, 4, 8 … 60 s; an index that is away costs no attempt."""
+        """Index once. A failure is due again in 2, 4, 8 … 60 s; an index that is away costs no attempt."""
         try:
-            # An index that does not answer is away; told while the turn is still ours.
+            return await self._tried(turn)
+        except _Away as away:
+            return Snooze(self._pause(away.error))
+
+    def _pause(self, error: Exception) -> timedelta:
+        pause = self._breaker.open()
+        log.warning(Entry(INDEX_AWAY, error=error, pause_seconds=pause.total_seconds()))
+        return pause
+
+    async def _tried(self, turn: Turn) -> Outcome:
+        """Index once. Raises _Away if nobody can reach the index."""
+        began = self._timeouts.answers
+        try:
+            # Half of the lease: when it is over the turn is still ours.
             async with asyncio.timeout(self.options.claim_duration.total_seconds() / 2):
                 await self._dispatch(turn)
-        except _AWAY as error:
-            pause = self._breaker.open()
-            log.warning(Entry(INDEX_AWAY, error=error, pause_seconds=pause.total_seconds()))
-            return Snooze(pause)
         except Unreadable as error:
             return failed(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the relay goes on
-            log.warning(Entry(RELAY_FAILED, event_id=turn.primary.id, error=repr(error)))
-            return Retry(f"{type(error).__name__}: {error}", _delay(turn.attempt), type(error).__name__)
+            return self._failed(turn, error, began)
+        self._timeouts.answered(turn.primary.id)
         self._breaker.close()
         return Done()
+
+    def _failed(self, turn: Turn, error: Exception, began: int) -> Outcome:
+        if is_away(error):
+            raise _Away(error)
+        if isinstance(error, TimeoutError) and not self._timeouts.is_own(turn.primary.id, began):
+            # The index may answer nobody. The turn is given back, so that others are tried meanwhile.
+            return Snooze(self._pause(error))
+        log.warning(Entry(RELAY_FAILED, event_id=turn.primary.id, error=repr(error)))
+        return Retry(f"{type(error).__name__}: {error}", _delay(turn.attempt), type(error).__name__)
 
     async def _dispatch(self, turn: Turn) -> None:
         """What the store says now is what the index gets; of the payload only which observations to look at."""
@@ -184,12 +206,13 @@ class KnowledgeStoreOutboxRelay:
 
         A stop does not wait for the index: the turn is given back at once."""
         while True:
-            outcome = await self.handle(turn)
-            if not isinstance(outcome, Snooze):
-                return outcome
+            try:
+                return await self._tried(turn)
+            except _Away as away:
+                pause = self._pause(away.error)
             if self._consumer is None:
-                await asyncio.sleep(outcome.delay.total_seconds())
-            elif await self._consumer.is_stopping_within(outcome.delay):
+                await asyncio.sleep(pause.total_seconds())
+            elif await self._consumer.is_stopping_within(pause):
                 return Snooze(timedelta(0))
 
     def consumer(self, *, poll: timedelta | None = None, jitter: timedelta | None = None) -> Consumer:
@@ -243,16 +266,33 @@ class KnowledgeStoreOutboxRelay:
         consumer = self.consumer()
         async with asyncio.TaskGroup() as group:
             working = group.create_task(consumer.run(STOP_WITHIN / 5))
-            listening = group.create_task(self._listen(consumer))
+            others = [group.create_task(self._listen(consumer)), group.create_task(self._bury(consumer))]
             await self._stop.wait()
             consumer.stop()
             await asyncio.wait([working])
-            listening.cancel()
+            for task in others:
+                task.cancel()
+
+    async def _bury(self, consumer: Consumer) -> None:
+        """End what has no attempts left, since nobody sweeps for a relay that runs alone."""
+        while True:
+            with suppress(StoreUnavailable):
+                if await self._store.bury(MEMORY, self.options.max_attempts):
+                    consumer.wake.set()
+            await asyncio.sleep(self.options.claim_duration.total_seconds() / 2)
 
     async def _listen(self, consumer: Consumer) -> None:
         async for queue in self._store.wakeups():
             if queue in ("", MEMORY):
                 consumer.wake.set()
+
+
+class _Away(Exception):
+    """Nobody can reach the index."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 def document_of(observation: Observation) -> KnowledgeDocument:

@@ -182,6 +182,11 @@ class Store(Protocol):
     async def next_due(self, queue: str, targets: Sequence[str]) -> datetime | None:
         """When the next turn of these targets becomes visible, leases included; None if nothing is to come."""
 
+    async def bury(self, queue: str, max_attempts: int = DEFAULT_MAX_ATTEMPTS) -> int:
+        """End events that have no attempts left and are not leased as dead letters. Returns how many.
+
+        A sweep does it, too; this is for a consumer that runs where nobody sweeps."""
+
     async def sweep(self, policy: SweepPolicy) -> Swept:
         """End what is over, forget what is old, give every lane its head."""
 

@@ -228,6 +228,9 @@ class PostgresStore(PostgresReads):
         due: datetime | None = await self._connections.value("select agent.next_due(%s, %s)", (queue, list(targets)))
         return due
 
+    async def bury(self, queue: str, max_attempts: int = DEFAULT_MAX_ATTEMPTS) -> int:
+        return int(await self._connections.value("select agent.bury(%s, %s)", (queue, max_attempts)))
+
     async def sweep(self, policy: SweepPolicy) -> Swept:
         rows = await self._rows_without_unreadable(
             "select dead, expired, discarded, mended, forgotten, pruned from agent.sweep(%s, %s, %s, %s, %s, %s)",

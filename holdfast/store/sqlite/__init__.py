@@ -229,6 +229,9 @@ class SqliteStore(SqliteReads):
 
         await self.write(work)
 
+    async def bury(self, queue: str, max_attempts: int = DEFAULT_MAX_ATTEMPTS) -> int:
+        return await self._in_batches(sweep.bury, SweepPolicy(queue=queue, max_attempts=max_attempts))
+
     async def sweep(self, policy: SweepPolicy) -> Swept:
         dead = await self._in_batches(sweep.bury, policy)
         expired = await self._in_batches(sweep.expire, policy)
