@@ -169,6 +169,7 @@ class Turn:
     on_progress: Callable[[], None] | None = field(default=None, compare=False)
     reader: Callable[[], Awaitable[Sequence[Line]]] | None = field(default=None, compare=False)
     fetcher: Callable[[], Awaitable[Sequence[Path]]] | None = field(default=None, compare=False)
+    historian: Callable[[Turn, int], Awaitable[Sequence[Line]]] | None = field(default=None, compare=False)
 
     @property
     def primary(self) -> Event:
@@ -225,6 +226,11 @@ class Turn:
         return sender_of(self.event)
 
     @property
+    def sender_id(self) -> str | None:
+        """The sender's id on the channel; None if the channel gave only a name."""
+        return sender_id_of(self.event)
+
+    @property
     def attempt(self) -> int:
         """1 for the first."""
         return self.primary.attempts
@@ -236,6 +242,12 @@ class Turn:
     async def thread(self) -> Sequence[Line]:
         """The conversation so far, oldest first, from the platform itself; empty where it cannot be asked."""
         return () if self.reader is None else await self.reader()
+
+    async def history(self, limit: int = 50) -> Sequence[Line]:
+        """The newest lines that this agent's history keeps of the conversation, oldest first, without this turn's own.
+
+        At most `limit` lines, and never more than 1,000."""
+        return () if self.historian is None else await self.historian(self, limit)
 
     async def files(self) -> Sequence[Path]:
         """Files that came with the messages, fetched from the platform into the folder of their conversation."""
@@ -289,6 +301,12 @@ def with_text(payload: Payload, text: str) -> Payload:
 
 def channel_of(payload: Payload) -> str:
     return str(payload.get("channel") or "") if "kind" in payload else "slack"
+
+
+def sender_id_of(payload: Payload) -> str | None:
+    """The id of the sender on the channel, None if only a name is known."""
+    id_ = payload.get("sender_id" if "kind" in payload else "user")
+    return None if id_ is None or id_ == "" else str(id_)
 
 
 def origin_id_of(event: Event) -> str | None:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from holdfast.agent import Agent, Reply
 from holdfast.budget import SPENT, stopped
-from holdfast.channel import AnyChannel, Attentive, NotNow, attentive
+from holdfast.channel import AnyChannel, Attentive, Line, NotNow, attentive
 from holdfast.event import (
     ROOM,
     AgentMessage,
@@ -40,6 +40,8 @@ from holdfast.teamwork import Teamwork
 
 ROOM_BATCH = 100
 """Copies of what was said in a room that are worked together."""
+LONGEST_HISTORY = 1000
+"""Lines that `turn.history` gives at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ class Worker:
         if seat is None:
             return Dead(f"no agent named {name!r} runs here", "no_agent")
         turn.agent = name
+        turn.historian = self._history
         if turn.event.get("kind") == ROOM and len(turn.events) == 1:
             await self._store.gather(turn, ROOM_BATCH)
         end = await stopped(self._store, turn)
@@ -142,6 +145,18 @@ class Worker:
         ids = set(heard.ids)
         as_written = tuple(event for event in turn.events if event.id in ids)
         return await self._outcome(replace(heard, events=as_written), answer)
+
+    async def _history(self, turn: Turn, limit: int) -> Sequence[Line]:
+        """What is stored of a turn's conversation with its agent; nothing of messages without a conversation."""
+        if not turn.conversation:
+            return ()
+        own = {event.message_id or str(event.id) for event in turn.events}
+        wanted = max(min(limit, LONGEST_HISTORY), 0)
+        found = await self._store.agent_messages(
+            turn.agent, conversation=turn.conversation, limit=min(wanted + len(own), LONGEST_HISTORY)
+        )
+        lines = [line for line in found if line.message_id not in own][:wanted]
+        return [_told(line) for line in reversed(lines)]
 
     def _attentive(self, turn: Turn) -> Attentive | None:
         """The channel, if it knows the message: what a teammate handed on it never saw."""
@@ -220,6 +235,11 @@ def response(turn: Turn, reply: Reply) -> NewEvent:
     if metadata := turn.metadata | reply.metadata:
         payload["metadata"] = metadata
     return response_event(payload)
+
+
+def _told(line: AgentMessage) -> Line:
+    is_own = line.role == "assistant"
+    return Line(sender=line.sender, text=line.content, said_at=line.created_at, is_own=is_own)
 
 
 def _heard(turn: Turn) -> tuple[Record, ...]:

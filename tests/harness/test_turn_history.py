@@ -1,0 +1,66 @@
+"""`turn.history()` and `turn.sender_id`: what an agent knows of its conversation and of who writes, on every channel."""
+
+from __future__ import annotations
+
+from holdfast import AgentHarness, Turn
+from holdfast.agent import Answer
+from holdfast.event import NewEvent
+from holdfast.router import Address
+from holdfast.testing.trial import Trial, trial
+
+ANN, BOB = Address(sender="Ann", sender_id="u1"), Address(sender="bob")
+
+
+def reading(limit: int = 50) -> tuple[AgentHarness, list[list[tuple[str, str, bool]]]]:
+    seen: list[list[tuple[str, str, bool]]] = []
+
+    async def answer(turn: Turn) -> Answer:
+        seen.append([(line.sender, line.text, line.is_own) for line in await turn.history(limit)])
+        return f"heard {turn.text}"
+
+    return AgentHarness(answer), seen
+
+
+async def told(at_work: Trial, text: str, address: Address) -> None:
+    await at_work.say(text, address=address)
+    await at_work.work()
+
+
+async def test_history_is_the_conversation_so_far_on_every_channel() -> None:
+    app, seen = reading()
+    async with trial(app) as at_work:
+        for address in (ANN, BOB, Address(channel="web", sender="Ann", sender_id="u1"), ANN):
+            await told(at_work, "hello", address)
+    assert seen == [[], [], [], [("Ann", "hello", False), ("agent", "heard hello", True)]]
+
+
+async def test_history_has_the_newest_lines_within_its_limit_oldest_first() -> None:
+    app, seen = reading(limit=3)
+    async with trial(app) as at_work:
+        for text in ("one", "two", "three"):
+            await told(at_work, text, ANN)
+    assert seen[-1] == [("agent", "heard one", True), ("Ann", "two", False), ("agent", "heard two", True)]
+
+
+async def test_a_message_without_conversation_has_no_history() -> None:
+    app, seen = reading()
+    async with trial(app) as at_work:
+        for _ in range(2):
+            await at_work.store.put([NewEvent(event={"kind": "message", "message": "x", "sender": "a"})])
+            await at_work.work()
+    assert seen == [[], []]
+
+
+async def test_the_sender_has_an_id_where_the_channel_gives_one() -> None:
+    ids: list[str | None] = []
+
+    async def answer(turn: Turn) -> Answer:
+        ids.append(turn.sender_id)
+        return None
+
+    async with trial(AgentHarness(answer)) as at_work:
+        await told(at_work, "a", ANN)
+        await told(at_work, "b", BOB)
+        await at_work.store.put([NewEvent(event={"type": "app_mention", "user": "U1", "text": "hi"})])
+        await at_work.work()
+    assert ids == ["u1", None, "U1"]
