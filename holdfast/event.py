@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 from holdfast.errors import Unreadable
 from holdfast.memory import Memory
-from holdfast.memory.observation import Observation
+from holdfast.memory.observation import USER, Observation
 
 INBOX = "inbox"
 OUTBOX = "outbox"
@@ -264,8 +264,6 @@ class Turn:
 UNREADABLE = "unreadable"
 """The kind of a payload that is shown in place of one that cannot be read."""
 DEFAULT_WORKSPACE = "default"
-USER = "USER"
-"""The type of a memory subject that is a person."""
 ROOM = "room"
 """The kind of a message that is a copy of what was said in a team's room."""
 ROUTED_TEXT = "routed_text"
@@ -360,8 +358,13 @@ def own_workspace(payload: Payload) -> Payload:
 
 
 def person_of(payload: Payload) -> str:
-    """The id of the person who wrote a message, else their name; '' if neither is known."""
-    return str(payload.get("sender_id" if "kind" in payload else "user") or sender_of(payload))
+    """The identity of the person behind a payload, `channel:id:…` or `channel:name:…`; '' if nobody is known.
+
+    It carries the channel, and a name never equals an id: only `holdfast people link` makes two identities one."""
+    channel, id_, name = channel_of(payload).replace(":", "_"), sender_id_of(payload), sender_of(payload)
+    if id_ is not None and id_.strip():
+        return f"{channel}:id:{id_}"
+    return f"{channel}:name:{name}" if name.strip() else ""
 
 
 def subject_of(payload: Payload) -> str:
@@ -370,7 +373,7 @@ def subject_of(payload: Payload) -> str:
     It is stored with all that is kept of a message, so that forgetting a person finds it.
     agent.subject_of says the same in SQL, and a trigger on SQLite."""
     person = person_of(payload)
-    return f"{workspace_of(payload)}:{USER}:{person}" if person.strip() else ""
+    return f"{workspace_of(payload)}:{USER}:{person}" if person else ""
 
 
 # Not frozen: every turn makes one or two of these.

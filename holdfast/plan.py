@@ -23,6 +23,7 @@ from holdfast.roster import Roster
 from holdfast.settings import Settings
 from holdfast.store.base import Process, Store, SweepPolicy
 from holdfast.store.memories import open_knowledge, open_observations
+from holdfast.store.people import open_people
 from holdfast.sweeper import Sweeper
 from holdfast.telemetry import SWEPT
 from holdfast.upkeep import Upkeep
@@ -116,7 +117,8 @@ class Plan:
     def _recall(self) -> Recall | None:
         if not self._settings.memory:
             return None
-        return Recall(self._observations, self._knowledge, self._settings.memory_tokens, self.can_index)
+        people, budget = open_people(self._store), self._settings.memory_tokens
+        return Recall(self._observations, self._knowledge, people, budget, self.can_index)
 
     def memory(self) -> Consumer:
         options = RelayOptions(node_id=self._holder)

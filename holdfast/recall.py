@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from holdfast.event import MEMORY, USER, NewEvent, Turn, person_of, workspace_of
+from holdfast.event import MEMORY, NewEvent, Turn, person_of, workspace_of
 from holdfast.memory.knowledge import IndexUnavailable, KnowledgeScope, KnowledgeStore
-from holdfast.memory.observation import Observation, ObservationType, subject_key
+from holdfast.memory.observation import USER, Observation, ObservationType, former_key, parts_of, subject_key
 from holdfast.store.memories import DEFAULT_AGENT_NAME, ObservationStore
+from holdfast.store.people import People
 from holdfast.telemetry.redaction import redact_prose
 
 AGENT = "AGENT"
@@ -29,6 +30,7 @@ class Recall:
 
     observations: ObservationStore
     knowledge: KnowledgeStore
+    people: People
     budget: int = 1000
     """Tokens that relevant observations may take in a turn."""
     is_indexed: bool = True
@@ -61,14 +63,19 @@ class TurnMemory:
         self._workspace = workspace_of(turn.event)
         self._person = person_of(turn.event)
 
-    def _subjects(self) -> list[tuple[str, str]]:
-        return [(type_, id_) for type_, id_ in ((USER, self._person), (AGENT, self._turn.agent)) if id_.strip()]
+    async def _people(self) -> list[str]:
+        """The subjects of the person who asks: this identity, and those that are linked to it."""
+        if not self._person:
+            return []
+        keys = await self._recall.people.identities(subject_key(self._workspace, USER, self._person))
+        # What releases before 0.5 observed in a Slack workspace.
+        return [*keys, *(former for key in keys if (former := former_key(key)) is not None)]
 
     async def search(self, query: str, *, max_results: int = 5) -> list[str]:
         """What is known that bears on a question, best first."""
         hits = []
-        for type_, id_ in self._subjects() if self._recall.is_indexed else ():
-            key = subject_key(self._workspace, type_, id_)
+        subjects = [*await self._people(), subject_key(self._workspace, AGENT, self._turn.agent)]
+        for key in subjects if self._recall.is_indexed else ():
             await self._become_current(key)
             try:
                 scope = KnowledgeScope(DEFAULT_AGENT_NAME, key)
@@ -88,10 +95,11 @@ class TurnMemory:
 
     async def recall(self, *, limit: int = 20) -> list[str]:
         """What was observed last about the person who asks."""
-        if not self._person.strip():
-            return []
-        found = await self._recall.observations.find_by_subject(self._workspace, USER, self._person, limit=limit)
-        return [observation.content for observation in found]
+        found: list[Observation] = []
+        for key in await self._people():
+            found += await self._recall.observations.find_by_subject(*parts_of(key), limit=limit)
+        found.sort(key=lambda observation: -observation.version)
+        return [observation.content for observation in found[:limit]]
 
     def observe(self, content: str, *, about: str = USER, kind: ObservationType = ObservationType.EXPLICIT) -> str:
         """Remember something about the person who asks, or the agent itself; stored with the end of the turn."""

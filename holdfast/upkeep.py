@@ -15,11 +15,11 @@ from holdfast.event import MEMORY
 from holdfast.memory.embedder import mark_of
 from holdfast.memory.index import KnowledgeIndex
 from holdfast.memory.knowledge import IndexOptions, IndexStatus, KnowledgeScope, KnowledgeStore
-from holdfast.memory.observation import parts_of, subject_key
+from holdfast.memory.observation import USER, former_key, parts_of, subject_key
 from holdfast.relay import document_of
 from holdfast.store.base import Store
 from holdfast.store.memories import DEFAULT_AGENT_NAME, ObservationStore, open_knowledge
-from holdfast.store.people import open_people
+from holdfast.store.people import People, open_people
 from holdfast.telemetry import MODEL_CHANGED, SWEPT
 from holdfast.telemetry.logs import Entry
 
@@ -159,18 +159,27 @@ async def forget(
     earlier releases that name no person."""
     store = observations.store
     people = open_people(store)
-    identities = await people.identities(subject_key(workspace_id, subject_type, subject_id))
+    identities = await _identities(people, workspace_id, subject_type, subject_id)
     removed: dict[str, int] = {}
     for identity in identities:
         for kind, count in (await _forget_identity(observations, knowledge, identity, actor, files)).items():
             # What is left without a person is the same for all of them.
             removed[kind] = count if kind.startswith(UNATTRIBUTED) else removed.get(kind, 0) + count
     # Last, so that forgetting that was cut short finds all of them once more.
-    for identity in identities[1:]:
+    for identity in identities:
         await people.unlink(identity)
     if vacuum or not store.has_server:
         await store.vacuum()
     return removed
+
+
+async def _identities(people: People, workspace_id: str, subject_type: str, subject_id: str) -> list[str]:
+    """All subjects of whoever is to be forgotten; one without a channel means everybody of that id or name."""
+    key = subject_key(workspace_id, subject_type, subject_id)
+    if subject_type.upper() != USER:
+        return [key]
+    linked = [identity for one in (key, *await people.known_as(key)) for identity in await people.identities(one)]
+    return list(dict.fromkeys([*linked, *filter(None, map(former_key, linked))]))
 
 
 async def _forget_identity(

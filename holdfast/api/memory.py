@@ -23,7 +23,7 @@ from holdfast.upkeep import forget
 routes = APIRouter(route_class=Guarded, tags=["memory"])
 
 Vacuum = Annotated[bool, Query(description="Vacuum PostgreSQL's tables at once, so that the bytes are freed.")]
-SubjectKey = Annotated[str, Path(description="workspace:TYPE:id, such as default:USER:ann.")]
+SubjectKey = Annotated[str, Path(description="workspace:TYPE:id, such as default:USER:api:id:ann.")]
 
 
 class Asked(BaseModel):
@@ -31,7 +31,7 @@ class Asked(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    subject: Printable = Field(description="workspace:TYPE:id, such as default:USER:ann.")
+    subject: Printable = Field(description="workspace:TYPE:id, such as default:USER:api:id:ann.")
     q: Text = Field(max_length=4000, description="What to look for, in any words.")
     limit: int = Field(5, ge=1, le=1000, description="At most so many.")
 
@@ -56,10 +56,10 @@ class Remembered(TypedDict):
 
 FOUND: dict[str, Any] = {"id": "obs_5f0c1f0e9d3b7a42", "content": "Ada drinks green tea", "score": 0.71}
 REMEMBERED: dict[str, Any] = {
-    "subject": "default:USER:ada",
+    "subject": "default:USER:api:id:ada",
     "workspace": "default",
     "type": "USER",
-    "id": "ada",
+    "id": "api:id:ada",
     "observations": 3,
 }
 FORGOTTEN = {

@@ -26,7 +26,7 @@ memory = typer.Typer(
     help="What agents remember: search, list, forget, verify, reindex.", rich_markup_mode=None, add_completion=False
 )
 
-About = Annotated[str, typer.Argument(help="Whom it is about: workspace:TYPE:id, such as default:USER:ann.")]
+About = Annotated[str, typer.Argument(help="Whom it is about: workspace:TYPE:id, such as default:USER:api:id:ann.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 

@@ -14,6 +14,7 @@ _LONE = re.compile("[\ud800-\udfff]")
 _NAME = re.compile(r"[^:\s][^:]*")
 _DRAWN = re.compile(r"obs_[0-9a-f]{16}")
 """An id that an observation gets if none is given."""
+_IDENTITY = re.compile(r"([^:]{0,100}):(?:id|name):(?=.)", re.DOTALL)
 _MOST_CERTAIN = 0.99
 MOST = 2**31 - 1
 USER = "USER"
@@ -56,11 +57,41 @@ def _is_name(text: object) -> bool:
     return isinstance(text, str) and bool(text.strip()) and "\0" not in text and not _LONE.search(text)
 
 
+def is_identity(subject_id: str) -> bool:
+    """Whether the id of a person says by which channel, and whether it is an id there or a name."""
+    return _IDENTITY.match(subject_id) is not None
+
+
+def is_person(subject: str, key: str) -> bool:
+    """Whether a subject is the person whom a key names; agent.is_person in SQL says the same.
+
+    A key without a channel, such as default:USER:ann, names everybody with that id or name."""
+    start, id_ = key[: key.find(":USER:") + len(":USER:")], key[key.find(":USER:") + len(":USER:") :]
+    if subject == key or ":USER:" not in key or is_identity(id_) or not subject.startswith(start):
+        return subject == key
+    known = subject[len(start) :]
+    return is_identity(known) and _IDENTITY.sub("", known, count=1) == id_
+
+
+def own_conversation(subject_id: str) -> str:
+    """The conversation that is named after an identity; agent.own_conversation in SQL says the same."""
+    return _IDENTITY.sub(r"\1:", subject_id, count=1)
+
+
+def former_key(key: str) -> str | None:
+    """The subject under which releases before 0.5 kept what they knew of a person in a Slack workspace.
+
+    A workspace of Slack and a user id in it name one person; other subjects without a channel are ambiguous."""
+    workspace, type_, id_ = parts_of(key)
+    user = id_.removeprefix("slack:id:")
+    return f"{workspace}:{type_}:{user}" if type_ == USER and workspace != "default" and user != id_ else None
+
+
 def parts_of(key: str) -> tuple[str, str, str]:
     """Workspace, type and id of a subject, as a person writes its key."""
     parts = key.split(":", 2)
     if len(parts) != 3 or not key.isprintable():
-        raise HoldfastError(f"a subject is workspace:TYPE:id, such as default:USER:ann, not {key!r}")
+        raise HoldfastError(f"a subject is workspace:TYPE:id, such as default:USER:api:id:ann, not {key!r}")
     subject_key(*parts)
     return parts[0], parts[1].upper(), parts[2]
 

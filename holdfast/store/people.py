@@ -23,6 +23,11 @@ class People(Protocol):
     async def identities(self, subject: str) -> list[str]:
         """Return all identities of a person, the given one first."""
 
+    async def known_as(self, subject: str) -> list[str]:
+        """Return the identities that a subject means, as far as rows tell.
+
+        A subject without a channel, such as default:USER:ann, means everybody with that id or name."""
+
     async def groups(self) -> list[list[str]]:
         """Return the identities of every person who has several."""
 

@@ -22,6 +22,7 @@ from holdfast.router import Address, put_message
 from holdfast.store import open_store
 from holdfast.store.base import Filter, Store
 from holdfast.store.memories import open_knowledge, open_observations
+from holdfast.store.people import open_people
 from holdfast.testing.clock import Clock
 
 LEASE = timedelta(minutes=10)
@@ -40,7 +41,8 @@ class Trial:
     recall: Recall = field(init=False)
 
     def __post_init__(self) -> None:
-        self.recall = Recall(open_observations(self.store), open_knowledge(self.store, self.app.embedder))
+        knowledge = open_knowledge(self.store, self.app.embedder)
+        self.recall = Recall(open_observations(self.store), knowledge, open_people(self.store))
 
     async def ask(self, text: str, *, agent: str | None = None, sender: str = "API") -> str:
         """Send a message, work until nothing is ready, and return the answer.

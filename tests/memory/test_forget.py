@@ -34,8 +34,9 @@ from tests.conformance.steps import claim_one
 from tests.memory.steps import indexed, tables_that_hold
 
 NAME = "zyzzyva"
-PERSON = {"sender": "Zyzzyva Quux", "sender_id": NAME}
-SUBJECT = f"default:USER:{NAME}"
+PERSON = {"channel": "web", "sender": "Zyzzyva Quux", "sender_id": NAME}
+IDENTITY = f"web:id:{NAME}"
+SUBJECT = f"default:USER:{IDENTITY}"
 NOW = timedelta(0)
 
 
@@ -183,7 +184,7 @@ async def test_a_reworded_prompt_of_rooms_does_not_hinder_forgetting(
     lines = tuple(replace(line, subject="") for line in shared.lines)
     await store.settle([(turn, Done(shared.emits, lines))])
     await store.say(ChatMessage(team_id="dev", from_agent="a", message="a secret", subject="default:USER:bob"))
-    removed = await open_observations(store).forget("default", "USER", NAME)
+    removed = await open_observations(store).forget("default", "USER", IDENTITY)
     assert (removed["chat_messages"], removed["events"]) == (2, 2)
     assert [line.subject or line.message for line in await store.chat_messages("dev")] == ["a secret"]
 
@@ -206,7 +207,7 @@ async def test_lines_without_a_person_are_counted_and_those_of_a_persons_own_con
     frames = Activity(({"type": "chain_step_done", "messageId": "m2", "response": "hi"},))
     await store.set_setting("activity", True)
     await store.put([], records=[*old, frames, ChatMessage(team_id="dev", from_agent="a", message="hi")])
-    removed = await open_observations(store).forget("default", "USER", NAME)
+    removed = await open_observations(store).forget("default", "USER", IDENTITY)
     assert removed["agent_messages"] == 1
     assert {name: count for name, count in removed.items() if name.startswith("unattributed_")} == {
         "unattributed_agent_messages": 2,
@@ -224,10 +225,10 @@ async def test_what_agents_made_of_a_slack_message_is_its_persons_too(store: Sto
     turn.agent = "a"
     handed_on = {"kind": "message", **origin_of(turn), "message": "help"}
     answer = response(turn, Reply("hello"))
-    assert {subject_of(slack), subject_of(handed_on), subject_of(answer.event)} == {"T1:USER:U1"}
+    assert {subject_of(slack), subject_of(handed_on), subject_of(answer.event)} == {"T1:USER:slack:id:U1"}
     await store.settle([(turn, Done((answer, NewEvent(event=handed_on, lane="later"))))])
     await prune(store)
-    removed = await open_observations(store).forget("T1", "USER", "U1")
+    removed = await open_observations(store).forget("T1", "USER", "slack:id:U1")
     assert removed["events"] == 2
 
 
@@ -243,14 +244,14 @@ async def write_activity(store: Any, frames: str) -> None:
 async def test_a_stream_resumes_exactly_inside_a_row_that_was_forgotten(store: Store) -> None:
     """Frames of others keep their positions, however often it is forgotten."""
     await store.set_setting("activity", True)
-    people = [{"kind": "message", "sender_id": who, "message": "hi"} for who in ("bob", NAME, "bob")]
+    people = [{"kind": "message", "channel": "web", "sender_id": who, "message": "hi"} for who in ("bob", NAME, "bob")]
     await store.put([NewEvent(event=event, message_id=f"m{nth}") for nth, event in enumerate(people)])
     before = [frame.get("messageId") for row in await store.activity(0) for frame in row.frames]
     await write_activity(store, '["by hand", 7, null]')
     await write_activity(store, '"by hand"')
     for _ in range(2):
         await prune(store)
-        await open_observations(store).forget("default", "USER", NAME)
+        await open_observations(store).forget("default", "USER", IDENTITY)
         [row, *_] = await store.activity(0)
         after = [frame.get("messageId") for frame in row.frames]
         assert after == [None if name == "m1" else name for name in before]
@@ -296,7 +297,7 @@ async def test_forgetting_a_person_forgets_their_linked_identities(
 ) -> None:
     """The link goes, too, and others keep theirs."""
     people, observations, knowledge = open_people(store), open_observations(store), open_knowledge(store)
-    first, second = SUBJECT, f"T1:USER:{NAME}-at-work"
+    first, second = SUBJECT, f"T1:USER:slack:id:{NAME}-at-work"
     await people.link(first, second)
     await people.link("default:USER:bob", "T1:USER:bob-at-work")
     await observations.save(about("USER", NAME, id="a", content="likes tea"))
@@ -308,7 +309,26 @@ async def test_forgetting_a_person_forgets_their_linked_identities(
     assert tables_that_hold(database_url, NAME) == []
     assert await people.groups() == [["T1:USER:bob-at-work", "default:USER:bob"]]
     subjects = {entry.subject for entry in await store.audit_log(AuditFilter(action="forgot"))}
-    assert subjects == {await store.pseudonym(first), await store.pseudonym(second)}
+    assert subjects >= {await store.pseudonym(first), await store.pseudonym(second)}
+
+
+async def test_a_subject_without_a_channel_means_everybody_with_that_id_or_name(store: Store) -> None:
+    """Whoever types it may not know the channel; linked subjects of earlier releases mean themselves alone."""
+    observations, knowledge, people = open_observations(store), open_knowledge(store), open_people(store)
+    ann = {"kind": "message", "message": "hi", "sender": "Ann", "sender_id": NAME}
+    named = {"kind": "message", "message": "hi", "sender": NAME, "channel": "mail"}
+    other = {"kind": "message", "message": "hi", "sender": "Ann", "sender_id": f"web:id:{NAME}", "channel": "mail"}
+    for payload in (ann | {"channel": "api"}, ann | {"channel": "web"}, named, other, ann | {"workspace": "T1"}):
+        await store.put([NewEvent(event=payload)])
+    assert await people.known_as(f"default:USER:{NAME}") == [
+        f"default:USER:api:id:{NAME}",
+        f"default:USER:mail:name:{NAME}",
+        f"default:USER:web:id:{NAME}",
+    ]
+    await people.link(f"default:USER:{NAME}", f"default:USER:api:id:{NAME}")
+    assert (await forget(observations, knowledge, "default", "USER", f"api:id:{NAME}"))["events"] == 1
+    assert (await forget(observations, knowledge, "default", "USER", NAME))["events"] == 2
+    assert [count.ready for count in await store.counts()] == [2]
 
 
 async def test_files_of_earlier_releases_are_counted(store: Store, tmp_path: Path) -> None:

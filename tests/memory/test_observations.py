@@ -201,8 +201,10 @@ async def test_forgetting_a_subject_removes_every_trace(
     await observations.save(fact())
     await observations.save(fact(id="b", subject="bob"))
     await store.set_setting("activity", True)
-    said = NewEvent(event={"kind": "message", "sender_id": "ann", "message": "hi"}, message_id="m1")
-    await store.put([said, NewEvent(event={"kind": "message", "sender_id": "bob", "message": "hi"}, message_id="m2")])
+    said = {"kind": "message", "channel": "api", "sender_id": "ann", "message": "hi"}
+    await store.put(
+        [NewEvent(event=said, message_id="m1"), NewEvent(event=said | {"sender_id": "bob"}, message_id="m2")]
+    )
     turn = await claim_one(store)
     other = await claim_one(store)
     mine = turn if turn.message_id == "m1" else other
@@ -213,17 +215,17 @@ async def test_forgetting_a_subject_removes_every_trace(
         sender="ann",
         message_id="m1",
         content="hi",
-        subject="default:USER:ann",
+        subject="default:USER:api:id:ann",
     )
     answer = NewEvent(event={"kind": "response", "message": "hello"}, queue="outbox", target="api")
-    by_itself = {"kind": "response", "sender_id": "ann", "message": "how are you?"}
+    by_itself = {"kind": "response", "channel": "api", "sender_id": "ann", "message": "how are you?"}
     await store.put([NewEvent(event=by_itself, queue="outbox", target="api")])
     await store.settle([(mine, Done((answer,), (line,)))])
     await store.set_setting("default/api:ann", {"agent": "writer"})
     await store.set_setting("default/api:joann", {"agent": "writer"})
     removed = await observations.forget("acme", "user", "ann")
     assert removed == NOTHING | {"events": 1, "observations": 1}
-    removed = await observations.forget("default", "user", "ann")
+    removed = await observations.forget("default", "user", "api:id:ann")
     assert removed == NOTHING | {"events": 2, "history": 1, "agent_messages": 1, "activity": 1, "settings": 1}
     assert await observations.count("acme") == 1
     assert await store.agent_messages("a") == []
@@ -236,7 +238,7 @@ async def test_forgetting_a_subject_removes_every_trace(
 async def test_forgetting_somebody_takes_what_others_were_told_of_it(
     store: Store, observations: ObservationStore
 ) -> None:
-    said = NewEvent(event={"kind": "message", "sender_id": "ann", "message": "hi"}, message_id="m1")
+    said = NewEvent(event={"kind": "message", "channel": "api", "sender_id": "ann", "message": "hi"}, message_id="m1")
     await store.put([said])
     turn = await claim_one(store)
     told = {"kind": "room", "message": "a member said: Ann says hi", "from_agent": "a", "line": "line_1"}
@@ -246,7 +248,7 @@ async def test_forgetting_somebody_takes_what_others_were_told_of_it(
     about = {"workspace_id": "default", "subject_type": "AGENT", "subject": "a"}
     await observations.save(fact(id="of-ann", source_message_ids=("m1",), **about))
     await observations.save(fact(id="of-both", source_message_ids=("m1", "m2"), **about))
-    removed = await observations.forget("default", "USER", "ann")
+    removed = await observations.forget("default", "USER", "api:id:ann")
     assert (removed["chat_messages"], removed["observations"]) == (1, 1)
     assert [line.message for line in await store.chat_messages("dev")] == ["Bob says hi"]
     assert [known.id for known in await observations.find_by_subject("default", "AGENT", "a")] == ["of-both"]

@@ -5,16 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import cast
 
+import psycopg
+
 from holdfast import AgentHarness, Turn
-from holdfast.event import AgentMessage
+from holdfast.event import MEMORY, AgentMessage, NewEvent, Payload, subject_of
 from holdfast.memory.knowledge import DEFAULT_OPTIONS, IndexOptions, KnowledgeScope, KnowledgeSource, KnowledgeStore
+from holdfast.memory.observation import Observation, parts_of
+from holdfast.outcome import Done
+from holdfast.recall import Recall, TurnMemory
 from holdfast.relay import KnowledgeStoreOutboxRelay, document_of
 from holdfast.settings import Settings
 from holdfast.store import open_store
+from holdfast.store.base import Store
 from holdfast.store.memories import ObservationStore, open_knowledge, open_observations
+from holdfast.store.payload import dump
+from holdfast.store.people import open_people
 from holdfast.upkeep import forget, reindex, verify
+from tests.conformance.steps import claim_one
 from tests.memory.steps import ANN, fact, tables_that_hold
 
 
@@ -62,7 +72,7 @@ async def test_a_fact_observed_in_one_turn_is_found_in_the_next(database_url: st
         assert await answer(app, "what tea do I like?") == "Ann likes jasmine tea"
         assert await answer(app, "what tea do I like?", "bob") == "I do not know"
     async with open_store(database_url) as store:
-        [observation] = await open_observations(store).find_by_subject("default", "USER", "ann")
+        [observation] = await open_observations(store).find_by_subject("default", "USER", "api:id:ann")
         assert (observation.observer, len(observation.source_message_ids)) == ("friend", 1)
         assert await verify(open_observations(store), open_knowledge(store)) == []
 
@@ -182,3 +192,79 @@ async def test_what_is_saved_and_indexed_during_a_reindex_stays(
     assert sorted(await knowledge.documents(ANN)) == ["late", "later", "w"]
     await relay.drain_once()
     assert await verify(observations, knowledge) == []
+
+
+SLACK = {"type": "app_mention", "team": "T1", "channel": "C1", "ts": "1.0"}
+WHO = {
+    "ann": {"kind": "message", "channel": "api", "sender": "Ann", "sender_id": "u1"},
+    "somebody who is called as ann's id": {"kind": "message", "channel": "api", "sender": "u1"},
+    "ann's id on another channel": {"kind": "message", "channel": "web", "sender": "Ann", "sender_id": "u1"},
+    "ann's id in a workspace": SLACK | {"user": "u1"},
+    "a name that spells ann's identity": {"kind": "message", "channel": "api", "sender": "api:id:u1"},
+}
+
+
+async def memory_of(store: Store, payload: Payload) -> TurnMemory:
+    """The memory of a turn of its own."""
+    await store.put([NewEvent(event=payload)])
+    turn = await claim_one(store)
+    turn.agent = "friend"
+    await Recall(open_observations(store), open_knowledge(store), open_people(store)).remind(turn)
+    assert isinstance(turn.memory, TurnMemory)
+    await store.settle([(turn, Done())])
+    return turn.memory
+
+
+async def know(store: Store, key: str, content: str) -> None:
+    workspace, type_, id_ = parts_of(key)
+    new = Observation(workspace_id=workspace, subject_type=type_, subject_id=id_, content=content)
+    await open_observations(store).save(new)
+    await reindex(open_observations(store), open_knowledge(store))
+    turns = await store.claim(MEMORY, [""], limit=100, lease=timedelta(minutes=1))
+    await store.settle([(turn, Done()) for turn in turns])
+
+
+async def test_memory_of_another_by_name_is_not_reached(store: Store) -> None:
+    """The subject carries the channel, and names and ids never mix."""
+    await know(store, subject_of(WHO["ann"]), "Ann likes jasmine tea")
+    found = {name: await (await memory_of(store, payload)).recall() for name, payload in WHO.items()}
+    assert {name: lines for name, lines in found.items() if lines} == {"ann": ["Ann likes jasmine tea"]}
+    searched = {name: await (await memory_of(store, payload)).search("tea") for name, payload in WHO.items()}
+    assert {name: lines for name, lines in searched.items() if lines} == {"ann": ["Ann likes jasmine tea"]}
+    assert len({subject_of(payload) for payload in WHO.values()}) == len(WHO)
+
+
+async def test_linked_identities_share_what_is_known(store: Store) -> None:
+    ann, work = WHO["ann"], WHO["ann's id in a workspace"]
+    await know(store, subject_of(ann), "Ann likes jasmine tea")
+    people = open_people(store)
+    await people.link(subject_of(ann), subject_of(work))
+    memory = await memory_of(store, work)
+    assert (await memory.recall(), await memory.search("tea")) == (["Ann likes jasmine tea"],) * 2
+    assert memory.relevant == [] or memory.relevant == ["Ann likes jasmine tea"]
+    await people.unlink(subject_of(work))
+    assert await (await memory_of(store, work)).recall() == []
+
+
+async def test_subjects_of_earlier_releases_are_read_where_they_name_one_person(store: Store) -> None:
+    """A workspace of Slack and a user id do; a name or id without a channel does not, and needs a link."""
+    await know(store, "T1:USER:u1", "likes tea at work")
+    await know(store, "default:USER:u1", "likes tea at home")
+    assert await (await memory_of(store, WHO["ann's id in a workspace"])).recall() == ["likes tea at work"]
+    assert await (await memory_of(store, WHO["ann"])).recall() == []
+    await open_people(store).link("default:USER:u1", subject_of(WHO["ann"]))
+    assert await (await memory_of(store, WHO["ann"])).recall() == ["likes tea at home"]
+    assert await (await memory_of(store, WHO["ann's id on another channel"])).recall() == []
+
+
+def test_python_and_sql_name_the_same_subject(postgres_url: str) -> None:
+    payloads = [*WHO.values(), {}, {"kind": "message"}, {"kind": "message", "sender": " ", "channel": "a:b"}]
+    payloads += [
+        {"kind": "message", "sender": "x", "channel": "a:b"},
+        {"user": " "},
+        SLACK | {"user": "U1", "team": ""},
+    ]
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        for payload in payloads:
+            [told] = connection.execute("select agent.subject_of(%s::jsonb)", (dump(payload),)).fetchone() or [None]
+            assert told == subject_of(payload), payload

@@ -2,6 +2,7 @@
 --
 --   activity_agent     the default agent's name, for frames; null unless an API has been there to tell it
 --   subject_of         the memory subject of the person behind a payload
+--   is_person          whether a subject is the person whom a key names
 --   about              the part that all frames about a message share
 --   note_received      messages that came into the inbox, by the ids of their events
 --   note_insert        (trigger) the same for a plain insert
@@ -32,9 +33,23 @@ language sql immutable parallel safe security invoker
 set search_path = pg_catalog, pg_temp
 return coalesce(case when _event ? 'kind'
     then coalesce(nullif(_event ->> 'workspace', ''), 'default') || ':USER:'
-      || coalesce(nullif(_event ->> 'sender_id', ''), nullif(_event ->> 'sender', ''))
-    else coalesce(nullif(_event ->> 'team', ''), 'default') || ':USER:' || nullif(_event ->> 'user', '')
+      || replace(coalesce(_event ->> 'channel', ''), ':', '_')
+      || case when btrim(_event ->> 'sender_id') <> '' then ':id:' || (_event ->> 'sender_id')
+           when btrim(_event ->> 'sender') <> '' then ':name:' || (_event ->> 'sender') end
+    else coalesce(nullif(_event ->> 'team', ''), 'default') || ':USER:slack:id:' || nullif(btrim(_event ->> 'user'), '')
     end, '');
+
+-- Whether a subject is the person whom a key names. A key without a channel, such as default:USER:ann, names everybody with
+-- that id or name. holdfast.memory.observation.is_person says the same.
+create or replace function agent.is_person(_subject text, _key text) returns bool
+language sql immutable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+return coalesce(_subject = _key
+    or _key ~ '^[^:]+:USER:' and _key !~ '^[^:]+:USER:[^:]*:(id|name):.'
+      and _subject in
+      ( regexp_replace(_key, '^([^:]+:USER:).*$', '\1') || split_part(_subject, ':', 3) || ':id:' || regexp_replace(_key, '^[^:]+:USER:', '')
+      , regexp_replace(_key, '^([^:]+:USER:).*$', '\1') || split_part(_subject, ':', 3) || ':name:' || regexp_replace(_key, '^[^:]+:USER:', '')
+      ), false);
 
 drop function if exists agent.about(text, int8, text, text, jsonb);
 

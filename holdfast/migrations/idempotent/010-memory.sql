@@ -234,6 +234,12 @@ begin
 end
 $$;
 
+-- The conversation that is named after an identity, channel:id:… or channel:name:…, as channels other than Slack have it.
+create or replace function agent.own_conversation(_id text) returns text
+language sql immutable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+return regexp_replace(_id, '^([^:]*):(id|name):', '\1:');
+
 -- Deletes a person's lines of agents' histories. Lines of earlier releases name nobody; they are found by their message, or
 -- by a conversation that is named after the person. `names` are the ids of the messages, those given included.
 create or replace function agent.forget_agent_messages
@@ -250,7 +256,7 @@ begin
     with gone as
     ( delete from agent.agent_message
       where subject = _key or (subject = '' and (message_id = any (names)
-         or (_workspace = 'default' and conversation in (_id, channel || ':' || _id))))
+         or (_workspace = 'default' and conversation in (agent.own_conversation(_id), channel || ':' || _id))))
       returning message_id
     )
     select count(*), names || array_agg(message_id) into removed, names from gone;
@@ -326,7 +332,7 @@ begin
     -- The default agent of a conversation that is named after the person.
     delete from agent.setting
     where _is_person and _workspace = 'default' and starts_with(key, 'default/')
-      and (key = 'default/' || _id or right(key, length(_id) + 1) = ':' || _id);
+      and (key = 'default/' || agent.own_conversation(_id) or right(key, length(_id) + 1) = ':' || _id);
     get diagnostics _settings = row_count;
     return jsonb_build_object
     ( 'events', _gone.events, 'history', _gone.history, 'agent_messages', _agent_messages, 'chat_messages', _lines

@@ -3,6 +3,7 @@
 --   link_people      two identities are one person, with all that either was linked to before
 --   unlink_person    an identity is a person of its own again
 --   linked_subjects  all identities of a person
+--   known_as         the identities that a subject means
 
 -- Returns whether they were not linked before.
 create or replace function agent.link_people(_one text, _other text) returns bool
@@ -60,4 +61,27 @@ begin
     where own.subject = _subject and other.subject <> _subject
     order by other.subject;
 end
+$$;
+
+-- The identities that a subject means, as far as rows tell.
+create or replace function agent.known_as(_key text) returns setof text
+language sql stable security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    select subject
+    from
+    ( select subject from agent.agent_message
+      union
+      select subject from agent.chat_message
+      union
+      select subject from agent.person_link
+      union
+      select agent.subject_key(workspace_id, subject_type, subject_id) from agent.observation
+      union
+      select agent.subject_of(event) from agent.event where queue in ('inbox', 'outbox')
+      union
+      select agent.subject_of(event) from agent.event_hist where queue in ('inbox', 'outbox')
+    ) as known (subject)
+    where agent.is_person(subject, _key)
+    order by subject collate "C"
 $$;

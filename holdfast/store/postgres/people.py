@@ -37,6 +37,10 @@ class PostgresPeople:
         rows = await self._connections.rows("select agent.linked_subjects(%s)", (subject,))
         return [str(row[0]) for row in rows]
 
+    async def known_as(self, subject: str) -> list[str]:
+        rows = await self._connections.rows("select agent.known_as(%s)", (subject,))
+        return [str(row[0]) for row in rows]
+
     async def groups(self) -> list[list[str]]:
         rows = await self._connections.rows(
             "select person, subject from agent.person_link order by person, subject", ()

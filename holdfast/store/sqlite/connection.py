@@ -8,6 +8,7 @@ from pathlib import Path
 
 from holdfast.errors import HoldfastError, StoreUnavailable, Unreadable
 from holdfast.event import payload_of, subject_of
+from holdfast.memory.observation import is_person
 
 BUSY_SECONDS = 30.0
 LOOK_SECONDS = 0.005
@@ -37,6 +38,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         cached_statements=256,
     )
     connection.create_function("subject_of", 1, _subject_of, deterministic=True)
+    connection.create_function("is_person", 2, _is_person, deterministic=True)
     connection.execute("pragma foreign_keys = on")
     connection.execute("pragma synchronous = full")
     connection.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES}")
@@ -87,3 +89,8 @@ def translated(error: BaseException, path: Path) -> BaseException:
         ours = HoldfastError(f"the database {path} refused: {error}")
     ours.__cause__ = error
     return ours
+
+
+def _is_person(subject: str | None, key: str) -> bool:
+    """The SQL function is_person, as agent.is_person on PostgreSQL."""
+    return subject is not None and is_person(subject, key)

@@ -104,7 +104,7 @@ where subject = :subject_key
       message_id in (select value from json_each(:names))
       or (
         :subject_type = 'USER' and :workspace_id = 'default'
-        and conversation in (:subject_id, channel || ':' || :subject_id)
+        and conversation in (:own_conversation, channel || ':' || :subject_id)
       )
     )
   )
@@ -177,7 +177,7 @@ where exists (
 -- the default agent of a conversation that is named after the person
 delete from setting
 where :subject_type = 'USER' and :workspace_id = 'default' and key like 'default/%'
-  and (key = 'default/' || :subject_id or substr(key, -(length(:subject_id) + 1)) = ':' || :subject_id);
+  and (key = 'default/' || :own_conversation or substr(key, -(length(:subject_id) + 1)) = ':' || :subject_id);
 
 -- name: forget_observations
 delete from observation

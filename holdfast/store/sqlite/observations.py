@@ -10,7 +10,14 @@ from typing import Any, TypeVar
 from holdfast.errors import HoldfastError
 from holdfast.event import MEMORY, NewEvent
 from holdfast.memory.knowledge import DEFAULT_AGENT_NAME, KnowledgeScope
-from holdfast.memory.observation import Observation, Subject, checked_limit, checked_merge, subject_key
+from holdfast.memory.observation import (
+    Observation,
+    Subject,
+    checked_limit,
+    checked_merge,
+    own_conversation,
+    subject_key,
+)
 from holdfast.store.activity import FORGOTTEN
 from holdfast.store.audit import AuditEntry
 from holdfast.store.base import Transaction
@@ -129,6 +136,7 @@ class SqliteObservationStore:
     ) -> dict[str, int]:
         key = subject_key(workspace_id, subject_type, subject_id)
         subject = {"workspace_id": workspace_id, "subject_type": subject_type.upper(), "subject_id": subject_id}
+        subject["own_conversation"] = own_conversation(subject_id)
 
         def work(db: Writing) -> dict[str, int]:
             removed = _forget(db, subject, key)

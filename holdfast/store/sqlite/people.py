@@ -35,6 +35,12 @@ class SqlitePeople:
     async def identities(self, subject: str) -> list[str]:
         return await self._store.read(lambda connection: identities(connection, subject))
 
+    async def known_as(self, subject: str) -> list[str]:
+        rows = await self._store.read(
+            lambda connection: connection.execute(SQL["known_as"], {"key": subject}).fetchall()
+        )
+        return [str(known) for (known,) in rows]
+
     async def groups(self) -> list[list[str]]:
         rows = await self._store.read(lambda connection: connection.execute(SQL["person_links"]).fetchall())
         return [[subject for _, subject in group] for _, group in groupby(rows, itemgetter(0))]

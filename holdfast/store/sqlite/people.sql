@@ -27,3 +27,21 @@ order by other.subject;
 
 -- name: person_links
 select person, subject from person_link order by person, subject;
+
+-- name: known_as
+select subject
+from (
+  select subject from agent_message
+  union
+  select subject from chat_message
+  union
+  select subject from person_link
+  union
+  select workspace_id || ':' || subject_type || ':' || subject_id from observation
+  union
+  select subject_of(event) from event where queue in ('inbox', 'outbox')
+  union
+  select subject_of(event) from event_hist where queue in ('inbox', 'outbox')
+)
+where is_person(subject, :key)
+order by subject;
