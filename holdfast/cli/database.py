@@ -20,6 +20,9 @@ def migrate(
     config: Config = None,
     home: Home = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and change nothing.")] = False,
+    timescale: Annotated[
+        bool, typer.Option("--timescale", help="Make a plain history a TimescaleDB hypertable; workers go on.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Bring the database to this version of Holdfast."""
@@ -30,8 +33,15 @@ def migrate(
     path = sqlite_path(settings.database)
     if path is not None and settings.home in path.parents and not dry_run:
         make_home(settings.home)
+    if timescale and (path is not None or dry_run):
+        raise HoldfastError("--timescale is for PostgreSQL, and has no dry run")
     report = runner.migrate(settings.database, dry_run=dry_run, on_step=progress)
     print_json(report) if as_json else echo(_as_text(report))
+    if timescale:
+        from holdfast.migrations.timescale import use_timescale
+
+        is_new = use_timescale(settings.database, progress)
+        progress("history is a hypertable now" if is_new else "history is a hypertable already, nothing to do")
 
 
 def init(

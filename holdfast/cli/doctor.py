@@ -165,10 +165,14 @@ def _extras(settings: Settings) -> Iterator[Finding]:
 
 
 def _timescale(server: Facts) -> Finding:
-    if server.timescale is not None:
-        return Finding("TimescaleDB", "ok", f"version {server.timescale}")
+    if server.has_hypertable:
+        return Finding("TimescaleDB", "ok", f"version {server.timescale}, history is a hypertable")
+    if server.timescale is not None or (server.timescale_available is not None and server.timescale_loaded):
+        version = server.timescale or server.timescale_available
+        return Finding("TimescaleDB", "ok", f"version {version} could be used: run holdfast migrate --timescale")
     if server.timescale_available is not None:
-        return Finding("TimescaleDB", "ok", f"not in use; version {server.timescale_available} could be installed")
+        how = "add timescaledb to shared_preload_libraries, restart the server, run holdfast migrate --timescale"
+        return Finding("TimescaleDB", "ok", f"version {server.timescale_available} could be used: {how}")
     return Finding("TimescaleDB", "ok", "not there; history is a plain table")
 
 

@@ -51,12 +51,14 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 def migrate_postgres(url: str, migration: Migration) -> Report:
     """Bring a PostgreSQL database to the version asked for."""
-    with _connected(url) as connection, _clear_errors():
+    with connected(url) as connection, clear_errors():
+        _refuse_foreign_schema(connection, migration)
         found = _version(connection)
         if not migration.is_due(found):
             return migration.nothing(found)
         if migration.dry_run:
             return _preview(connection, migration, found)
+        told = _warnings_of(connection)
         with _locked(connection, migration):
             # Whoever held the lock before may have done the work.
             found = _version(connection)
@@ -64,11 +66,11 @@ def migrate_postgres(url: str, migration: Migration) -> Report:
                 return migration.nothing(found)
             with _telling_of_waits(connection, url, migration):
                 report = _apply(connection, migration, found)
-        return _validate_checks(connection, report)
+        return _validate_checks(connection, report.warned(*told))
 
 
 @contextmanager
-def _connected(url: str) -> Iterator[Connection]:
+def connected(url: str) -> Iterator[Connection]:
     # libpq quotes parts of a broken URL in its message, the password among them, so that message is not shown.
     try:
         options = {"connect_timeout": CONNECT_TIMEOUT_SECONDS, **conninfo.conninfo_to_dict(url)}
@@ -89,11 +91,23 @@ def _connected(url: str) -> Iterator[Connection]:
 
 
 @contextmanager
-def _clear_errors() -> Iterator[None]:
+def clear_errors() -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
         raise MigrationError(f"the database cannot be migrated: {_message(error)}") from error
+
+
+def _warnings_of(connection: Connection) -> list[str]:
+    """Collect the warnings that scripts raise from now on."""
+    told: list[str] = []
+
+    def tell(notice: psycopg.errors.Diagnostic) -> None:
+        if notice.severity_nonlocalized == "WARNING" and notice.message_primary:
+            told.append(one_line(notice.message_primary))
+
+    connection.add_notice_handler(tell)
+    return told
 
 
 @contextmanager
@@ -202,6 +216,23 @@ def _check_owner(connection: Connection) -> bool:
     if owner is not None and owner != user:
         raise MigrationError(f'schema agent belongs to "{owner}", not to "{user}": migrate as "{owner}"')
     return owner is not None
+
+
+def _refuse_foreign_schema(connection: Connection, migration: Migration) -> None:
+    """Refuse a schema agent whose tables another program made; Tiger Agent's have the same names as ours."""
+    if not _table_exists(connection, "event") or not migration.incremental:
+        return
+    try:
+        applied = _applied(connection)
+    except errors.InsufficientPrivilege:
+        # Not the owner's role: the version says whether there is anything to do.
+        return
+    if migration.incremental[0].file_name not in applied:
+        raise MigrationError(
+            "schema agent belongs to another program, perhaps Tiger Agent; nothing was changed. Keep its tables under "
+            "another name (alter schema agent rename to tiger_agent) and run holdfast migrate again, or use another "
+            "database. This version cannot import its events."
+        )
 
 
 def _version(connection: Connection) -> str | None:

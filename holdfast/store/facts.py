@@ -21,7 +21,12 @@ select
     , (select default_version from pg_catalog.pg_available_extensions where name = 'timescaledb')
     , (select extversion from pg_catalog.pg_extension where extname = 'vector')
     , (select default_version from pg_catalog.pg_available_extensions where name = 'vector')
+    , current_setting('timescaledb.disable_load', true) is not null
     , clock_timestamp()
+"""
+
+_IS_HYPERTABLE = """
+select exists (select from _timescaledb_catalog.hypertable where schema_name = 'agent' and table_name = 'event_hist')
 """
 
 _SEES_LOCK = """
@@ -43,6 +48,10 @@ class Facts:
     connections_used: int | None = None
     timescale: str | None = None
     timescale_available: str | None = None
+    timescale_loaded: bool = False
+    """Whether the server preloads TimescaleDB, so that the extension can be created."""
+    has_hypertable: bool = False
+    """Whether history is a hypertable."""
     pgvector: str | None = None
     pgvector_available: str | None = None
     ahead: timedelta | None = None
@@ -58,8 +67,9 @@ def facts(url: str) -> Facts:
         sent_at = datetime.now(UTC)
         row = connection.execute(_SERVER).fetchone()
         received_at = datetime.now(UTC)
-    assert row is not None
-    version, major, allowed, used, timescale, available, pgvector, pgvector_available, clock = row
+        assert row is not None
+        version, major, allowed, used, timescale, available, pgvector, pgvector_available, loaded, clock = row
+        has_hypertable = timescale is not None and connection.execute(_IS_HYPERTABLE).fetchone() == (True,)
     return Facts(
         server=f"PostgreSQL {version}",
         major=major,
@@ -67,6 +77,8 @@ def facts(url: str) -> Facts:
         connections_used=used,
         timescale=timescale,
         timescale_available=available,
+        timescale_loaded=loaded,
+        has_hypertable=has_hypertable,
         pgvector=pgvector,
         pgvector_available=pgvector_available,
         # The answer was made somewhere between, so the middle is off by half the way at most.

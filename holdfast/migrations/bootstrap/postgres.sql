@@ -11,3 +11,17 @@ create table if not exists agent.migration (
     applied_at timestamptz not null default clock_timestamp(),
     body text not null
 );
+
+-- TimescaleDB comes before the first script, which looks for it. Without the preload, creating the extension would end
+-- the session; a parameter that the library defines shows whether it is there, also to roles that may not read settings.
+do $$
+begin
+    if pg_catalog.to_regclass('agent.event_hist') is null
+       and pg_catalog.current_setting('timescaledb.disable_load', true) is not null
+       and exists (select from pg_catalog.pg_available_extensions where name = 'timescaledb' and installed_version is null) then
+        create extension timescaledb schema public;
+    end if;
+exception when insufficient_privilege or undefined_file then
+    null; -- The script says so.
+end
+$$;
