@@ -18,6 +18,7 @@ from holdfast.event import (
     channel_of,
     conversation_of,
     new_id,
+    own_workspace,
     response_event,
     written_of,
 )
@@ -268,6 +269,7 @@ def _confirmation(routing: Routing, choice: Route, new: NewEvent) -> NewEvent:
         f"{meant} answers here again." if choice is DEFAULT else f"{meant} answers here from now on; @default ends it."
     )
     payload = {name: new.event.get(name) for name in ("channel", "conversation", "sender", "sender_id")}
+    payload |= own_workspace(new.event)
     answer = {"message": text, "original_message": written_of(new.event), "message_id": new.message_id, "agent": agent}
     id_ = None if new.message_id is None else f"{new.message_id}/1"
     return replace(response_event({"kind": "response", **payload, **answer}), message_id=id_, sent_by=new.sent_by)

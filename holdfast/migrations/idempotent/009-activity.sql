@@ -28,16 +28,21 @@ $$;
 
 -- '' if nobody is known. It stands in all that is kept of a message, so that forgetting a person finds it;
 -- holdfast.event.subject_of says the same.
+-- plpgsql, and not sql: such a function with a search_path of its own is planned at every call, and every put calls it.
 create or replace function agent.subject_of(_event jsonb) returns text
-language sql immutable parallel safe security invoker
+language plpgsql immutable parallel safe security invoker
 set search_path = pg_catalog, pg_temp
-return coalesce(case when _event ? 'kind'
-    then coalesce(nullif(_event ->> 'workspace', ''), 'default') || ':USER:'
-      || replace(coalesce(_event ->> 'channel', ''), ':', '_')
-      || case when btrim(_event ->> 'sender_id') <> '' then ':id:' || (_event ->> 'sender_id')
-           when btrim(_event ->> 'sender') <> '' then ':name:' || (_event ->> 'sender') end
-    else coalesce(nullif(_event ->> 'team', ''), 'default') || ':USER:slack:id:' || nullif(btrim(_event ->> 'user'), '')
-    end, '');
+as $$
+begin
+    return coalesce(case when _event ? 'kind'
+        then coalesce(nullif(_event ->> 'workspace', ''), 'default') || ':USER:'
+          || replace(coalesce(_event ->> 'channel', ''), ':', '_')
+          || case when btrim(_event ->> 'sender_id') <> '' then ':id:' || (_event ->> 'sender_id')
+               when btrim(_event ->> 'sender') <> '' then ':name:' || (_event ->> 'sender') end
+        else coalesce(nullif(_event ->> 'team', ''), 'default') || ':USER:slack:id:' || nullif(btrim(_event ->> 'user'), '')
+        end, '');
+end
+$$;
 
 -- Whether a subject is the person whom a key names. A key without a channel, such as default:USER:ann, names everybody with
 -- that id or name. holdfast.memory.observation.is_person says the same.
