@@ -142,6 +142,7 @@ def test_issue_13_8_keys_and_tokens_are_hidden_by_their_shape(secret: str) -> No
     [
         "SLACK_BOT_TOKEN=hunter2",
         "DB_PASSWORD: hunter2",
+        "api key: hunter2",
         '{"api_key": "hunter2"}',
         "client_secret='one hunter2'",
         "Authorization: Bearer hunter2",
@@ -167,6 +168,8 @@ WORDS = [
     "expected postgresql://user:password@host",
     "use sk-learn-contrib or pk_of_the_table",
     "the token is invalid",
+    "SLACK_BOT_TOKEN: Slack does not let the bot in",
+    "unexpected token: end of file.",
     "task-1234567890 and 12:30",
 ]
 

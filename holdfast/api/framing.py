@@ -12,7 +12,7 @@ LONGEST_CHUNK_LINE = 20
 
 LINE_BREAK = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")
 FOLDED = re.compile(rb"\n[ \t]")
-LENGTH = re.compile(rb"\ncontent-length:([^\r]*)\r", re.IGNORECASE)
+LENGTH = re.compile(rb"\ncontent-length:([^\r\n]*)\r", re.IGNORECASE)
 CHUNK_BYTES = b"0123456789abcdefABCDEF\r\n"
 # The last chunk is matched with its end, any other with its first byte, so that h11 always gets whole lines.
 CHUNK = re.compile(rb"0{1,8}\r\n\r\n|(?!0{1,8}\r\n)[0-9a-fA-F]{1,8}\r\n.", re.DOTALL)

@@ -10,6 +10,7 @@ from holdfast.errors import HoldfastError
 
 PREFIX = "HOLDFAST_"
 DATABASE_URL = "DATABASE_URL"
+_WITH_DRIVER = re.compile(r"\A(postgres(?:ql)?)\+\w+://")
 LIBPQ_DATABASE = ("PGSERVICE", "PGHOST", "PGHOSTADDR", "PGDATABASE")
 """Variables of libpq that choose a database; others, such as PGUSER alone, do not."""
 SLACK_TOKENS = {"SLACK_BOT_TOKEN": "xoxb-", "SLACK_APP_TOKEN": "xapp-", "SLACK_SIGNING_SECRET": ""}
@@ -56,7 +57,7 @@ def variable_of(setting: str) -> str:
 def common_database() -> tuple[str, str] | None:
     """The database that variables of other programs name, and which ones: DATABASE_URL, else those of libpq."""
     # Some libraries name their driver in the scheme.
-    url = re.sub(r"^(postgres(?:ql)?)\+\w+://", r"\1://", os.environ.get(DATABASE_URL, ""))
+    url = _WITH_DRIVER.sub(r"\1://", os.environ.get(DATABASE_URL, ""))
     if url and not url.startswith(("postgres://", "postgresql://", "sqlite:///")):
         raise HoldfastError(f"{DATABASE_URL} is neither postgresql:// nor sqlite:///: set {PREFIX}DATABASE")
     if url:

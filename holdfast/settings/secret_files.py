@@ -19,7 +19,7 @@ CREDENTIALS = "CREDENTIALS_DIRECTORY"
 LONGEST = 65_536
 
 _OTHERS = (DATABASE_URL, "LOGFIRE_TOKEN", "PGPASSWORD")
-_PROVIDER_KEY = re.compile(r"[A-Z][A-Z0-9_]*_API_KEY")
+_PROVIDER_KEY = re.compile(r"\A[A-Z][A-Z0-9_]*_API_KEY")
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 
 _taken: dict[str, str] = {}

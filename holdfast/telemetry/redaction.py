@@ -36,8 +36,10 @@ _PROVIDER_KEY = re.compile(r"(?:sk|pk|rk)[-_]")
 _RANDOM = re.compile(r"[0-9]|[A-Za-z]{16}")
 _NAMES = r"password|passwd|passphrase|passfile|sslpassword|secret|api[_ -]?key|token|authorization"
 _VALUE = r"""(?P<quote>["']?)(?:(?:bearer|basic)\ )?(?:(?<=")[^"\n]++|(?<=')[^'\n]++|[^\s&'"]++)"""
+# "SLACK_BOT_TOKEN: Slack refuses it" is a sentence. A plain word after a colon is hidden only if a password is named.
+_WORD = r"(?<=:\ )(?<!password:\ )(?<!passwd:\ )(?<!passphrase:\ )(?!(?:bearer|basic)\ )[a-z]++(?:[\s.,;:!?]|\Z)"
 _NAMED = re.compile(
-    rf"""(?<![A-Za-z0-9])(?P<before>(?:{_NAMES})(?![A-Za-z0-9_])["']?\ {{0,8}}[=:]\ {{0,8}}){_VALUE}""",
+    rf"""(?<![A-Za-z0-9])(?P<before>(?:{_NAMES})(?![A-Za-z0-9_])["']?\ {{0,8}}[=:]\ {{0,8}})(?!{_WORD}){_VALUE}""",
     re.VERBOSE | re.IGNORECASE,
 )
 _SAID = re.compile(

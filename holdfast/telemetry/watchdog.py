@@ -42,6 +42,7 @@ class Watchdog:
         self._callback: FrameType | None = None
         self._since = 0.0
         self._culprit: str | None = None
+        self._level = logging.WARNING
 
     def run(self) -> None:
         pause = self._limit / LOOKS_PER_LIMIT
@@ -60,9 +61,10 @@ class Watchdog:
             self._callback, self._since = callback, now
         elif self._culprit is None and now - self._since >= self._limit:
             self._culprit = culprit(frame)
-            log.warning(
-                Entry(LOOP_IS_BLOCKED, where=self._culprit, at=place(frame), seconds=round(now - self._since, 3))
-            )
+            # An import blocks once in the life of a process, mostly while it starts.
+            self._level = logging.DEBUG if _is_import(frame) else logging.WARNING
+            seconds = round(now - self._since, 3)
+            log.log(self._level, Entry(LOOP_IS_BLOCKED, where=self._culprit, at=place(frame), seconds=seconds))
 
     def _end(self, now: float) -> None:
         """Count a block once it is over: only the loop's thread writes metrics."""
@@ -71,7 +73,7 @@ class Watchdog:
             return
         where, seconds, self._culprit = self._culprit, now - self._since, None
         if seconds >= WORTH_A_SECOND_LINE:
-            log.warning(Entry(LOOP_RUNS_AGAIN, where=where, seconds=round(seconds, 3)))
+            log.log(self._level, Entry(LOOP_RUNS_AGAIN, where=where, seconds=round(seconds, 3)))
         with suppress(RuntimeError):
             # The loop may be closed by now.
             self._loop.call_soon_threadsafe(_count, where, seconds)
@@ -117,6 +119,14 @@ def _callback(frame: FrameType | None) -> FrameType | None:
             found = frame
         frame = frame.f_back
     return found
+
+
+def _is_import(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "importlib._bootstrap":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _count(where: str, seconds: float) -> None:

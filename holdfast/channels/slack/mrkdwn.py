@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from holdfast.channels.slack.tables import with_tables_aligned
+
 # Noncharacters, which Unicode reserves for use inside of a program; they are taken out of every
 # text before they are used here.
 _STAR = "\ufdd0"
@@ -13,7 +15,8 @@ _HELD = "\ufdd1"
 """A piece that must not be changed, such as code. Pieces are put back in their order."""
 _NO_MARKERS = {ord(_STAR): None, ord(_HELD): None}
 
-_FENCED = re.compile(r"(^```.*?(?:^```[ \t]*$|\Z))", re.MULTILINE | re.DOTALL)
+_FENCED = re.compile(r"(^```[^`\n]*$.*?(?:^```[ \t]*$|\Z))", re.MULTILINE | re.DOTALL)
+_LANGUAGE = re.compile(r"^```.*")
 _VERBATIM = re.compile(
     r"(?P<code>`[^`\n]+`)"
     r"|<(?:@[UW][A-Z0-9]+|#[CG][A-Z0-9]+)(?:\|[^<>|]*)?>"
@@ -35,9 +38,18 @@ _STRIKE_CLOSES = {"~~": re.compile(r"(?<=\S)~~")}
 
 
 def mrkdwn(text: str) -> str:
-    """Convert bold, italics, strikes, links, lists and headings; leave code as it is."""
+    """Convert bold, italics, strikes, links, lists, headings and tables; leave code as it is."""
+    # Every second piece is a code block.
     pieces = _FENCED.split(text)
-    return "".join(escape(piece) if piece.startswith("```") else _styled(piece) for piece in pieces)
+    pieces[::2] = [with_tables_aligned(piece) for piece in pieces[::2]]
+    return "".join(map(_converted, _FENCED.split("".join(pieces)) if "|" in text else pieces))
+
+
+def _converted(piece: str) -> str:
+    if not _FENCED.match(piece):
+        return _styled(piece)
+    # Slack would show the language as a line of code.
+    return escape(_LANGUAGE.sub("```", piece, count=1))
 
 
 def escape(text: str) -> str:
