@@ -33,6 +33,8 @@ class Slack(Table):
     """Ids of channels that are not heard."""
     bots: bool = False
     """Whether other bots are heard; two that answer each other do so until somebody stops them."""
+    external: bool = False
+    """Whether people of other workspaces are heard, as those of other companies in a channel shared with them."""
     status: str = "eyes"
     """Name of the reaction that a message has while its agent works; empty for none."""
     status_after: Duration = timedelta(seconds=1)

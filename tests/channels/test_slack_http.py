@@ -65,3 +65,29 @@ async def test_slack_is_told_that_the_address_is_ours(slack: FakeSlack, settings
         while answer.status_code == 503:
             answer = await client.post(url, content=body, headers=sign(slack.signing_secret, body))
         assert (answer.status_code, answer.json()) == (200, {"challenge": "abc"})
+
+
+NO_NUMBERS = ("", "x", "1.5", "-1", "nan", "9" * 5000, "1e9", "0x10", "\xb2")
+
+
+@pytest.mark.parametrize("timestamp", NO_NUMBERS)
+async def test_a_timestamp_that_is_no_number_is_a_401(slack: FakeSlack, settings: Settings, timestamp: str) -> None:
+    async with events_url(AgentHarness(echo, settings=settings)) as url, httpx.AsyncClient() as client:
+        signed = sign(slack.signing_secret, "{}")
+        for signature in (signed["x-slack-signature"].encode(), b"\xe9", b""):
+            headers = {b"x-slack-request-timestamp": timestamp.encode("latin-1"), b"x-slack-signature": signature}
+            assert (await client.post(url, content="{}", headers=headers)).status_code == 401
+
+
+@pytest.mark.parametrize("body", [b"\xff\xfe", b'{"event": "\xff"}', b"\xed\xa0\x80"])
+async def test_a_body_that_is_not_utf_8_is_a_400(slack: FakeSlack, settings: Settings, body: bytes) -> None:
+    async with events_url(AgentHarness(echo, settings=settings)) as url, httpx.AsyncClient() as client:
+        headers = sign(slack.signing_secret, "{}")
+        assert (await client.post(url, content=body, headers=headers)).status_code == 400
+
+
+@pytest.mark.parametrize("body", ["[]", "null", "5", '"x"', "", "x", "[" * 100_000, "{", "a=b", "payload=[]"])
+async def test_signed_json_that_is_no_object_is_a_400(slack: FakeSlack, settings: Settings, body: str) -> None:
+    async with events_url(AgentHarness(echo, settings=settings)) as url, httpx.AsyncClient() as client:
+        headers = {"content-type": "application/json"} | sign(slack.signing_secret, body)
+        assert (await client.post(url, content=body, headers=headers)).status_code == 400

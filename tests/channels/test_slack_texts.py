@@ -25,7 +25,7 @@ def slack_in_the_environment() -> None:
     """None is needed here."""
 
 
-def heard(doors: Doors | None = None, **changed: Any) -> str | None:
+def heard(doors: Doors | None = None, /, **changed: Any) -> str | None:
     event = {name: value for name, value in {**MENTION, **changed}.items() if value is not None}
     new = message_of({"type": "event_callback", "team_id": "T9", "event": event}, BOT, doors or Doors())
     return None if new is None else new.message_id
@@ -70,6 +70,24 @@ def test_lists_say_who_is_heard_and_where() -> None:
     assert heard(Doors(deny_channels=frozenset({"C1"}))) is None
     assert heard(Doors(bots=True), bot_id="B2", user=None)
     assert heard(Doors(bots=True), bot_id="B1") is None
+
+
+@pytest.mark.parametrize("name", ["user_team", "source_team", "team"])
+def test_people_of_other_companies_in_shared_channels_are_not_answered_unless_it_is_set(name: str) -> None:
+    assert heard(None, **{name: "T2"}) is None
+    assert heard(Doors(external=True), **{name: "T2"})
+    assert heard(Doors(external=True, deny_users=frozenset({"U1"})), **{name: "T2"}) is None
+    assert heard(None, **{name: "T1"})
+
+
+def test_a_sender_of_no_known_team_is_external_in_a_shared_channel_alone() -> None:
+    event = {name: value for name, value in MENTION.items() if name != "team"}
+    body = {"type": "event_callback", "team_id": "T1", "event": event}
+    assert message_of(body, BOT, Doors()) is not None
+    shared = body | {"is_ext_shared_channel": True}
+    assert message_of(shared, BOT, Doors()) is None
+    assert message_of(shared, BOT, Doors(external=True)) is not None
+    assert message_of(shared | {"event": MENTION}, BOT, Doors()) is not None, "one of our own"
 
 
 def test_times_are_exact_to_the_microsecond() -> None:

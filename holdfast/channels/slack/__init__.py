@@ -96,6 +96,10 @@ class SlackChannel:
 
     async def receive(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, str]:
         """A request to /slack/events: only what one of our workspaces signed is looked at."""
+        try:
+            body.decode()
+        except UnicodeDecodeError:
+            return 400, "the body is not UTF-8"
         for workspace in self.workspaces:
             answer = await workspace.receive(body, headers)
             if answer is not None:

@@ -34,6 +34,7 @@ def access_of(workspace: Slack, app_token: str | None = None) -> Access:
         allow_channels=frozenset(workspace.allow_channels),
         deny_channels=frozenset(workspace.deny_channels),
         bots=workspace.bots,
+        external=workspace.external,
     )
     return Access(
         name=workspace.bot_token_variable,

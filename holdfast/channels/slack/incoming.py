@@ -14,6 +14,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SAID = (None, "file_share", "thread_broadcast", "bot_message")
 """Subtypes under which somebody says something; the others tell of edits, joins and the like."""
 SLACKBOT = "USLACKBOT"
+SENDER_TEAMS = ("user_team", "source_team", "team")
+"""Where Slack says to which workspace the sender of a message belongs."""
 _MENTION = re.compile(r"<@([A-Z0-9]++)(?:\|[^<>]*+)?>[:,]?[ \t]*+")
 
 
@@ -26,6 +28,7 @@ class Doors:
     allow_channels: frozenset[str] = field(default_factory=frozenset)
     deny_channels: frozenset[str] = field(default_factory=frozenset)
     bots: bool = False
+    external: bool = False
 
     def admit(self, event: Payload) -> bool:
         user, channel = str(event.get("user") or event.get("bot_id") or ""), str(event.get("channel"))
@@ -52,6 +55,13 @@ class Bot:
     def is_author(self, event: Payload) -> bool:
         return event.get("user") == self.user or (bool(self.bot_id) and event.get("bot_id") == self.bot_id)
 
+    def is_external(self, event: Payload, is_shared: bool) -> bool:
+        """Whether somebody of another workspace speaks, as in a channel shared with another company.
+
+        In a shared channel, a sender without a team counts as one of the others."""
+        teams = {str(event[name]) for name in SENDER_TEAMS if event.get(name)}
+        return bool(self.team) and (teams != {self.team} if teams else is_shared)
+
     def is_addressed(self, event: Payload) -> bool:
         """A mention, also where it comes as a plain message of its channel, or a direct message."""
         if event.get("type") == "app_mention":
@@ -70,6 +80,8 @@ def message_of(body: Payload, bot: Bot, doors: Doors) -> NewEvent | None:
     if not (event.get("channel") and event.get("ts")) or bot.is_author(event):
         return None
     if not bot.is_addressed(event) or not doors.admit(event):
+        return None
+    if not doors.external and bot.is_external(event, body.get("is_ext_shared_channel") is True):
         return None
     team = event.get("team") or body.get("team_id")
     return NewEvent(

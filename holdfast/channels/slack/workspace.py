@@ -184,8 +184,12 @@ class Workspace:
         from slack_sdk.signature import SignatureVerifier
 
         secret = self.access.signing_secret
-        if not secret or not SignatureVerifier(secret).is_valid_request(body, dict(headers)):
+        if not secret or not _can_be_signed(headers):
             return None
+        if not SignatureVerifier(secret).is_valid_request(body, dict(headers)):
+            return None
+        if not _is_object(body):
+            return 400, "the body is not a JSON object"
         try:
             async with asyncio.timeout(SIGNED_IN_WITHIN):
                 await self.ready()
@@ -225,6 +229,19 @@ class Workspace:
             raise Unreachable(TRY_AGAIN_AFTER) from None
         found: Payload = answer.data
         return found | {"headers": {name.lower(): value for name, value in answer.headers.items()}}
+
+
+def _can_be_signed(headers: Mapping[str, str]) -> bool:
+    """Whether Slack's headers are of the right kind: its verifier raises for what is no number and no ASCII."""
+    timestamp, signature = (headers.get(f"x-slack-{name}", "") for name in ("request-timestamp", "signature"))
+    return timestamp.isascii() and timestamp.isdigit() and len(timestamp) < 20 and signature.isascii()
+
+
+def _is_object(body: bytes) -> bool:
+    try:
+        return isinstance(json.loads(body), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _session() -> ClientSession:
