@@ -149,13 +149,22 @@ class AgentHarness(Roster):
         if task_group is None:
             async with asyncio.TaskGroup() as group:
                 task = group.create_task(running)
-                with signals(self.stop, task, self._loaded().grace + ENDS_WITHIN + SIGN_OFF_WITHIN):
+                with signals(self._stop_on_signal, task, self._loaded().grace + ENDS_WITHIN + SIGN_OFF_WITHIN):
                     if await _first(ready, task) and on_ready is not None:
                         on_ready()
                     await asyncio.wait([task])
             return
         task = task_group.create_task(running)
         await _first(ready, task)
+
+    def _stop_on_signal(self) -> None:
+        """Ask for a graceful stop, and tell the person at the terminal what it waits for."""
+        turns = sum(consumer.running for consumer in self.consumers)
+        if turns:
+            what = "1 turn" if turns == 1 else f"{turns} turns"
+            grace = self._loaded().grace.total_seconds()
+            log.warning(Entry(f"waiting for {what} ({grace:g} s), again to stop now"))
+        self.stop()
 
     def _loaded(self) -> Settings:
         if self.settings is None:

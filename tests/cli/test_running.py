@@ -148,10 +148,12 @@ def test_a_second_signal_stops_at_once_and_the_message_stays(alone: Shell, agent
         eventually((alone.folder / "started").exists)
         up.signal()
         eventually(lambda: "stopping" in ask(up, "/readyz")[1])
-        up.signal()
+        assert "waiting for 1 turn (30 s), again to stop now" in up.log
+        up.signal(signal.SIGINT)
         told_at = time.monotonic()
-        up.end()
+        assert up.end() == 130
         assert time.monotonic() - told_at < 10
+        assert "stopped at once" in up.log
     [inbox, *_] = alone.json("status")["queues"]
     assert (inbox["ready"] + inbox["leased"], inbox["finished"]) == (1, 0)
 
