@@ -15,7 +15,9 @@ from holdfast.cli.agents import agents
 from holdfast.cli.audit import audit
 from holdfast.cli.database import backup, init, migrate
 from holdfast.cli.doctor import doctor
+from holdfast.cli.help import EXAMPLES, HELP_OPTIONS, Grouped, misplaced
 from holdfast.cli.letters import dead, history, replay
+from holdfast.cli.live import cancel, tail
 from holdfast.cli.memory import memory
 from holdfast.cli.people import people
 from holdfast.cli.printing import echo
@@ -27,14 +29,17 @@ from holdfast.errors import HoldfastError, WrongUsage
 
 app = typer.Typer(
     name="holdfast",
+    cls=Grouped,
     invoke_without_command=True,
-    add_completion=False,
+    context_settings=HELP_OPTIONS,
+    epilog=EXAMPLES,
     pretty_exceptions_enable=False,
     # Help in plain text: the rich one takes longer to import than everything else together.
     rich_markup_mode=None,
 )
 commands: list[Callable[..., None]]
-commands = [up, work, serve, migrate, init, backup, send, status, agents, history, replay, audit, doctor, login]
+commands = [up, work, serve, migrate, init, backup, send, tail, cancel, status, agents, history, replay, audit, doctor]
+commands.append(login)
 for command in commands:
     app.command()(command)
 app.add_typer(dead, name="dead")
@@ -54,7 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BaseExceptionGroup as group:
         sys.exit(_complain(str(_refusal(group)), 1))
     except typer.TyperException as error:
-        sys.exit(_complain(f"{error.format_message() or 'a command is missing'} (see --help)", error.exit_code))
+        hint = misplaced(typer.main.get_command(app), sys.argv[1:] if arguments is None else arguments)
+        message = hint or f"{error.format_message() or 'a command is missing'} (see --help)"
+        sys.exit(_complain(message, error.exit_code))
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(_complain("interrupted", 1))
     except BrokenPipeError:

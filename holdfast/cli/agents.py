@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.options import AsJson, Config, Database, Home, opened, settings_of
-from holdfast.cli.printing import print_json, print_table
+from holdfast.cli.printing import is_wide, print_json, print_table
 from holdfast.cli.status import LIVE
 from holdfast.errors import NewDatabase
 
@@ -17,16 +17,42 @@ if TYPE_CHECKING:
     from holdfast.settings.agents import RunTable
     from holdfast.store.base import Count
 
+NOBODY = "no agents are known yet: start `holdfast up`"
+
 
 def agents(database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False) -> None:
     """Show the agents, and what waits for each."""
     rows = asyncio.run(_agents(settings_of(config, database=database, home=home)))
     if as_json:
         print_json(rows)
-        return
+    elif is_wide():
+        _print_wide(rows)
+    else:
+        _print_narrow(rows)
+
+
+def _print_wide(rows: list[dict[str, Any]]) -> None:
     columns = ("agent", "name", "kind", "runs", "sandbox", "teams", "default", "lane", "processes", *LIVE)
     cells = [[_cell(row[name]) for name in columns] for row in rows]
-    print_table(columns, cells, empty="no agents are known yet: start `holdfast up`")
+    print_table(columns, cells, empty=NOBODY)
+
+
+def _print_narrow(rows: list[dict[str, Any]]) -> None:
+    """At 80 columns: who they are, where they run, and what waits."""
+    columns = ("agent", "kind", "teams", "lane", "runs in", "waiting", "running")
+    cells = [
+        [
+            f"{row['agent']} (default)" if row["default"] else row["agent"],
+            row["kind"],
+            _cell(row["teams"]),
+            row["lane"],
+            "\n".join(row["processes"]) or "no process",
+            row["ready"] + row["delayed"] + row["queued"],
+            row["leased"],
+        ]
+        for row in rows
+    ]
+    print_table(columns, cells, empty=NOBODY)
 
 
 def _cell(value: object) -> object:

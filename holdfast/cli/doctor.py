@@ -13,7 +13,7 @@ import typer
 from holdfast import __version__
 from holdfast.cli.confinement import open_files
 from holdfast.cli.options import App, AsJson, Config, Database, Home, settings_of
-from holdfast.cli.printing import echo, print_json
+from holdfast.cli.printing import echo_state, print_json
 from holdfast.errors import HoldfastError
 from holdfast.extras import EXTRAS, is_missing, remedy
 
@@ -45,7 +45,7 @@ def doctor(
     for finding in _examine(settings):
         found.append(finding)
         if not as_json:
-            echo(f"{finding.state:<5} {finding.name}: {finding.detail}")
+            echo_state(finding.state, f"{finding.name}: {finding.detail}")
     if as_json:
         print_json([asdict(finding) for finding in found])
     if any(finding.state == "fail" for finding in found):

@@ -21,7 +21,7 @@ from holdfast.cli.options import (
     opened,
     settings_of,
 )
-from holdfast.cli.printing import echo, print_json, print_table, short, show
+from holdfast.cli.printing import ago, echo, is_wide, print_json, short, show
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ Ids = Annotated[list[int] | None, typer.Argument(help="Ids of dead letters.")]
 All = Annotated[bool, typer.Option("--all", help="All dead letters, or all that the other options leave.")]
 Before = Annotated[int | None, typer.Option(help="Only older ones: ids less than this.")]
 
+NARROW = ("id", "ended", "for", "outcome", "error or text")
+OUTCOMES = ("completed", "dead", "expired", "cancelled", "discarded")
 COLUMNS = ("id", "finished", "queue", "for", "outcome", "attempts", "message id", "text", "error")
 
 
@@ -54,7 +56,7 @@ def list_dead(
     """List dead letters, newest first."""
     settings = settings_of(config, database=database, home=home)
     found = asyncio.run(_list(settings, {"queue": queue, "error": error}, agent, limit, before, dead_only=True))
-    show(found, as_json, COLUMNS, _line, empty="there are no dead letters")
+    _list_out(found, as_json, empty="there are no dead letters")
 
 
 @dead.command("show")
@@ -70,10 +72,7 @@ def show_dead(
     if as_json:
         print_json(letter)
         return
-    from dataclasses import asdict
-
-    rows = [(name, value) for name, value in asdict(letter).items() if name not in ("head", "fence") and value]
-    print_table(("field", "value"), rows, empty="")
+    echo(_page(letter))
 
 
 @dead.command("retry")
@@ -101,14 +100,17 @@ def discard_dead(
     queue: Queue = None,
     agent: Agent = None,
     error: Error = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before several are discarded.")] = False,
     database: Database = None,
     config: Config = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Empty dead letters: payload and error go, ids and times stay."""
+    """Empty dead letters: payload and error go, ids and times stay. At a terminal it asks before it takes several."""
     chosen = _chosen(ids, every, queue, agent, error)
     settings = settings_of(config, database=database, home=home)
+    if not ids and not yes and sys.stdin.isatty():
+        typer.confirm("Discard all of them? Their payloads and errors cannot be brought back.", abort=True, err=True)
     _report("discarded", asyncio.run(_change(settings, "discard", chosen, agent)), ids, as_json)
 
 
@@ -128,9 +130,11 @@ def history(
 ) -> None:
     """List finished events, newest first."""
     settings = settings_of(config, database=database, home=home)
+    if unknown := [one for one in outcome or () if one not in OUTCOMES]:
+        raise typer.BadParameter(f"there is no outcome {unknown[0]!r}; known are: {', '.join(OUTCOMES)}")
     which = {"queue": queue, "error": error, "outcomes": outcome or None}
     found = asyncio.run(_list(settings, which, agent, limit, before, dead_only=False))
-    show(found, as_json, COLUMNS, _line, empty="nothing has finished yet")
+    _list_out(found, as_json, empty="nothing has finished yet")
 
 
 def replay(
@@ -194,12 +198,49 @@ async def _filters(store: Store, which: dict[str, Any], agent: str | None) -> li
     from holdfast.event import INBOX
     from holdfast.store.base import Filter
 
+    await _refuse_unknown(store, which["queue"], agent)
     if agent is None:
         return [Filter(**which)]
     which = which | {"queue": which["queue"] or INBOX}
     routing = (await read(store)).routing
     names = [agent, ""] if agent == routing.default and which["queue"] == INBOX else [agent]
     return [Filter(**which, target=name) for name in names]
+
+
+async def _refuse_unknown(store: Store, queue: str | None, agent: str | None) -> None:
+    """A mistyped queue or agent must not look like an empty list."""
+    from holdfast.directory import read
+    from holdfast.event import INBOX, MEMORY, OUTBOX
+    from holdfast.store.base import Filter
+
+    counts = await store.counts()
+    queues = dict.fromkeys([INBOX, OUTBOX, MEMORY, *sorted(count.queue for count in counts)])
+    if queue is not None and queue not in queues and not await store.finished(Filter(queue=queue), limit=1):
+        raise HoldfastError(f"there is no queue {queue!r}; known are: {', '.join(queues)}")
+    if agent is None:
+        return
+    known = {*(await read(store)).routing.lanes, *(count.target for count in counts if count.target)}
+    if agent not in known and not await store.finished(Filter(target=agent), limit=1):
+        raise HoldfastError(f"there is no agent {agent!r}; known are: {', '.join(sorted(known)) or 'none'}")
+
+
+def _page(letter: FinishedEvent) -> str:
+    """One dead letter as a page: what it was, why it died, its payload, and how to bring it back."""
+    import json
+
+    about = {
+        "for": f"{letter.target or 'the default agent'} ({letter.queue})",
+        "message": letter.message_id,
+        "received": f"{ago(letter.created_at)}, {letter.created_at.isoformat(timespec='seconds')}",
+        "ended": f"{letter.outcome} {ago(letter.finished_at)}, after {letter.attempts} attempts",
+        "error": f"{letter.error_class}: {letter.last_error}" if letter.error_class else letter.last_error,
+        "worker": letter.holder,
+    }
+    lines = [f"dead letter {letter.id}", *(f"  {name:<9} {value}" for name, value in about.items() if value)]
+    if letter.traceback:
+        lines += ["", letter.traceback.rstrip()]
+    payload = json.dumps(letter.event, indent=2, ensure_ascii=False, default=str)
+    return "\n".join([*lines, "", payload, "", f"retry with `holdfast dead retry {letter.id}`"])
 
 
 async def _show(settings: Settings, id_: int) -> FinishedEvent:
@@ -216,6 +257,21 @@ async def _replay(settings: Settings, ids: list[int]) -> dict[int, int | None]:
     async with opened(settings) as store:
         # One by one, so that it is known which of them became which.
         return {id_: next(iter(await store.replay([id_], actor=actor())), None) for id_ in ids}
+
+
+def _list_out(found: list[FinishedEvent], as_json: bool, *, empty: str) -> None:
+    """Print a list, at 80 columns with what matters most."""
+    if as_json or is_wide():
+        show(found, as_json, COLUMNS, _line, empty=empty)
+    else:
+        show(found, as_json, NARROW, _narrow_line, empty=empty)
+
+
+def _narrow_line(event: FinishedEvent) -> tuple[object, ...]:
+    from holdfast.event import written_of
+
+    said = event.last_error or written_of(event.event)
+    return event.id, event.finished_at, event.target or event.queue, event.outcome, short(said)
 
 
 def _line(event: FinishedEvent) -> tuple[object, ...]:

@@ -6,8 +6,8 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, is_dataclass
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import typer
 
@@ -16,11 +16,16 @@ from holdfast.telemetry.printable import printable, printable_json
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 T = TypeVar("T")
 
 PIPE_WIDTH = 200
+WIDE = 120
+"""Columns from which on a terminal has room for every field."""
 TEXT_WIDTH = 60
+STYLES = {"dead": "red", "expired": "red", "cancelled": "yellow", "fail": "red", "warn": "yellow", "ok": "green"}
+"""Colours of outcomes and states; rich leaves them out without a terminal, and where NO_COLOR is set."""
 
 
 def echo(text: object = "", *, err: bool = False) -> None:
@@ -55,21 +60,56 @@ def show(
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     from rich import box
     from rich.table import Table
-    from rich.text import Text
 
-    made = Table(box=box.SIMPLE_HEAD)
+    # At 80 columns every space counts.
+    is_narrow = console().width < WIDE
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=not is_narrow, padding=(0, 1) if not is_narrow else (0, 1, 0, 0))
     for column in columns:
-        made.add_column(column, overflow="fold")
+        made.add_column(column, overflow="fold", header_style="bold")
     for row in rows:
         # As Text: what people wrote is no markup.
-        made.add_row(*(Text(printable(_cell(value)), justify="right" if _is_number(value) else None) for value in row))
+        made.add_row(*map(_text, row))
     return made
+
+
+def _text(value: object) -> Text:
+    from rich.text import Text
+
+    side: Literal["right"] | None = "right" if _is_number(value) else None
+    return Text(printable(_cell(value)), STYLES.get(str(value), ""), justify=side)
+
+
+def echo_state(state: str, text: str) -> None:
+    """Print a line that begins with a state, in its colour where there is a terminal that wants one."""
+    from rich.text import Text
+
+    line = Text.assemble((f"{state:<5}", STYLES.get(state, "")), f" {printable(text)}")
+    console().print(line, soft_wrap=True)
 
 
 def console() -> Console:
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, soft_wrap=False)
+
+
+def is_wide() -> bool:
+    """Whether there is room for every field: a wide terminal, or a pipe."""
+    return console().width >= WIDE
+
+
+def ago(moment: datetime, now: datetime | None = None) -> str:
+    """A moment as people say it: 3 min ago."""
+    seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
+    words = _rough(abs(seconds))
+    return f"{words} ago" if seconds >= 0 else f"in {words}"
+
+
+def _rough(seconds: float) -> str:
+    for unit, size, most in (("s", 1, 60), ("min", 60, 60), ("h", 3600, 48)):
+        if seconds < size * most:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} days"
 
 
 def short(text: str) -> str:
@@ -87,7 +127,7 @@ def _cell(value: object) -> str:
         case None:
             return ""
         case datetime():
-            return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+            return ago(value)
         case timedelta():
             return f"{value.total_seconds():.0f}s"
         case float():

@@ -63,3 +63,26 @@ def test_help_takes_less_than_300_milliseconds_of_processor_time(cold: Shell) ->
 
     # The best of three: the first may have to compile.
     assert min(once() for _ in range(3)) < 0.3
+
+
+def test_h_is_help_everywhere(alone: Shell) -> None:
+    assert alone.out("-h") == alone.out("--help")
+    assert alone.out("dead", "list", "-h") == alone.out("dead", "list", "--help")
+
+
+def test_commands_are_grouped_and_examples_are_given(alone: Shell) -> None:
+    text = alone.out("--help")
+    for title in ("Run:", "Talk:", "Look:", "Mend:", "Set up:", "Examples:"):
+        assert f"{title}\n" in text
+    assert "Further:" not in text, "a new command belongs into a group of holdfast/cli/help.py"
+
+
+def test_an_option_before_the_command_is_told_its_place(alone: Shell) -> None:
+    refusal = alone.refused("--database", "sqlite:///a.db", "status", code=2)
+    assert refusal == "holdfast: options come after the command, as in `holdfast status --database …`"
+    assert "No such option: --nope" in alone.refused("--nope", "status", code=2)
+
+
+def test_a_shell_can_complete_commands(cold: Shell) -> None:
+    asked = {"_HOLDFAST_COMPLETE": "complete_bash", "COMP_WORDS": "holdfast dea", "COMP_CWORD": "1"}
+    assert cold.run(**asked).stdout.split() == ["dead"]

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pty
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -160,3 +166,68 @@ def test_an_empty_list_is_a_sentence_or_an_empty_array(shell: Shell) -> None:
 def test_wrong_usage_is_exit_2(alone: Shell) -> None:
     for arguments in ("dead", "dead list --limit 0", "dead show", "dead show x", "replay", "dead nope"):
         assert "--help" in alone.refused(*arguments.split(), code=2)
+
+
+def test_a_dead_letter_is_shown_as_a_page_with_its_payload_and_the_way_back(shell: Shell, letters: list[int]) -> None:
+    page = shell.out("dead", "show", str(letters[1]))
+    assert page.startswith(f"dead letter {letters[1]}\n  for       coder (inbox)\n")
+    assert "  error     boom: the stove\n" in page
+    assert "  ended     dead " in page
+    assert '\n{\n  "kind": "message",\n' in page
+    assert page.endswith(f"retry with `holdfast dead retry {letters[1]}`\n")
+
+
+def test_unknown_filter_values_are_errors_that_list_the_known(shell: Shell, letters: list[int]) -> None:
+    for command in (("dead", "list"), ("history",), ("dead", "retry"), ("dead", "discard")):
+        refusal = shell.refused(*command, "--queue", "inbxo")
+        assert refusal == "holdfast: there is no queue 'inbxo'; known are: inbox, outbox, memory"
+        assert "there is no agent 'codre'; known are: coder" in shell.refused(*command, "--agent", "codre")
+    unknown = shell.refused("history", "--outcome", "daed", code=2)
+    assert "there is no outcome 'daed'; known are: completed, dead" in unknown
+    # Known by what has ended, though no process serves it.
+    assert listed(shell, "--agent", "writer") == [letters[2]]
+
+
+@pytest.mark.parametrize(("answer", "left"), [("n", 4), ("y", 0)])
+def test_discarding_all_asks_at_a_terminal(shell: Shell, letters: list[int], answer: str, left: int) -> None:
+    code, text = at_terminal(shell, answer, "dead", "discard", "--all")
+    assert "cannot be brought back. [y/N]" in text
+    assert (code, len(listed(shell))) == (0 if answer == "y" else 1, left)
+
+
+def test_discarding_all_does_not_ask_where_yes_was_said(shell: Shell, letters: list[int]) -> None:
+    code, text = at_terminal(shell, "", "dead", "discard", "--all", "--yes")
+    assert "[y/N]" not in text
+    assert (code, listed(shell)) == (0, [])
+
+
+def test_lists_fit_into_eighty_columns_and_have_colours_unless_told_otherwise(shell: Shell, letters: list[int]) -> None:
+    for command in (("dead", "list"), ("history",), ("status",), ("agents",)):
+        _, text = at_terminal(shell, "", *command, COLUMNS="80", NO_COLOR="1")
+        assert "\x1b[3" not in text
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+        assert max(len(line.rstrip()) for line in plain.splitlines()) <= 80
+    _, text = at_terminal(shell, "", "dead", "list", COLUMNS="80")
+    assert " s ago" in text
+    assert "out of ink" in text
+    assert "\x1b[31m" in text
+
+
+def at_terminal(shell: Shell, answer: str, *arguments: str, **variables: str) -> tuple[int, str]:
+    """Run a command at a terminal of its own, and type an answer. Returns its exit code and what was shown."""
+    leader, follower = pty.openpty()
+    environment = shell.environment | {"TERM": "xterm"} | variables
+    command = [sys.executable, "-m", "holdfast", *arguments]
+    process = subprocess.Popen(
+        command, cwd=shell.folder, env=environment, stdin=follower, stdout=follower, stderr=follower
+    )
+    os.close(follower)
+    if answer:
+        os.write(leader, f"{answer}\n".encode())
+    shown = b""
+    # A terminal whose last user is gone reads as an error.
+    with suppress(OSError):
+        while chunk := os.read(leader, 65_536):
+            shown += chunk
+    os.close(leader)
+    return process.wait(60), shown.decode()

@@ -1,0 +1,60 @@
+"""Help for people: commands in groups, examples, and a hint where an option stands in the wrong place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from typer.core import TyperGroup
+
+HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
+
+GROUPS = {
+    "Run": ("up", "work", "serve", "demo"),
+    "Talk": ("send", "tail", "cancel"),
+    "Look": ("status", "agents", "history", "audit", "doctor"),
+    "Mend": ("dead", "replay"),
+    "Set up": ("init", "migrate", "backup", "login", "token", "slack", "people", "memory"),
+}
+"""Commands by what people want; one that is not named here is listed last."""
+
+EXAMPLES = """\b
+Examples:
+  holdfast up                             everything on SQLite, with the echo agent
+  holdfast up --app my_app:app            your own agents
+  holdfast send "@coder hello" --wait     ask one, and print its answer
+  holdfast dead list --agent coder        what could not be answered
+  holdfast dead retry 42                  once more
+"""
+
+
+class Grouped(TyperGroup):
+    """Lists its commands under the headings of GROUPS."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        known = {name: command for name, command in self.commands.items() if not command.hidden}
+        rest = [name for name in known if not any(name in names for names in GROUPS.values())]
+        # Two columns: what is left beside the longest name and the margins.
+        width = formatter.width - 6 - max(map(len, known))
+        for title, names in {**GROUPS, "Further": tuple(rest)}.items():
+            rows = [(name, known[name].get_short_help_str(width)) for name in names if name in known]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+def misplaced(group: Any, arguments: Sequence[str]) -> str | None:
+    """A hint if an option of a command stands before the command."""
+    first = next(iter(arguments), "")
+    name = first.partition("=")[0]
+    if not name.startswith("--") or name not in set(_options(group)):
+        return None
+    return f"options come after the command, as in `holdfast status {name} …`"
+
+
+def _options(group: Any) -> Iterator[str]:
+    for command in group.commands.values():
+        if hasattr(command, "commands"):
+            yield from _options(command)
+        for parameter in command.params:
+            yield from parameter.opts
