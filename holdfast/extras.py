@@ -14,6 +14,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "slack": ("aiohttp", "slack_bolt"),
     "llm": ("jinja2", "pydantic_ai"),
     "memory": ("numpy", "wordllama"),
+    "oidc": ("joserfc",),
 }
 """Modules of each extra."""
 

@@ -20,6 +20,7 @@ from holdfast.api import (
     login,
     memory,
     messages,
+    oidc_routes,
     pages,
     queue,
     responses,
@@ -33,6 +34,7 @@ from holdfast.api.body import explained
 from holdfast.api.caller import Callers
 from holdfast.api.feed import Feed
 from holdfast.api.guard import Access, Guard
+from holdfast.api.oidc import Provider
 from holdfast.api.served import Harness, Served
 from holdfast.errors import HoldfastError, StoreUnavailable, Unknown
 from holdfast.telemetry import REQUEST_FAILED
@@ -73,7 +75,7 @@ def create_app(harness: Harness, host: str) -> FastAPI:
     """The whole API, to be served at `host`."""
     app = _application(harness, host)
     app.state.feed = Feed(lambda: harness.store)
-    for routes in [*FAMILIES, pages.open_routes, login.open_routes]:
+    for routes in [*FAMILIES, pages.open_routes, login.open_routes, oidc_routes.open_routes]:
         app.include_router(routes)
     app.state.reserved_paths |= webhook.mount(app, harness.channels.values())
     return _with_health(app)
@@ -97,6 +99,7 @@ def _application(harness: Harness, host: str, *, metrics: bool = False) -> FastA
     served = app.state.served = Served(harness)
     app.state.reserved_paths = {"/healthz", "/readyz"}
     settings = served.settings
+    app.state.oidc = Provider(settings) if settings.oidc_issuer else None
     access = app.state.access = Access.of(settings, host, Callers(lambda: harness.store), metrics=metrics)
     if access.origins:
         app.add_middleware(CORSMiddleware, allow_origins=sorted(access.origins), **CORS)

@@ -196,6 +196,11 @@ async def find_caller(request: Request) -> Caller | None:
     return found
 
 
+def cookie_in(request: Request, name: str) -> str:
+    """The value of a cookie, '' if there is none."""
+    return _cookie(dict(request.scope["headers"]), name)
+
+
 def client_of(scope: Scope) -> str:
     address: str = (scope.get("client") or ("", 0))[0]
     return address

@@ -61,16 +61,16 @@ async def login(
     request: Request, code: Annotated[str, Query(description="What `holdfast login` prints.")] = ""
 ) -> Response:
     """Open a session with a one-time code and lead to the page. Asks first if another page sent the browser here."""
-    if _access(request).tokens is None:
+    if access_of(request).tokens is None:
         return RedirectResponse("/", 303)
     found = await _credentials(request).find("code", digest_of(code)) if _is_code(code) else None
     if found is None:
         return _invalid(request)
     caller = await _session_of(request)
-    if caller is not None and caller.is_same_person(found) and not _is_foreign(request):
+    if caller is not None and caller.is_same_person(found) and not is_foreign(request):
         await _credentials(request).take(digest_of(code))
         return RedirectResponse("/", 303)
-    if caller is not None or _is_foreign(request):
+    if caller is not None or is_foreign(request):
         return confirmation(code, found, caller)
     return await _log_in(request, code)
 
@@ -140,7 +140,7 @@ async def get_session(request: Request) -> Answer:
     )
 
 
-def _access(request: Request) -> Access:
+def access_of(request: Request) -> Access:
     access: Access = request.app.state.access
     return access
 
@@ -163,7 +163,7 @@ async def _end_session(request: Request) -> Credential | None:
     ended = None if caller is None else caller.credential
     if ended is not None:
         await _credentials(request).end(ended.id)
-        _access(request).callers.forget()
+        access_of(request).callers.forget()
     return ended
 
 
@@ -187,7 +187,7 @@ async def open_session(request: Request, rights: Credential | Grant) -> Response
     return answer
 
 
-def _is_foreign(request: Request) -> bool:
+def is_foreign(request: Request) -> bool:
     """Whether another site may have sent the browser here, or it only looks ahead."""
     if "prefetch" in request.headers.get("sec-purpose", "") or "prefetch" in request.headers.get("purpose", ""):
         return True
@@ -199,7 +199,7 @@ def _is_foreign(request: Request) -> bool:
 
 
 def _invalid(request: Request) -> Response:
-    _access(request).count_wrong(client_of(request.scope))
+    access_of(request).count_wrong(client_of(request.scope))
     if wants_html(request):
-        return refusal(INVALID)
+        return refusal(INVALID, has_provider=request.app.state.oidc is not None)
     raise Refused(401, INVALID)

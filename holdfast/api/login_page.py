@@ -37,13 +37,17 @@ FORM = """      <form method="post" action="/login">
 """
 
 
+PROVIDER = """      <p><a class="button" href="/login/oidc">Log in with your account</a></p>
+"""
+
+
 def wants_html(request: Request) -> bool:
     return "text/html" in request.headers.get("accept", "")
 
 
-def refusal(text: str, status: int = 401) -> HTMLResponse:
+def refusal(text: str, status: int = 401, *, has_provider: bool = False) -> HTMLResponse:
     """A page that says why there is no session and what to do."""
-    return _page("Not logged in", _with_code(text), status=status)
+    return _page("Not logged in", _with_code(text), PROVIDER if has_provider else "", status=status)
 
 
 def confirmation(code: str, found: Credential, caller: Caller | None) -> HTMLResponse:

@@ -158,6 +158,7 @@ def _extras(settings: Settings) -> Iterator[Finding]:
         "slack": bool(settings.channels.slack or slack_tokens()),
         "llm": any(table.kind == "llm" for table in settings.agents.values()),
         "memory": any(table.memory for table in settings.agents.values()),
+        "oidc": bool(settings.oidc_issuer),
     }
     for extra in filter(is_missing, EXTRAS):
         state: Literal["ok", "fail"] = "fail" if wanted[extra] else "ok"

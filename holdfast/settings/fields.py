@@ -105,6 +105,18 @@ class Settings(BaseSettings):
     """How long a browser stays logged in."""
     api_url: str = Field(default="", examples=["https://holdfast.example.com"])
     """Public address of the API, as behind a proxy: login links begin with it, and its host is known."""
+    oidc_issuer: str = Field(default="", examples=["https://accounts.example.com"])
+    """OpenID Connect provider for logins to the page, by the address of its discovery document without /.well-known."""
+    oidc_client_id: str = Field(default="", examples=["holdfast"])
+    """Name of this client at the provider."""
+    oidc_client_secret: str = Field(default="", repr=False, examples=["a long secret"])
+    """Secret of this client at the provider; none for a public client."""
+    oidc_roles: str = Field(default="", examples=["ops = admin, staff = send"])
+    """Roles of the provider's groups; people in none of them are refused."""
+    oidc_groups_claim: str = "groups"
+    """Claim of the id token, or of the user information, that lists a person's groups."""
+    oidc_scopes: str = "openid profile email groups"
+    """Scopes to ask the provider for."""
     api_hosts: str = Field(default="", examples=["holdfast.example.com, build"])
     """Further names by which the API may be asked, as behind a proxy; any other is refused."""
     api_origins: str = Field(default="", examples=["https://chat.example.com"])

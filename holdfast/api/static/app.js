@@ -3,7 +3,7 @@
 import { ask, Refused } from "./ask.js";
 import { Chat, randomId } from "./chat.js";
 import { Stream } from "./stream.js";
-import { View, written } from "./view.js";
+import { element, View, written } from "./view.js";
 
 const CHANNEL = "web";
 const PAGE = 100;
@@ -21,6 +21,8 @@ function line(state) {
 }
 
 let role = "admin";
+// The only name that this session may speak under, if it is bound to one.
+let sender = null;
 
 function notice(text) {
   const shown = text || (role === "read" ? READ_ONLY : "");
@@ -41,6 +43,7 @@ async function said(work) {
       isLoggedOut = true;
       line("out");
       notice(LOG_IN);
+      of("notice").append(" ", element("a", { href: "/login" }, "Log in"));
     } else if (error instanceof Refused) {
       notice(error.message);
     }
@@ -49,7 +52,8 @@ async function said(work) {
 }
 
 async function post(message) {
-  const body = { message: message.text, channel: CHANNEL, sender: "web", senderId: chat.senderId };
+  const own = sender ? { sender } : { sender: "web", senderId: chat.senderId };
+  const body = { message: message.text, channel: CHANNEL, ...own };
   body.messageId = message.id;
   if (message.agent) {
     body.agent = message.agent;
@@ -166,6 +170,7 @@ async function listAgents() {
 async function offerWhatIsAllowed() {
   const session = await said(() => ask("/api/session"));
   role = session?.role ?? "admin";
+  sender = session?.sender ?? null;
   of("logout").hidden = !session?.isSession;
   of("logout").title = session ? `Logged in as ${session.name} (${session.role})` : "";
   of("composer").hidden = role === "read";
