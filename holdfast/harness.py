@@ -33,7 +33,7 @@ from holdfast.settings import Settings
 from holdfast.stop import signals
 from holdfast.store import Store, open_store
 from holdfast.store.base import Acked, Process, Transaction
-from holdfast.telemetry import AGENT_UNSERVED, AGENTS_CONFLICT, CANNOT_SIGN_OFF, MEMORY_MISSING, spans
+from holdfast.telemetry import AGENT_UNSERVED, AGENTS_CONFLICT, CANNOT_SIGN_OFF, MEMORY_MISSING, SPAN_MIGRATE, spans
 from holdfast.telemetry import starting as telemetry
 from holdfast.telemetry.logs import Entry
 from holdfast.telemetry.watchdog import watching
@@ -180,7 +180,8 @@ class AgentHarness(Roster):
     ) -> None:
         settings = self._loaded()
         telemetry.start(settings)
-        await asyncio.to_thread(migrate, settings.database)
+        with spans.work(SPAN_MIGRATE):
+            await asyncio.to_thread(migrate, settings.database)
         pool_size = settings.pool_size(num_workers, len(self.agents))
         async with open_store(settings.database, direct_url=settings.database_direct, pool_size=pool_size) as store:
             given = dict(self.channels)

@@ -36,9 +36,11 @@ class Meter:
         self._queue = queue
         self.unnamed = unnamed
         self._waited = RECEIPT_TO_CLAIM.of(queue)
+        self._woken = ("start", time.monotonic())
 
     def woken(self, reason: str) -> None:
         WAKES.add(self._queue, reason)
+        self._woken = (reason, time.monotonic())
 
     def claimed(self, turn: Turn, since: float) -> spans.TurnSpan | None:
         """The turn is ours by a call that began at monotonic `since`."""
@@ -107,7 +109,10 @@ class Meter:
             "holdfast.events": len(turn.events),
             "holdfast.event": _payload(primary),
         }
-        return tracing.begin(primary.root_id or primary.id, since, attributes)
+        reason, woken_at = self._woken
+        root_id = primary.root_id or primary.id
+        tracing.woken(root_id, woken_at, since)
+        return tracing.begin(root_id, since, attributes | {"holdfast.wake_reason": reason})
 
 
 def _payload(event: Event) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -23,6 +24,7 @@ from holdfast.event import (
     written_of,
 )
 from holdfast.store.base import Store, Transaction
+from holdfast.telemetry import spans
 
 SETTING = "routing"
 """Under this key processes and SQL callers find the routing of the harness."""
@@ -227,6 +229,7 @@ async def receive(
     tx: Transaction | None = None,
 ) -> int | None:
     """Store a message for the agent that is given, that its text names, or that its conversation chose."""
+    since = time.monotonic()
     # An agent that is given wins, and the text stays as it is.
     route = routing.given(agent) if agent else Route(new.target) if new.target else routing.route(text)
     if route is DEFAULT and channel_of(new.event) not in NOT_CHATS:
@@ -234,8 +237,21 @@ async def receive(
         if choice is not None:
             return await _choose(store, routing, choice, new, tx)
         route = await _chosen(store, routing, conversation_of(new.event))
-    [stored] = await store.put([routing.placed(new, route)], tx=tx)
+    placed, stored_since = routing.placed(new, route), time.monotonic()
+    [stored] = await store.put([placed], tx=tx)
+    if spans.tracing is not None and stored is not None:
+        spans.tracing.received(stored, since, stored_since, _about(placed, stored))
     return stored
+
+
+def _about(new: NewEvent, stored: int) -> dict[str, str | int]:
+    """What the span of a received message says of it."""
+    return {
+        "holdfast.agent": new.target,
+        "holdfast.channel": channel_of(new.event),
+        "holdfast.event_id": stored,
+        "holdfast.message_id": new.message_id or "",
+    }
 
 
 def _key(conversation: str) -> str:

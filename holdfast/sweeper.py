@@ -10,7 +10,17 @@ from datetime import timedelta
 
 from holdfast.errors import HoldfastError
 from holdfast.store.base import Process, Store, SweepPolicy
-from holdfast.telemetry import CANNOT_MAINTAIN, EVENTS_SWEPT, LANES_MENDED, PROCESS_GONE, REAPED, SWEPT
+from holdfast.telemetry import (
+    CANNOT_MAINTAIN,
+    EVENTS_SWEPT,
+    LANES_MENDED,
+    PROCESS_GONE,
+    REAPED,
+    SPAN_REAP,
+    SPAN_SWEEP,
+    SWEPT,
+    spans,
+)
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
@@ -45,7 +55,7 @@ class Sweeper:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._round(self.sweep, self._every))
+            group.create_task(self._round(self._sweep, self._every))
             group.create_task(self._round(self._reap, LOOK_EVERY))
             group.create_task(self._round(self._beat, BEAT_EVERY))
 
@@ -60,6 +70,10 @@ class Sweeper:
                     log.warning(Entry(CANNOT_MAINTAIN, error=error))
                 failing = True
             await asyncio.sleep(every.total_seconds())
+
+    async def _sweep(self) -> None:
+        with spans.work(SPAN_SWEEP):
+            await self.sweep()
 
     async def sweep(self) -> None:
         """One round: every queue, and what else has to be seen to."""
@@ -79,7 +93,11 @@ class Sweeper:
 
     async def _reap(self) -> None:
         most = {policy.queue: policy.max_attempts for policy in self._policies}
-        for process in await self._store.reap(most):
+        reaped = await self._store.reap(most)
+        if reaped:
+            with spans.work(SPAN_REAP, {"holdfast.processes": ", ".join(map(str, reaped))}):
+                pass
+        for process in reaped:
             REAPED.add()
             log.warning(Entry(PROCESS_GONE, process=process))
             self._on_reaped()

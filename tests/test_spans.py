@@ -20,6 +20,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from holdfast.telemetry.spans import Sampler
+from holdfast.testing.databases import Databases
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = """
@@ -106,12 +107,13 @@ class Collector:
 @pytest.fixture(scope="module")
 def collector(tmp_path_factory: pytest.TempPathFactory) -> Collector:
     """After a message that was answered and one that failed."""
+    return collected(f"sqlite:///{tmp_path_factory.mktemp('spans')}/holdfast.db")
+
+
+def collected(database: str) -> Collector:
     collector = Collector()
     with collector.listening() as url:
-        environment = os.environ | {
-            "OTEL_EXPORTER_OTLP_ENDPOINT": url,
-            "HOLDFAST_DATABASE": f"sqlite:///{tmp_path_factory.mktemp('spans')}/holdfast.db",
-        }
+        environment = os.environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "HOLDFAST_DATABASE": database}
         subprocess.run([sys.executable, "-c", SCRIPT], env=environment, cwd=ROOT, check=True, timeout=60)
     return collector
 
@@ -148,6 +150,37 @@ def test_a_message_and_its_answer_are_one_trace(collector: Collector) -> None:
     message, answer = turn(collector, "inbox", "coder"), turn(collector, "outbox", "api")
     assert message.trace_id == answer.trace_id
     assert turn(collector, "inbox", "broken").trace_id != message.trace_id
+
+
+def test_issue_14_15_receipt_wake_up_turn_and_delivery_are_one_trace(collector: Collector) -> None:
+    message = turn(collector, "inbox", "coder")
+    trace = {span.name: span for span in collector.spans() if span.trace_id == message.trace_id}
+    assert {"receive", "store.put", "turn", "wake"} <= set(trace)
+    assert trace["receive"].start_time_unix_nano <= message.start_time_unix_nano
+    assert trace["store.put"].parent_span_id == trace["receive"].span_id
+    assert attributes(trace["receive"])["holdfast.message_id"] == attributes(message)["holdfast.message_id"]
+    assert attributes(message)["holdfast.wake_reason"] in ("start", "triggered", "due", "timeout")
+
+
+def test_issue_14_15_sweeps_and_the_migration_have_spans(collector: Collector) -> None:
+    names = {span.name: span for span in collector.spans()}
+    assert {"sweep", "migrate"} <= set(names)
+    sweep = next(span for span in collector.spans() if span.name == "sweep")
+    assert "store.sweep" in below(collector, sweep)
+
+
+def test_issue_14_15_calls_of_the_store_name_their_sql(databases: Databases) -> None:
+    with databases.fresh("postgres") as url:
+        collector = collected(url)
+    handle = below(collector, turn(collector, "inbox", "coder"))["handle"]
+    named = attributes(below(collector, handle)["store.setting"])
+    assert named["db.operation.name"] == "setting"
+    assert named["db.query.summary"].startswith("agent.")
+
+
+def test_a_first_turn_of_a_second_takes_what_it_leads_to_with_it() -> None:
+    sampler = Sampler(0, clock=lambda: 1.0)
+    assert [sampler.takes(root) for root in (7, 8, 7)] == [True, False, True]
 
 
 def test_the_event_is_in_the_span_and_a_secret_is_not(collector: Collector) -> None:

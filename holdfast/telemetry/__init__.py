@@ -83,6 +83,11 @@ INSTRUMENTS: tuple[Instrument, ...] = (
     STORE_UP,
 )
 
+SPAN_RECEIVE = "receive"
+SPAN_WAKE = "wake"
+SPAN_SWEEP = "sweep"
+SPAN_REAP = "reap"
+SPAN_MIGRATE = "migrate"
 SPAN_TURN = "turn"
 SPAN_CLAIM = "claim"
 SPAN_HANDLE = "handle"

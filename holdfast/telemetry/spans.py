@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -11,7 +12,17 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from holdfast.telemetry import SPAN_CLAIM, SPAN_HANDLE, SPAN_SETTLE, SPAN_STORE_CALL, SPAN_TURN, logs, meters
+from holdfast.telemetry import (
+    SPAN_CLAIM,
+    SPAN_HANDLE,
+    SPAN_RECEIVE,
+    SPAN_SETTLE,
+    SPAN_STORE_CALL,
+    SPAN_TURN,
+    SPAN_WAKE,
+    logs,
+    meters,
+)
 from holdfast.telemetry.redaction import redact_start
 
 if TYPE_CHECKING:
@@ -26,8 +37,14 @@ ATTRIBUTE_LENGTH = 64_000
 ALWAYS_PER_SECOND = 1
 """Turns traced in every second whatever the ratio, so that a quiet system shows what it does."""
 
+REMEMBERED = 1000
+"""Traced roots that a process remembers."""
+WOKEN_WITHIN = 5.0
+"""Seconds after which a claim has nothing to do with the last wake-up."""
+
 _GOLDEN = 0x9E3779B97F4A7C15
 _64 = 1 << 64
+_FUNCTION = re.compile(r"\bagent\.\w+")
 
 _trace_id: ContextVar[int | None] = ContextVar("holdfast_trace_id", default=None)
 _in_turn: ContextVar[bool] = ContextVar("holdfast_in_turn", default=False)
@@ -41,10 +58,19 @@ class Sampler:
         self._clock = clock
         self._second = 0
         self._given = 0
+        self._taken: dict[int, None] = {}
 
     def takes(self, root_id: int) -> bool:
         # Ids in a row are spread over the whole range, in the same way by every process.
-        return root_id * _GOLDEN % _64 < self._below or self._is_first_of_its_second()
+        if root_id * _GOLDEN % _64 < self._below or root_id in self._taken:
+            return True
+        if not self._is_first_of_its_second():
+            return False
+        # What it leads to in this process belongs to the same trace.
+        self._taken[root_id] = None
+        if len(self._taken) > REMEMBERED:
+            del self._taken[next(iter(self._taken))]
+        return True
 
     def _is_first_of_its_second(self) -> bool:
         second = int(self._clock())
@@ -64,9 +90,38 @@ class Tracing:
 
     def begin(self, root_id: int, since: float, attributes: Attributes) -> TurnSpan:
         """A span for a turn of this root that was claimed by a call which began at monotonic `since`."""
+        with self._trace_of(root_id):
+            return TurnSpan(self.tracer, since, attributes)
+
+    def received(self, root_id: int, since: float, stored_since: float, attributes: Attributes) -> None:
+        """Begin the trace of a message that was received at monotonic `since` and is stored by now."""
+        from opentelemetry.context import Context
+        from opentelemetry.trace import set_span_in_context
+
+        if not self.takes(root_id):
+            return
+        began_at, stored_at, now = _nanoseconds(since), _nanoseconds(stored_since), time.time_ns()
+        with self._trace_of(root_id):
+            span = self.tracer.start_span(SPAN_RECEIVE, Context(), attributes=_clean(attributes), start_time=began_at)
+        below = set_span_in_context(span)
+        self.tracer.start_span(f"{SPAN_STORE_CALL}.put", below, start_time=stored_at).end(now)
+        span.end(now)
+
+    def woken(self, root_id: int, at: float, until: float) -> None:
+        """The claim of a turn of this root, at monotonic `until`, followed a wake-up."""
+        from opentelemetry.context import Context
+
+        if 0 <= until - at < WOKEN_WITHIN:
+            with self._trace_of(root_id):
+                span = self.tracer.start_span(SPAN_WAKE, Context(), start_time=_nanoseconds(at))
+            span.end(_nanoseconds(until))
+
+    @contextmanager
+    def _trace_of(self, root_id: int) -> Iterator[None]:
+        """New root spans belong to the trace of this message meanwhile."""
         _trace_id.set(int.from_bytes(hashlib.sha256(f"{self._place}/{root_id}".encode()).digest()[:16], "big"))
         try:
-            return TurnSpan(self.tracer, since, attributes)
+            yield
         finally:
             _trace_id.set(None)
 
@@ -120,8 +175,39 @@ def store_call(name: str) -> Iterator[None]:
     if tracing is None or not _in_turn.get():
         yield
         return
-    with _current(tracing.tracer, f"{SPAN_STORE_CALL}.{name}"):
+    with _current(tracing.tracer, f"{SPAN_STORE_CALL}.{name}") as span:
+        span.set_attribute("db.operation.name", name)
         yield
+
+
+def statement(query: str) -> None:
+    """Name the SQL function that a traced call of the store runs."""
+    if tracing is not None and _in_turn.get() and (called := _FUNCTION.search(query)):
+        from opentelemetry.trace import get_current_span
+
+        get_current_span().set_attribute("db.query.summary", called[0])
+
+
+@contextmanager
+def work(name: str, attributes: Attributes | None = None) -> Iterator[None]:
+    """A span of its own for work that no message asked for, with the calls of the store below it."""
+    if tracing is None:
+        yield
+        return
+    from opentelemetry.context import Context
+
+    with _current(tracing.tracer, name, Context()) as span:
+        span.set_attributes(_clean(attributes or {}))
+        token = _in_turn.set(True)
+        try:
+            yield
+        finally:
+            _in_turn.reset(token)
+
+
+def _nanoseconds(moment: float) -> int:
+    """A monotonic moment of this process as the time of day."""
+    return time.time_ns() - int((time.monotonic() - moment) * 1e9)
 
 
 def _current(tracer: Tracer, name: str, context: Context | None = None) -> AbstractContextManager[Span]:

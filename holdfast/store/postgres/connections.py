@@ -23,6 +23,7 @@ from holdfast.store.base import Clock
 from holdfast.store.pages import Measure, Page
 from holdfast.store.postgres.wire import TextArray, TextArrayDumper
 from holdfast.store.readable import EARLIEST, LATEST
+from holdfast.telemetry import spans
 
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 Result = TypeVar("Result")
@@ -79,6 +80,8 @@ class Connections:
 
     async def rows(self, statement: str, arguments: Arguments = ()) -> list[tuple[Any, ...]]:
         """Runs one statement in a transaction of its own."""
+        if spans.tracing is not None:
+            spans.statement(statement)
         return await self.again(lambda: self._once(statement, arguments))
 
     async def execute_alone(self, statement: LiteralString) -> None:
