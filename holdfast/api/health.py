@@ -14,6 +14,7 @@ from holdfast.api.scope import refuse_limited
 from holdfast.api.served import Harness, served_by
 from holdfast.channel import Ailing
 from holdfast.errors import HoldfastError
+from holdfast.settings import slack_is_off
 from holdfast.telemetry import prometheus
 from holdfast.telemetry.redaction import redact
 
@@ -48,6 +49,8 @@ async def readyz(request: Request) -> Answer:
 def _ailing(harness: Harness) -> dict[str, str]:
     """What does not work by the channel's name; what does work goes on."""
     ailing = {name: one.problems for name, one in harness.channels.items() if isinstance(one, Ailing)}
+    if "slack" not in harness.channels and (problem := slack_is_off()):
+        ailing["slack"] = [problem]
     return {name: redact("; ".join(problems)) for name, problems in ailing.items() if problems}
 
 

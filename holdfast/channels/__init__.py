@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
+
+from holdfast.telemetry import SLACK_INCOMPLETE
+from holdfast.telemetry.logs import Entry
 
 if TYPE_CHECKING:
     from holdfast.channel import AnyChannel
@@ -11,13 +15,18 @@ if TYPE_CHECKING:
     from holdfast.store.base import Store
 
 
+log = logging.getLogger(__name__)
+
+
 def configured(
     settings: Settings, store: Store, given: Collection[str] = (), app_token: str | None = None
 ) -> Iterator[AnyChannel]:
     """The channels that settings and environment name, except those that are given already."""
     from holdfast.extras import require
-    from holdfast.settings import Slack
+    from holdfast.settings import Slack, slack_is_off
 
+    if not settings.channels.slack and "slack" not in given and (problem := slack_is_off()):
+        log.warning(Entry(SLACK_INCOMPLETE, problem=problem))
     workspaces = settings.channels.slack or (Slack(),)
     wanted = settings.channels.slack or app_token or Slack().tokens().bot_token
     if wanted and "slack" not in given:
@@ -27,4 +36,7 @@ def configured(
         from holdfast.channels.slack.access import access_of
 
         accesses = [access_of(workspace, app_token) for workspace in workspaces]
+        for access in accesses:
+            if access.bot_token and access.deafness:
+                log.warning(Entry(SLACK_INCOMPLETE, problem=access.deafness))
         yield SlackChannel(accesses, files=settings.files, shared=store)

@@ -243,7 +243,10 @@ def _slack(settings: Settings) -> Iterator[Finding]:
             from holdfast.channels.slack.access import access_of
             from holdfast.channels.slack.check import check
 
-            lines = asyncio.run(check(access_of(workspace)))
+            access = access_of(workspace)
+            if access.deafness:
+                yield Finding(f"Slack{of}", "warn", access.deafness)
+            lines = asyncio.run(check(access))
             yield from (Finding(f"{name}{of}", state, detail) for name, state, detail in lines)
         elif settings.channels.slack or tokens.app_token or tokens.signing_secret:
             yield Finding(f"Slack{of}", "fail", f"{workspace.bot_token_variable} is not set, nothing comes in or out")

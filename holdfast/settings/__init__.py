@@ -9,7 +9,7 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "logfire-plugin")
 # A collector that is away would hold up the end of the process for as long as this, which is ten seconds by itself.
 os.environ.setdefault("OTEL_EXPORTER_OTLP_TIMEOUT", "2")
 
-from holdfast.settings.channels import Slack, SlackTokens
+from holdfast.settings.channels import Slack, SlackTokens, slack_is_off
 from holdfast.settings.database import sqlite_path
 from holdfast.settings.duration import Duration, DurationLike, duration, duration_text
 from holdfast.settings.environment import SLACK_TOKENS, slack_tokens
@@ -34,6 +34,7 @@ __all__ = [
     "duration_text",
     "load",
     "place_of",
+    "slack_is_off",
     "slack_tokens",
     "sqlite_path",
     "value_text",

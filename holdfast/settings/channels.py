@@ -8,7 +8,7 @@ from datetime import timedelta
 from pydantic import Field
 
 from holdfast.settings.duration import Duration
-from holdfast.settings.environment import variable
+from holdfast.settings.environment import slack_tokens, variable
 from holdfast.settings.table import Table
 
 
@@ -58,6 +58,14 @@ class SlackTokens:
     app_token: str = field(default="", repr=False)
     signing_secret: str = field(default="", repr=False)
     api_url: str = ""
+
+
+def slack_is_off() -> str | None:
+    """Why Slack does not start although a part of it is set up in the environment; None if all is well."""
+    set_ = sorted(slack_tokens())
+    if not set_ or "SLACK_BOT_TOKEN" in set_:
+        return None
+    return f"{' and '.join(set_)} set without SLACK_BOT_TOKEN, so Slack is off; set the bot token, xoxb-…, too"
 
 
 class Channels(Table):

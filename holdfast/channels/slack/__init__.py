@@ -87,9 +87,16 @@ class SlackChannel:
         for workspace in self._running:
             await workspace.opened.wait()
 
-    def _start(self, chore: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        assert self._group is not None
-        task = self._group.create_task(chore)
+    def _start(self, chore: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+        """Run a chore beside the turns. Returns None, and drops it, once a stop has begun."""
+        try:
+            if self._group is None:
+                raise RuntimeError("the channel is closed")
+            task = self._group.create_task(chore)
+        except RuntimeError:
+            # A group that is being cancelled takes no new task, and leaves the coroutine to us.
+            chore.close()
+            return None
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
         return task
@@ -117,7 +124,8 @@ class SlackChannel:
 
     @property
     def problems(self) -> Sequence[str]:
-        return [workspace.problem for workspace in self.workspaces if workspace.problem is not None]
+        found = [workspace.problem or workspace.access.deafness for workspace in self.workspaces]
+        return [problem for problem in found if problem]
 
     def heard(self, payload: Payload) -> str:
         # A teammate's words are not Slack's.
@@ -231,7 +239,7 @@ class SlackChannel:
             with suppress(Undeliverable, Refusal, NotLetIn):
                 await workspace.call("conversations.info", channel=place.channel)
                 return workspace
-        if self.problems:
+        if any(workspace.problem for workspace in self.workspaces):
             # It may be that one's, which a person has to mend first.
             raise NotNow(MENDED_AFTER)
         raise Undeliverable("team_not_found", f"there is no token for the workspace {place.team}")

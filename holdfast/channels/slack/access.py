@@ -25,6 +25,16 @@ class Access:
     status: str = "eyes"
     status_after: timedelta = timedelta(seconds=1)
 
+    @property
+    def deafness(self) -> str | None:
+        """Why nothing comes in, where neither way is set up."""
+        if self.app_token or self.signing_secret:
+            return None
+        return (
+            f"{self.name} is set alone, so no messages come in; set the app token (Socket Mode),"
+            " or the signing secret (events at /slack/events)"
+        )
+
 
 def access_of(workspace: Slack, app_token: str | None = None) -> Access:
     tokens = workspace.tokens()

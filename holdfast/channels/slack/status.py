@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 TRIES = 5
 
-Start = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+Start = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None] | None]
 
 
 @asynccontextmanager
@@ -27,10 +27,13 @@ async def shown(workspace: Workspace, payload: Payload, start: Start, *, again: 
     """Adds the reaction after a while, and takes it away after the block; neither holds up the work."""
     access = workspace.access
     added: list[asyncio.Task[None]] = []
+
+    def add() -> None:
+        if task := start(_try(workspace, "reactions.add", where, 1)):
+            added.append(task)
+
     where = {"channel": payload.get("channel"), "timestamp": payload.get("ts"), "name": access.status}
-    later = asyncio.get_running_loop().call_later(
-        access.status_after.total_seconds(), lambda: added.append(start(_try(workspace, "reactions.add", where, 1)))
-    )
+    later = asyncio.get_running_loop().call_later(access.status_after.total_seconds(), add)
     try:
         yield
     finally:

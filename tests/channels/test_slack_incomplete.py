@@ -1,0 +1,77 @@
+"""Slack that is only partly set up says so: at start, in /readyz and by doctor; and a stop leaves no loose ends."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+
+import pytest
+
+from holdfast.agents.echo import echo
+from holdfast.channels.slack import SlackChannel
+from holdfast.channels.slack.access import Access
+from holdfast.cli.doctor import _slack
+from holdfast.harness import AgentHarness
+from holdfast.settings import Settings
+from holdfast.testing.slack import FakeSlack
+from tests.api.serving import ask_json, serving
+
+
+@pytest.fixture
+def engine() -> str:
+    return "sqlite"
+
+
+@pytest.mark.parametrize("alone", ["SLACK_APP_TOKEN", "SLACK_BOT_TOKEN"])
+async def test_a_token_alone_is_told_at_start_by_readyz_and_by_doctor(
+    slack: FakeSlack,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    alone: str,
+) -> None:
+    for name in {"SLACK_APP_TOKEN", "SLACK_BOT_TOKEN", "SLACK_SIGNING_SECRET"} - {alone}:
+        monkeypatch.delenv(name, raising=False)
+    async with serving(AgentHarness(echo, settings=settings)) as port:
+        status, answer = await ask_json(port, "/readyz")
+        assert (status, answer["status"]) == (200, "ready")
+        assert answer["slack"].startswith(alone)
+    told = [line for line in caplog.messages if "Slack is only partly set up" in line and alone in line]
+    assert len(told) == 1
+    assert [record.levelno for record in caplog.records if "partly" in record.getMessage()] == [logging.WARNING]
+    findings = await asyncio.to_thread(lambda: list(_slack(settings)))
+    assert any(finding.state in ("warn", "fail") and "SLACK_BOT_TOKEN" in finding.detail for finding in findings)
+
+
+async def test_both_tokens_together_tell_nothing(
+    slack: FakeSlack, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(AgentHarness(echo, settings=settings)) as port:
+        assert await ask_json(port, "/readyz") == (200, {"status": "ready"})
+    assert "partly" not in caplog.text
+
+
+@pytest.mark.parametrize("again", [True, False])
+async def test_a_group_cancelled_during_a_slack_turn_leaves_no_coroutine_behind(again: bool) -> None:
+    channel = SlackChannel([Access(bot_token="xoxb-1", app_token="xapp-1")])
+    begun = asyncio.Event()
+
+    async def turn() -> None:
+        async with channel.working({"channel": "C1", "ts": "1.2"}, again=again):
+            begun.set()
+            await asyncio.Event().wait()
+
+    with pytest.raises(ExceptionGroup) as ended:
+        await _cancelled(channel, turn, begun)
+    assert [type(error) for error in ended.value.exceptions] == [ValueError]
+    # Warnings are errors here, also those of what nobody awaited.
+    gc.collect()
+
+
+async def _cancelled(channel: SlackChannel, turn: object, begun: asyncio.Event) -> None:
+    async with asyncio.TaskGroup() as group:
+        channel._group = group
+        group.create_task(turn())  # type: ignore[operator]
+        await begun.wait()
+        raise ValueError("the group ends")
