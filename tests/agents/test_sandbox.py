@@ -94,7 +94,7 @@ async def test_a_program_in_bubblewrap_reads_no_token_no_environment_and_no_othe
 
 @pytest.mark.usefixtures("bubblewrap")
 async def test_a_program_in_bubblewrap_sees_no_process_but_its_own(scripts: Scripts, home: Path) -> None:
-    answer = await said(scripts, home, f"ls -d /proc/[0-9]*; kill -9 {os.getpid()} 2>&1; echo $$")
+    answer = await said(scripts, home, f"ls -d /proc/[0-9]*; kill -0 {os.getpid()} 2>&1; echo $$")
     pids = [int(line.rpartition("/")[2]) for line in answer.splitlines() if line.startswith("/proc/")]
     assert max(pids) < 10
     assert "No such process" in answer
@@ -167,7 +167,11 @@ async def test_the_network_is_a_setting(scripts: Scripts, home: Path) -> None:
 async def test_a_program_in_a_sandbox_may_tidy_up(scripts: Scripts, home: Path) -> None:
     workspace = home / "workspace" / "coder"
     agent = CommandAgent(
-        [scripts.write("trap 'echo done > tidy; exit' TERM; echo begun > begun; while :; do sleep 0.05; done")],
+        [
+            scripts.write(
+                "trap 'sleep 0.5; echo done > tidy; exit' TERM; echo begun > begun; while :; do sleep 0.05; done"
+            )
+        ],
         workspace,
         sandbox=Bubblewrap(View(workspace)),
     )

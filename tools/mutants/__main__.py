@@ -21,7 +21,8 @@ FAULTS = Path(__file__).with_name("faults.toml")
 COPIED = ("holdfast", "tests", "tools", "pyproject.toml")
 SOUND = "sound"
 SECONDS = 600
-ENGINES = {"postgres": "postgres and not postgres15", "sqlite": "sqlite"}
+ENGINES = {"postgres": "postgres and not postgres15", "sqlite": "sqlite", "none": ""}
+"""Tests to run for a fault, by the engine it concerns; those of programs need no database."""
 ANY_TEST = ("tests/conformance", "tests/contract", "tests/store", "tests/race")
 FAILED = re.compile(r"^FAILED (.+?)(?: - .*)?$", re.MULTILINE)
 REASON = re.compile(r"^E +(.*)", re.MULTILINE)
