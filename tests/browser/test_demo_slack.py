@@ -52,3 +52,45 @@ async def test_a_direct_message_is_answered_and_markup_stays_text(page: Page) ->
     await page.keyboard.press("Enter")
     await expect(page.locator("li.bot .text")).to_have_text("you said <img src=x onerror=alert(1)> & more")
     await expect(page.locator("#messages img")).to_have_count(0)
+
+
+# The least contrast of all texts that are shown, by the formula of WCAG; opacity and see-through colours are mixed in.
+CONTRAST = """() => {
+  const read = (text) => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number); return [r, g, b, a]; };
+  const over = (top, below) => below.map((value, n) => n < 3 ? top[n] * top[3] + value * (1 - top[3]) : 1);
+  const ground = (node) => {
+    if (!node) return read(getComputedStyle(document.documentElement).backgroundColor);
+    const own = read(getComputedStyle(node).backgroundColor);
+    return own[3] === 1 ? own : over(own, ground(node.parentElement));
+  };
+  const opacity = (node) => node ? Number(getComputedStyle(node).opacity) * opacity(node.parentElement) : 1;
+  const light = (color) => {
+    const [r, g, b] = color.map((v) => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const shown = [...document.querySelectorAll("body *")].filter((node) =>
+    [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim()) && node.getClientRects().length);
+  return shown.map((node) => {
+    const below = ground(node), color = read(getComputedStyle(node).color);
+    const [a, b] = [light(over([...color.slice(0, 3), color[3] * opacity(node)], below)), light(below)];
+    return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), `${node.tagName}.${node.className}`];
+  }).sort((one, other) => one[0] - other[0])[0];
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_every_text_has_enough_contrast(page: Page, scheme: str) -> None:
+    await page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    await page.get_by_label("Message").fill("@holdfast hello `code`")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("li.bot.reply .text")).to_have_count(1)
+    await page.locator("output").evaluate("node => { node.textContent = 'something went wrong'; }")
+    least, where = await page.evaluate(CONTRAST)
+    assert least >= 4.5, (least, where)
+
+
+async def test_the_direction_of_a_text_follows_its_content(page: Page) -> None:
+    await page.get_by_label("Message").fill("@holdfast שלום")
+    await expect(page.get_by_label("Message")).to_have_attribute("dir", "auto")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("li.bot.reply .text")).to_have_attribute("dir", "auto")

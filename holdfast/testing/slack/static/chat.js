@@ -20,6 +20,7 @@ const PIECES = /```\n?([\s\S]*?)```|`([^`\n]+)`|<@([A-Z0-9]+)(?:\|[^>]*)?>|<(htt
 
 function written(text) {
   const box = element("div", "text");
+  box.dir = "auto";
   let from = 0;
   for (const found of text.matchAll(PIECES)) {
     box.append(unescaped(text.slice(from, found.index)));
