@@ -74,7 +74,7 @@ class _Parsed:
     def __get__(self, row: Any, owner: type) -> Payload:
         payload = row._payload
         if isinstance(payload, str):
-            payload = row._payload = payload_of(payload)
+            payload = row._payload = routed(payload_of(payload), row.routed_text, row.routed_team)
         if isinstance(payload, Unreadable):
             raise payload
         return cast(Payload, payload)
@@ -130,6 +130,10 @@ class Event:
     created_at: datetime
     updated_at: datetime
     sent_by: str | None
+    routed_text: str | None
+    """The text for the agent, where a prefix named it."""
+    routed_team: str | None
+    """The team by which a message was routed."""
 
     @property
     def text(self) -> str:
@@ -268,6 +272,31 @@ ROOM = "room"
 """The kind of a message that is a copy of what was said in a team's room."""
 ROUTED_TEXT = "routed_text"
 ROUTED_TEAM = "routed_team"
+
+
+def is_routed(payload: Payload) -> bool:
+    """Whether routing added a text or a team to the payload."""
+    return payload.get(ROUTED_TEXT) is not None or payload.get(ROUTED_TEAM) is not None
+
+
+def unrouted(payload: Payload) -> tuple[Payload, str | None, str | None]:
+    """Part a payload as its platform sent it, to be stored, from the routed text and team, which have columns."""
+    text, team = payload.get(ROUTED_TEXT), payload.get(ROUTED_TEAM)
+    if text is None and team is None:
+        return payload, None, None
+    sent = {key: value for key, value in payload.items() if key not in (ROUTED_TEXT, ROUTED_TEAM)}
+    return sent, None if text is None else str(text), None if team is None else str(team)
+
+
+def routed(payload: Payload | Unreadable, text: str | None, team: str | None) -> Payload | Unreadable:
+    """Join a stored payload with its routed text and team; events of release 0.4.0 hold them already."""
+    if isinstance(payload, Unreadable) or (text is None and team is None):
+        return payload
+    if text is not None:
+        payload[ROUTED_TEXT] = text
+    if team is not None:
+        payload[ROUTED_TEAM] = team
+    return payload
 
 
 _MENTION = re.compile(r"\A\s*<@[A-Z0-9]+(?:\|[^<>]*)?>[:,]?\s*")

@@ -10,7 +10,7 @@
 --   insert_event  one Slack event, from any transaction
 
 -- _events: array of objects with event and, as wanted, queue, target, lane, message_id, event_ts, vt, max_attempts,
--- parent_id, root_id, hops, sent_by. Returns the ids in the order given, null where the message id is known already.
+-- parent_id, root_id, hops, sent_by, routed_text, routed_team. Returns the ids in the order given, null where the message id is known already.
 -- With _at_once the caller promises to commit right away: lanes are locked now and each row is written once.
 create or replace function agent.put(_events jsonb, _records jsonb default null, _at_once bool default false) returns int8[]
 language plpgsql security invoker
@@ -42,17 +42,17 @@ begin
     with stored as
     ( insert into agent.event
       ( id, event_ts, vt, event, queue, target, lane, head, message_id, max_attempts, parent_id, root_id, hops
-      , created_at, updated_at, sent_by )
+      , created_at, updated_at, sent_by, routed_text, routed_team )
       select id, case when event_ts >= '1970-01-01Z' and event_ts < '2200-01-01Z' then event_ts else _now end
            , coalesce(vt, _now), event, queue, coalesce(target, ''), lane, coalesce(head, true), message_id, max_attempts
-           , parent_id, coalesce(root_id, id), coalesce(hops, 0), _now, _now, sent_by
+           , parent_id, coalesce(root_id, id), coalesce(hops, 0), _now, _now, sent_by, routed_text, routed_team
       from rows from
       ( jsonb_to_recordset(_events) as
         ( target text, vt timestamptz, event_ts timestamptz, max_attempts int4, root_id int8, hops int4, event jsonb
-        , sent_by text )
+        , sent_by text, routed_text text, routed_team text )
       , unnest(_ids), unnest(_queues), unnest(_lanes), unnest(_message_ids), unnest(_parents), unnest(_heads)
       ) as new
-        ( target, vt, event_ts, max_attempts, root_id, hops, event, sent_by, id, queue, lane, message_id, parent_id, head )
+        ( target, vt, event_ts, max_attempts, root_id, hops, event, sent_by, routed_text, routed_team, id, queue, lane, message_id, parent_id, head )
       where id is not null
       returning id, queue, target, message_id, event, sent_by
     )

@@ -36,7 +36,8 @@ begin
     ( delete from agent.event where id = any (_ids) returning * )
     insert into agent.event_hist
     ( id, event_ts, attempts, vt, claimed, event, queue, target, lane, head, fence, holder, message_id, max_attempts
-    , parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at, sent_by, traceback )
+    , parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at, sent_by, traceback
+    , routed_text, routed_team )
     select gone.id, event_ts, attempts, vt, claimed, case when outcome = 'discarded' then '{}' else event end, queue, target
          , lane, head, 0, holder, message_id, max_attempts, parent_id, root_id, hops
          , case when outcome <> 'discarded' then coalesce(ended.state, gone.state) end
@@ -46,6 +47,7 @@ begin
          , case when outcome <> 'discarded' then case when error is null then gone.error_class else ended.error_class end end
          , created_at, _now, outcome, _now, sent_by
          , case when outcome in ('dead', 'expired', 'cancelled') then traceback end
+         , case when outcome <> 'discarded' then routed_text end, case when outcome <> 'discarded' then routed_team end
     from gone
     join unnest(_ids, _outcomes, _errors, _classes, _states) as ended (id, outcome, error, error_class, state)
       on ended.id = gone.id;

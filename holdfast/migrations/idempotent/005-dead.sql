@@ -93,11 +93,11 @@ begin
     insert into agent.event_hist
     ( id, event_ts, attempts, vt, claimed, event, queue, target, lane, head, fence, holder, message_id, max_attempts
     , parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, outcome, finished_at
-    , sent_by )
+    , sent_by, routed_text, routed_team )
     select id, agent.readable_moment(event_ts), greatest(attempts, 0), agent.readable_moment(vt)
          , agent.readable_moments(claimed), event, queue, target, lane, head, 0, holder, message_id, max_attempts
          , parent_id, root_id, greatest(least(hops, 1000000), 0), state, _error, 'Unreadable'
-         , agent.readable_moment(created_at), _now, 'dead', _now, sent_by
+         , agent.readable_moment(created_at), _now, 'dead', _now, sent_by, routed_text, routed_team
     from gone;
     get diagnostics _buried = row_count;
     return _buried;
@@ -283,10 +283,10 @@ begin
     )
     insert into agent.event
     ( id, event_ts, attempts, vt, claimed, event, queue, target, lane, message_id, max_attempts, parent_id, root_id, hops
-    , state, last_error, error_class, created_at, updated_at, sent_by )
+    , state, last_error, error_class, created_at, updated_at, sent_by, routed_text, routed_team )
     select id, agent.readable_moment(event_ts), 0, _now, agent.readable_moments(claimed), event, queue, target, lane
          , message_id, max_attempts, parent_id, root_id, hops, state, last_error, error_class
-         , agent.readable_moment(created_at), _now, sent_by
+         , agent.readable_moment(created_at), _now, sent_by, routed_text, routed_team
     from gone
     order by gone.id
     returning agent.event.id;
@@ -310,8 +310,8 @@ as $$
 begin
     return query
     update agent.event_hist
-    set event = '{}', last_error = null, error_class = null, traceback = null, state = null, outcome = 'discarded'
-      , updated_at = agent.now()
+    set event = '{}', routed_text = null, routed_team = null, last_error = null, error_class = null, traceback = null
+      , state = null, outcome = 'discarded', updated_at = agent.now()
     where id = any (_ids) and outcome in ('dead', 'expired', 'cancelled')
     returning agent.event_hist.id;
 end
@@ -333,9 +333,10 @@ as $$
 declare
     _new int8 := nextval('agent.event_id_seq');
 begin
-    insert into agent.event (id, event_ts, event, queue, target, lane, message_id, max_attempts, root_id, sent_by)
+    insert into agent.event (id, event_ts, event, queue, target, lane, message_id, max_attempts, root_id, sent_by
+    , routed_text, routed_team)
     select _new, agent.readable_moment(event_ts), event, queue, target, lane, message_id || '~' || _new, max_attempts, _new
-         , sent_by
+         , sent_by, routed_text, routed_team
     from agent.event_hist
     where id = _id and outcome <> 'discarded'
     limit 1;

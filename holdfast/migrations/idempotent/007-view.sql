@@ -159,7 +159,7 @@ begin
     union all
     ( select id, event_ts, attempts, vt, claimed, event, queue, target, lane, head, fence, holder, message_id
            , max_attempts, parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by
-           , traceback
+           , traceback, routed_text, routed_team
       from agent.event_hist as hist
       where hist.queue = _queue and hist.outcome <> 'discarded'
         and (_before_id is null or hist.id < _before_id) and (_since_id is null or hist.id > _since_id)

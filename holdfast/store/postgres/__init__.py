@@ -28,7 +28,7 @@ from holdfast.store.base import (
 from holdfast.store.failure import stored_error
 from holdfast.store.payload import dump, storable
 from holdfast.store.postgres.batch import Batch
-from holdfast.store.postgres.bulk import is_bulk, put_bulk
+from holdfast.store.postgres.bulk import is_bulk, is_plain, put_bulk
 from holdfast.store.postgres.connections import Connections, translated
 from holdfast.store.postgres.reads import PostgresReads, dead_only, filter_arguments
 from holdfast.store.postgres.session import Session
@@ -122,7 +122,7 @@ class PostgresStore(PostgresReads):
     async def _put_all(self, events: list[NewEvent], lines: list[Record]) -> list[int | None]:
         if is_bulk(events):
             return await put_bulk(self._connections, events, lines)
-        if len(events) == 1 and not lines and (events[0].root_id or events[0].sent_by) is None:
+        if len(events) == 1 and not lines and is_plain(events[0]):
             return [await self._connections.value(PUT_ONE, one_event(events[0]))]
         records = dump([record(line) for line in lines]) if lines else None
         arguments = dump([new_event(new) for new in events]), records

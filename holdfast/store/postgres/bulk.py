@@ -10,7 +10,7 @@ from itertools import chain, islice
 from struct import Struct
 from typing import NamedTuple
 
-from holdfast.event import INBOX, NewEvent, Record
+from holdfast.event import INBOX, NewEvent, Record, is_routed
 from holdfast.store.activity import received_frame
 from holdfast.store.payload import dump, storable_name
 from holdfast.store.postgres.connections import Connection, Connections
@@ -64,7 +64,12 @@ def is_bulk(events: Sequence[NewEvent]) -> bool:
     """Whether events may go by COPY: many, without a root, a sender or times of their own."""
     if len(events) < BULK:
         return False
-    return all(new.vt is new.event_ts is None and (new.root_id or new.sent_by) is None for new in events)
+    return all(new.vt is new.event_ts is None and is_plain(new) for new in events)
+
+
+def is_plain(new: NewEvent) -> bool:
+    """Whether the event has none of the columns that only agent.put writes."""
+    return (new.root_id or new.sent_by) is None and not is_routed(new.event)
 
 
 async def put_bulk(connections: Connections, events: Sequence[NewEvent], records: Sequence[Record]) -> list[int | None]:

@@ -14,7 +14,7 @@ from psycopg.postgres import types
 from psycopg.pq import Format
 
 from holdfast.errors import Unreadable
-from holdfast.event import Activity, ChatMessage, Event, FinishedEvent, NewEvent, Payload, Record, Turn
+from holdfast.event import Activity, ChatMessage, Event, FinishedEvent, NewEvent, Payload, Record, Turn, unrouted
 from holdfast.memory.observation import Observation
 from holdfast.outcome import Dead, Done, Outcome, Retry, Snooze
 from holdfast.store.collector import uncollected
@@ -26,7 +26,8 @@ from holdfast.telemetry.redaction import redact_prose
 # In the order of the fields of Event.
 COLUMNS = (
     "id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,"
-    " parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by"
+    " parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by,"
+    " routed_text, routed_team"
 )
 FINISHED_COLUMNS = COLUMNS + ", outcome, finished_at, traceback"
 
@@ -65,7 +66,12 @@ def turns_of(rows: Sequence[tuple[Any, ...]]) -> list[Turn]:
 
 
 def new_event(new: NewEvent) -> Payload:
-    row: Payload = {"event": new.event, "queue": new.queue}
+    payload, text, team = unrouted(new.event)
+    row: Payload = {"event": payload, "queue": new.queue}
+    if text is not None:
+        row["routed_text"] = text
+    if team is not None:
+        row["routed_team"] = team
     for name in ("target", "lane", "message_id", "max_attempts", "root_id", "sent_by"):
         value = getattr(new, name)
         if value is not None:

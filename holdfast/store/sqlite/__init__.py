@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError, StoreUnavailable
-from holdfast.event import OUTBOX, ChatMessage, NewEvent, Payload, Record, Turn
+from holdfast.event import OUTBOX, ChatMessage, NewEvent, Payload, Record, Turn, unrouted
 from holdfast.outcome import Lost, Outcome, Settled, Snooze
 from holdfast.store.activity import received
 from holdfast.store.audit import Action, AuditEntry
@@ -106,7 +106,7 @@ class SqliteStore(SqliteReads):
     ) -> list[int | None]:
         one = len(events) == 1
         # JSON is made here, while the writer may be waiting for the disk.
-        text = dump(events[0].event if one else [new_row(event) for event in events])
+        text = dump(unrouted(events[0].event)[0] if one else [new_row(event) for event in events])
         keyed = not one and any(event.message_id is not None for event in events)
 
         def work(db: Writing) -> list[int | None]:

@@ -11,15 +11,15 @@ select
       and attempts < coalesce(max_attempts, :max_attempts)
   ),
   json_group_array(id), group_concat(event, char(30)),
-  json_group_object(id, json_array(json(state), last_error, error_class, sent_by))
-    filter (where coalesce(state, last_error, error_class, sent_by) is not null),
+  json_group_object(id, json_array(json(state), last_error, error_class, sent_by, routed_text, routed_team))
+    filter (where coalesce(state, last_error, error_class, sent_by, routed_text, routed_team) is not null),
   json_group_array(lane), json_group_array(event_ts), json_group_array(attempts),
   '[' || group_concat(claimed) || ']', json_group_array(message_id), json_group_array(max_attempts),
   json_group_array(parent_id), json_group_array(root_id), json_group_array(hops), json_group_array(created_at)
 from (
   select
     id, lane, event_ts, attempts, claimed, event, message_id, max_attempts, parent_id, root_id, hops, state, last_error,
-    error_class, created_at, sent_by
+    error_class, created_at, sent_by, routed_text, routed_team
   from event indexed by event_ready
   where queue = :queue and target = :target and head and fence = 0 and vt <= :now
     and attempts < coalesce(max_attempts, :max_attempts)
@@ -120,7 +120,7 @@ where event.id = json_extract(r.value, '$[0]');
 -- name: events
 select
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, routed_text, routed_team
 from event
 where id in (select value from json_each(:ids))
 order by id;

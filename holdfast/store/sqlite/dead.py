@@ -90,7 +90,7 @@ def _payload(text: str) -> Any:
 
 
 def _replayed(row: Sequence[Any], new_id: int) -> list[Any]:
-    queue, target, lane, event_ts, event, message_id, max_attempts, sent_by, _ = row
+    queue, target, lane, event_ts, event, message_id, max_attempts, sent_by, routed_text, routed_team, _ = row
     name = None if message_id is None else f"{message_id}~{new_id}"
     return [
         queue,
@@ -105,4 +105,6 @@ def _replayed(row: Sequence[Any], new_id: int) -> list[Any]:
         None,
         0,
         sent_by,
+        routed_text,
+        routed_team,
     ]

@@ -3,7 +3,7 @@
 -- name: finished
 select
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at,
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, routed_text, routed_team, outcome, finished_at,
   traceback
 from event_hist
 where (:queue is null or queue = :queue)
@@ -17,7 +17,7 @@ limit :limit;
 -- name: finished_of
 select
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at,
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, routed_text, routed_team, outcome, finished_at,
   traceback
 from event_hist
 where id in (select value from json_each(:ids))
@@ -33,7 +33,7 @@ limit :limit;
 -- the constant list of outcomes is what lets the partial index serve
 select
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at,
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, routed_text, routed_team, outcome, finished_at,
   traceback
 from event_hist indexed by event_hist_dead
 where outcome in ('dead', 'expired', 'cancelled')
@@ -48,7 +48,7 @@ limit :limit;
 -- name: dead_of
 select
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at,
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, routed_text, routed_team, outcome, finished_at,
   traceback
 from event_hist
 where id in (select value from json_each(:ids))
@@ -64,7 +64,7 @@ limit :limit;
 -- name: dead_since
 select
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at,
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, routed_text, routed_team, outcome, finished_at,
   traceback
 from event_hist indexed by event_hist_died
 where queue = :queue and (finished_at, id) > (:after, :after_id) and outcome in ('dead', 'expired', 'cancelled')
@@ -99,7 +99,7 @@ order by id;
 -- What the checks of a live event would refuse, because it was changed by hand, comes back as near as they allow.
 insert into event (
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, routed_text, routed_team
 )
 select
   id, queue, target, lane, lane is null, max(:first, min(event_ts, :last)), 0, :now,
@@ -109,7 +109,7 @@ select
   end,
   iif(json_valid(event), event, json_object('kind', 'unreadable', 'message', event)), 0, null, message_id, max_attempts,
   parent_id, root_id, max(0, min(hops, 1000000)), iif(json_valid(state), state, null), last_error, error_class,
-  max(:first, min(created_at, :last)), :now, sent_by
+  max(:first, min(created_at, :last)), :now, sent_by, routed_text, routed_team
 from event_hist
 where id in (select value from json_each(:ids))
 order by id
@@ -128,12 +128,15 @@ delete from event_hist where id in (select value from json_each(:ids));
 
 -- name: discard
 update event_hist
-set outcome = 'discarded', event = '{}', state = null, last_error = null, error_class = null, traceback = null,
+set outcome = 'discarded', event = '{}', routed_text = null, routed_team = null, state = null, last_error = null,
+  error_class = null, traceback = null,
   updated_at = :now
 where id in (select value from json_each(:ids));
 
 -- name: replayable
-select h.queue, h.target, h.lane, h.event_ts, h.event, h.message_id, h.max_attempts, h.sent_by, h.id
+select
+  h.queue, h.target, h.lane, h.event_ts, h.event, h.message_id, h.max_attempts, h.sent_by, h.routed_text, h.routed_team,
+  h.id
 from json_each(:ids) as r
 join event_hist as h on h.id = r.value
 where h.outcome <> 'discarded'

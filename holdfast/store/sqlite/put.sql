@@ -1,5 +1,6 @@
 -- Storing events. :rows is a JSON array of
--- [queue, target, lane, event_ts, vt, event, message_id, max_attempts, parent_id, root_id, hops, sent_by].
+-- [queue, target, lane, event_ts, vt, event, message_id, max_attempts, parent_id, root_id, hops, sent_by,
+-- routed_text, routed_team].
 -- Ids are given in the order of the rows, from :last_id + 1.
 
 -- name: draw_ids
@@ -9,24 +10,24 @@ update sqlite_sequence set seq = seq + :count where name = 'event' returning seq
 insert into sqlite_sequence (name, seq) values ('event', :count) returning seq;
 
 -- name: put_key
--- of one row: ?1 to ?12 as above, ?13 its id, ?14 the moment; by number, as a name costs a search for each
+-- of one row: ?1 to ?14 as above, ?15 its id, ?16 the moment; by number, as a name costs a search for each
 insert into message_key (queue, message_id, event_id, parent_id, seen_at)
-values (?1, ?7, ?13, ?9, ?14)
+values (?1, ?7, ?15, ?9, ?16)
 on conflict (queue, message_id) do nothing;
 
 -- name: put_event
 -- of the same row
 insert into event (
   id, queue, target, lane, head, event_ts, vt, event, message_id, max_attempts, parent_id, root_id, hops,
-  created_at, updated_at, sent_by
+  created_at, updated_at, sent_by, routed_text, routed_team
 )
 values (
-  ?13, ?1, ?2, ?3,
+  ?15, ?1, ?2, ?3,
   -- what the trigger would find, without a second write of the row
   not exists (
     select 1 from event as h indexed by event_lane where h.queue = ?1 and h.lane = ?3 and iif(h.head, 0, h.id) = 0
   ),
-  coalesce(?4, ?14), coalesce(?5, ?14), ?6, ?7, ?8, ?9, coalesce(?10, ?13), ?11, ?14, ?14, ?12
+  coalesce(?4, ?16), coalesce(?5, ?16), ?6, ?7, ?8, ?9, coalesce(?10, ?15), ?11, ?16, ?16, ?12, ?13, ?14
 );
 
 -- name: put_keys
@@ -44,11 +45,12 @@ on conflict (queue, message_id) do nothing;
 -- name: put_events
 insert into event (
   id, queue, target, lane, head, event_ts, vt, event, message_id, max_attempts, parent_id, root_id, hops,
-  created_at, updated_at, sent_by
+  created_at, updated_at, sent_by, routed_text, routed_team
 )
 select
   n.id, n.queue, n.target, n.lane, n.lane is null, coalesce(n.event_ts, :now), coalesce(n.vt, :now), n.event,
-  n.message_id, n.max_attempts, n.parent_id, coalesce(n.root_id, n.id), n.hops, :now, :now, n.sent_by
+  n.message_id, n.max_attempts, n.parent_id, coalesce(n.root_id, n.id), n.hops, :now, :now, n.sent_by,
+  n.routed_text, n.routed_team
 from (
   select
     :last_id + 1 + r.key as id,
@@ -64,7 +66,9 @@ from (
     json_extract(r.value, '$[8]') as parent_id,
     json_extract(r.value, '$[9]') as root_id,
     json_extract(r.value, '$[10]') as hops,
-    json_extract(r.value, '$[11]') as sent_by
+    json_extract(r.value, '$[11]') as sent_by,
+    json_extract(r.value, '$[12]') as routed_text,
+    json_extract(r.value, '$[13]') as routed_team
   from json_each(:rows) as r
 ) as n
 left join message_key as k on k.queue = n.queue and k.message_id = n.message_id

@@ -54,13 +54,13 @@ limit :limit;
 -- name: event_or_finished
 select
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, routed_text, routed_team
 from event
 where id = :id
 union all
 select
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, routed_text, routed_team
 from event_hist
 where id = :id
 limit 1;

@@ -13,7 +13,7 @@ from itertools import repeat
 from typing import Any
 
 from holdfast.errors import Unreadable
-from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent, NewEvent
+from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent, NewEvent, unrouted
 from holdfast.store.base import Filter, Process
 from holdfast.store.payload import dump, parse
 from holdfast.store.readable import EARLIEST, shown, state_of
@@ -23,7 +23,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 ANY_ID = 2**63 - 1
-_NONE = (None, None, None, None)
+_NONE = (None,) * 6
 
 Row = Sequence[Any]
 
@@ -45,19 +45,22 @@ def new_row(new: NewEvent, parent_id: int | None = None, root_id: int | None = N
     event_ts = new.event_ts
     if event_ts is not None and not EPOCH <= event_ts <= LATEST:
         event_ts = None
+    payload, routed_text, routed_team = unrouted(new.event)
     return [
         new.queue,
         new.target,
         new.lane,
         None if event_ts is None else micros(event_ts),
         None if new.vt is None else micros(new.vt),
-        new.event,
+        payload,
         new.message_id,
         new.max_attempts,
         parent_id,
         new.root_id if root_id is None else root_id,
         hops,
         new.sent_by,
+        routed_text,
+        routed_team,
     ]
 
 
@@ -101,8 +104,8 @@ class Lease:
         of_few = parse(rare)
         if any(state is not None and not isinstance(state, dict) for state, *_ in of_few.values()):
             raise ValueError("a state is no JSON object")
-        states, errors, error_classes, senders = (
-            zip(*[of_few.get(str(id), _NONE) for id in ids], strict=True) if of_few else repeat(repeat(None), 4)
+        states, errors, error_classes, senders, texts, teams = (
+            zip(*[of_few.get(str(id), _NONE) for id in ids], strict=True) if of_few else repeat(repeat(None), 6)
         )
         moments = Moments()
         made = moments.__getitem__
@@ -114,7 +117,7 @@ class Lease:
             Event, ids, repeat(self.queue), repeat(target), lanes, repeat(True), map(made, sent),
             [before + 1 for before in attempts], repeat(made(self.vt)), claimed, payloads, repeat(0),
             repeat(self.holder), names, most, parents, roots, hops, states, errors, error_classes, map(made, created),
-            repeat(now), senders,
+            repeat(now), senders, texts, teams,
         ))
         # fmt: on
 
@@ -142,7 +145,7 @@ def finished_of(columns: Row) -> FinishedEvent:
 
 def _finished_of(columns: Row) -> FinishedEvent:
     row, moments = list(columns), Moments()
-    row[24] = moments[row[24]]
+    row[26] = moments[row[26]]
     return FinishedEvent(*_made(row, moments))
 
 

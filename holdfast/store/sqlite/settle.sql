@@ -3,11 +3,11 @@
 -- name: complete
 insert or replace into event_hist (
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, routed_text, routed_team, outcome, finished_at
 )
 select
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, 0, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, :now, sent_by, 'completed', :now
+  parent_id, root_id, hops, state, last_error, error_class, created_at, :now, sent_by, routed_text, routed_team, 'completed', :now
 from event
 where id in (select value from json_each(:ids));
 
@@ -15,7 +15,7 @@ where id in (select value from json_each(:ids));
 -- :ends is a JSON array of [id, outcome, error, error_class, error if there is none at all, traceback]
 insert or replace into event_hist (
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, outcome, finished_at,
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, routed_text, routed_team, outcome, finished_at,
   traceback
 )
 select
@@ -23,7 +23,7 @@ select
   e.max_attempts, e.parent_id, e.root_id, e.hops, e.state,
   coalesce(json_extract(r.value, '$[2]'), e.last_error, json_extract(r.value, '$[4]')),
   coalesce(json_extract(r.value, '$[3]'), iif(json_extract(r.value, '$[2]') is null, e.error_class, null)),
-  e.created_at, :now, e.sent_by, json_extract(r.value, '$[1]'), :now,
+  e.created_at, :now, e.sent_by, e.routed_text, e.routed_team, json_extract(r.value, '$[1]'), :now,
   case
     when json_extract(r.value, '$[1]') not in ('dead', 'expired', 'cancelled') then null
     when json_extract(r.value, '$[2]') is null then e.traceback
