@@ -188,7 +188,7 @@ async def _list(
     found = [event for page in pages for event in page if event.id >= oldest]
     shown = sorted(found, key=lambda event: event.id, reverse=True)[:limit]
     if oldest and len(shown) < limit:
-        print(f"there may be more, these are large: --before {oldest} goes on", file=sys.stderr)
+        echo(f"there may be more, these are large: --before {oldest} goes on", err=True)
     return shown
 
 
