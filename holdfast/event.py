@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.channel import Line
 
 from holdfast.errors import Unreadable
-from holdfast.memory import Memory
+from holdfast.memory import NO_MEMORY, Memory
 from holdfast.memory.observation import USER, Observation
 
 INBOX = "inbox"
@@ -166,8 +166,8 @@ class Turn:
     emitted: tuple[NewEvent, ...] = field(default=(), compare=False)
     records: tuple[Record, ...] = field(default=(), compare=False)
     """What is kept beside the events, in the transaction that ends this turn."""
-    memory: Memory | None = field(default=None, compare=False)
-    """Where the agent's policy says so."""
+    memory: Memory = field(default=NO_MEMORY, compare=False)
+    """What the agent remembers; without `memory=True` every use of it is refused."""
     metadata: Payload = field(default_factory=dict, compare=False)
     """What hooks and the agent add; it goes with the reply."""
     on_progress: Callable[[], None] | None = field(default=None, compare=False)

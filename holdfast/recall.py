@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from holdfast.errors import HoldfastError
 from holdfast.event import MEMORY, NewEvent, Turn, person_of, workspace_of
+from holdfast.extras import needs
 from holdfast.memory.knowledge import IndexUnavailable, KnowledgeScope, KnowledgeStore
 from holdfast.memory.observation import USER, Observation, ObservationType, former_key, parts_of, subject_key
 from holdfast.store.memories import DEFAULT_AGENT_NAME, ObservationStore
@@ -34,13 +36,14 @@ class Recall:
     budget: int = 1000
     """Tokens that relevant observations may take in a turn."""
     is_indexed: bool = True
-    """Without an index, observations are stored and nothing is found."""
+    """Without an index, observations are stored and nothing is relevant; a search is refused."""
 
     async def remind(self, turn: Turn) -> None:
         """From now on the turn knows what is relevant to its text, and can remember more."""
         memory = TurnMemory(self, turn)
         turn.memory = memory
-        memory.relevant = self._within_budget(await memory.search(turn.text, max_results=20))
+        if self.is_indexed:
+            memory.relevant = self._within_budget(await memory.search(turn.text, max_results=20))
 
     def _within_budget(self, found: Sequence[str]) -> list[str]:
         left = self.budget * CHARACTERS_PER_TOKEN
@@ -72,10 +75,12 @@ class TurnMemory:
         return [*keys, *(former for key in keys if (former := former_key(key)) is not None)]
 
     async def search(self, query: str, *, max_results: int = 5) -> list[str]:
-        """What is known that bears on a question, best first."""
+        """What is known that bears on a question, best first. Refused if the packages of memory are not installed."""
+        if not self._recall.is_indexed:
+            raise HoldfastError(needs("memory", "searching in memory"))
         hits = []
         subjects = [*await self._people(), subject_key(self._workspace, AGENT, self._turn.agent)]
-        for key in subjects if self._recall.is_indexed else ():
+        for key in subjects:
             await self._become_current(key)
             try:
                 scope = KnowledgeScope(DEFAULT_AGENT_NAME, key)

@@ -47,10 +47,13 @@ class Address:
     channel: str = "api"
     sender: str = "API"
     sender_id: str | None = None
+    topic: str | None = None
+    """Tells several conversations of one sender apart."""
 
     @property
     def conversation(self) -> str:
-        return f"{self.channel}:{self.sender_id or self.sender}"
+        own = f"{self.channel}:{self.sender_id or self.sender}"
+        return own if self.topic is None else f"{own}/{self.topic}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,9 @@ class NewMessage(Body):
     sender: Name | None = Field(None, description="Who says it; by default `API`.")
     sender_id: Name | None = Field(None, description="Tells senders of one name apart: whose conversation it is.")
     channel: Channel | None = Field(None, description="Where it comes from, and the answer goes; by default `api`.")
+    conversation: Printable | None = Field(
+        None, description="Makes a conversation of its own for this sender; without it a sender has one."
+    )
     message_id: MessageId | None = Field(
         None, description="Makes a second post of the same message a 409. May not begin with a platform's `slack_`."
     )
@@ -124,4 +127,5 @@ def _address(caller: Caller, message: NewMessage) -> Address:
         channel=bound_channel(caller, message.channel, "api"),
         sender=bound_sender(caller, message.sender) or "API",
         sender_id=bound_sender_id(caller, message.sender_id) or None,
+        topic=message.conversation,
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from holdfast.errors import HoldfastError
+
 if TYPE_CHECKING:
     from holdfast.memory.embedder import Embedder, LocalEmbedder
     from holdfast.memory.knowledge import (
@@ -83,8 +85,9 @@ def __getattr__(name: str) -> Any:
 class Memory(Protocol):
     """What the agent of a turn remembers; see holdfast.recall."""
 
-    relevant: Sequence[str]
-    """What bears on the message, best first, within a budget."""
+    @property
+    def relevant(self) -> Sequence[str]:
+        """What bears on the message, best first, within a budget."""
 
     async def search(self, query: str, *, max_results: int = 5) -> Sequence[str]:
         """What is known that bears on a question, best first."""
@@ -94,3 +97,26 @@ class Memory(Protocol):
 
     def observe(self, content: str, *, about: str = "USER") -> str:
         """Remember something; stored with the end of the turn. Returns its id."""
+
+
+class NoMemory:
+    """The memory of an agent without one. Every use is refused with a line that says what to do."""
+
+    def __init__(self, reason: str = "this agent has no memory: register it with memory=True") -> None:
+        self._reason = reason
+
+    @property
+    def relevant(self) -> Sequence[str]:
+        raise HoldfastError(self._reason)
+
+    async def search(self, query: str, *, max_results: int = 5) -> Sequence[str]:
+        raise HoldfastError(self._reason)
+
+    async def recall(self, *, limit: int = 20) -> Sequence[str]:
+        raise HoldfastError(self._reason)
+
+    def observe(self, content: str, *, about: str = "USER") -> str:
+        raise HoldfastError(self._reason)
+
+
+NO_MEMORY = NoMemory()

@@ -265,7 +265,7 @@ class Away:
 
 async def test_a_stop_does_not_wait_for_an_index_that_is_away(settings: Settings, store: Store) -> None:
     def remember(turn: Turn) -> Answer:
-        turn.memory.observe("likes tea")  # type: ignore[union-attr]
+        turn.memory.observe("likes tea")
         return "noted"
 
     app = AgentHarness(embedder=Away())

@@ -48,7 +48,6 @@ def team_app(url: str, home: Path) -> AgentHarness:
     async def coder(turn: Turn) -> str:
         if "break" in turn.text:
             raise RuntimeError(f"cannot do what {turn.sender} wants: {turn.text}")
-        assert turn.memory is not None
         turn.memory.observe(f"{turn.sender} wrote {turn.text}")
         turn.memory.observe(f"told by {turn.sender}", about="AGENT")
         return f"hello {turn.sender} [@writer: ask {turn.text}] [#dev: {turn.sender} is here]"

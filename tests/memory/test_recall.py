@@ -9,8 +9,10 @@ from datetime import timedelta
 from typing import cast
 
 import psycopg
+import pytest
 
 from holdfast import AgentHarness, Turn
+from holdfast.errors import HoldfastError
 from holdfast.event import MEMORY, AgentMessage, NewEvent, Payload, subject_of
 from holdfast.memory.knowledge import DEFAULT_OPTIONS, IndexOptions, KnowledgeScope, KnowledgeSource, KnowledgeStore
 from holdfast.memory.observation import Observation, parts_of
@@ -55,7 +57,6 @@ def remembering(database_url: str) -> AgentHarness:
 
     @app.agent("friend", memory=True)
     async def friend(turn: Turn) -> str:
-        assert turn.memory is not None
         if turn.text.startswith("remember "):
             turn.memory.observe(turn.text.removeprefix("remember "))
             return "noted"
@@ -83,7 +84,6 @@ async def test_a_turn_that_fails_remembers_nothing(database_url: str) -> None:
 
     @app.agent("friend", memory=True, max_attempts=1)
     async def friend(turn: Turn) -> str:
-        assert turn.memory is not None
         turn.memory.observe("this never happened")
         done.set()
         raise RuntimeError
@@ -268,3 +268,20 @@ def test_python_and_sql_name_the_same_subject(postgres_url: str) -> None:
         for payload in payloads:
             [told] = connection.execute("select agent.subject_of(%s::jsonb)", (dump(payload),)).fetchone() or [None]
             assert told == subject_of(payload), payload
+
+
+async def test_the_memory_of_a_turn_is_never_none_and_says_what_is_missing(store: Store) -> None:
+    await store.put([NewEvent(event=WHO["ann"]), NewEvent(event=WHO["ann"])])
+    turn = await claim_one(store)
+    with pytest.raises(HoldfastError, match="memory=True"):
+        list(turn.memory.relevant)
+    with pytest.raises(HoldfastError, match="memory=True"):
+        turn.memory.observe("tea")
+    for ask in (turn.memory.search("tea"), turn.memory.recall()):
+        with pytest.raises(HoldfastError, match="memory=True"):
+            await ask
+    known = open_observations(store), open_knowledge(store), open_people(store)
+    await Recall(*known, is_indexed=False).remind(turn)
+    assert (turn.memory.relevant, await turn.memory.recall()) == ((), [])
+    with pytest.raises(HoldfastError, match="pip install"):
+        await turn.memory.search("tea")

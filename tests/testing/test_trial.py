@@ -104,7 +104,6 @@ async def test_ask_remembers() -> None:
 
     @app.agent("friend", memory=True)
     async def friend(turn: Turn) -> str:
-        assert turn.memory is not None
         if turn.text.startswith("remember "):
             turn.memory.observe(turn.text.removeprefix("remember "))
             return "noted"

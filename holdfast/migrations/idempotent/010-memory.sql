@@ -332,7 +332,8 @@ begin
     -- The default agent of a conversation that is named after the person.
     delete from agent.setting
     where _is_person and _workspace = 'default' and starts_with(key, 'default/')
-      and (key = 'default/' || agent.own_conversation(_id) or right(key, length(_id) + 1) = ':' || _id);
+      and (key = 'default/' || agent.own_conversation(_id) or right(key, length(_id) + 1) = ':' || _id
+        or starts_with(key, 'default/' || agent.own_conversation(_id) || '/'));
     get diagnostics _settings = row_count;
     return jsonb_build_object
     ( 'events', _gone.events, 'history', _gone.history, 'agent_messages', _agent_messages, 'chat_messages', _lines

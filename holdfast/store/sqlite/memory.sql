@@ -177,7 +177,9 @@ where exists (
 -- the default agent of a conversation that is named after the person
 delete from setting
 where :subject_type = 'USER' and :workspace_id = 'default' and key like 'default/%'
-  and (key = 'default/' || :own_conversation or substr(key, -(length(:subject_id) + 1)) = ':' || :subject_id);
+  and (key = 'default/' || :own_conversation
+    or instr(key, 'default/' || :own_conversation || '/') = 1
+    or substr(key, -(length(:subject_id) + 1)) = ':' || :subject_id);
 
 -- name: forget_observations
 delete from observation
