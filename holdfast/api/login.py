@@ -82,7 +82,11 @@ async def login(
     response_class=Response,
     responses={**REFUSALS, 303: {"description": "To the page."}},
     openapi_extra={
-        "requestBody": {"content": {"application/x-www-form-urlencoded": {"schema": {"type": "object"}}}},
+        "requestBody": {
+            "content": {
+                "application/x-www-form-urlencoded": {"schema": {"type": "object"}, "example": {"code": "hf_code_…"}}
+            }
+        },
     },
 )
 async def confirm_login(request: Request) -> Response:

@@ -18,9 +18,10 @@ from holdfast.event import Activity
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.base import Filter
-from holdfast.store.memories import open_observations
+from holdfast.store.memories import open_knowledge, open_observations
 from holdfast.testing import watch
 from holdfast.testing.watch import Frame, Refused, Stream
+from holdfast.upkeep import forget
 from tests.api.serving import serving, token_of
 
 TURN = ["message_received", "agent_routed", "chain_step_start", "chain_step_done", "response_ready"]
@@ -133,7 +134,7 @@ async def test_what_is_forgotten_keeps_its_place_from_which_others_go_on(databas
     async with serving(app) as port, opened(port) as steady:
         begun_at = steady.last_id
         before = await _said_by_ann_and_bob(app, steady)
-        await open_observations(app.store).forget("default", "user", "ann")
+        await forget(open_observations(app.store), open_knowledge(app.store), "default", "user", "ann")
         await app.store.put([], records=[Activity(({"type": "processor_start"},))])
         end = await steady.next()
         assert end.event == "processor_start"
