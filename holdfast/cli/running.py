@@ -219,6 +219,8 @@ def _ready(settings: Settings, started: Started, harness: AgentHarness | None) -
     parts = [f"agents {', '.join(harness.agents)}"] if harness else []
     if harness and (names := sandboxes(harness)):
         parts.append(f"sandbox {', '.join(sorted(set(names.values())))}")
+    if harness and harness.channels:
+        parts.append(f"channels {', '.join(harness.channels)}")
     # Terminals make addresses clickable, and only the login link shall be.
     is_shown = sys.stdout.isatty() and started.link is not None
     parts += [address.removeprefix("http://") if is_shown else address for address in started.addresses]

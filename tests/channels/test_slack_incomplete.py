@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+from datetime import timedelta
 
 import pytest
 
 from holdfast.agents.echo import echo
 from holdfast.channels.slack import SlackChannel
 from holdfast.channels.slack.access import Access
+from holdfast.channels.slack.workspace import Workspace
 from holdfast.cli.doctor import _slack
+from holdfast.event import Payload
 from holdfast.harness import AgentHarness
+from holdfast.policy import Backoff
 from holdfast.settings import Settings
 from holdfast.testing.slack import FakeSlack
 from tests.api.serving import ask_json, serving
@@ -50,6 +54,34 @@ async def test_both_tokens_together_tell_nothing(
     async with serving(AgentHarness(echo, settings=settings)) as port:
         assert await ask_json(port, "/readyz") == (200, {"status": "ready"})
     assert "partly" not in caplog.text
+
+
+async def test_slack_out_of_reach_is_an_outage_told_once_with_the_reason(
+    slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    at_once = Backoff(first=timedelta(milliseconds=20), most=timedelta(milliseconds=20))
+    monkeypatch.setattr("holdfast.channels.slack.workspace.SIGN_IN", at_once)
+    asked = 0
+    request = Workspace._request
+
+    async def away(workspace: Workspace, method: str, arguments: Payload) -> Payload:
+        nonlocal asked
+        asked += 1
+        if asked < 6:
+            workspace.client.base_url = "http://127.0.0.1:1/"
+        else:
+            workspace.client.base_url = slack.api_url
+        return await request(workspace, method, arguments)
+
+    monkeypatch.setattr(Workspace, "_request", away)
+    async with serving(AgentHarness(echo, settings=settings)):
+        pass
+    told = [line for line in caplog.messages if "cannot sign in to Slack" in line]
+    assert len(told) == 1
+    assert "out of reach" in told[0]
+    assert "127.0.0.1:1" in told[0]
+    assert len([line for line in caplog.messages if "Slack can be reached again" in line]) == 1
 
 
 @pytest.mark.parametrize("again", [True, False])

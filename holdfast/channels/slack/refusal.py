@@ -65,6 +65,10 @@ class NotLetIn(HoldfastError):
 class Unreachable(NotNow):
     """No connection, so nothing was taken; an outage, however long, makes no dead letters."""
 
+    def __init__(self, delay: timedelta, reason: str) -> None:
+        super().__init__(delay)
+        self.args = (f"Slack is out of reach: {reason}",)
+
 
 class Refusal(HoldfastError):
     """Slack did not do it; `code` is its word for why."""

@@ -19,7 +19,7 @@ from holdfast.channels.slack.refusal import NOT_LET_IN, NotLetIn, Unreachable, t
 from holdfast.errors import HoldfastError
 from holdfast.event import Payload
 from holdfast.policy import Backoff
-from holdfast.telemetry import CANNOT_RECEIVE, CANNOT_SIGN_IN
+from holdfast.telemetry import CANNOT_RECEIVE, CANNOT_SIGN_IN, SIGNED_IN_AGAIN
 from holdfast.telemetry.logs import Entry
 from holdfast.telemetry.redaction import hide
 
@@ -118,13 +118,18 @@ class Workspace:
         failures = 0
         while True:
             try:
-                return await self._request(method, arguments)
+                found = await self._request(method, arguments)
             except Exception as error:  # noqa: BLE001 - whatever keeps us from Slack now may be over soon
                 if (code := getattr(error, "code", None)) in NOT_LET_IN:
                     raise self._not_let_in(f": Slack does not {wish}: {code}; see `holdfast doctor`") from None
                 failures += 1
-                log.warning(Entry(CANNOT_SIGN_IN, error=error))
+                if failures == 1:
+                    log.warning(Entry(CANNOT_SIGN_IN, error=error))
                 await asyncio.sleep(SIGN_IN.delay(failures).total_seconds())
+            else:
+                if failures:
+                    log.info(Entry(SIGNED_IN_AGAIN, tries=failures + 1))
+                return found
 
     def _app(self, bot: Bot, put: Put) -> AsyncApp:
         from slack_bolt.app.async_app import AsyncApp
@@ -225,8 +230,8 @@ class Workspace:
             answer = await getattr(self.client, method.replace(".", "_"))(**arguments)
         except SlackApiError as error:
             raise translated(method, error) from None
-        except ClientConnectorError:
-            raise Unreachable(TRY_AGAIN_AFTER) from None
+        except ClientConnectorError as error:
+            raise Unreachable(TRY_AGAIN_AFTER, str(error)) from None
         found: Payload = answer.data
         return found | {"headers": {name.lower(): value for name, value in answer.headers.items()}}
 
