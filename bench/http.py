@@ -7,7 +7,7 @@ import itertools
 import json
 from collections.abc import AsyncIterator
 from time import perf_counter
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from bench.engine import Engine
 from bench.latency import percentile
@@ -27,7 +27,7 @@ _senders = itertools.count()
 async def http_put(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
     took: list[float] = []
     with engine.fresh() as url, started("serve", url, "--port", "0") as server:
-        clients = [await Client.connected(server_link) for server_link in [_link(server)] * TASKS]
+        clients = [await Client.connected(server) for _ in range(TASKS)]
         async with open_store(url) as store:
             theirs, ours = await interleaved(
                 scale.rounds,
@@ -38,10 +38,6 @@ async def http_put(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
     yield compared(engine.name, what, ours, f"put by {TASKS} tasks", theirs, GOAL)
     half, most = percentile(took, 0.5) * 1000, percentile(took, 0.99) * 1000
     yield Row(store=engine.name, what=f"{what}, p99", measured=most, against="the median", beside=half, unit="ms")
-
-
-def _link(server: Running) -> str:
-    return server.says().split()[-1]
 
 
 def posting(clients: list[Client], count: int, took: list[float]) -> Run:
@@ -69,10 +65,10 @@ class Client:
         )
 
     @classmethod
-    async def connected(cls, link: str) -> Client:
-        address = urlsplit(link)
+    async def connected(cls, server: Running) -> Client:
+        address = urlsplit(server.address)
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
-        return cls(reader, writer, address.netloc, parse_qs(address.query)["token"][0])
+        return cls(reader, writer, address.netloc, server.token("send"))
 
     async def post(self, count: int, took: list[float]) -> None:
         for _ in range(count):

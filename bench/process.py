@@ -22,14 +22,20 @@ FOREIGN = ("HOLDFAST_", "LOGFIRE_", "OTEL_")
 class Running:
     """A process that said it is ready, and how many seconds after its start it did."""
 
-    def __init__(self, process: subprocess.Popen[str], ready_after: float) -> None:
+    def __init__(self, process: subprocess.Popen[str], home: Path, ready_after: float, line: str) -> None:
         self._process = process
+        self._home = home
+        self._line = line
         self.ready_after = ready_after
 
-    def says(self) -> str:
-        """The next line that it prints."""
-        assert self._process.stdout is not None
-        return self._process.stdout.readline()
+    @property
+    def address(self) -> str:
+        """Where it answers HTTP."""
+        return next(word.rstrip(";") for word in self._line.split() if word.startswith("http://"))
+
+    def token(self, role: str) -> str:
+        """The bootstrap token of a role."""
+        return (self._home / f"token-{role}").read_text().strip()
 
     def kill(self) -> None:
         """kill -9."""
@@ -72,7 +78,8 @@ def started(command: str, url: str, *options: str, collector: str | None = None)
             text=True,
         )
         try:
-            yield Running(process, _ready(process, Path(said.name)) - begun)
+            line = _ready(process, Path(said.name))
+            yield Running(process, Path(home), perf_counter() - begun, line)
         finally:
             _stop(process)
 
@@ -97,11 +104,12 @@ def _environment(collector: str | None = None) -> dict[str, str]:
     return kept | own | ({"OTEL_EXPORTER_OTLP_ENDPOINT": collector} if collector else {})
 
 
-def _ready(process: subprocess.Popen[str], said: Path) -> float:
+def _ready(process: subprocess.Popen[str], said: Path) -> str:
+    """Wait for the line that says that it is ready."""
     assert process.stdout is not None
     line = process.stdout.readline()
     assert " is ready" in line, f"{line}{said.read_text()}"
-    return perf_counter()
+    return line
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
