@@ -127,6 +127,8 @@ SECRETS = [
     "-----BEGIN RSA PRIVATE KEY-----\nMIIE0123\n-----END RSA PRIVATE KEY-----",
     "-----BEGIN PRIVATE KEY-----\nMIIE0123 and no end",
     "123456789:AAE0123456789abcdefghijklmnopqrstuv",
+    "hft_0123456789abcdefghijABCDEFGHIJ-_0123456789abc",
+    "hfs_0123456789abcdefghijABCDEFGHIJ-_0123456789abc",
 ]
 
 

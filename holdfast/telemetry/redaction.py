@@ -21,6 +21,7 @@ _SHAPES = re.compile(
     (?<![A-Za-z0-9])(?:
       (?:sk|pk|rk)[-_][A-Za-z0-9_-]{8,}+                                  # model providers, payment services
     | xox[a-z](?:\.xox[a-z])?-[A-Za-z0-9%-]{6,}+ | xapp-[A-Za-z0-9-]{6,}+  # Slack
+    | hf[tsc]_[\w-]{16,}+                                                 # our own tokens, sessions and login codes
     | gh[a-z]_[A-Za-z0-9]{16,}+ | github_pat_\w{16,}+ | glpat-[\w-]{16,}+
     | (?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])
     | AIza[\w-]{30,}+
