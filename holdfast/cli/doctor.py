@@ -161,7 +161,7 @@ def _extras(settings: Settings) -> Iterator[Finding]:
         "oidc": bool(settings.oidc_issuer),
     }
     for extra in filter(is_missing, EXTRAS):
-        state: Literal["ok", "fail"] = "fail" if wanted[extra] else "ok"
+        state: Literal["ok", "fail"] = "fail" if wanted.get(extra) else "ok"
         yield Finding(f"extra {extra}", state, f"not installed: {remedy(extra)}")
 
 

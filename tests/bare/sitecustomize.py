@@ -3,7 +3,18 @@
 import sys
 from collections.abc import Sequence
 
-BLOCKED = {"aiohttp", "anthropic", "fastmcp", "jinja2", "mcp", "numpy", "openai", "pydantic_ai", "slack_bolt"}
+BLOCKED = {
+    "aiohttp",
+    "anthropic",
+    "fastmcp",
+    "jinja2",
+    "joserfc",
+    "mcp",
+    "numpy",
+    "openai",
+    "pydantic_ai",
+    "slack_bolt",
+}
 BLOCKED |= {"slack_sdk", "wordllama"}
 
 
