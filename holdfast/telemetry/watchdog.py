@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import asyncio.events
+import gc
 import logging
 import sys
 import threading
@@ -54,7 +55,7 @@ class Watchdog:
         self._stop.set()
 
     def _look(self, now: float) -> None:
-        frame = sys._current_frames().get(self._thread_id)
+        frame = _frame_of(self._thread_id)
         callback = _callback(frame)
         if callback is not self._callback or callback is None:
             self._end(now)
@@ -77,6 +78,21 @@ class Watchdog:
         with suppress(RuntimeError):
             # The loop may be closed by now.
             self._loop.call_soon_threadsafe(_count, where, seconds)
+
+
+def _frame_of(thread_id: int) -> FrameType | None:
+    """Return the frame that a thread runs now.
+
+    Up to Python 3.11.7 `sys._current_frames` holds the interpreter's list of threads while it allocates. A garbage
+    collection in it that gives up the GIL, as closing a connection does, and a thread that starts meanwhile wait for
+    each other for ever. Without collections that cannot happen."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames().get(thread_id)
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @contextmanager

@@ -91,3 +91,30 @@ async def test_signed_json_that_is_no_object_is_a_400(slack: FakeSlack, settings
     async with events_url(AgentHarness(echo, settings=settings)) as url, httpx.AsyncClient() as client:
         headers = {"content-type": "application/json"} | sign(slack.signing_secret, body)
         assert (await client.post(url, content=body, headers=headers)).status_code == 400
+
+
+BODIES = [
+    *("[]", "[1]", "null", "7", '"text"', "not json", "", "[" * 100_000, '{"event":' * 50_000, "1" * 10_000),
+    '{"event": 5}',
+    '{"type": "event_callback", "event": []}',
+    '{"type": "event_callback", "event": {"channel": {}, "ts": [1]}, "authorizations": 3}',
+    '{"type": "event_callback", "team_id": {"a": 1}, "event": {"type": 1, "user": {}}}',
+    '{"type": {}, "payload": "x"}',
+    '{"type": "url_verification"}',
+    '{"command": 1, "ssl_check": 1}',
+]
+
+
+async def test_a_signed_body_that_is_no_event_is_no_error_of_ours(
+    slack: FakeSlack, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = AgentHarness(echo, settings=settings)
+    async with events_url(app) as url, httpx.AsyncClient(timeout=30) as client:
+        await slack.until(lambda: slack.faults.calls["auth.test"])
+        for body in BODIES:
+            headers = sign(slack.signing_secret, body) | {"content-type": "application/json"}
+            answer = await client.post(url, content=body, headers=headers)
+            assert answer.status_code in (200, 400, 404), (body[:100], answer.status_code, answer.text)
+            assert answer.status_code == 400 or body.startswith("{"), body[:100]
+        assert await app.store.counts() == []
+    assert "Traceback" not in caplog.text

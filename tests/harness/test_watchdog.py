@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 import threading
 import time
 from datetime import timedelta
@@ -89,3 +91,47 @@ async def test_an_agent_that_blocks_the_loop_is_found_while_the_app_runs(
 async def test_a_limit_of_0_turns_the_watchdog_off(settings: Settings) -> None:
     async with running(AgentHarness(lambda turn: "hi"), settings.model_copy(update={"blocked_after": timedelta(0)})):
         assert not any(thread.name == "holdfast-watchdog" for thread in threading.enumerate())
+
+
+STRESS = """
+import gc, threading, time
+from holdfast.telemetry import watchdog
+
+stop = threading.Event()
+
+class Closing:
+    def __del__(self):
+        time.sleep(0.0001)  # gives up the GIL, as closing a connection does
+
+def look():
+    while not stop.is_set():
+        watchdog._frame_of(threading.main_thread().ident)
+
+def deep(levels):
+    return deep(levels - 1) if levels else time.sleep(0.0005)
+
+def start_threads():
+    while not stop.is_set():
+        cycle = Closing()
+        cycle.itself = cycle
+        del cycle
+        thread = threading.Thread(target=deep, args=(30,))
+        thread.start()
+        thread.join()
+
+gc.set_threshold(5)
+threads = [threading.Thread(target=target, daemon=True) for target in (look, *[start_threads] * 4)]
+for thread in threads:
+    thread.start()
+time.sleep(2)
+stop.set()
+for thread in threads:
+    thread.join()
+print("done")
+"""
+
+
+def test_looking_at_the_loop_never_stops_the_process() -> None:
+    """Seen on 3.11.7: a collection inside of `sys._current_frames` and a thread that starts wait for each other."""
+    done = subprocess.run([sys.executable, "-c", STRESS], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "done\n", done.stderr

@@ -39,6 +39,7 @@ SIGN_IN = Backoff(first=timedelta(seconds=1), most=timedelta(seconds=60))
 SIGNED_IN_WITHIN = 2.5
 """Seconds that a request waits where we have only just started; Slack itself waits three."""
 TRY_AGAIN_AFTER = timedelta(seconds=10)
+NO_EVENT = "the body is no event of Slack's"
 
 
 class Workspace:
@@ -193,8 +194,8 @@ class Workspace:
             return None
         if not SignatureVerifier(secret).is_valid_request(body, dict(headers)):
             return None
-        if not _is_object(body):
-            return 400, "the body is not a JSON object"
+        if not _is_event(body):
+            return 400, NO_EVENT
         try:
             async with asyncio.timeout(SIGNED_IN_WITHIN):
                 await self.ready()
@@ -204,7 +205,8 @@ class Workspace:
         # Several values of a header would be a list there.
         request = AsyncBoltRequest(body=body.decode(), headers={name: [value] for name, value in headers.items()})
         answer = await self._bolt.async_dispatch(request)
-        return answer.status, answer.body
+        # Bolt's own word for a body that it cannot read; our failures are 503, so that Slack sends again.
+        return (400, NO_EVENT) if answer.status == 500 else (answer.status, answer.body)
 
     async def call(self, method: str, **arguments: Any) -> Payload:
         """One request; raises NotNow, Undeliverable or Refusal for what Slack says, and what the network raises."""
@@ -242,11 +244,16 @@ def _can_be_signed(headers: Mapping[str, str]) -> bool:
     return timestamp.isascii() and timestamp.isdigit() and len(timestamp) < 20 and signature.isascii()
 
 
-def _is_object(body: bytes) -> bool:
+def _is_event(text: bytes) -> bool:
+    """Whether a signed body has the shape of Slack's events, as far as Bolt relies on it."""
     try:
-        return isinstance(json.loads(body), dict)
+        body = json.loads(text)
     except (ValueError, RecursionError):
         return False
+    if not isinstance(body, dict) or not isinstance(body.get("event", {}), dict):
+        return False
+    authorizations = body.get("authorizations", [])
+    return isinstance(authorizations, list) and all(isinstance(one, dict) for one in authorizations)
 
 
 def _session() -> ClientSession:
