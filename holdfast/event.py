@@ -276,14 +276,14 @@ ROUTED_TEAM = "routed_team"
 
 def is_routed(payload: Payload) -> bool:
     """Whether routing added a text or a team to the payload."""
-    return payload.get(ROUTED_TEXT) is not None or payload.get(ROUTED_TEAM) is not None
+    return ROUTED_TEXT in payload or ROUTED_TEAM in payload
 
 
 def unrouted(payload: Payload) -> tuple[Payload, str | None, str | None]:
     """Part a payload as its platform sent it, to be stored, from the routed text and team, which have columns."""
-    text, team = payload.get(ROUTED_TEXT), payload.get(ROUTED_TEAM)
-    if text is None and team is None:
+    if not is_routed(payload):
         return payload, None, None
+    text, team = payload.get(ROUTED_TEXT), payload.get(ROUTED_TEAM)
     sent = {key: value for key, value in payload.items() if key not in (ROUTED_TEXT, ROUTED_TEAM)}
     return sent, None if text is None else str(text), None if team is None else str(team)
 
