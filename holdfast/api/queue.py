@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import NotRequired
 
 from fastapi import APIRouter, Request
 from typing_extensions import TypedDict
@@ -42,7 +43,8 @@ class AgentQueue(TypedDict):
     pending: int
     queued: int
     processing: int
-    served: bool
+    served: NotRequired[bool]
+    """False, or not there."""
 
 
 class Processing(TypedDict):
@@ -105,12 +107,12 @@ async def get_status(request: Request) -> Answer:
 @routes.get(
     "/api/queue/agents",
     summary="What waits for each agent",
-    **described(
-        "read", list[AgentQueue], [{"agent": "coder", "pending": 3, "queued": 2, "processing": 1, "served": True}]
-    ),
+    **described("read", list[AgentQueue], [{"agent": "coder", "pending": 3, "queued": 2, "processing": 1}]),
 )
 async def get_agent_queues(request: Request) -> Answer:
-    """Agents with live messages. Those of an agent that is not `served` wait for a process that serves it."""
+    """List agents with live messages.
+
+    While processes run and none of them serves an agent, its entry has `served`: false: the messages wait for one."""
     served = served_by(request)
     directory = await served.directory()
     default = directory.routing.default
@@ -118,18 +120,18 @@ async def get_agent_queues(request: Request) -> Answer:
     for count in await _counts(request):
         if count.queue == INBOX:
             of_agent.setdefault(count.target or default, []).append(count)
-    return Answer(
-        [
-            AgentQueue(
-                agent=agent,
-                pending=_sum(counts, "ready", "delayed", "queued"),
-                queued=_sum(counts, "queued"),
-                processing=_sum(counts, "leased"),
-                served=directory.is_served(agent),
-            )
-            for agent, counts in sorted(of_agent.items())
-        ]
+    unserved = {agent for agent in of_agent if directory.entries and not directory.is_served(agent)}
+    return Answer([_agent_queue(agent, counts, agent in unserved) for agent, counts in sorted(of_agent.items())])
+
+
+def _agent_queue(agent: str, counts: Sequence[Count], is_unserved: bool) -> AgentQueue:
+    found = AgentQueue(
+        agent=agent,
+        pending=_sum(counts, "ready", "delayed", "queued"),
+        queued=_sum(counts, "queued"),
+        processing=_sum(counts, "leased"),
     )
+    return {**found, "served": False} if is_unserved else found
 
 
 @routes.get(

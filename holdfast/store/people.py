@@ -34,7 +34,8 @@ class People(Protocol):
 
 def open_people(store: Store) -> People:
     """Return the links of a store."""
-    if type(store).__module__.startswith("holdfast.store.sqlite"):
+    # By what it can do: a store may be wrapped.
+    if hasattr(store, "write"):
         from holdfast.store.sqlite import SqliteStore
         from holdfast.store.sqlite.people import SqlitePeople
 

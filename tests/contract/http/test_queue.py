@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import timedelta
 
 import pytest
 
 from holdfast.event import INBOX, OUTBOX, NewEvent
 from holdfast.outcome import Done, Lost
+from holdfast.router import Routing
+from holdfast.store.base import Process
 from holdfast.testing.clock import Clock
 from tests.contract.http.steps import Api
 
@@ -55,6 +58,18 @@ async def test_each_agent_with_live_messages_is_listed_and_pending_includes_queu
         {"agent": "coder", "pending": 3, "queued": 1, "processing": 0},
         {"agent": "writer", "pending": 0, "queued": 0, "processing": 1},
     ]
+
+
+async def test_an_agent_that_no_running_process_serves_is_told_and_others_have_the_keys_of_the_contract(
+    api: Api,
+) -> None:
+    now = await api.store.now()
+    serves = asdict(Routing(default="coder", lanes={"coder": "conversation"}))
+    await api.store.register(Process(id="p", host="elsewhere", started_at=now, seen_at=now, serves=serves))
+    await api.store.put([NewEvent(event={"kind": "message"}, target=target) for target in ("coder", "writer")])
+    coder, writer = await api.get("/api/queue/agents")
+    assert list(coder) == ["agent", "pending", "queued", "processing"]
+    assert writer == {"agent": "writer", "pending": 1, "queued": 0, "processing": 0, "served": False}
 
 
 async def test_what_is_worked_is_shown_with_its_worker_and_for_how_long(api: Api, clock: Clock) -> None:
