@@ -102,6 +102,9 @@ BODIES = [
     '{"type": {}, "payload": "x"}',
     '{"type": "url_verification"}',
     '{"command": 1, "ssl_check": 1}',
+    '{"team": 1.5}',
+    '{"user": 7, "enterprise": [3], "channel": 1, "view": "x", "authorizations": [{}]}',
+    '\ufeff{"type": "event_callback", "event": {"type": "app_mention"}}',
 ]
 
 

@@ -202,8 +202,11 @@ class Workspace:
         except (TimeoutError, NotLetIn):
             return 503, ""
         assert self._bolt is not None
-        # Several values of a header would be a list there.
-        request = AsyncBoltRequest(body=body.decode(), headers={name: [value] for name, value in headers.items()})
+        try:
+            # Several values of a header would be a list there.
+            request = AsyncBoltRequest(body=body.decode(), headers={name: [value] for name, value in headers.items()})
+        except Exception:  # noqa: BLE001 - Bolt reads many fields here, and trusts each to be of its type
+            return 400, NO_EVENT
         answer = await self._bolt.async_dispatch(request)
         # Bolt's own word for a body that it cannot read; our failures are 503, so that Slack sends again.
         return (400, NO_EVENT) if answer.status == 500 else (answer.status, answer.body)
@@ -247,7 +250,8 @@ def _can_be_signed(headers: Mapping[str, str]) -> bool:
 def _is_event(text: bytes) -> bool:
     """Whether a signed body has the shape of Slack's events, as far as Bolt relies on it."""
     try:
-        body = json.loads(text)
+        # Decoded first: of bytes, json.loads would take more encodings than Bolt does.
+        body = json.loads(text.decode())
     except (ValueError, RecursionError):
         return False
     if not isinstance(body, dict) or not isinstance(body.get("event", {}), dict):
