@@ -118,6 +118,20 @@ def test_a_forked_child_does_not_keep_the_sign_of_life(database: Path) -> None:
     parent.communicate()
 
 
+@pytest.mark.parametrize("id_", ["", ".", "/", "x" * 256, "\ue002" * 40_000])
+async def test_a_process_written_by_hand_under_any_id_is_reaped(database: Path, id_: str) -> None:
+    seconds = [0.0]
+    async with SqliteStore(database, monotonic=lambda: seconds[0]) as store:
+        now = datetime.now(UTC)
+        await store.register(Process(id="own", host="here", started_at=now, seen_at=now))
+        with closing(sqlite3.connect(database, isolation_level=None)) as shell:
+            shell.execute("insert into process (id, host, started_at, seen_at) values (?, 'h', 1, 1)", [id_])
+        assert await store.reap() == []
+        seconds[0] += 60
+        assert await store.reap() == [id_]
+        assert [process.id for process in await store.processes()] == ["own"]
+
+
 async def test_turns_of_a_killed_process_come_back_within_seconds(database: Path) -> None:
     seconds = [0.0]
     parent = start("live_with_a_child", database)

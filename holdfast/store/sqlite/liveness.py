@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
 
@@ -24,6 +25,8 @@ SQL = load()
 
 LOCK_TRIES = 50
 LOCK_PAUSE = timedelta(milliseconds=20)
+LONGEST_NAME = 200
+"""Longest file name that is made of an id; longer ones are hashed. File systems take 255 bytes."""
 
 
 class SignsOfLife:
@@ -86,8 +89,10 @@ class SignsOfLife:
         self._own.clear()
 
     def _path(self, process_id: str) -> Path:
-        # a dot is quoted too: an id must not name a file elsewhere
-        return self._folder / quote(process_id, safe="").replace(".", "%2E")
+        # A dot is quoted too: an id must not name a file elsewhere.
+        name = quote(process_id, safe="", errors="replace").replace(".", "%2E")
+        # A row written by hand may hold any id. Hashes cannot be mistaken for quoted ids.
+        return self._folder / (name if 0 < len(name) <= LONGEST_NAME else f"%-{sha256(name.encode()).hexdigest()}")
 
 
 def reap(db: Writing, signs: SignsOfLife, process_id: str, max_attempts: Mapping[str, int]) -> bool:
