@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import schemathesis
+from fastapi import FastAPI
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode, checks
 from schemathesis.specs.openapi.checks import (
@@ -24,6 +26,7 @@ from holdfast.api.docs import document_of
 from holdfast.api.pages import pages
 from holdfast.api.route import ROLE
 from holdfast.settings import Settings
+from tests.api.serving import ask_json, serving
 from tests.cli.shell import Running, Shell
 
 EXAMPLES = 15
@@ -96,6 +99,21 @@ def test_the_document_is_true(server: tuple[Running, str], method: str, path: st
         case.call_and_validate(base_url=running.address, headers=headers, checks=CHECKS, timeout=30)
 
     holds()
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+async def test_the_document_is_made_beside_the_event_loop(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    def openapi(app: FastAPI) -> dict[str, Any]:
+        threads.append(threading.current_thread())
+        return {"paths": {}}
+
+    monkeypatch.setattr(FastAPI, "openapi", openapi)
+    async with serving(AgentHarness(echo, settings=Settings(database=database_url))) as port:
+        assert (await ask_json(port, "/openapi.json"))[0] == 200
+    assert threads
+    assert threading.main_thread() not in threads
 
 
 def test_every_operation_has_a_summary_a_description_and_an_example() -> None:
