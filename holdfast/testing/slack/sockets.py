@@ -141,10 +141,11 @@ class Sockets:
                 transport.abort()
 
 
-def sign(secret: str, body: str, at: float | None = None) -> dict[str, str]:
+def sign(secret: str, body: str | bytes, at: float | None = None) -> dict[str, str]:
     """The headers of a request that Slack signed."""
     stamp = str(int(time.time() if at is None else at))
-    digest = hmac.new(secret.encode(), f"v0:{stamp}:{body}".encode(), hashlib.sha256).hexdigest()
+    signed = f"v0:{stamp}:".encode() + (body.encode() if isinstance(body, str) else body)
+    digest = hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
     return {
         "content-type": "application/json",
         "x-slack-request-timestamp": stamp,
