@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from holdfast.api.answer import EPOCH, MILLISECOND, Answer, millis
 from holdfast.api.messages import Printable
-from holdfast.api.page import Page
+from holdfast.api.page import Page, listed
 from holdfast.api.route import Guarded, described
 from holdfast.api.served import served_by
 from holdfast.store.audit import Action, AuditEntry, AuditFilter
@@ -56,8 +56,8 @@ async def get_audit(request: Request, page: Annotated[AuditPage, Query()]) -> An
     """Newest first. Entries are only ever added; `keep_audit` removes old ones."""
     since = None if page.since is None else EPOCH + page.since * MILLISECOND
     which = AuditFilter(action=page.action, actor=page.actor, subject=page.subject, since=since)
-    found = await served_by(request).store.audit_log(which, **page.bounds)
-    return Answer([_act(entry) for entry in found])
+    found = await served_by(request).store.audit_log(which, **page.within)
+    return listed(request, found, _act)
 
 
 def _act(entry: AuditEntry) -> Act:

@@ -11,13 +11,15 @@ from typing_extensions import TypedDict
 from holdfast.api.actor import actor_of
 from holdfast.api.answer import Answer, Refused
 from holdfast.api.messages import Printable, Text
+from holdfast.api.page import next_page
 from holdfast.api.route import Guarded, described
 from holdfast.api.scope import refuse_limited
 from holdfast.api.served import Served, served_by
 from holdfast.errors import HoldfastError
 from holdfast.memory.knowledge import KnowledgeScope, KnowledgeStore
-from holdfast.memory.observation import parts_of
+from holdfast.memory.observation import Subject, parts_of
 from holdfast.store.memories import DEFAULT_AGENT_NAME, open_knowledge, open_observations
+from holdfast.store.pages import PAGE_BYTES, Measure
 from holdfast.upkeep import forget
 
 routes = APIRouter(route_class=Guarded, tags=["memory"])
@@ -33,7 +35,16 @@ class Asked(BaseModel):
 
     subject: Printable = Field(description="workspace:TYPE:id, such as default:USER:api:id:ann.")
     q: Text = Field(max_length=4000, description="What to look for, in any words.")
-    limit: int = Field(5, ge=1, le=1000, description="At most so many.")
+    limit: int = Field(5, ge=1, le=1000, description="Maximum number of observations; an answer also ends at 4 MiB.")
+
+
+class SubjectPage(BaseModel):
+    """Subjects in the order of their keys."""
+
+    model_config = ConfigDict(frozen=True)
+
+    limit: int = Field(1000, ge=1, le=1000, description="Maximum number of subjects; a page also ends at 4 MiB.")
+    after: Text | None = Field(None, max_length=4000, description="Only subjects after this one.")
 
 
 class Found(TypedDict):
@@ -81,7 +92,7 @@ FORGOTTEN = {
     **described("read", list[Found], [FOUND], 400),
 )
 async def search_memory(request: Request, asked: Annotated[Asked, Query()]) -> Answer:
-    """By words and by meaning, best first."""
+    """Search by words and by meaning, best first. An answer ends with the observation that reaches 4 MiB."""
     await refuse_limited(request)
     scope = KnowledgeScope(DEFAULT_AGENT_NAME, ":".join(_parts(asked.subject)))
     try:
@@ -89,21 +100,30 @@ async def search_memory(request: Request, asked: Annotated[Asked, Query()]) -> A
     except HoldfastError as error:
         # The index is away, or the packages of memory are not installed.
         raise Refused(503, str(error)) from None
-    return Answer([Found(id=hit.id, content=hit.content, score=hit.score) for hit in hits])
+    rows = ((hit.id, hit.content, hit.score) for hit in hits)
+    page = Measure(asked.limit, PAGE_BYTES).page(rows)
+    return Answer([Found(id=id_, content=content, score=score) for id_, content, score in page])
 
 
-@routes.get("/api/memory/subjects", summary="Who is remembered", **described("read", list[Remembered], [REMEMBERED]))
-async def get_subjects(request: Request) -> Answer:
-    """By workspace, type and id."""
+@routes.get(
+    "/api/memory/subjects",
+    summary="Who is remembered",
+    **described("read", list[Remembered], [REMEMBERED], 400),
+)
+async def get_subjects(request: Request, page: Annotated[SubjectPage, Query()]) -> Answer:
+    """List subjects by workspace, type and id. Where there may be more, a header `Link` names the next page."""
     await refuse_limited(request)
-    found = await open_observations(served_by(request).store).find_subjects()
-    return Answer(
-        [
-            Remembered(
-                subject=one.key, workspace=one.workspace_id, type=one.type, id=one.id, observations=one.observations
-            )
-            for one in found
-        ]
+    after = None if page.after is None else _place(page.after)
+    found = await open_observations(served_by(request).store).find_subjects(
+        after=after, limit=page.limit, most_bytes=PAGE_BYTES
+    )
+    headers = next_page(request, "after", found[-1].key) if found and found.has_more else {}
+    return Answer([_remembered(one) for one in found], headers=headers)
+
+
+def _remembered(one: Subject) -> Remembered:
+    return Remembered(
+        subject=one.key, workspace=one.workspace_id, type=one.type, id=one.id, observations=one.observations
     )
 
 
@@ -127,6 +147,14 @@ async def forget_subject(request: Request, subject: SubjectKey, vacuum: Vacuum =
         vacuum=vacuum,
     )
     return Answer(removed)
+
+
+def _place(key: str) -> tuple[str, str, str]:
+    """Return where a key is in the order of all; it may be of a kind that is no longer stored."""
+    parts = key.split(":", 2)
+    if len(parts) != 3 or "\0" in key:
+        raise Refused(400, "after must be the subject that a page ended with, such as default:USER:api:id:ann")
+    return parts[0], parts[1], parts[2]
 
 
 def _parts(subject: str) -> tuple[str, str, str]:

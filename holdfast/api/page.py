@@ -53,12 +53,14 @@ def listed(request: Request, found: Rows[Any], shape: Callable[[Any], Any], *, o
     if not found.has_more or not found:
         return Answer([shape(row) for row in found])
     name = "since_id" if oldest_first else "before_id"
-    following = request.url.include_query_params(**{name: found[-1].id})
-    headers = {
-        f"x-next-{name.replace('_', '-')}": str(found[-1].id),
-        "link": f'<{following.path}?{following.query}>; rel="next"',
-    }
+    headers = {f"x-next-{name.replace('_', '-')}": str(found[-1].id), **next_page(request, name, found[-1].id)}
     return Answer([shape(row) for row in found], headers=headers)
+
+
+def next_page(request: Request, name: str, value: object) -> dict[str, str]:
+    """Return the header that names the next page: the same address, with this parameter."""
+    following = request.url.include_query_params(**{name: value})
+    return {"link": f'<{following.path}?{following.query}>; rel="next"'}
 
 
 def _id(value: Any) -> int:

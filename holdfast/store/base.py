@@ -228,8 +228,14 @@ class Store(Protocol):
         """Append an act to the audit log and return its id; `id` and `at` of the entry are ignored."""
 
     async def audit_log(
-        self, which: AuditFilter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
-    ) -> list[AuditEntry]:
+        self,
+        which: AuditFilter,
+        *,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[AuditEntry]:
         """List the audit log, newest first."""
 
     async def pseudonym(self, name: str) -> str:

@@ -11,6 +11,7 @@ from holdfast.memory.index import KnowledgeIndex
 from holdfast.memory.knowledge import DEFAULT_AGENT_NAME as DEFAULT_AGENT_NAME
 from holdfast.memory.observation import Observation, Subject
 from holdfast.store.base import Store, Transaction
+from holdfast.store.pages import Page
 
 
 class ObservationStore(Protocol):
@@ -55,8 +56,15 @@ class ObservationStore(Protocol):
     ) -> list[Observation]:
         """The doubtful ones, most doubtful first."""
 
-    async def find_subjects(self, workspace_id: str | None = None) -> list[Subject]:
-        """Who has observations that are not deleted."""
+    async def find_subjects(
+        self,
+        workspace_id: str | None = None,
+        *,
+        after: tuple[str, str, str] | None = None,
+        limit: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[Subject]:
+        """List subjects with observations that are not deleted, by workspace, type and id; only those after `after`."""
 
     async def count(self, workspace_id: str | None = None) -> int:
         """How many are not deleted."""

@@ -6,8 +6,16 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from holdfast.memory.observation import Observation, Subject, checked_limit, checked_merge, subject_key
+from holdfast.memory.observation import (
+    MOST,
+    Observation,
+    Subject,
+    checked_limit,
+    checked_merge,
+    subject_key,
+)
 from holdfast.store.base import Transaction
+from holdfast.store.pages import Page
 from holdfast.store.payload import dump, parse
 from holdfast.store.positions import gone_within
 from holdfast.store.postgres import PostgresStore
@@ -18,6 +26,7 @@ _COLUMNS = (
     "workspace_id, id, subject_type, subject_id, observer, type, content, source_message_ids, version, created_at,"
     " updated_at, deleted_at"
 )
+FIRST = ("", "", "")
 
 
 class PostgresObservationStore:
@@ -81,14 +90,26 @@ class PostgresObservationStore:
         )
         return [_observation(row) for row in rows]
 
-    async def find_subjects(self, workspace_id: str | None = None) -> list[Subject]:
-        rows = await self.store.connections.rows(
+    async def find_subjects(
+        self,
+        workspace_id: str | None = None,
+        *,
+        after: tuple[str, str, str] | None = None,
+        limit: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[Subject]:
+        most = checked_limit(limit) or MOST
+        found = await self.store.connections.page(
             "select workspace_id, subject_type, subject_id, count(*) from agent.observation"
             " where deleted_at is null and (%s::text is null or workspace_id = %s)"
-            " group by workspace_id, subject_type, subject_id order by workspace_id, subject_type, subject_id",
-            (workspace_id, workspace_id),
+            " and (workspace_id, subject_type, subject_id) > (%s, %s, %s)"
+            " group by workspace_id, subject_type, subject_id order by workspace_id, subject_type, subject_id"
+            " limit %s",
+            (workspace_id, workspace_id, *(after or FIRST), most),
+            most,
+            most_bytes,
         )
-        return [Subject(*row) for row in rows]
+        return found.made(lambda row: Subject(*row))
 
     async def count(self, workspace_id: str | None = None) -> int:
         return sum(subject.observations for subject in await self.find_subjects(workspace_id))

@@ -72,16 +72,21 @@ class PostgresReads:
         return [shown(finished_of(row)) for row in rows]
 
     async def audit_log(
-        self, which: AuditFilter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
-    ) -> list[AuditEntry]:
-        rows = await self._connections.rows(
-            "select id, at, actor, action, subject, details from agent.audit_log(%s, %s, %s, %s, %s, %s, %s)",
+        self,
+        which: AuditFilter,
+        *,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[AuditEntry]:
+        found = await self._connections.page(
+            "select id, at, actor, action, subject, details::text from agent.audit_log(%s, %s, %s, %s, %s, %s, %s)",
             (which.action, which.actor, which.subject, which.since, limit, before_id, since_id),
+            limit,
+            most_bytes,
         )
-        return [
-            AuditEntry(id=id_, at=at, actor=actor, action=action, subject=subject, details=parse(details))
-            for id_, at, actor, action, subject, details in rows
-        ]
+        return found.made(_audit_entry)
 
     async def pseudonym(self, name: str) -> str:
         return str(await self._connections.value("select agent.pseudonym(%s)", (storable(name),)))
@@ -253,3 +258,8 @@ def filter_arguments(which: Filter) -> tuple[Any, ...]:
     ids = None if which.ids is None else list(which.ids)
     outcomes = None if which.outcomes is None else list(which.outcomes)
     return ids, which.queue, which.target, outcomes, which.error
+
+
+def _audit_entry(row: tuple[Any, ...]) -> AuditEntry:
+    id_, at, actor, action, subject, details = row
+    return AuditEntry(id=id_, at=at, actor=actor, action=action, subject=subject, details=parse(details))

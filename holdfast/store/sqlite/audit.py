@@ -9,6 +9,7 @@ from sqlite3 import Connection
 from typing import Any
 
 from holdfast.store.audit import Action, AuditEntry, AuditFilter, event_subject
+from holdfast.store.pages import Measure, Page
 from holdfast.store.payload import dump, parse, storable
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.rows import MICROSECOND, micros, moment
@@ -40,7 +41,9 @@ def add_events(db: Writing, actor: str | None, action: Action, ids: Iterable[int
             add(db, AuditEntry(actor=actor, action=action, subject=event_subject(id)))
 
 
-def read(connection: Connection, which: AuditFilter, page: dict[str, int]) -> list[AuditEntry]:
+def read(
+    connection: Connection, which: AuditFilter, page: dict[str, int], most_bytes: int | None = None
+) -> Page[AuditEntry]:
     """List entries, newest first."""
     wanted: dict[str, Any] = {
         "action": which.action,
@@ -48,10 +51,13 @@ def read(connection: Connection, which: AuditFilter, page: dict[str, int]) -> li
         "subject": which.subject,
         "since": None if which.since is None else micros(which.since),
     }
-    return [
-        AuditEntry(id=id, at=moment(at), actor=actor, action=action, subject=subject, details=parse(details))
-        for id, at, actor, action, subject, details in connection.execute(SQL["audit_log"], wanted | page)
-    ]
+    rows = connection.execute(SQL["audit_log"], wanted | page)
+    return Measure(page["limit"], most_bytes).page(rows).made(_entry)
+
+
+def _entry(row: tuple[Any, ...]) -> AuditEntry:
+    id, at, actor, action, subject, details = row
+    return AuditEntry(id=id, at=moment(at), actor=actor, action=action, subject=subject, details=parse(details))
 
 
 def pseudonym(connection: Connection, name: str) -> str:

@@ -60,8 +60,10 @@ limit :limit;
 select workspace_id, subject_type, subject_id, count(*)
 from observation
 where deleted_at is null and (:workspace_id is null or workspace_id = :workspace_id)
+  and (workspace_id, subject_type, subject_id) > (:after_workspace, :after_type, :after_id)
 group by workspace_id, subject_type, subject_id
-order by workspace_id, subject_type, subject_id;
+order by workspace_id, subject_type, subject_id
+limit :limit;
 
 -- name: observations_of_workspace
 select id from observation where workspace_id = :workspace_id order by id;

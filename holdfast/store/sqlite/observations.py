@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from sqlite3 import Connection
 from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError
@@ -21,6 +22,7 @@ from holdfast.memory.observation import (
 from holdfast.store.activity import FORGOTTEN
 from holdfast.store.audit import AuditEntry
 from holdfast.store.base import Transaction
+from holdfast.store.pages import Measure, Page
 from holdfast.store.payload import dump, parse
 from holdfast.store.positions import gone_within
 from holdfast.store.readable import observation_type_of, texts_of
@@ -29,13 +31,14 @@ from holdfast.store.sqlite.knowledge import remove_documents
 from holdfast.store.sqlite.observed import keep, next_version
 from holdfast.store.sqlite.put import put_one
 from holdfast.store.sqlite.queries import load
-from holdfast.store.sqlite.rows import MICROSECOND, micros, moment
+from holdfast.store.sqlite.rows import ANY_ID, MICROSECOND, micros, moment
 from holdfast.store.sqlite.writer import Writing
 
 T = TypeVar("T")
 
 SQL = load()
 ALL = -1
+FIRST = ("", "", "")
 STONE = timedelta(days=1)
 
 
@@ -89,12 +92,23 @@ class SqliteObservationStore:
         rows = await self.store.read(lambda connection: connection.execute(SQL[query], params).fetchall())
         return [_observation(row) for row in rows]
 
-    async def find_subjects(self, workspace_id: str | None = None) -> list[Subject]:
-        params = {"workspace_id": workspace_id}
-        rows = await self.store.read(
-            lambda connection: connection.execute(SQL["observation_subjects"], params).fetchall()
-        )
-        return [Subject(*row) for row in rows]
+    async def find_subjects(
+        self,
+        workspace_id: str | None = None,
+        *,
+        after: tuple[str, str, str] | None = None,
+        limit: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[Subject]:
+        most = checked_limit(limit) or ANY_ID
+        names = ("after_workspace", "after_type", "after_id")
+        params: dict[str, Any] = dict(zip(names, after or FIRST, strict=True))
+        params |= {"workspace_id": workspace_id, "limit": most}
+
+        def read(connection: Connection) -> Page[tuple[Any, ...]]:
+            return Measure(most, most_bytes).page(connection.execute(SQL["observation_subjects"], params))
+
+        return (await self.store.read(read)).made(lambda row: Subject(*row))
 
     async def count(self, workspace_id: str | None = None) -> int:
         return sum(subject.observations for subject in await self.find_subjects(workspace_id))

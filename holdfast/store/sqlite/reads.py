@@ -92,10 +92,16 @@ class SqliteReads:
         return await self._reader.run(lambda connection: letters.died(connection, queue, after, limit))
 
     async def audit_log(
-        self, which: AuditFilter, *, limit: int = 20, before_id: int | None = None, since_id: int | None = None
-    ) -> list[AuditEntry]:
+        self,
+        which: AuditFilter,
+        *,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[AuditEntry]:
         page = page_params(limit, before_id, since_id)
-        return await self._reader.run(lambda connection: audit.read(connection, which, page))
+        return await self._reader.run(lambda connection: audit.read(connection, which, page, most_bytes))
 
     async def pseudonym(self, name: str) -> str:
         return await self._reader.run(lambda connection: audit.pseudonym(connection, name))

@@ -38,6 +38,12 @@ class Api:
         answer = await self.client.request(method, path, headers=headers, **further)
         return answer.status_code, answer.json()
 
+    async def page(self, path: str, role: Role = "admin") -> tuple[Any, str]:
+        """One page of a list, and the address of the next one."""
+        answer = await self.client.get(path, headers={"authorization": f"Bearer {self.tokens[role]}"})
+        assert answer.status_code == 200, answer.text
+        return answer.json(), answer.headers.get("link", "").removeprefix("<").partition(">")[0]
+
     async def get(self, path: str, role: Role = "admin") -> Any:
         """The answer to a question that is allowed."""
         status, answer = await self.ask("GET", path, role=role)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.store.audit import AuditEntry
 from tests.contract.http.steps import Api
 
 ANN = "default:USER:ann"
@@ -51,6 +52,16 @@ async def test_the_audit_log_is_paged_and_filtered(api: Api) -> None:
     at = (await audit(api))[0]["at"]
     assert await audit(api, since=at + 1) == []
     assert len(await audit(api, since=at)) >= 1
+
+
+async def test_a_page_of_the_audit_log_ends_at_a_number_of_bytes(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        await api.store.audit(AuditEntry(actor="cli:" + "x" * 60, action="retried", subject=f"event:{number}"))
+    monkeypatch.setattr("holdfast.api.page.PAGE_BYTES", 100)
+    newest, following = await api.page("/api/audit")
+    assert [one["subject"] for one in newest] == ["event:2", "event:1"]
+    oldest, _ = await api.page(following)
+    assert [one["subject"] for one in oldest] == ["event:0"]
 
 
 @pytest.mark.parametrize("query", [{"limit": 0}, {"limit": 1001}, {"action": "danced"}, {"since": -1}, {"actor": ""}])

@@ -45,6 +45,45 @@ async def test_who_is_remembered_is_listed(api: Api) -> None:
     ]
 
 
+async def listed(api: Api, path: str) -> tuple[list[str], str]:
+    """Ask for a page of subjects; their ids, and the address of the next page."""
+    found, following = await api.page(path, role="read")
+    return [one["id"] for one in found], following
+
+
+async def test_subjects_are_listed_in_pages_that_the_header_link_names(api: Api) -> None:
+    names = ["ann", "bob:x", "zo\u00eb"]
+    for name in names:
+        await remember(api, "likes tea", name, name)
+    found, following = await listed(api, "/api/memory/subjects?limit=2")
+    assert len(found) == 2
+    rest, _ = await listed(api, following)
+    assert sorted(found + rest) == names
+
+
+async def test_a_page_of_subjects_ends_at_a_number_of_bytes(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.api.memory.PAGE_BYTES", 100)
+    for name in "abc":
+        await remember(api, "likes tea", name, name * 60)
+    found, following = await listed(api, "/api/memory/subjects")
+    assert found == ["a" * 60, "b" * 60]
+    assert (await listed(api, following))[0] == ["c" * 60]
+
+
+@pytest.mark.parametrize("after", ["ann", "", "a:b:%00"])
+async def test_a_place_in_the_list_that_is_none_is_refused(api: Api, after: str) -> None:
+    status, answer = await api.ask("GET", f"/api/memory/subjects?after={after}")
+    assert (status, list(answer)) == (400, ["error"])
+
+
+async def test_a_search_answers_no_more_than_a_number_of_bytes(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.api.memory.PAGE_BYTES", 2000)
+    for number in range(4):
+        await remember(api, f"tea number {number} " + "leaf " * 200, str(number))
+    status, found = await search(api, subject=ANN, q="tea", limit=1000)
+    assert (status, len(found)) == (200, 2)
+
+
 async def test_a_forgotten_subject_leaves_nothing_and_what_went_is_counted(api: Api) -> None:
     await remember(api, "Ann likes green tea", "a")
     await api.say("I am Ann", senderId="ann")
