@@ -20,6 +20,7 @@ from holdfast.policy import Backoff, Policy, Share
 from holdfast.recall import Recall
 from holdfast.relay import KnowledgeStoreOutboxRelay, RelayOptions
 from holdfast.roster import Roster
+from holdfast.router import MOST_CHOICES, PLATFORMS
 from holdfast.settings import Settings
 from holdfast.store.base import Process, Store, SweepPolicy
 from holdfast.store.memories import open_knowledge, open_observations
@@ -30,7 +31,7 @@ from holdfast.upkeep import Upkeep
 from holdfast.worker import Worker
 
 COLLECT_LIMIT = 100
-FILE_SWEEP_EVERY = timedelta(hours=1)
+PRUNE_EVERY = timedelta(hours=1)
 OUTBOX_BACKOFF = Backoff(most=timedelta(seconds=60))
 
 
@@ -45,7 +46,7 @@ class Plan:
         self._observations = open_observations(store)
         self._knowledge = open_knowledge(store, embedder)
         self.reporter: Reporter | None = None
-        self._next_file_sweep_at = 0.0
+        self._next_prune_at = 0.0
         self._inbox: Consumer | None = None
         self._worker: Worker | None = None
         self._patience: dict[str, Any] = {
@@ -134,7 +135,7 @@ class Plan:
             process,
             settings.sweep_every,
             settings.keep_activity,
-            [upkeep.sweep, self._prune_audit, self._sweep_files],
+            [upkeep.sweep, self._prune_audit, self._prune_hourly],
             on_reaped,
         )
 
@@ -142,12 +143,17 @@ class Plan:
         if self._settings.keep_audit is not None:
             await self._store.prune_audit(self._settings.keep_audit)
 
-    async def _sweep_files(self) -> None:
-        """Delete old files of conversations; once an hour, since it walks through all of them."""
-        keep, now = self._settings.keep_files, time.monotonic()
-        if keep is not None and now >= self._next_file_sweep_at:
-            self._next_file_sweep_at = now + FILE_SWEEP_EVERY.total_seconds()
-            SWEPT.add("files", "pruned", by=await asyncio.to_thread(files.sweep, self._settings.files, keep))
+    async def _prune_hourly(self) -> None:
+        """Delete old files of conversations, and unused choices of agents; it walks through all of them."""
+        settings, now = self._settings, time.monotonic()
+        if now < self._next_prune_at:
+            return
+        self._next_prune_at = now + PRUNE_EVERY.total_seconds()
+        if settings.keep_files is not None:
+            pruned = await asyncio.to_thread(files.sweep, settings.files, settings.keep_files)
+            SWEPT.add("files", "pruned", by=pruned)
+        pruned = await self._store.prune_choices(settings.keep_choices, MOST_CHOICES, PLATFORMS)
+        SWEPT.add("choices", "pruned", by=pruned)
 
     def _sweeps(self) -> Sequence[SweepPolicy]:
         settings = self._settings

@@ -36,6 +36,9 @@ NOT_CHATS = ("api", "slack", "chatroom", "heartbeat")
 PLATFORMS = ("slack", "discord", "telegram", "whatsapp")
 """Whose names are prefixes of ids; whatever else comes, comes by the API."""
 
+MOST_CHOICES = 10_000
+"""Conversations of a platform that keep an agent of their choice; all other channels share as many."""
+
 ALONE = re.compile(r"\A@(\S++)\s*+")
 PREFIX = re.compile(r"\A@(\S++)\s++(?=\S)")
 
@@ -239,7 +242,7 @@ async def receive(
         choice = routing.choice(text)
         if choice is not None:
             return await _choose(store, routing, choice, new, tx)
-        route = await _chosen(store, routing, conversation_of(new.event))
+        route = await _chosen(store, routing, conversation_of(new.event), tx)
     placed, stored_since = routing.placed(new, route), time.monotonic()
     [stored] = await store.put([placed], tx=tx)
     if spans.tracing is not None and stored is not None:
@@ -261,9 +264,11 @@ def _key(conversation: str) -> str:
     return f"default/{conversation}"
 
 
-async def _chosen(store: Store, routing: Routing, conversation: str) -> Route:
+async def _chosen(store: Store, routing: Routing, conversation: str, tx: Transaction | None) -> Route:
     """The agent or team that was made this conversation's default, if it is still there."""
     chosen = await store.setting(_key(conversation)) or {}
+    if "unused_since" in chosen:
+        await store.use_choice(_key(conversation), tx=tx)
     team = routing.teams.get(chosen.get("team") or "")
     if team is not None:
         return Route(team.leader, chosen["team"])

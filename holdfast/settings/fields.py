@@ -87,6 +87,8 @@ class Settings(BaseSettings):
     """How much of a turn may be what its agent remembers."""
     keep_files: OrForever = timedelta(days=30)
     """How long files of conversations are kept: what came with messages, and what agents sent from workspaces."""
+    keep_choices: OrForever = timedelta(days=90)
+    """How long a conversation without messages keeps the agent that `@agent` alone chose for it."""
     keep_deleted: Duration = timedelta(days=30)
     """How long an observation is kept that was deleted softly: out of every search, but not yet gone."""
     activity: bool = True

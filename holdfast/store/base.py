@@ -308,6 +308,15 @@ class Store(Protocol):
     async def set_setting(self, key: str, value: Any, *, tx: Transaction | None = None) -> None:
         """Write a value that processes share; None removes it."""
 
+    async def use_choice(self, key: str, *, tx: Transaction | None = None) -> None:
+        """Note that the setting of a conversation was used: drop the time since which it is unused."""
+
+    async def prune_choices(self, keep: timedelta | None, most: int, channels: Sequence[str]) -> int:
+        """Delete settings `default/<conversation>` that are unused for `keep`, and return how many.
+
+        At most so many are left of each of these channels, and of all others together, latest used first. A setting
+        counts as unused from the first call on that finds it so."""
+
     async def register(self, process: Process) -> None:
         """Make this process known and hold its sign of life until the store is closed."""
 

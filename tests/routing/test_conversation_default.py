@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from holdfast import AgentHarness
+from holdfast.agents.echo import echo
 from holdfast.event import OUTBOX
-from holdfast.router import Address, Route, put_message
+from holdfast.router import PLATFORMS, Address, Route, put_message
+from holdfast.settings import Settings
+from holdfast.store import open_store
 from holdfast.store.base import Store
+from holdfast.testing.clock import Clock
 from holdfast.testing.fixtures import StoreFactory
+from tests.harness.steps import running, until
 from tests.routing.test_router import ROUTING
 
 CHAT = Address(channel="telegram", sender="Ada", sender_id="7")
@@ -110,3 +117,60 @@ async def test_it_joins_the_caller_s_transaction(store: Store) -> None:
         await undone()
     assert await route_of(store, "hi") == Route()
     assert await confirmations(store) == []
+
+
+def chat(number: int, channel: str = "telegram") -> Address:
+    return Address(channel=channel, sender="x", sender_id=str(number))
+
+
+async def chosen(store: Store, *addresses: Address) -> list[bool]:
+    return [await store.setting(f"default/{one.conversation}") is not None for one in addresses]
+
+
+async def test_a_choice_that_nobody_uses_is_removed_and_one_in_use_stays(store: Store, clock: Clock) -> None:
+    used, unused = chat(1), chat(2)
+    for address in (used, unused):
+        await say(store, "@coder", address)
+    assert await store.prune_choices(timedelta(days=90), 10, PLATFORMS) == 0
+    clock.tick(days=89)
+    assert await route_of(store, "hi", used) == Route("coder")
+    assert await store.prune_choices(timedelta(days=90), 10, PLATFORMS) == 0
+    clock.tick(days=2)
+    assert await store.prune_choices(timedelta(days=90), 10, PLATFORMS) == 1
+    assert await chosen(store, used, unused) == [True, False]
+    assert await route_of(store, "hi", used) == Route("coder")
+
+
+async def test_a_choice_is_used_in_the_caller_s_transaction(store: Store) -> None:
+    await say(store, "@coder")
+    await store.prune_choices(None, 10, PLATFORMS)
+    async with store.transaction() as tx:
+        await say(store, "hi", tx=tx)
+    assert await store.setting("default/telegram:7") == {"agent": "coder", "team": None}
+
+
+async def test_invented_senders_and_channels_leave_no_more_choices_than_the_limit(store: Store, clock: Clock) -> None:
+    platform = [chat(number) for number in range(3)]
+    invented = [chat(number, f"invented{number}") for number in range(4)]
+    for address in (*platform, *invented):
+        await say(store, "@coder", address)
+        await store.prune_choices(None, 10, PLATFORMS)
+        clock.tick(seconds=1)
+    await store.set_setting("routing", {"agent": "no choice"})
+    assert await store.prune_choices(None, 2, PLATFORMS) == 3
+    assert await chosen(store, *platform) == [False, True, True]
+    assert await chosen(store, *invented) == [False, False, True, True]
+    assert await store.setting("routing") == {"agent": "no choice"}
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
+async def test_a_running_process_removes_old_choices(database_url: str) -> None:
+    settings = Settings(database=database_url, keep_choices=timedelta(0))
+    async with open_store(database_url) as store:
+        await say(store, "@coder")
+        async with running(AgentHarness(echo), settings):
+            await until(lambda: _is_gone(store))
+
+
+async def _is_gone(store: Store) -> bool:
+    return await store.setting("default/telegram:7") is None

@@ -107,3 +107,43 @@ begin
     on conflict (key) do update set value = excluded.value;
 end
 $$;
+
+create or replace function agent.use_choice(_key text) returns void
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    update agent.setting set value = value - 'unused_since' where key = _key and jsonb_typeof(value) = 'object';
+end
+$$;
+
+-- The agents that conversations chose (settings default/<conversation>): deletes those that are unused since _before, and
+-- all but the _most latest used of each of _channels and of the others together. Returns how many.
+-- A setting is noted as unused by the first call; whoever uses it takes the note (unused_since, microseconds) away.
+create or replace function agent.prune_choices(_before timestamptz, _most int4, _channels text[]) returns int4
+language plpgsql security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    _pruned int4;
+begin
+    update agent.setting
+    set value = jsonb_set(value, '{unused_since}', to_jsonb((extract(epoch from agent.now()) * 1000000)::int8))
+    where starts_with(key, 'default/') and jsonb_typeof(value) = 'object' and not value ? 'unused_since';
+    delete from agent.setting
+    using
+    ( select key, unused_since, row_number() over (partition by channel order by unused_since desc, key) as place
+      from
+      ( select choice.key, (choice.value ->> 'unused_since')::int8 as unused_since
+             , case when named.channel = any (_channels) then named.channel else '' end as channel
+        from agent.setting as choice
+        cross join lateral (select split_part(substr(choice.key, 9), ':', 1) as channel) as named
+        where starts_with(choice.key, 'default/') and jsonb_typeof(choice.value) = 'object'
+      ) as of_channel
+    ) as placed
+    where setting.key = placed.key
+      and (placed.unused_since <= (extract(epoch from _before) * 1000000)::int8 or placed.place > _most);
+    get diagnostics _pruned = row_count;
+    return _pruned;
+end
+$$;

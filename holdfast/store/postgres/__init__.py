@@ -296,6 +296,16 @@ class PostgresStore(PostgresReads):
         statement, arguments = "select agent.set_setting(%s, %s)", (key, None if value is None else dump(value))
         await (self._connections.value(statement, arguments) if tx is None else tx.execute(statement, arguments))
 
+    async def use_choice(self, key: str, *, tx: Transaction | None = None) -> None:
+        statement = "select agent.use_choice(%s)"
+        await (self._connections.value(statement, (key,)) if tx is None else tx.execute(statement, (key,)))
+
+    async def prune_choices(self, keep: timedelta | None, most: int, channels: Sequence[str]) -> int:
+        arguments = (keep, most, list(channels))
+        return int(
+            await self._connections.value("select agent.prune_choices(agent.now() - %s::interval, %s, %s)", arguments)
+        )
+
     async def register(self, process: Process) -> None:
         self._start_session()
         await self._session.register(process)

@@ -23,7 +23,7 @@ from holdfast.store.sqlite.gathering import gather
 from holdfast.store.sqlite.put import put, put_lines, put_one, put_records
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.reads import SqliteReads, require_schema
-from holdfast.store.sqlite.rows import moment, new_row, process_params
+from holdfast.store.sqlite.rows import MICROSECOND, moment, new_row, process_params
 from holdfast.store.sqlite.thread import WriterThread
 from holdfast.store.sqlite.transaction import SqliteTransaction
 from holdfast.store.sqlite.vacuum import vacuum
@@ -312,6 +312,21 @@ class SqliteStore(SqliteReads):
             _execute(db, name, params)
 
         await (self.write(work) if tx is None else tx.run(work))
+
+    async def use_choice(self, key: str, *, tx: Transaction | None = None) -> None:
+        def work(db: Writing) -> None:
+            _execute(db, "use_choice", {"key": key})
+
+        await (self.write(work) if tx is None else tx.run(work))
+
+    async def prune_choices(self, keep: timedelta | None, most: int, channels: Sequence[str]) -> int:
+        def work(db: Writing) -> int:
+            _execute(db, "note_choices", {"now": db.now})
+            before = None if keep is None else db.now - keep // MICROSECOND
+            params = {"before": before, "most": most, "channels": dump(list(channels))}
+            return db.connection.execute(SQL["prune_choices"], params).rowcount
+
+        return await self.write(work)
 
     async def register(self, process: Process) -> None:
         await asyncio.to_thread(self._signs.hold, process.id)
