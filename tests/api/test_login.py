@@ -179,6 +179,24 @@ def test_over_tls_the_cookie_is_secure_and_bound_to_the_host() -> None:
     assert not session_cookie(scope | {"scheme": "http"}, "x", 60).startswith("__Host-")
 
 
+@pytest.mark.parametrize(
+    ("proxies", "is_believed"), [("", False), ("192.0.2.1", False), (f"192.0.2.1, {LOOPBACK}/32", True)]
+)
+async def test_a_forwarded_scheme_is_believed_of_configured_proxies_alone(
+    app: AgentHarness, proxies: str, is_believed: bool
+) -> None:
+    assert app.settings is not None
+    app.settings = app.settings.model_copy(update={"api_proxies": proxies})
+    async with serving(app) as port:
+        code, headers, _ = await ask(port, await code_for(app), x_forwarded_proto="https")
+        cookie, *attributes = headers["set-cookie"].split("; ")
+        assert (code, cookie.startswith("__Host-"), "Secure" in attributes) == (303, is_believed, is_believed)
+        assert await status(port, cookie=cookie, x_forwarded_proto="https") == 200
+        assert await status(port, cookie=cookie) == (401 if is_believed else 200), "never without TLS"
+        _, plain, _ = await ask(port, await code_for(app), x_forwarded_proto="http")
+        assert not plain["set-cookie"].startswith("__Host-")
+
+
 async def test_many_wrong_links_have_to_wait(app: AgentHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.api.guard.WRONG_TOKENS_PER_SECOND", 0.001)
     monkeypatch.setattr("holdfast.api.guard.WRONG_TOKENS_SAVED", 3000)
