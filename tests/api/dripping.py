@@ -1,6 +1,7 @@
-"""A hostile client: python -m tests.api.dripping PORT COUNT BYTES keeps so many connections that never finish.
+"""A hostile client: python -m tests.api.dripping PORT COUNT BYTES [SECONDS] keeps connections that never finish.
 
-Each says the bytes and goes on in drops. What the server closes is opened again. Ends with its standard input."""
+Each says the bytes and goes on in drops, so many seconds apart. What the server closes is opened again.
+It ends with its standard input."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import sys
 import time
 
 ROUND = 3.0
-"""Seconds between drops; more would measure how fast the machine is."""
+"""Seconds between drops unless told; fewer would measure how fast the machine is."""
 
 
 def opened(port: int, said: bytes) -> socket.socket | None:
@@ -42,7 +43,7 @@ def drips(client: socket.socket) -> bool:
     return False
 
 
-def main(port: int, count: int, said: bytes) -> None:
+def main(port: int, count: int, said: bytes, seconds: float = ROUND) -> None:
     clients: list[socket.socket | None] = [None] * count
     is_told = False
     while not select.select([sys.stdin], [], [], 0)[0]:
@@ -53,11 +54,11 @@ def main(port: int, count: int, said: bytes) -> None:
         if not is_told:
             print("ready", flush=True)
             is_told = True
-        select.select([sys.stdin], [], [], max(0.0, ROUND - (time.monotonic() - began_at)))
+        select.select([sys.stdin], [], [], max(0.0, seconds - (time.monotonic() - began_at)))
     for client in clients:
         if client is not None:
             client.close()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), bytes.fromhex(sys.argv[3]))
+    main(int(sys.argv[1]), int(sys.argv[2]), bytes.fromhex(sys.argv[3]), *map(float, sys.argv[4:]))

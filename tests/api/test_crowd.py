@@ -54,10 +54,10 @@ def bearer(port: int) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def dripping(port: int, said: bytes) -> AsyncIterator[None]:
-    """A process that holds a thousand connections which said this and go on in drops."""
+async def dripping(port: int, said: bytes, *seconds: float) -> AsyncIterator[None]:
+    """A process that holds a thousand connections which said this and go on in drops, so many seconds apart."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.api.dripping", str(port), str(ATTACKERS), said.hex()),
+        *(sys.executable, "-m", "tests.api.dripping", str(port), str(ATTACKERS), said.hex(), *map(str, seconds)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -98,6 +98,29 @@ async def test_1000_connections_that_drip_lock_nobody_out(settings: Settings, at
                 slowest = max(slowest, time.monotonic() - began_at)
                 assert status == 200, (number, path, answer)
         assert slowest < 10
+
+
+async def slowest_health(port: int, count: int) -> float:
+    """Ask for both kinds of health, one after the other; returns the longest time in seconds."""
+    slowest = 0.0
+    for path in ("/healthz", "/readyz") * count:
+        began_at = time.monotonic()
+        status, answer = await asked(port, path)
+        slowest = max(slowest, time.monotonic() - began_at)
+        assert status == 200, (path, answer)
+        await asyncio.sleep(0.1)
+    return slowest
+
+
+@pytest.mark.parametrize("attack", ["a body after their 401", "a head"])
+async def test_health_and_readiness_are_answered_within_2_s_while_1000_strangers_drip(
+    settings: Settings, attack: str
+) -> None:
+    async with serving(AgentHarness(echo, settings=settings)) as port:
+        unattacked = await slowest_health(port, 10)
+        async with dripping(port, ATTACKS[attack](port), 5.0):
+            attacked = await slowest_health(port, 30)
+    assert attacked < max(2.0, 10 * unattacked), "10 times as long, where the machine itself is that slow"
 
 
 async def test_a_body_in_drops_is_refused_long_before_its_time_is_over(
