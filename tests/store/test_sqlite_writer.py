@@ -6,13 +6,13 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.store.sqlite import SqliteStore, thread, writer
+from holdfast.store.sqlite import SqliteStore, reader, thread, writer
 from holdfast.store.sqlite.lock import WriteLock
 from holdfast.store.sqlite.thread import FEW
 from tests.conformance.steps import claim, claim_one, message, put
@@ -227,3 +227,36 @@ async def test_a_closed_store_says_so(database: Path) -> None:
         pass
     with pytest.raises(HoldfastError, match="closed"):
         await store.put([message()])
+
+
+def fails_half_read(connection: sqlite3.Connection) -> None:
+    """Fail as a row does that cannot be read, with others behind it."""
+    rows = connection.execute("select key from setting")
+    for _ in rows:
+        raise ValueError("unreadable")
+
+
+def commit_by_hand(database: Path, key: str) -> None:
+    with closing(sqlite3.connect(database, isolation_level=None)) as shell:
+        shell.execute("insert into setting (key, value) values (?, '1')", [key])
+
+
+async def test_the_writer_goes_on_while_somebody_handles_an_error_of_a_half_read_query(database: Path) -> None:
+    commit_by_hand(database, "a")
+    commit_by_hand(database, "b")
+    async with SqliteStore(database) as store:
+        errors = await asyncio.gather(store.write(lambda db: fails_half_read(db.connection)), return_exceptions=True)
+        commit_by_hand(database, "c")
+        assert await put(store, "hello"), errors
+
+
+async def test_a_reader_sees_what_is_new_while_somebody_handles_an_error_of_a_half_read_query(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "READERS", 1)
+    commit_by_hand(database, "a")
+    commit_by_hand(database, "b")
+    async with SqliteStore(database) as store:
+        errors = await asyncio.gather(store._reader.run(fails_half_read), return_exceptions=True)
+        commit_by_hand(database, "c")
+        assert await store.setting("c") == 1, errors

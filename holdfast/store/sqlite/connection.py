@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+import traceback
 from pathlib import Path
 
 from holdfast.errors import HoldfastError, StoreUnavailable, Unreadable
@@ -76,6 +77,16 @@ def begins_at_once(connection: sqlite3.Connection, *, is_patient: bool = True) -
             return False
         raise
     return True
+
+
+def close_cursors(error: BaseException | None) -> None:
+    """Let go of the half-read cursors in the frames of an error.
+
+    As long as somebody handles the error, they would keep their snapshot open. After a commit of another connection,
+    SQLite then lets this one neither write (SQLITE_BUSY_SNAPSHOT) nor read anything newer."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def translated(error: BaseException, path: Path) -> BaseException:

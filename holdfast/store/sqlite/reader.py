@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.store.sqlite.connection import connect, translated
+from holdfast.store.sqlite.connection import close_cursors, connect, translated
 
 T = TypeVar("T")
 
@@ -41,6 +41,9 @@ class Reader:
             connection.execute("begin")
             try:
                 return _done(connection, work)
+            except Exception as error:
+                close_cursors(error)
+                raise
             finally:
                 connection.execute("commit")
         except sqlite3.Error as error:

@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.event import Payload
 from holdfast.store.sqlite.activity import note
-from holdfast.store.sqlite.connection import begin
+from holdfast.store.sqlite.connection import begin, close_cursors
 from holdfast.store.sqlite.ids import Ids
 
 GROUP_REQUESTS = 200
@@ -144,6 +144,7 @@ class Writer:
             together.ready |= alone.ready
 
     def _fail(self, group: Group, error: Exception) -> None:
+        close_cursors(error)
         self._roll_back()
         for request in group.requests:
             request.error = error
