@@ -213,7 +213,9 @@ class Connection(H11Protocol):
     def _waits_for_client(self) -> bool:
         if self._lingered is not None or self.conn.their_state is h11.IDLE:
             return True
-        return self.conn.their_state is h11.SEND_BODY and not self.cycle.response_started
+        # A refused first request has no cycle, though uvicorn's types say that there always is one.
+        has_answer = getattr(self.cycle, "response_started", False)
+        return self.conn.their_state is h11.SEND_BODY and not has_answer
 
     def _refuse(self, answer: bytes) -> None:
         self._is_refused = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -222,3 +223,12 @@ async def test_plain_chunks_are_taken_however_they_are_cut(port: int) -> None:
 async def test_two_whole_requests_in_a_row_are_both_answered(port: int) -> None:
     twice = hidden(port) * 2 + request(port, "connection: close", method="GET", path="/healthz")
     assert (await answers(port, twice)).count(b"HTTP/1.1 200") == 3
+
+
+async def test_a_refused_client_that_has_left_is_no_error_of_ours(port: int, caplog: pytest.LogCaptureFixture) -> None:
+    both = ("content-length: 5", "transfer-encoding: chunked")
+    # Gone before the server, which runs on this loop, can read a byte.
+    with socket.create_connection((LOOPBACK, port)) as client:
+        client.sendall(request(port, token(port), *both))
+    await ask_json(port, "/healthz")
+    assert "Fatal error" not in caplog.text
