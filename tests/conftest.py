@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +34,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if _is_left_out(item)]
     items[:] = [item for item in items if item not in set(left_out)]
     config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport() -> Generator[None, Any, None]:
+    """Replace lone surrogates in captured output: a worker could not send such a report, and the run would end."""
+    outcome = yield
+    report = outcome.get_result()
+    report.sections = [(name, text.encode(errors="replace").decode()) for name, text in report.sections]
 
 
 def _is_left_out(item: pytest.Item) -> bool:

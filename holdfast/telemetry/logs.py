@@ -113,5 +113,5 @@ def _moment(record: logging.LogRecord) -> str:
 
 
 def _quoted(value: object) -> str:
-    text = str(value)
+    text = printable(str(value))
     return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
