@@ -6,6 +6,7 @@ release 0.4.0 read. Those write it, too: their own entries are kept in it under 
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -143,13 +144,16 @@ class Current:
         self._known = known
         self._directory = Directory()
         self._read_at = -REMEMBERED
+        self._lock = asyncio.Lock()
 
     async def get(self) -> Directory:
-        now = time.monotonic()
-        if now - self._read_at >= REMEMBERED:
-            self._directory = await read(self._store(), self._known())
-            self._read_at = now
-        return self._directory
+        # Under a lock, which is fair: callers go on in the order in which they asked, and one read serves them all.
+        async with self._lock:
+            now = time.monotonic()
+            if now - self._read_at >= REMEMBERED:
+                self._directory = await read(self._store(), self._known())
+                self._read_at = now
+            return self._directory
 
     async def for_message(self, text: str, agent: str | None) -> tuple[Directory, str | None]:
         """The directory, and the agent of this message if no live process serves it; raises Unknown."""

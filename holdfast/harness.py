@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from datetime import timedelta
+from weakref import WeakValueDictionary
 
 from holdfast import activity, channels, gauge
 from holdfast import settings as configuration
@@ -21,7 +22,7 @@ from holdfast.channels.heartbeat import Heartbeat
 from holdfast.consumer import ENDS_WITHIN, Consumer
 from holdfast.directory import Current, Directory, configured, publish
 from holdfast.errors import HoldfastError, StoreUnavailable
-from holdfast.event import INBOX, OUTBOX, Event, NewEvent, channel_of, new_id, text_of
+from holdfast.event import INBOX, OUTBOX, Event, NewEvent, channel_of, conversation_of, new_id, text_of
 from holdfast.extras import remedy
 from holdfast.memory.embedder import Embedder, LocalEmbedder
 from holdfast.migrations.runner import migrate
@@ -60,6 +61,7 @@ class AgentHarness(Roster):
     ) -> None:
         super().__init__(default=default)
         self.embedder = embedder or LocalEmbedder()
+        self._arriving: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.consumers: list[Consumer] = []
         self.settings = settings
         self._store: Store | None = None
@@ -328,7 +330,9 @@ class AgentHarness(Roster):
     async def _on_event(self, new: NewEvent) -> int | None:
         channel = attentive(self.channels.get(channel_of(new.event)))
         text = text_of(new.event) if channel is None else channel.heard(new.event)
-        return await receive(self.store, (await self._directory(text)).routing, new, text)
+        # Routing may have to ask the database. Messages of one conversation are stored as they came all the same.
+        async with self._arriving.setdefault(conversation_of(new.event), asyncio.Lock()):
+            return await receive(self.store, (await self._directory(text)).routing, new, text)
 
 
 async def _opened(channels: Iterable[object]) -> None:

@@ -156,6 +156,12 @@ def test_issue_13_8_values_with_a_telling_name_are_hidden(text: str) -> None:
     assert "hunter2" not in redaction.redact(text)
 
 
+def test_a_named_secret_inside_of_a_key_leaves_nothing_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_secrets", ["5678", "tail-sk-abcdefghijklmnop1234-end"])
+    assert redaction.redact("a xoxb-1234567890-abcdef b") == "a *** b"
+    assert redaction.redact("a tail-sk-abcdefghijklmnop1234-end b") == "a *** b"
+
+
 def test_a_secret_at_the_edge_of_a_cut_is_not_left_in_half() -> None:
     start = redaction.redact_start("x" * 90 + " xoxb-1234567890-abcdef" + " y" * 9_000, 100)
     assert "xoxb" not in start

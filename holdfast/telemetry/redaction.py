@@ -51,6 +51,9 @@ _USER = re.compile(r"://[^\s:/@]*+:(?!password@)")
 _WHITESPACE = re.compile(r"\s")
 _QUERY = re.compile(r"[?&](?:ssl)?password=([^&\s]+)")
 
+Span = tuple[int, int]
+"""Where a secret begins and ends in a text."""
+
 _secrets: list[str] = []
 
 
@@ -67,10 +70,8 @@ def hide(text: str) -> None:
 
 def redact(text: str) -> str:
     """Return the text without secrets: those that were named, and what looks like one."""
-    for secret in _secrets:
-        text = text.replace(secret, HIDDEN)
-    text = _SHAPES.sub(_unless_a_word, text)
-    text = _without_passwords(text)
+    # All are found in the text as it is: one that is part of another must not keep that from being recognised.
+    text = _covered(text, [*_named(text), *_shaped(text), *_passwords(text)])
     return _NAMED.sub(rf"\g<before>\g<quote>{HIDDEN}", text)
 
 
@@ -94,23 +95,34 @@ def redact_end(text: str, limit: int) -> str:
     return f"…{redact(text[-limit - SLACK :])[-limit:]}"
 
 
-def _unless_a_word(found: re.Match[str]) -> str:
-    """Hide a key, but not a name such as sk-learn-contrib."""
-    text = found[0]
-    is_word = _PROVIDER_KEY.match(text) and not _RANDOM.search(text)
-    return text if is_word else HIDDEN
+def _named(text: str) -> Iterator[Span]:
+    """Find the secrets that were named to `hide`."""
+    for secret in _secrets:
+        at = text.find(secret)
+        while at >= 0:
+            yield at, at + len(secret)
+            at = text.find(secret, at + len(secret))
 
 
-def _without_passwords(text: str) -> str:
+def _shaped(text: str) -> Iterator[Span]:
+    """Find keys by their shape, but not names such as sk-learn-contrib."""
+    for found in _SHAPES.finditer(text):
+        if not _PROVIDER_KEY.match(found[0]) or _RANDOM.search(found[0]):
+            yield found.span()
+
+
+def _covered(text: str, spans: list[Span]) -> str:
+    """Put HIDDEN in the place of each run of overlapping spans."""
     pieces: list[str] = []
-    at = 0
-    for start, end in _passwords(text):
-        pieces += (text[at:start], HIDDEN)
-        at = end
-    return "".join([*pieces, text[at:]]) if pieces else text
+    kept_from = 0
+    for start, end in sorted(spans):
+        if start >= kept_from:
+            pieces += (text[kept_from:start], HIDDEN)
+        kept_from = max(kept_from, end)
+    return "".join([*pieces, text[kept_from:]]) if pieces else text
 
 
-def _passwords(text: str) -> Iterator[tuple[int, int]]:
+def _passwords(text: str) -> Iterator[Span]:
     """Find the passwords of URLs: they may contain `@` and `/`, so each goes to the last `@` of its word."""
     at = 0
     for user in _USER.finditer(text):

@@ -57,7 +57,7 @@ class Databases:
             self._templates[engine] = self._template(engine)
         with self._sqlite() if engine == SQLITE else self._postgres(engine, self._templates[engine]) as url:
             if engine == SQLITE:
-                shutil.copyfile(self._templates[engine], _path(url))
+                shutil.copy(self._templates[engine], _path(url))
             yield url
 
     @contextmanager

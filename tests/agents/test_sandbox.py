@@ -213,9 +213,12 @@ async def test_a_program_that_lacks_a_file_in_the_sandbox_is_told_what_to_set(sc
 
 @AS_ROOT
 async def test_a_program_of_another_user_reads_no_token_and_no_environment(
-    scripts: Scripts, home: Path, monkeypatch: pytest.MonkeyPatch
+    scripts: Scripts, home: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.setenv("SLACK_BOT_TOKEN", "precious")
+    # A test before this one may have run a command in this process, which sets the umask.
+    before = os.umask(0o022)
+    request.addfinalizer(lambda: os.umask(before))
     for path in (home / "token-admin", home / "holdfast.db"):
         path.chmod(0o600)
     (home / "workspace" / "other").chmod(0o700)

@@ -98,7 +98,7 @@ async def test_another_browser_sees_nothing_of_it(page: Page, server: Server, br
     await expect(page.locator(".said.theirs")).to_have_count(1)
     context = await browser.new_context()
     other = await context.new_page()
-    await other.goto(server.link)
+    await other.goto(server.login("--name", "other"))
     await say(other, "hello")
     await expect(other.locator(".said.theirs")).to_have_text("you said hello")
     await context.close()
