@@ -5,7 +5,8 @@ alter table chat_message add column subject text not null default '';
 -- Copies of a line that members of the room get carry this key.
 alter table chat_message add column key text not null default '';
 
--- The same frame as before, with its subject; holdfast.event.subject_of says the same.
+-- The same frame as before, with its subject, which carries the channel and says whether it is an id or a name;
+-- holdfast.event.subject_of says the same.
 drop trigger event_received;
 
 create trigger event_received after insert on event
@@ -23,10 +24,14 @@ begin
     'subject', coalesce(
       iif(
         json_type(new.event, '$.kind') is null,
-        coalesce(nullif(json_extract(new.event, '$.team'), ''), 'default') || ':USER:'
-          || nullif(json_extract(new.event, '$.user'), ''),
+        coalesce(nullif(json_extract(new.event, '$.team'), ''), 'default') || ':USER:slack:id:'
+          || nullif(trim(json_extract(new.event, '$.user')), ''),
         coalesce(nullif(json_extract(new.event, '$.workspace'), ''), 'default') || ':USER:'
-          || coalesce(nullif(json_extract(new.event, '$.sender_id'), ''), nullif(json_extract(new.event, '$.sender'), ''))
+          || replace(coalesce(json_extract(new.event, '$.channel'), ''), ':', '_')
+          || case
+            when trim(json_extract(new.event, '$.sender_id')) <> '' then ':id:' || json_extract(new.event, '$.sender_id')
+            when trim(json_extract(new.event, '$.sender')) <> '' then ':name:' || json_extract(new.event, '$.sender')
+          end
       ),
       ''
     ),
