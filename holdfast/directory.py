@@ -31,7 +31,7 @@ Entry = tuple[str, Routing]
 
 @dataclass(frozen=True, kw_only=True)
 class Directory:
-    """What can be asked for now, and which processes serve it."""
+    """The agents that can be asked now, and the processes that serve them."""
 
     routing: Routing = field(default_factory=Routing)
     entries: Sequence[Entry] = ()

@@ -167,7 +167,7 @@ class Turn:
     records: tuple[Record, ...] = field(default=(), compare=False)
     """What is kept beside the events, in the transaction that ends this turn."""
     memory: Memory = field(default=NO_MEMORY, compare=False)
-    """What the agent remembers; without `memory=True` every use of it is refused."""
+    """The agent's memory; without `memory=True` every use of it is refused."""
     metadata: Payload = field(default_factory=dict, compare=False)
     """What hooks and the agent add; it goes with the reply."""
     on_progress: Callable[[], None] | None = field(default=None, compare=False)

@@ -71,11 +71,11 @@ class TurnMemory:
         if not self._person:
             return []
         keys = await self._recall.people.identities(subject_key(self._workspace, USER, self._person))
-        # What releases before 0.5 observed in a Slack workspace.
+        # Releases before 0.5 observed under this subject in a Slack workspace.
         return [*keys, *(former for key in keys if (former := former_key(key)) is not None)]
 
     async def search(self, query: str, *, max_results: int = 5) -> list[str]:
-        """What is known that bears on a question, best first. Refused if the packages of memory are not installed."""
+        """Search for what bears on a question, best first. Refused if the packages of memory are not installed."""
         if not self._recall.is_indexed:
             raise HoldfastError(needs("memory", "searching in memory"))
         hits = []

@@ -89,7 +89,7 @@ class Routing:
     limits: Mapping[str, int] = field(default_factory=dict)
     """Turns of an agent at once, over all processes."""
     kinds: Mapping[str, str] = field(default_factory=dict)
-    """What an agent is: a function, a command, a language model."""
+    """The kind of each agent: function, command or language model."""
 
     @classmethod
     def of(cls, written: Payload) -> Routing:
@@ -251,7 +251,7 @@ async def receive(
 
 
 def _about(new: NewEvent, stored: int) -> dict[str, str | int]:
-    """What the span of a received message says of it."""
+    """Attributes of the span of a received message."""
     return {
         "holdfast.agent": new.target,
         "holdfast.channel": channel_of(new.event),

@@ -163,7 +163,7 @@ async def forget(
     removed: dict[str, int] = {}
     for identity in identities:
         for kind, count in (await _forget_identity(observations, knowledge, identity, actor, files)).items():
-            # What is left without a person is the same for all of them.
+            # The count of rows without a person is the same for all of them.
             removed[kind] = count if kind.startswith(UNATTRIBUTED) else removed.get(kind, 0) + count
     # Last, so that forgetting that was cut short finds all of them once more.
     for identity in identities:

@@ -147,7 +147,7 @@ class Worker:
         return await self._outcome(replace(heard, events=as_written), answer)
 
     async def _history(self, turn: Turn, limit: int) -> Sequence[Line]:
-        """What is stored of a turn's conversation with its agent; nothing of messages without a conversation."""
+        """The stored conversation of a turn with its agent; empty without a conversation."""
         if not turn.conversation:
             return ()
         own = {event.message_id or str(event.id) for event in turn.events}

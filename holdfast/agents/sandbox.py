@@ -113,7 +113,7 @@ class Bubblewrap:
         view = self.view
         secrets = [*map(Path, SECRETS), *view.hidden]
         shown = [*view.readable, *view.writable, *_needed(command)]
-        # What holds a secret comes first and is covered; what is named inside of a secret folder comes after.
+        # Secrets are covered first; paths named inside of a secret folder are mounted after.
         wide = [path for path in shown if any(_masked(path, secret) for secret in secrets)]
         return [
             *_bubblewrap(view.network),

@@ -67,7 +67,7 @@ def _supervise(pipe: int, command: list[str], guardian: int) -> int:
     pipe = os.dup(pipe)
     woken, asked = _signals()
     events = select.poll()
-    # What is written to it is not for us: we only hear of its end.
+    # Nothing written to it is read: only its end matters.
     events.register(pipe, 0)
     if os.getppid() != guardian or events.poll(0):
         return 128 + signal.SIGTERM

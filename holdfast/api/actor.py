@@ -1,4 +1,4 @@
-"""Who a request acts for, as the audit log names them."""
+"""The actor of a request, as the audit log names it."""
 
 from __future__ import annotations
 

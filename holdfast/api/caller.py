@@ -27,7 +27,7 @@ CODE_LIFE = timedelta(minutes=15)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who asks. Without `credential` it is a bootstrap token, or anybody where no token is needed."""
+    """The caller of a request. Without `credential` it is a bootstrap token, or anybody where no token is needed."""
 
     role: Role
     name: str

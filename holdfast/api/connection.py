@@ -176,7 +176,7 @@ class Connection(H11Protocol):
             if message["type"] == "http.response.start":
                 self._had_answer |= message["status"] < 400
                 if self.conn.their_state is h11.SEND_BODY or message["status"] in BODY_REFUSED:
-                    # What comes next would be taken for a request, and could be anybody's.
+                    # The bytes behind it would be taken for a request, and could be anybody's.
                     message = {**message, "headers": [*message["headers"], CLOSE]}
             await _send_in_pieces(send, message)
 

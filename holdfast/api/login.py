@@ -35,7 +35,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 
 
 class Session(TypedDict):
-    """Who is asking, and what it is bound to; null: nothing."""
+    """The caller, and what it is bound to; null: nothing."""
 
     name: str
     role: str

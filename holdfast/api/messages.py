@@ -122,7 +122,7 @@ async def post_message(request: Request) -> Answer:
 
 
 def _address(caller: Caller, message: NewMessage) -> Address:
-    """Whose conversation it is, within what the caller is bound to."""
+    """The address of the sender, within what the caller is bound to."""
     return Address(
         channel=bound_channel(caller, message.channel, "api"),
         sender=bound_sender(caller, message.sender) or "API",

@@ -71,7 +71,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Who logged in. The subject is the same at every login, whatever the person is called."""
+    """The person who logged in. The subject is the same at every login, whatever the person is called."""
 
     subject: str
     name: str

@@ -1,4 +1,4 @@
-"""What a caller may see and say: bound tokens, and tokens of role send that see only their own."""
+"""Limits of what a caller may see and say: bound tokens, and tokens of role send that see only their own."""
 
 from __future__ import annotations
 

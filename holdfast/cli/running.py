@@ -51,7 +51,7 @@ Server = Callable[["Harness"], AbstractAsyncContextManager[object]]
 
 @dataclass
 class Started:
-    """What a server that has started tells: where it listens, and how to open its page."""
+    """A started server: where it listens, and how to open its page."""
 
     command: str = "holdfast login"
     addresses: list[str] = field(default_factory=list)

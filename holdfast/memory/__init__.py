@@ -87,7 +87,7 @@ class Memory(Protocol):
 
     @property
     def relevant(self) -> Sequence[str]:
-        """What bears on the message, best first, within a budget."""
+        """Observations that bear on the message, best first, within a budget."""
 
     async def search(self, query: str, *, max_results: int = 5) -> Sequence[str]:
         """What is known that bears on a question, best first."""

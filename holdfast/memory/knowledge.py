@@ -15,7 +15,7 @@ class IndexUnavailable(HoldfastError):
 
 
 DEFAULT_AGENT_NAME = "memory.observation"
-"""Whose documents observations are in the index."""
+"""The agent name under which observations are indexed."""
 
 
 @dataclass(frozen=True, slots=True)

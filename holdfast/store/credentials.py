@@ -17,7 +17,7 @@ USED_EVERY_SECONDS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """Who may do what. `channels`, `agents` and `sender` are None where it is bound to none.
+    """A token, session or login code. `channels`, `agents` and `sender` are None where it is bound to none.
 
     `owner` tells whose messages it sends, and sees with role send; None for the bootstrap tokens and their sessions.
     """

@@ -15,7 +15,7 @@ TRACEBACK_LENGTH = 8_000
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is kept of a failed turn beside its event."""
+    """Error, class and traceback of a failed turn, kept beside its event."""
 
     error: str | None
     error_class: str | None

@@ -25,7 +25,7 @@ COUNTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What a caller may see: events sent by one token or person, or of some channels and agents; None: of all."""
+    """Events that a caller may see: of one token or person, or of some channels and agents; None: all."""
 
     sent_by: str | None = None
     channels: tuple[str, ...] | None = None
@@ -40,7 +40,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """What differs between the engines."""
+    """The reads that differ between the engines."""
 
     schema: str
     mark: str

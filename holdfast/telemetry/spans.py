@@ -66,7 +66,7 @@ class Sampler:
             return True
         if not self._is_first_of_its_second():
             return False
-        # What it leads to in this process belongs to the same trace.
+        # Work that follows in this process belongs to the same trace.
         self._taken[root_id] = None
         if len(self._taken) > REMEMBERED:
             del self._taken[next(iter(self._taken))]

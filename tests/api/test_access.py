@@ -236,7 +236,7 @@ async def test_a_connection_that_never_says_what_it_wants_is_closed(port: int, m
 async def test_forwarded_addresses_are_believed_of_configured_proxies_alone(
     app: AgentHarness, proxies: str, expected: list[int]
 ) -> None:
-    """Whoever can choose an address has a rate, and wrong tokens, without a limit."""
+    """A client that can choose its address would have no rate limit."""
     assert app.settings is not None
     app.settings = app.settings.model_copy(update={"api_rate": 1.0, "api_proxies": proxies})
     async with serving(app) as port:

@@ -11,7 +11,7 @@ only_postgres = pytest.mark.parametrize("url", ["postgres"], indirect=True)
 
 
 def ready(shell: Shell, *arguments: str, **variables: str) -> str:
-    """What `work` says of its database once it is ready."""
+    """Return the ready line of `work`."""
     with shell.running("work", *arguments, **variables) as work:
         work.signal()
         assert work.end() == 0

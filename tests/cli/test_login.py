@@ -20,7 +20,7 @@ from tests.cli.shell import PATIENCE, Shell
 
 @contextmanager
 def on_a_terminal(shell: Shell, *arguments: str) -> Iterator[str]:
-    """What a command that runs on prints to a terminal, up to its login link."""
+    """Return what a running command prints to a terminal, up to its login link."""
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "holdfast", *arguments]
     process = subprocess.Popen(

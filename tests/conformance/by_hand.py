@@ -25,7 +25,7 @@ POSTGRES_ROWS: dict[str, dict[str, str]] = {
     "attempts negative": {"attempts": "-7"},
     "hops huge": {"hops": "2147483647"},
 }
-"""What the checks of PostgreSQL refuse."""
+"""Rows that the checks of PostgreSQL refuse."""
 
 SQLITE_ROWS: dict[str, dict[str, str]] = {
     "vt 2^63-1": {"vt": "9223372036854775807"},
@@ -36,7 +36,7 @@ SQLITE_ROWS: dict[str, dict[str, str]] = {
     "attempts negative": {"attempts": "-7"},
     "hops huge": {"hops": "9223372036854775807"},
 }
-"""What the trigger of SQLite refuses."""
+"""Rows that the trigger of SQLite refuses."""
 
 ODD_PAYLOADS: dict[str, dict[str, str]] = {
     "event null": {"event": "'null'"},
@@ -46,7 +46,7 @@ ODD_PAYLOADS: dict[str, dict[str, str]] = {
     "event a huge number": {"event": f"""'{{"n": {"1" * 5000}}}'"""},
     "state a list": {"state": "'[1]'"},
 }
-"""What every engine stores, and nobody can work on."""
+"""Rows that every engine stores, and nobody can work on."""
 
 BROKEN_SQLITE_ROWS: dict[str, dict[str, str]] = {
     "event no JSON": {"event": "'{no json'"},
@@ -57,7 +57,7 @@ BROKEN_SQLITE_ROWS: dict[str, dict[str, str]] = {
     "state no JSON": {"state": "'{'"},
     "lane no UTF-8": {"lane": "cast(x'ff' as text)"},
 }
-"""What a shell writes with `pragma ignore_check_constraints = on`."""
+"""Rows that a shell writes with `pragma ignore_check_constraints = on`."""
 
 
 def insert(url: str, columns: dict[str, str], *, checked: bool = True) -> int:

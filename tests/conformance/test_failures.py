@@ -1,4 +1,4 @@
-"""What is stored of a failed turn: its error and where it failed, without secrets and of bounded length."""
+"""The stored failure of a turn: its error and where it failed, without secrets and of bounded length."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ EARLIER, LATER = timedelta(hours=1), timedelta(hours=-1)
 
 
 async def answers(app: AgentHarness, count: int) -> list[str]:
-    """Who answered, in the order of the messages."""
+    """The agents that answered, in the order of the messages."""
     await finished(app.store, count, queue="inbox")
     return [response.event["message"] for response in await app.responses("api")]
 

@@ -1,4 +1,4 @@
-"""What blocks the event loop is named in the log and in a metric."""
+"""A block of the event loop is named in the log and in a metric."""
 
 from __future__ import annotations
 

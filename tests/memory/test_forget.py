@@ -312,7 +312,7 @@ async def test_forgetting_a_person_forgets_their_linked_identities(
 
 
 async def test_a_subject_without_a_channel_means_everybody_with_that_id_or_name(store: Store) -> None:
-    """Whoever types it may not know the channel; linked subjects of earlier releases mean themselves alone."""
+    """The operator may not know the channel; linked subjects of earlier releases mean themselves alone."""
     observations, knowledge, people = open_observations(store), open_knowledge(store), open_people(store)
     ann = {"kind": "message", "message": "hi", "sender": "Ann", "sender_id": NAME}
     named = {"kind": "message", "message": "hi", "sender": NAME, "channel": "mail"}

@@ -204,7 +204,7 @@ from generate_series(1, %s) as number"""
 
 
 def reads_of_one_transaction(url: str, statistics: str, count: int) -> Reads:
-    """What each of so many new conversations in one transaction reads, when it is stored and at commit."""
+    """Buffers read per new conversation in one transaction, when stored and at commit."""
     with psycopg.connect(url, autocommit=True) as connection, psycopg.connect(url, autocommit=True) as other:
         clear(other)
         other.execute("analyze agent.event, agent.message_key")

@@ -170,7 +170,7 @@ begin
       , error_class = case when verdict.error is null then event.error_class else verdict.error_class end
       , updated_at = _now
     from unnest(_verdicts) as verdict
-    -- What is read is said by the ids; "+ 0" keeps the join from being another way to find them.
+    -- The ids decide what is read; "+ 0" keeps the join from being another way to find them.
     where event.id = any (_ids)
       and event.id + 0 = verdict.id;
     perform agent.note_failed(array_agg(verdict.id))

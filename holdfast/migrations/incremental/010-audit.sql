@@ -1,4 +1,4 @@
--- Who did what. Rows are appended; agent.guard_audit refuses every change but retention.
+-- The audit log. Rows are appended; agent.guard_audit refuses every change but retention.
 create table agent.audit
 ( id int8 not null generated always as identity primary key
 , at timestamptz not null default agent.now()

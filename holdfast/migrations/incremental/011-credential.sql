@@ -5,11 +5,11 @@ create table agent.credential
 , digest text collate "C" not null unique
 , name text not null
 , role text not null check (role in ('read', 'send', 'admin'))
--- What it is bound to; null: anything.
+-- The bounds of a credential; null: anything.
 , channels jsonb
 , agents jsonb
 , sender text
--- Whose messages it sees with role send: a token's id, or a person's. Null: everybody's.
+-- The sender whose messages it sees with role send: a token's id, or a person's. Null: everybody's.
 , owner text
 , created_at timestamptz not null
 , expires_at timestamptz

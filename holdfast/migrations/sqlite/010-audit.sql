@@ -1,4 +1,4 @@
--- Who did what. Rows are appended; the triggers refuse every change but retention.
+-- The audit log. Rows are appended; the triggers refuse every change but retention.
 create table audit (
   id integer primary key autoincrement,
   at integer not null default (

@@ -1,4 +1,4 @@
--- What routing finds in a message; `event` stays as the platform sent it. Rows of release 0.4.0 hold both in `event`.
+-- The result of routing a message; `event` stays as the platform sent it. Rows of release 0.4.0 hold both in `event`.
 alter table event add column routed_text text;
 alter table event add column routed_team text;
 alter table event_hist add column routed_text text;

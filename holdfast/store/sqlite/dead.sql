@@ -96,7 +96,7 @@ where id in (select value from json_each(:ids)) and outcome in ('dead', 'expired
 order by id;
 
 -- name: revive
--- What the checks of a live event would refuse, because it was changed by hand, comes back as near as they allow.
+-- Values that the checks of a live event refuse, because they were changed by hand, come back as near as they allow.
 insert into event (
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
   parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, routed_text, routed_team

@@ -265,7 +265,7 @@ async def test_a_bound_reader_sees_everything_of_its_channels_and_agents_and_not
 FILLED = {"{id}": "0", "{team}": "dev", "{name}": "nobody", "{subject}": "default:USER:nobody"}
 QUERIES = {"/api/responses/pending": "?channel=api", "/api/memory/search": "?subject=default:USER:x&q=x"}
 LIMITED = {"/metrics", "/api/chatroom/{team}", "/api/memory/search", "/api/memory/subjects"}
-"""What cannot be told apart by sender, channel or agent: a limited token may not read it."""
+"""Routes whose rows have no sender, channel or agent: a limited token may not read them."""
 STREAM = "/api/events/stream"
 
 
