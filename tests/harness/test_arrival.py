@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from holdfast import AgentHarness
 from holdfast.agents.echo import echo
 from holdfast.event import NewEvent
@@ -39,7 +41,9 @@ class Burst:
                 group.create_task(self.put(NewEvent(event=event)))  # type: ignore[arg-type]
 
 
-async def test_messages_delivered_at_once_are_stored_in_order(settings: Settings) -> None:
+async def test_messages_delivered_at_once_are_stored_in_order(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app = AgentHarness(echo)
     burst = Burst()
     app.add_channel(burst)
@@ -52,7 +56,7 @@ async def test_messages_delivered_at_once_are_stored_in_order(settings: Settings
             await asyncio.sleep(waits.pop(0))
             return await find(*args)
 
-        app._directory = slowly  # type: ignore[method-assign]
+        monkeypatch.setattr(app, "_directory", slowly)
         await burst.deliver(*texts)
         ended = await finished(app.store, queue="inbox", count=len(texts))
     assert [event.event["message"] for event in sorted(ended, key=lambda event: event.id)] == texts
