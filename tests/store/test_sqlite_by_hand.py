@@ -16,6 +16,7 @@ from holdfast.event import AgentMessage, ChatMessage, NewEvent
 from holdfast.outcome import Dead, Done, Retry
 from holdfast.store.base import Filter, SweepPolicy
 from holdfast.store.sqlite import SqliteStore
+from tests.conformance.by_hand import insert
 from tests.conformance.steps import claim, claim_one, put, put_lane
 
 POISON_UNTIL = 253402214400000
@@ -262,3 +263,25 @@ async def test_a_plain_insert_is_a_message_received(store: SqliteStore, shell: s
     await store.set_setting("activity", False)
     shell.execute("insert into event (event) values ('{}')")
     assert len(await store.activity(0)) == 1
+
+
+async def test_unreadable_rows_that_come_while_others_are_buried_end_no_claim(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, broken = f"sqlite:///{database}", {"claimed": "'[1,'"}
+    bury = SqliteStore._bury_unreadable
+    rounds = []
+
+    async def bury_while_others_come(store: SqliteStore, queue: str) -> bool:
+        rounds.append(queue)
+        is_found = await bury(store, queue)
+        if len(rounds) == 1:
+            insert(url, broken, checked=False)
+        # As if another task had buried it.
+        return is_found and len(rounds) != 2
+
+    monkeypatch.setattr(SqliteStore, "_bury_unreadable", bury_while_others_come)
+    insert(url, broken, checked=False)
+    async with SqliteStore(database) as store:
+        assert await claim(store) == []
+    assert len(rounds) == 2

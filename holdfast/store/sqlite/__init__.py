@@ -172,15 +172,20 @@ class SqliteStore(SqliteReads):
         return await self.read(lambda connection: unreadable.turns_of(connection, wanted.queue, ids))
 
     async def _without_unreadable(self, queue: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Do the work; if an event of the queue cannot be read and fails it, bury such events and try again."""
-        try:
-            return await work()
-        except StoreUnavailable:
-            raise
-        except (HoldfastError, TypeError, ValueError):
-            if not await self._bury_unreadable(queue):
+        """Do the work; while events of the queue cannot be read and fail it, bury such events and try again.
+
+        Others may come meanwhile, and another task may bury what failed this one: so it fails after two vain looks."""
+        was_vain = False
+        while True:
+            try:
+                return await work()
+            except StoreUnavailable:
                 raise
-        return await work()
+            except (HoldfastError, TypeError, ValueError):
+                is_vain = not await self._bury_unreadable(queue)
+                if is_vain and was_vain:
+                    raise
+                was_vain = is_vain
 
     async def _bury_unreadable(self, queue: str) -> bool:
         letters = await self.read(lambda connection: unreadable.find(connection, queue))
