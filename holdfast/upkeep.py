@@ -166,7 +166,8 @@ async def forget(
             # The count of rows without a person is the same for all of them.
             removed[kind] = count if kind.startswith(UNATTRIBUTED) else removed.get(kind, 0) + count
     # Last, so that forgetting that was cut short finds all of them once more.
-    for identity in identities:
+    # Only people can have been linked.
+    for identity in identities if subject_type.upper() == USER else ():
         await people.unlink(identity)
     if vacuum or not store.has_server:
         await store.vacuum()

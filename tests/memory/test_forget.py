@@ -336,3 +336,8 @@ async def test_files_of_earlier_releases_are_counted(store: Store, tmp_path: Pat
         keep(tmp_path / path, b"x")
     removed = await forget(open_observations(store), open_knowledge(store), "T1", "USER", "U1", files=tmp_path)
     assert (removed["files"], removed["unattributed_files"]) == (0, 2)
+
+
+async def test_what_is_no_person_is_forgotten_as_well(store: Store) -> None:
+    removed = await forget(open_observations(store), open_knowledge(store), "default", "TOPIC", "weather")
+    assert removed["observations"] == 0
