@@ -144,16 +144,35 @@ class Current:
         self._known = known
         self._directory = Directory()
         self._read_at = -REMEMBERED
-        self._lock = asyncio.Lock()
+        self._reading: asyncio.Future[bool] | None = None
 
     async def get(self) -> Directory:
-        # Under a lock, which is fair: callers go on in the order in which they asked, and one read serves them all.
-        async with self._lock:
-            now = time.monotonic()
-            if now - self._read_at >= REMEMBERED:
-                self._directory = await read(self._store(), self._known())
-                self._read_at = now
-            return self._directory
+        while time.monotonic() - self._read_at >= REMEMBERED:
+            if self._reading is None:
+                await self._read()
+                break
+            # One read serves all who ask meanwhile, and so does its failure.
+            if await asyncio.shield(self._reading):
+                break
+        return self._directory
+
+    async def _read(self) -> None:
+        self._reading = reading = asyncio.get_running_loop().create_future()
+        began_at = time.monotonic()
+        try:
+            self._directory = await read(self._store(), self._known())
+            self._read_at = began_at
+            reading.set_result(True)
+        except Exception as error:
+            reading.set_exception(error)
+            # Marked as seen: perhaps nobody waits for it but this caller.
+            reading.exception()
+            raise
+        finally:
+            self._reading = None
+            if not reading.done():
+                # This caller was cancelled; another one reads.
+                reading.set_result(False)
 
     async def for_message(self, text: str, agent: str | None) -> tuple[Directory, str | None]:
         """The directory, and the agent of this message if no live process serves it; raises Unknown."""

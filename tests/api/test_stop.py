@@ -127,8 +127,9 @@ async def held(url: str) -> AsyncIterator[Callable[[int], Awaitable[None]]]:
         async def waiting(count: int) -> None:
             async with asyncio.timeout(PATIENCE):
                 while True:
-                    found = await holder.execute("select count(*) from pg_catalog.pg_locks where not granted")
-                    if await found.fetchone() == (count,):
+                    # At least: maintenance may wait for the table, too.
+                    query = "select count(*) >= %s from pg_catalog.pg_locks where not granted"
+                    if await (await holder.execute(query, (count,))).fetchone() == (True,):
                         return
                     await asyncio.sleep(0.01)
 
