@@ -17,7 +17,7 @@ from bench.process import started
 from bench.row import Goal, Row, held_to
 from bench.scale import Scale
 from bench.workload import BATCH, PAYLOAD, Shape
-from holdfast.event import NewEvent
+from holdfast.queue.event import NewEvent
 from holdfast.store import Store, open_store
 
 PER_SECOND = 20

@@ -11,7 +11,7 @@ from bench.opened import with_raw
 from bench.row import Row, Run, blocking, compared, interleaved
 from bench.scale import Scale
 from bench.workload import Feed, Shape
-from holdfast.event import NewEvent
+from holdfast.queue.event import NewEvent
 from holdfast.store import Store
 
 TASKS = 8

@@ -11,10 +11,10 @@ from time import perf_counter
 from bench.engine import Engine
 from bench.row import Row
 from bench.scale import Scale
-from holdfast.event import MEMORY
+from holdfast.consumers.memory import KnowledgeStoreOutboxRelay, RelayOptions
 from holdfast.memory.knowledge import KnowledgeDocument, KnowledgeScope, KnowledgeStore
 from holdfast.memory.observation import Observation
-from holdfast.relay import KnowledgeStoreOutboxRelay, RelayOptions
+from holdfast.queue.event import MEMORY
 from holdfast.store import Store, open_store
 from holdfast.store.memories import DEFAULT_AGENT_NAME, ObservationStore, open_knowledge, open_observations
 from holdfast.testing.questions import FACTS, NAMED, PARAPHRASED

@@ -14,9 +14,9 @@ from bench.row import Row, Run, blocking, compared, held_to, interleaved
 from bench.scale import Scale
 from bench.sink import sink
 from bench.workload import BATCH, TARGET, Feed, Shape
-from holdfast.event import INBOX
+from holdfast.queue.event import INBOX
+from holdfast.queue.store import Filter
 from holdfast.store import Store, open_store
-from holdfast.store.base import Filter
 
 EVENTS = 20_000
 LOOK_EVERY = 0.02

@@ -6,8 +6,8 @@ import itertools
 from datetime import timedelta
 from enum import StrEnum
 
-from holdfast.event import INBOX, NewEvent, Payload
-from holdfast.outcome import Done, Settled
+from holdfast.queue.event import INBOX, NewEvent, Payload
+from holdfast.queue.outcome import Done, Settled
 from holdfast.store import Store
 
 BATCH = 500

@@ -3,9 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.agent import Reply
-    from holdfast.event import NewEvent, Turn, new_id
-    from holdfast.harness import AgentHarness
+    from holdfast.agents.base import Reply
+    from holdfast.app import AgentHarness
     from holdfast.memory import (
         DEFAULT_AGENT_NAME,
         POISON_CLAIM,
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
         open_knowledge,
         open_observations,
     )
-    from holdfast.outcome import Dead, Done, Retry, Snooze
+    from holdfast.queue.event import NewEvent, Turn, new_id
+    from holdfast.queue.outcome import Dead, Done, Retry, Snooze
     from holdfast.store import Store, open_store
 
 __version__ = "0.5.0"
@@ -65,10 +65,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "agent": ("Reply",),
-    "event": ("NewEvent", "Turn", "new_id"),
-    "harness": ("AgentHarness",),
-    "outcome": ("Dead", "Done", "Retry", "Snooze"),
+    "agents.base": ("Reply",),
+    "queue.event": ("NewEvent", "Turn", "new_id"),
+    "app": ("AgentHarness",),
+    "queue.outcome": ("Dead", "Done", "Retry", "Snooze"),
     "store": ("Store", "open_store"),
 }
 

@@ -10,19 +10,19 @@ from typing import TypeVar, overload
 
 from typing_extensions import Unpack
 
-from holdfast.activity import Listener, Listeners
-from holdfast.agent import Agent, AgentOptions, AgentPolicy, Team, policy_of
+from holdfast.activity.reporter import Listener, Listeners
+from holdfast.agents.base import Agent, AgentOptions, AgentPolicy, Team, policy_of
 from holdfast.agents.function import Function, FunctionAgent
-from holdfast.attachments import Attachments
-from holdfast.channel import AnyChannel
+from holdfast.channels.base import AnyChannel
 from holdfast.channels.heartbeat import PROMPT, Beat
+from holdfast.consumers.inbox import Seat, Worker
 from holdfast.errors import HoldfastError
-from holdfast.hook import Hooks, IncomingHook, OutgoingHook
-from holdfast.recall import Recall
-from holdfast.router import Routing, checked_id
-from holdfast.store.base import Store
-from holdfast.teamwork import Teamwork
-from holdfast.worker import Seat, Worker
+from holdfast.memory.recall import Recall
+from holdfast.queue.store import Store
+from holdfast.routing.files import Attachments
+from holdfast.routing.handoff import Teamwork
+from holdfast.routing.hooks import Hooks, IncomingHook, OutgoingHook
+from holdfast.routing.router import Routing, checked_id
 
 F = TypeVar("F", bound=Function)
 
@@ -101,12 +101,12 @@ class Roster:
         self.channels[channel.name] = channel
 
     def incoming(self, hook: IncomingHook) -> IncomingHook:
-        """Decorates a function that may change a message before its agent sees it. See holdfast.hook.Heard."""
+        """Decorates a function that may change a message before its agent sees it. See holdfast.routing.hooks.Heard."""
         self.hooks.incoming.append(hook)
         return hook
 
     def outgoing(self, hook: OutgoingHook) -> OutgoingHook:
-        """Decorates a function that may change a reply before it is stored. See holdfast.hook.Said."""
+        """Decorates a function that may change a reply before it is stored. See holdfast.routing.hooks.Said."""
         self.hooks.outgoing.append(hook)
         return hook
 

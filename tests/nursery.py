@@ -24,14 +24,14 @@ LONGEST = 1024 * 1024
 # What a command needs beside what its own module imports; nothing that starts a thread.
 IMPORTED = (
     "holdfast.cli",
-    "holdfast.harness",
+    "holdfast.app",
     "holdfast.api.server",
     "holdfast.agents.echo",
     "holdfast.cli.configured",
     "holdfast.migrations.sqlite",
-    "holdfast.store.postgres",
-    "holdfast.store.sqlite.knowledge",
-    "holdfast.store.sqlite.observations",
+    "holdfast.store.postgres.store",
+    "holdfast.store.sqlite.store.knowledge",
+    "holdfast.store.sqlite.store.observations",
 )
 
 

@@ -18,11 +18,11 @@ from holdfast.agents.transcript import transcript_of
 from holdfast.channels.slack.incoming import Bot, text_for
 from holdfast.channels.slack.mrkdwn import mrkdwn
 from holdfast.channels.split import split
-from holdfast.event import text_of
 from holdfast.memory.chunk import chunks
-from holdfast.memory.fusion import telling, terms
-from holdfast.router import Routing
-from holdfast.tags import tags, without
+from holdfast.memory.ranking import telling, terms
+from holdfast.queue.event import text_of
+from holdfast.routing.router import Routing
+from holdfast.routing.tags import tags, without
 from holdfast.telemetry.logs import Entry, JsonLines, TextLines
 from holdfast.telemetry.redaction import redact, redact_prose
 from tests.growth import superlinear

@@ -27,7 +27,7 @@ SCRIPT = """
 import asyncio, os
 from holdfast import AgentHarness
 from holdfast.settings import Settings
-from holdfast.store.base import Filter
+from holdfast.queue.store import Filter
 from holdfast.telemetry import redaction
 
 app = AgentHarness(settings=Settings(database=os.environ["HOLDFAST_DATABASE"], trace_ratio=1))

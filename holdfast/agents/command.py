@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from holdfast.agent import NO_ANSWER, Answer, Reply, prompt_of
 from holdfast.agents import supervisor
+from holdfast.agents.base import NO_ANSWER, Answer, Reply, prompt_of
 from holdfast.agents.sandbox import Bubblewrap, NoSandbox, Sandbox
 from holdfast.agents.transcript import transcript_of
-from holdfast.event import Turn
-from holdfast.outcome import Dead, Retry
+from holdfast.queue.event import Turn
+from holdfast.queue.outcome import Dead, Retry
 from holdfast.settings.agents import COMMAND_POLICY, MAX_OUTPUT
 from holdfast.settings.environment import passed_on
 from holdfast.telemetry import count_tokens

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.event import Turn
+from holdfast.queue.event import Turn
 
 
 async def echo(turn: Turn) -> str:

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 
-from holdfast.agent import Answer
-from holdfast.event import Turn
+from holdfast.agents.base import Answer
+from holdfast.queue.event import Turn
 from holdfast.telemetry import THREAD_RUNS_ON
 from holdfast.telemetry.logs import Entry
 

@@ -11,30 +11,29 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from holdfast import __version__
-from holdfast.api import (
+from holdfast.api import pages, stream
+from holdfast.api.answer import Answer, Refused
+from holdfast.api.body import explained
+from holdfast.api.feed import Feed
+from holdfast.api.routes import (
     agents,
     audit,
     dead,
     docs,
     health,
-    login,
     memory,
     messages,
-    oidc_routes,
-    pages,
     queue,
     responses,
     rooms,
-    stream,
-    token_routes,
     webhook,
 )
-from holdfast.api.answer import Answer, Refused
-from holdfast.api.body import explained
-from holdfast.api.caller import Callers
-from holdfast.api.feed import Feed
-from holdfast.api.guard import Access, Guard
-from holdfast.api.oidc import Provider
+from holdfast.api.routes import oidc as oidc_routes
+from holdfast.api.routes import tokens as token_routes
+from holdfast.api.security import login
+from holdfast.api.security.caller import Callers
+from holdfast.api.security.guard import Access, Guard
+from holdfast.api.security.oidc import Provider
 from holdfast.api.served import Harness, Served
 from holdfast.errors import HoldfastError, StoreUnavailable, Unknown
 from holdfast.telemetry import REQUEST_FAILED

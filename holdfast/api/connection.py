@@ -12,8 +12,8 @@ from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from holdfast.api.answer import Refused
-from holdfast.api.crowd import Crowd
 from holdfast.api.framing import Framing
+from holdfast.api.security.crowd import Crowd
 from holdfast.telemetry import READER_SLOW
 from holdfast.telemetry.logs import Entry
 

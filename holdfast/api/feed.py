@@ -14,14 +14,14 @@ from datetime import timedelta
 from pydantic_core import to_json
 
 from holdfast.errors import HoldfastError
-from holdfast.event import Payload
-from holdfast.policy import Backoff
+from holdfast.queue.event import Payload
+from holdfast.queue.pages import PAGE_BYTES
+from holdfast.queue.policy import Backoff
+from holdfast.queue.store import Happened, Store
+from holdfast.queue.wake import Wake
 from holdfast.store.activity import FORGOTTEN
-from holdfast.store.base import Happened, Store
-from holdfast.store.pages import PAGE_BYTES
 from holdfast.telemetry import CANNOT_FOLLOW, WATCHER_SLOW
 from holdfast.telemetry.logs import Entry
-from holdfast.wake import Wake
 
 log = logging.getLogger(__name__)
 

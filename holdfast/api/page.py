@@ -10,8 +10,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from holdfast.api.answer import Answer
-from holdfast.store.pages import PAGE_BYTES
-from holdfast.store.pages import Page as Rows
+from holdfast.queue.pages import PAGE_BYTES
+from holdfast.queue.pages import Page as Rows
 
 GREATEST_ID = 2**63 - 1
 

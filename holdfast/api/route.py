@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from holdfast.api.answer import Error, Refused
 from holdfast.api.body import Body
-from holdfast.api.guard import find_caller
-from holdfast.api.tokens import allows
+from holdfast.api.security.guard import find_caller
+from holdfast.api.security.tokens import allows
 from holdfast.store.credentials import Role
 
 ROLE = "x-role"

@@ -8,14 +8,14 @@ from typing import Protocol
 from starlette.requests import Request
 
 from holdfast.api.shared import Shared
-from holdfast.consumer import Consumer
-from holdfast.directory import Current, Directory, configured
-from holdfast.event import INBOX
 from holdfast.memory.embedder import Embedder
 from holdfast.memory.knowledge import KnowledgeStore
-from holdfast.router import Routing
+from holdfast.queue.consumer import Consumer
+from holdfast.queue.event import INBOX
+from holdfast.queue.store import Store
+from holdfast.routing.directory import Current, Directory, configured
+from holdfast.routing.router import Routing
 from holdfast.settings import Settings
-from holdfast.store.base import Store
 
 
 class Harness(Protocol):

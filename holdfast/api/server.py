@@ -11,11 +11,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from fastapi import FastAPI
 from uvicorn import Config, Server
 
-from holdfast import activity
+from holdfast.activity import reporter as activity
 from holdfast.api.app import create_app, create_metrics_app
 from holdfast.api.connection import connection_of
-from holdfast.api.crowd import Crowd
 from holdfast.api.feed import Feed
+from holdfast.api.security.crowd import Crowd
 from holdfast.api.served import Harness
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings

@@ -12,12 +12,12 @@ from sse_starlette.event import ServerSentEvent
 from sse_starlette.sse import EventSourceResponse
 from starlette.responses import Response
 
-from holdfast.activity import TYPES
+from holdfast.activity.reporter import TYPES
 from holdfast.api.answer import Refused
 from holdfast.api.feed import Cursor, Feed, Watcher, encoded
 from holdfast.api.route import Guarded, described
-from holdfast.api.scope import frames_seen, is_still_allowed
-from holdfast.event import Payload
+from holdfast.api.security.scope import frames_seen, is_still_allowed
+from holdfast.queue.event import Payload
 from holdfast.store.activity import FORGOTTEN
 
 PING = 15

@@ -10,9 +10,9 @@ from holdfast.telemetry import SLACK_INCOMPLETE
 from holdfast.telemetry.logs import Entry
 
 if TYPE_CHECKING:
-    from holdfast.channel import AnyChannel
+    from holdfast.channels.base import AnyChannel
+    from holdfast.queue.store import Store
     from holdfast.settings import Settings
-    from holdfast.store.base import Store
 
 
 log = logging.getLogger(__name__)
@@ -22,8 +22,8 @@ def configured(
     settings: Settings, store: Store, given: Collection[str] = (), app_token: str | None = None
 ) -> Iterator[AnyChannel]:
     """The channels that settings and environment name, except those that are given already."""
-    from holdfast.extras import require
     from holdfast.settings import Slack, slack_is_off
+    from holdfast.settings.extras import require
 
     if not settings.channels.slack and "slack" not in given and (problem := slack_is_off()):
         log.warning(Entry(SLACK_INCOMPLETE, problem=problem))

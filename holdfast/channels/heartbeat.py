@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from holdfast.channel import Put
+from holdfast.channels.base import Put
 from holdfast.errors import HoldfastError
-from holdfast.event import INBOX, Event, NewEvent
-from holdfast.router import Address, Route, Routing, message
-from holdfast.store.base import Store
+from holdfast.queue.event import INBOX, Event, NewEvent
+from holdfast.queue.store import Store
+from holdfast.routing.router import Address, Route, Routing, message
 from holdfast.telemetry import CANNOT_BEAT, HEARTBEAT_ANSWERED
 from holdfast.telemetry.logs import Entry
 

@@ -14,17 +14,17 @@ from holdfast.cli.access import login, token
 from holdfast.cli.agents import agents
 from holdfast.cli.audit import audit
 from holdfast.cli.database import backup, init, migrate
+from holdfast.cli.dead import dead, history, replay
 from holdfast.cli.doctor import doctor
 from holdfast.cli.help import EXAMPLES, HELP_OPTIONS, Grouped, misplaced
-from holdfast.cli.letters import dead, history, replay
-from holdfast.cli.live import cancel, tail
 from holdfast.cli.memory import memory
 from holdfast.cli.people import people
 from holdfast.cli.printing import echo
-from holdfast.cli.running import serve, up, work
-from holdfast.cli.sending import send
+from holdfast.cli.send import send
 from holdfast.cli.slack import demo, slack
 from holdfast.cli.status import status
+from holdfast.cli.tail import cancel, tail
+from holdfast.cli.up import serve, up, work
 from holdfast.errors import HoldfastError, WrongUsage
 
 app = typer.Typer(

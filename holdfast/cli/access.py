@@ -57,7 +57,7 @@ def print_token(context: typer.Context, role: Role = RoleName.ADMIN, config: Con
     """Print the bootstrap token of a role; it is made if there is none yet."""
     if context.invoked_subcommand is not None:
         return
-    from holdfast.api.tokens import token_in
+    from holdfast.api.security.tokens import token_in
 
     settings = settings_of(config, home=home)
     make_home(settings.home)
@@ -67,7 +67,7 @@ def print_token(context: typer.Context, role: Role = RoleName.ADMIN, config: Con
 @token.command()
 def rotate(role: Role = RoleName.ADMIN, database: Database = None, config: Config = None, home: Home = None) -> None:
     """Replace the bootstrap token of a role at once and print the new one; its browser sessions end."""
-    from holdfast.api.tokens import rotate as rotated
+    from holdfast.api.security.tokens import rotate as rotated
 
     settings = settings_of(config, home=home, database=database)
     make_home(settings.home)
@@ -84,7 +84,7 @@ def rotate(role: Role = RoleName.ADMIN, database: Database = None, config: Confi
 
 
 async def _end_sessions(settings: Settings, role: RoleName) -> int:
-    from holdfast.store.audit import AuditEntry
+    from holdfast.queue.audit import AuditEntry
     from holdfast.store.credentials import open_credentials
 
     async with opened(settings) as store:
@@ -128,8 +128,8 @@ def _names(given: list[str] | None) -> tuple[str, ...] | None:
 async def _create(
     settings: Settings, name: str, role: RoleName, rights: dict[str, Any], life: timedelta | None
 ) -> tuple[str, Credential]:
-    from holdfast.api.caller import Grant
-    from holdfast.api.granting import create_token
+    from holdfast.api.security.caller import Grant
+    from holdfast.api.security.granting import create_token
 
     async with opened(settings) as store:
         return await create_token(store, Grant(name=name, role=role.value, **rights), life, actor())
@@ -183,7 +183,7 @@ def revoke(
 
 
 async def _revoke(settings: Settings, name: str) -> bool:
-    from holdfast.api.granting import revoke_token
+    from holdfast.api.security.granting import revoke_token
 
     async with opened(settings) as store:
         return await revoke_token(store, name, actor())
@@ -207,7 +207,7 @@ def login(
 
 
 async def _login_link(settings: Settings, role: RoleName, name: str | None, token: str | None) -> str:
-    from holdfast.api.caller import Grant, login_link
+    from holdfast.api.security.caller import Grant, login_link
 
     async with opened(settings) as store:
         grant = Grant(name=name or login_name(), role=role.value)

@@ -12,10 +12,10 @@ from holdfast.cli.status import LIVE
 from holdfast.errors import NewDatabase
 
 if TYPE_CHECKING:
-    from holdfast.directory import Directory
+    from holdfast.queue.store import Count
+    from holdfast.routing.directory import Directory
     from holdfast.settings import Settings
     from holdfast.settings.agents import RunTable
-    from holdfast.store.base import Count
 
 NOBODY = "no agents are known yet: start `holdfast up`"
 
@@ -62,9 +62,9 @@ def _cell(value: object) -> object:
 
 
 async def _agents(settings: Settings) -> list[dict[str, Any]]:
-    from holdfast.directory import Directory, configured, read
-    from holdfast.event import INBOX
-    from holdfast.store.base import Count
+    from holdfast.queue.event import INBOX
+    from holdfast.queue.store import Count
+    from holdfast.routing.directory import Directory, configured, read
 
     known, counts = configured(settings), list[Count]()
     directory = Directory(routing=known)

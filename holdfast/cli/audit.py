@@ -15,8 +15,8 @@ from holdfast.cli.options import AsJson, Config, Database, Home, Limit, opened, 
 from holdfast.cli.printing import show
 
 if TYPE_CHECKING:
+    from holdfast.queue.audit import AuditEntry
     from holdfast.settings import Settings
-    from holdfast.store.audit import AuditEntry
 
 COLUMNS = ("id", "at", "actor", "action", "subject", "details")
 
@@ -43,7 +43,7 @@ def audit(
     as_json: AsJson = False,
 ) -> None:
     """List who did what, newest first."""
-    from holdfast.store.audit import ACTIONS
+    from holdfast.queue.audit import ACTIONS
 
     if action is not None and action not in ACTIONS:
         raise typer.BadParameter(f"unknown action {action!r}; there are {', '.join(ACTIONS)}")
@@ -75,7 +75,7 @@ async def _audit(
     limit: int,
     before: int | None,
 ) -> list[AuditEntry]:
-    from holdfast.store.audit import AuditFilter
+    from holdfast.queue.audit import AuditFilter
 
     async with opened(settings) as store:
         if isinstance(since, timedelta):

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from holdfast.cli.loading import named
 from holdfast.errors import HoldfastError
-from holdfast.extras import require
 from holdfast.settings import Settings, place_of
 from holdfast.settings.agents import AgentTable, CommandTable, EchoTable, FunctionTable, LlmTable, McpTable
 from holdfast.settings.environment import passed_on
+from holdfast.settings.extras import require
 from holdfast.settings.secrets import secret_paths
 
 if TYPE_CHECKING:
     from pydantic_ai.toolsets import AbstractToolset
 
-    from holdfast.agent import Agent
+    from holdfast.agents.base import Agent
     from holdfast.agents.function import Function
     from holdfast.agents.llm import Context
     from holdfast.agents.sandbox import Sandbox
-    from holdfast.harness import AgentHarness
+    from holdfast.app import AgentHarness
 
 SCRIPT = "script:"
 

@@ -10,7 +10,7 @@ from holdfast.telemetry import OPEN_TO_OTHERS
 from holdfast.telemetry.logs import Entry
 
 if TYPE_CHECKING:
-    from holdfast.harness import AgentHarness
+    from holdfast.app import AgentHarness
     from holdfast.settings import Settings
 
 log = logging.getLogger(__name__)

@@ -15,10 +15,10 @@ from holdfast.cli.confinement import open_files
 from holdfast.cli.options import App, AsJson, Config, Database, Home, settings_of
 from holdfast.cli.printing import echo_state, print_json
 from holdfast.errors import HoldfastError
-from holdfast.extras import EXTRAS, is_missing, remedy
+from holdfast.settings.extras import EXTRAS, is_missing, remedy
 
 if TYPE_CHECKING:
-    from holdfast.harness import AgentHarness
+    from holdfast.app import AgentHarness
     from holdfast.memory.knowledge import IndexStatus
     from holdfast.settings import Settings
     from holdfast.store.facts import Facts
@@ -107,8 +107,8 @@ def _index(settings: Settings) -> Finding:
     import asyncio
 
     from holdfast.cli.status import told_of
+    from holdfast.memory.maintenance import progress
     from holdfast.store import open_store
-    from holdfast.upkeep import progress
 
     async def look() -> IndexStatus | None:
         async with open_store(settings.database) as store:
@@ -129,7 +129,7 @@ def _agents(settings: Settings) -> Iterator[Finding]:
     """Definitions that differ between running processes, and agents that nobody serves."""
     import asyncio
 
-    from holdfast.directory import Directory, configured, read
+    from holdfast.routing.directory import Directory, configured, read
     from holdfast.store import open_store
 
     async def look() -> Directory:
@@ -259,9 +259,9 @@ def _fits(token: str, name: str) -> bool:
 
 
 def _app(settings: Settings) -> Iterator[Finding]:
+    from holdfast.app import AgentHarness
     from holdfast.cli.configured import add_configured
     from holdfast.cli.loading import load_app
-    from holdfast.harness import AgentHarness
 
     try:
         app = load_app(settings.app) if settings.app else AgentHarness()

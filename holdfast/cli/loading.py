@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.harness import AgentHarness
+    from holdfast.app import AgentHarness
 
 
 def load_app(spec: str) -> AgentHarness:
     """The object that `spec` names; the working directory is importable."""
-    from holdfast.harness import AgentHarness
+    from holdfast.app import AgentHarness
 
     module_name, colon, name = spec.partition(":")
     if not (module_name and colon and name):
@@ -76,7 +76,7 @@ def _file(module: ModuleType) -> str:
 
 
 def _instead(module: ModuleType) -> str:
-    from holdfast.harness import AgentHarness
+    from holdfast.app import AgentHarness
 
     names = [name for name, value in vars(module).items() if isinstance(value, AgentHarness)]
     return f"; did you mean {module.__name__}:{names[0]}?" if names else ""

@@ -17,10 +17,10 @@ from holdfast.cli.printing import echo, print_json, print_table, short, show
 if TYPE_CHECKING:
     from holdfast.memory.index import KnowledgeIndex
     from holdfast.memory.knowledge import Hit
+    from holdfast.memory.maintenance import Difference
     from holdfast.memory.observation import Observation, Subject
     from holdfast.settings import Settings
     from holdfast.store.memories import ObservationStore
-    from holdfast.upkeep import Difference
 
 memory = typer.Typer(
     help="What agents remember: search, list, forget, verify, reindex.", rich_markup_mode=None, add_completion=False
@@ -169,14 +169,14 @@ async def _observations(settings: Settings, subject: str, limit: int) -> list[Ob
 
 
 async def _forget(settings: Settings, subject: tuple[str, str, str], *, vacuum: bool) -> dict[str, int]:
-    from holdfast.upkeep import forget
+    from holdfast.memory.maintenance import forget
 
     async with _memory(settings) as (observations, knowledge):
         return await forget(observations, knowledge, *subject, actor=actor(), files=settings.files, vacuum=vacuum)
 
 
 async def _verify(settings: Settings) -> list[Difference]:
-    from holdfast.upkeep import verify
+    from holdfast.memory.maintenance import verify
 
     async with _memory(settings) as (observations, knowledge):
         return await verify(observations, knowledge)
@@ -186,7 +186,7 @@ async def _reindex(settings: Settings) -> int:
     from rich.console import Console
     from rich.progress import Progress
 
-    from holdfast.upkeep import Upkeep, reindex
+    from holdfast.memory.maintenance import Upkeep, reindex
 
     # On stderr, and for a person who waits: what is printed is the result alone.
     console = Console(file=sys.stderr)

@@ -11,12 +11,12 @@ import typer
 
 from holdfast.cli.options import App, Config, Database
 from holdfast.cli.printing import echo, print_json
-from holdfast.cli.running import load
+from holdfast.cli.up import load
 from holdfast.errors import HoldfastError
-from holdfast.extras import require
+from holdfast.settings.extras import require
 
 if TYPE_CHECKING:
-    from holdfast.harness import AgentHarness
+    from holdfast.app import AgentHarness
     from holdfast.settings import Settings
 
 slack = typer.Typer(help="What Slack has to know of the app.", rich_markup_mode=None)

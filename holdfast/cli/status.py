@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from holdfast.memory.knowledge import IndexStatus
+    from holdfast.queue.store import Count, Process
     from holdfast.settings import Settings
     from holdfast.store import Store
-    from holdfast.store.base import Count, Process
 
 LIVE = ("ready", "delayed", "queued", "leased")
 
@@ -112,8 +112,8 @@ async def _looks(store: Store, every: timedelta) -> AsyncIterator[State]:
 
 
 async def _look(store: Store) -> State:
-    from holdfast.event import INBOX, MEMORY, OUTBOX
-    from holdfast.upkeep import progress
+    from holdfast.memory.maintenance import progress
+    from holdfast.queue.event import INBOX, MEMORY, OUTBOX
 
     counts = await store.counts()
     unserved = await _unserved(store, [count for count in counts if count.queue == INBOX])
@@ -127,7 +127,7 @@ async def _look(store: Store) -> State:
 
 
 async def _unserved(store: Store, counts: list[Count]) -> dict[str, int]:
-    from holdfast.directory import read
+    from holdfast.routing.directory import read
 
     directory = await read(store)
     waiting: dict[str, int] = {}
@@ -139,7 +139,7 @@ async def _unserved(store: Store, counts: list[Count]) -> dict[str, int]:
 
 
 async def _queue(store: Store, name: str, counts: list[Count], now: datetime) -> QueueState:
-    from holdfast.store.base import DEAD_OUTCOMES
+    from holdfast.queue.store import DEAD_OUTCOMES
 
     ended = await store.outcomes(name)
     live = {kind: sum(getattr(count, kind) for count in counts) for kind in LIVE}

@@ -8,6 +8,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
+    from holdfast.consumers.memory import (
+        DEFAULT_AGENT_NAME,
+        POISON_CLAIM,
+        DrainResult,
+        KnowledgeStoreOutboxRelay,
+        RelayOptions,
+    )
     from holdfast.memory.embedder import Embedder, LocalEmbedder
     from holdfast.memory.knowledge import (
         Hit,
@@ -19,12 +26,11 @@ if TYPE_CHECKING:
         KnowledgeSource,
         KnowledgeStore,
     )
+    from holdfast.memory.maintenance import Difference, forget, reindex, verify
     from holdfast.memory.observation import Observation, ObservationType, Subject
-    from holdfast.relay import DEFAULT_AGENT_NAME, POISON_CLAIM, DrainResult, KnowledgeStoreOutboxRelay, RelayOptions
     from holdfast.store.memories import ObservationStore, open_knowledge, open_observations
     from holdfast.store.postgres.observations import PostgresObservationStore
     from holdfast.store.sqlite.observations import SqliteObservationStore
-    from holdfast.upkeep import Difference, forget, reindex, verify
 
 __all__ = [
     "DEFAULT_AGENT_NAME",
@@ -64,11 +70,17 @@ _HOMES = {
         *("KnowledgeDocument", "KnowledgeScope", "KnowledgeSource", "KnowledgeStore"),
     ),
     "memory.observation": ("Observation", "ObservationType", "Subject"),
-    "relay": ("DEFAULT_AGENT_NAME", "POISON_CLAIM", "DrainResult", "KnowledgeStoreOutboxRelay", "RelayOptions"),
+    "consumers.memory": (
+        "DEFAULT_AGENT_NAME",
+        "POISON_CLAIM",
+        "DrainResult",
+        "KnowledgeStoreOutboxRelay",
+        "RelayOptions",
+    ),
     "store.memories": ("ObservationStore", "open_knowledge", "open_observations"),
     "store.postgres.observations": ("PostgresObservationStore",),
     "store.sqlite.observations": ("SqliteObservationStore",),
-    "upkeep": ("Difference", "forget", "reindex", "verify"),
+    "memory.maintenance": ("Difference", "forget", "reindex", "verify"),
 }
 
 
@@ -83,7 +95,7 @@ def __getattr__(name: str) -> Any:
 
 
 class Memory(Protocol):
-    """What the agent of a turn remembers; see holdfast.recall."""
+    """What the agent of a turn remembers; see holdfast.memory.recall."""
 
     @property
     def relevant(self) -> Sequence[str]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from holdfast.extras import is_missing, needs
 from holdfast.memory.knowledge import IndexUnavailable
+from holdfast.settings.extras import is_missing, needs
 
 
 class Embedder(Protocol):

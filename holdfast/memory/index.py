@@ -8,7 +8,6 @@ from typing import Protocol, TypeVar
 
 from holdfast.errors import StoreUnavailable
 from holdfast.memory.embedder import Embedder, LocalEmbedder, WordsAlone, mark_of
-from holdfast.memory.fusion import CANDIDATES, fused
 from holdfast.memory.indexing import Entry, Known, entries
 from holdfast.memory.knowledge import (
     DEFAULT_OPTIONS,
@@ -21,6 +20,7 @@ from holdfast.memory.knowledge import (
     KnowledgeSource,
     readable,
 )
+from holdfast.memory.ranking import CANDIDATES, fused
 
 T = TypeVar("T")
 

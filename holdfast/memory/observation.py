@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from holdfast.errors import HoldfastError
+from holdfast.memory.knowledge import KnowledgeDocument
 
 _LONE = re.compile("[\ud800-\udfff]")
 _NAME = re.compile(r"[^:\s][^:]*")
@@ -172,3 +173,8 @@ class Subject:
     @property
     def key(self) -> str:
         return subject_key(self.workspace_id, self.type, self.id)
+
+
+def document_of(observation: Observation) -> KnowledgeDocument:
+    """Return the document that the index holds of an observation."""
+    return KnowledgeDocument(id=observation.id, content=observation.content, version=observation.version)

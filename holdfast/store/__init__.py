@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from holdfast.queue.store import Clock, Store
 from holdfast.settings import sqlite_path
-from holdfast.store.base import Clock, Store
-from holdfast.store.measured import measured
+from holdfast.store.instrumented import measured
 
 __all__ = ["Store", "open_store"]
 
@@ -20,12 +20,12 @@ async def open_store(
     path = sqlite_path(url)
     # Imported here, so that a machine without one of the drivers can use the other.
     if path is not None:
-        from holdfast.store.sqlite import SqliteStore
+        from holdfast.store.sqlite.store import SqliteStore
 
         async with SqliteStore(path, clock=clock) as store:
             yield measured(store)
     else:
-        from holdfast.store.postgres import PostgresStore
+        from holdfast.store.postgres.store import PostgresStore
 
         async with PostgresStore(url, direct_url=direct_url, clock=clock, pool_size=pool_size) as store:
             yield measured(store)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from holdfast.event import INBOX, UNREADABLE, NewEvent, Payload, channel_of, sender_of, subject_of, written_of
-from holdfast.store.base import Happened
+from holdfast.queue.event import INBOX, UNREADABLE, NewEvent, Payload, channel_of, sender_of, subject_of, written_of
+from holdfast.queue.store import Happened
 from holdfast.store.payload import parse
 
 FORGOTTEN = "forgotten"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol, cast
 
-from holdfast.store.base import Store
+from holdfast.queue.store import Store
 
 Role = Literal["read", "send", "admin"]
 Kind = Literal["token", "session", "code"]
@@ -64,11 +64,11 @@ def open_credentials(store: Store) -> Credentials:
     """Return the credentials in a store's database."""
     # By what it can do: a store may be wrapped.
     if hasattr(store, "write"):
-        from holdfast.store.sqlite import SqliteStore
         from holdfast.store.sqlite.credentials import SqliteCredentials
+        from holdfast.store.sqlite.store import SqliteStore
 
         return SqliteCredentials(cast(SqliteStore, store))
-    from holdfast.store.postgres import PostgresStore
     from holdfast.store.postgres.credentials import PostgresCredentials
+    from holdfast.store.postgres.store import PostgresStore
 
     return PostgresCredentials(cast(PostgresStore, store))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.memory.knowledge import readable
-from holdfast.outcome import Dead, Retry
+from holdfast.queue.outcome import Dead, Retry
 from holdfast.telemetry.redaction import redact_end, redact_start
 
 ERROR_LENGTH = 4_000

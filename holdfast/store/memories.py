@@ -10,8 +10,8 @@ from holdfast.memory.embedder import Embedder
 from holdfast.memory.index import KnowledgeIndex
 from holdfast.memory.knowledge import DEFAULT_AGENT_NAME as DEFAULT_AGENT_NAME
 from holdfast.memory.observation import Observation, Subject
-from holdfast.store.base import Store, Transaction
-from holdfast.store.pages import Page
+from holdfast.queue.pages import Page
+from holdfast.queue.store import Store, Transaction
 
 
 class ObservationStore(Protocol):
@@ -95,12 +95,12 @@ class ObservationStore(Protocol):
 def open_observations(store: Store) -> ObservationStore:
     """The observations of a store."""
     if _is_sqlite(store):
-        from holdfast.store.sqlite import SqliteStore
         from holdfast.store.sqlite.observations import SqliteObservationStore
+        from holdfast.store.sqlite.store import SqliteStore
 
         return SqliteObservationStore(cast(SqliteStore, store))
-    from holdfast.store.postgres import PostgresStore
     from holdfast.store.postgres.observations import PostgresObservationStore
+    from holdfast.store.postgres.store import PostgresStore
 
     return PostgresObservationStore(cast(PostgresStore, store))
 
@@ -108,12 +108,12 @@ def open_observations(store: Store) -> ObservationStore:
 def open_knowledge(store: Store, embedder: Embedder | None = None) -> KnowledgeIndex:
     """The knowledge index in a store's database."""
     if _is_sqlite(store):
-        from holdfast.store.sqlite import SqliteStore
         from holdfast.store.sqlite.knowledge import SqliteKnowledge
+        from holdfast.store.sqlite.store import SqliteStore
 
         return KnowledgeIndex(SqliteKnowledge(cast(SqliteStore, store)), embedder)
-    from holdfast.store.postgres import PostgresStore
     from holdfast.store.postgres.knowledge import PostgresKnowledge
+    from holdfast.store.postgres.store import PostgresStore
 
     return KnowledgeIndex(PostgresKnowledge(cast(PostgresStore, store)), embedder)
 

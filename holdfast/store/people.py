@@ -6,7 +6,7 @@ from typing import Protocol, cast
 
 from holdfast.errors import HoldfastError
 from holdfast.memory.observation import USER, parts_of
-from holdfast.store.base import Store
+from holdfast.queue.store import Store
 
 
 class People(Protocol):
@@ -36,12 +36,12 @@ def open_people(store: Store) -> People:
     """Return the links of a store."""
     # By what it can do: a store may be wrapped.
     if hasattr(store, "write"):
-        from holdfast.store.sqlite import SqliteStore
         from holdfast.store.sqlite.people import SqlitePeople
+        from holdfast.store.sqlite.store import SqliteStore
 
         return SqlitePeople(cast(SqliteStore, store))
-    from holdfast.store.postgres import PostgresStore
     from holdfast.store.postgres.people import PostgresPeople
+    from holdfast.store.postgres.store import PostgresStore
 
     return PostgresPeople(cast(PostgresStore, store))
 

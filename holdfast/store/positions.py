@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.event import MEMORY
-from holdfast.store.base import Filter, Store
+from holdfast.queue.event import MEMORY
+from holdfast.queue.store import Filter, Store
 
 LOOK_EVERY = 0.02
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, cast
 
-from holdfast.event import INBOX, AgentMessage, Event, FinishedEvent
-from holdfast.store.base import DEAD_OUTCOMES, Count, Filter, Store
-from holdfast.store.pages import Page
+from holdfast.queue.event import INBOX, AgentMessage, Event, FinishedEvent
+from holdfast.queue.pages import Page
+from holdfast.queue.store import DEAD_OUTCOMES, Count, Filter, Store
 
 GREATEST_ID = 2**63 - 1
 # The columns are named and ordered as the fields.
@@ -243,11 +243,11 @@ def open_scoped(store: Store, scope: Scope) -> ScopedReads:
     """Return the part of a store that is in a scope."""
     # By what it can do: a store may be wrapped.
     if hasattr(store, "write"):
-        from holdfast.store.sqlite import SqliteStore
         from holdfast.store.sqlite.scoped import sqlite_dialect
+        from holdfast.store.sqlite.store import SqliteStore
 
         return ScopedReads(store, scope, sqlite_dialect(cast(SqliteStore, store)))
-    from holdfast.store.postgres import PostgresStore
     from holdfast.store.postgres.scoped import postgres_dialect
+    from holdfast.store.postgres.store import PostgresStore
 
     return ScopedReads(store, scope, postgres_dialect(cast(PostgresStore, store)))

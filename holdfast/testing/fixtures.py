@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contex
 import pytest
 import pytest_asyncio
 
+from holdfast.queue.store import Store
 from holdfast.store import open_store
-from holdfast.store.base import Store
 from holdfast.testing.clock import Clock
 from holdfast.testing.databases import ENGINES, POSTGRES_ENGINES, Databases
 from holdfast.testing.servers import Unavailable

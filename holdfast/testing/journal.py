@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from holdfast.event import Turn
-from holdfast.outcome import Settled
+from holdfast.queue.event import Turn
+from holdfast.queue.outcome import Settled
 
 POSTGRES_ROWS = """
 select id, parent_id, cardinality(claimed), null from agent.event

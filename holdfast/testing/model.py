@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import assert_never
 
-from holdfast.event import NewEvent, Payload, may_share_turn
-from holdfast.outcome import Dead, Done, Outcome, Retry, Snooze
-from holdfast.store.base import DEFAULT_MAX_ATTEMPTS, Count, Filter, SweepPolicy, Swept
+from holdfast.queue.event import NewEvent, Payload, may_share_turn
+from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
+from holdfast.queue.store import DEFAULT_MAX_ATTEMPTS, Count, Filter, SweepPolicy, Swept
 from holdfast.testing.tables import DEAD_LETTERS, Held, Key, Row, Tables, blame, empty
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from holdfast.event import INBOX, NewEvent, Payload
-from holdfast.store.base import Clock, Filter
+from holdfast.queue.event import INBOX, NewEvent, Payload
+from holdfast.queue.store import Clock, Filter
 
 DEAD_LETTERS = ("dead", "expired", "cancelled")
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)

@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+from holdfast.app import AgentHarness
+from holdfast.consumers.memory import KnowledgeStoreOutboxRelay
 from holdfast.errors import HoldfastError
-from holdfast.event import INBOX, OUTBOX, Event, Turn
-from holdfast.harness import AgentHarness
+from holdfast.memory.recall import Recall
 from holdfast.migrations.runner import migrate
-from holdfast.outcome import Outcome
-from holdfast.policy import Policy, Share, failed
-from holdfast.recall import Recall
-from holdfast.relay import KnowledgeStoreOutboxRelay
-from holdfast.room import post
-from holdfast.router import Address, put_message
+from holdfast.queue.event import INBOX, OUTBOX, Event, Turn
+from holdfast.queue.outcome import Outcome
+from holdfast.queue.policy import Policy, Share, failed
+from holdfast.queue.store import Filter, Store
+from holdfast.routing.rooms import post
+from holdfast.routing.router import Address, put_message
 from holdfast.store import open_store
-from holdfast.store.base import Filter, Store
 from holdfast.store.memories import open_knowledge, open_observations
 from holdfast.store.people import open_people
 from holdfast.testing.clock import Clock

@@ -9,10 +9,10 @@ from pydantic_ai.messages import ModelMessage, ModelRequest
 from pydantic_ai.models.function import AgentInfo
 
 from holdfast import AgentHarness, Done, Turn
-from holdfast.agent import Agent, Answer
+from holdfast.agents.base import Agent, Answer
 from holdfast.agents.llm import LlmAgent, scripted
-from holdfast.outcome import Outcome
-from holdfast.router import Address
+from holdfast.queue.outcome import Outcome
+from holdfast.routing.router import Address
 from holdfast.testing.trial import Trial, trial
 
 Play = Callable[[list[ModelMessage], AgentInfo], Any]

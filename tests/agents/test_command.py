@@ -14,9 +14,9 @@ import pytest
 from holdfast import AgentHarness, Dead, Done, Reply, Retry
 from holdfast.agents.command import GIVE_UP_AFTER, CommandAgent
 from holdfast.agents.supervisor import supervised
-from holdfast.event import INBOX
-from holdfast.outcome import Outcome
-from holdfast.router import Address, put_message
+from holdfast.queue.event import INBOX
+from holdfast.queue.outcome import Outcome
+from holdfast.routing.router import Address, put_message
 from holdfast.telemetry import TOKENS
 from holdfast.testing.trial import Trial, trial
 from tests.agents.commands import PATIENCE, Scripts

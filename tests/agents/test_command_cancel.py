@@ -18,7 +18,7 @@ import pytest_asyncio
 from holdfast import AgentHarness
 from holdfast.agents.command import GIVE_UP_AFTER, CommandAgent
 from holdfast.agents.supervisor import supervised
-from holdfast.event import INBOX, Turn
+from holdfast.queue.event import INBOX, Turn
 from holdfast.testing.trial import trial
 from tests.agents.commands import PATIENCE, Scripts
 

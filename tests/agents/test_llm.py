@@ -16,8 +16,8 @@ from holdfast import Dead, Done, Retry
 from holdfast.agents.llm import Context, Prompt, model_of
 from holdfast.agents.llm.history import tokens
 from holdfast.errors import HoldfastError
-from holdfast.event import AgentMessage
-from holdfast.router import Address
+from holdfast.queue.event import AgentMessage
+from holdfast.routing.router import Address
 from holdfast.settings.providers import Provider
 from holdfast.telemetry import TOKENS
 from holdfast.testing.trial import trial

@@ -10,7 +10,7 @@ from pydantic_ai import RunContext
 
 from holdfast import AgentHarness, Dead, Done, Retry
 from holdfast.agents.llm import Context, LlmAgent, model_of
-from holdfast.outcome import Outcome
+from holdfast.queue.outcome import Outcome
 from holdfast.settings.providers import Provider
 from holdfast.testing.trial import trial
 from tests.agents.dialects import DIALECTS, Call, Dialect, Refusal

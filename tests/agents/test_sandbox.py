@@ -18,7 +18,7 @@ from holdfast.agents.command import CommandAgent
 from holdfast.agents.sandbox import Bubblewrap, NoSandbox, View, sandbox_of
 from holdfast.agents.supervisor import SET_DUMPABLE
 from holdfast.errors import HoldfastError
-from holdfast.outcome import Outcome
+from holdfast.queue.outcome import Outcome
 from holdfast.testing.trial import trial
 from tests.agents.commands import PATIENCE, Scripts
 from tests.cli.shell import Shell, eventually

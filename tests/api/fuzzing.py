@@ -20,7 +20,7 @@ import psycopg
 from psycopg import sql
 from yarl import URL
 
-from holdfast.api.tokens import tokens_in
+from holdfast.api.security.tokens import tokens_in
 from holdfast.testing.slack import FakeSlack
 from holdfast.testing.slack.sockets import sign
 from holdfast.testing.slack.workspace import GENERAL

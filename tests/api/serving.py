@@ -12,9 +12,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from holdfast.api.security.tokens import Role, tokens_in
 from holdfast.api.server import serve_http
-from holdfast.api.tokens import Role, tokens_in
-from holdfast.harness import AgentHarness
+from holdfast.app import AgentHarness
 
 LOOPBACK = "127.0.0.1"
 PATIENCE = 60.0

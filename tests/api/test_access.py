@@ -15,11 +15,11 @@ import pytest_asyncio
 from holdfast import AgentHarness
 from holdfast.agents.echo import echo
 from holdfast.api.app import create_app
-from holdfast.api.docs import document_of
-from holdfast.api.guard import CONTENT_SECURITY_POLICY
-from holdfast.api.rate import MOST_CLIENTS, Rate
 from holdfast.api.route import ROLE
-from holdfast.api.tokens import ROLES, Role
+from holdfast.api.routes.docs import document_of
+from holdfast.api.security.guard import CONTENT_SECURITY_POLICY
+from holdfast.api.security.rate import MOST_CLIENTS, Rate
+from holdfast.api.security.tokens import ROLES, Role
 from holdfast.settings import Settings
 from tests.api.serving import LOOPBACK, secret_of, serving
 
@@ -201,8 +201,8 @@ async def test_every_answer_has_the_security_headers(port: int, path: str) -> No
 async def test_too_many_wrong_tokens_have_to_wait_and_a_right_one_does_not(
     app: AgentHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.api.guard.WRONG_TOKENS_PER_SECOND", 0.001)
-    monkeypatch.setattr("holdfast.api.guard.WRONG_TOKENS_SAVED", 3000)
+    monkeypatch.setattr("holdfast.api.security.guard.WRONG_TOKENS_PER_SECOND", 0.001)
+    monkeypatch.setattr("holdfast.api.security.guard.WRONG_TOKENS_SAVED", 3000)
     async with serving(app) as port:
         found = [await status(port, authorization=f"Bearer wrong{number}") for number in range(5)]
         assert found == [401, 401, 401, 429, 429]

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast import AgentHarness
 from holdfast.agents.echo import echo
-from holdfast.api.crowd import RESERVE, Crowd
+from holdfast.api.security.crowd import RESERVE, Crowd
 from holdfast.settings import Settings
 from holdfast.settings.networks import networks
 from tests.api.serving import LOOPBACK, secret_of, serving

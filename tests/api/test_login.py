@@ -12,12 +12,12 @@ import pytest_asyncio
 
 from holdfast import AgentHarness
 from holdfast.agents.echo import echo
-from holdfast.api import caller as callers
-from holdfast.api.caller import Grant, issue, login_link
-from holdfast.api.guard import cookie_name, session_cookie
-from holdfast.api.tokens import Role, rotate
+from holdfast.api.security import caller as callers
+from holdfast.api.security.caller import Grant, issue, login_link
+from holdfast.api.security.guard import cookie_name, session_cookie
+from holdfast.api.security.tokens import Role, rotate
+from holdfast.queue.audit import AuditFilter
 from holdfast.settings import Settings
-from holdfast.store.audit import AuditFilter
 from holdfast.store.credentials import open_credentials
 from tests.api.serving import LOOPBACK, secret_of, serving
 from tests.api.test_access import ask, status
@@ -198,8 +198,8 @@ async def test_a_forwarded_scheme_is_believed_of_configured_proxies_alone(
 
 
 async def test_many_wrong_links_have_to_wait(app: AgentHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.api.guard.WRONG_TOKENS_PER_SECOND", 0.001)
-    monkeypatch.setattr("holdfast.api.guard.WRONG_TOKENS_SAVED", 3000)
+    monkeypatch.setattr("holdfast.api.security.guard.WRONG_TOKENS_PER_SECOND", 0.001)
+    monkeypatch.setattr("holdfast.api.security.guard.WRONG_TOKENS_SAVED", 3000)
     async with serving(app) as port:
         assert [await status(port, f"/login?code=hfc_{n}") for n in range(5)] == [401, 401, 401, 429, 429]
 

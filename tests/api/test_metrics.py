@@ -16,10 +16,10 @@ from holdfast import AgentHarness, Dead, Turn
 from holdfast.agents.echo import echo
 from holdfast.agents.transcript import transcript_of
 from holdfast.api.server import serve_metrics
-from holdfast.event import Event, NewEvent
 from holdfast.memory.observation import Observation
+from holdfast.queue.event import Event, NewEvent
+from holdfast.queue.store import Filter
 from holdfast.settings import Settings
-from holdfast.store.base import Filter
 from holdfast.store.memories import open_observations
 from holdfast.telemetry import count_tokens
 from holdfast.testing.databases import Databases

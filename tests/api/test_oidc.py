@@ -21,10 +21,10 @@ from joserfc.jwk import RSAKey
 
 from holdfast import AgentHarness
 from holdfast.agents.echo import echo
-from holdfast.api import oidc
+from holdfast.api.security import oidc
 from holdfast.errors import HoldfastError
+from holdfast.queue.audit import AuditFilter
 from holdfast.settings import Settings
-from holdfast.store.audit import AuditFilter
 from tests.api.oidc_provider import CLIENT, SECRET, LoopbackProvider, loopback_provider
 from tests.api.serving import serving
 from tests.api.test_access import Answered, ask, status

@@ -17,10 +17,10 @@ import pytest
 
 from holdfast import AgentHarness
 from holdfast.agents.echo import echo
-from holdfast.event import OUTBOX, NewEvent
+from holdfast.queue.event import OUTBOX, NewEvent
+from holdfast.queue.pages import PAGE_BYTES
 from holdfast.settings import Settings
 from holdfast.store import open_store
-from holdfast.store.pages import PAGE_BYTES
 from holdfast.telemetry import READER_SLOW
 from tests.api.serving import LOOPBACK, serving, token_of
 from tests.cli.shell import Running, Shell

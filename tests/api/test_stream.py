@@ -14,14 +14,14 @@ import pytest
 
 from holdfast import AgentHarness, Dead, NewEvent, Turn
 from holdfast.api import feed, stream
-from holdfast.event import Activity
+from holdfast.memory.maintenance import forget
+from holdfast.queue.event import Activity
+from holdfast.queue.store import Filter
 from holdfast.settings import Settings
 from holdfast.store import open_store
-from holdfast.store.base import Filter
 from holdfast.store.memories import open_knowledge, open_observations
 from holdfast.testing import watch
 from holdfast.testing.watch import Frame, Refused, Stream
-from holdfast.upkeep import forget
 from tests.api.serving import serving, token_of
 
 TURN = ["message_received", "agent_routed", "chain_step_start", "chain_step_done", "response_ready"]

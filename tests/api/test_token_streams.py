@@ -12,9 +12,9 @@ import pytest_asyncio
 
 from holdfast import AgentHarness
 from holdfast.agents.echo import echo
-from holdfast.api import caller as callers
-from holdfast.api.caller import Grant, issue
-from holdfast.api.granting import revoke_token
+from holdfast.api.security import caller as callers
+from holdfast.api.security.caller import Grant, issue
+from holdfast.api.security.granting import revoke_token
 from holdfast.settings import Settings
 from tests.api.serving import LOOPBACK, secret_of, serving
 from tests.api.test_access import ask

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.extras import DISTRIBUTION, EXTRAS
+from holdfast.settings.extras import DISTRIBUTION, EXTRAS
 from tests.cli.shell import ROOT, Shell
 
 APP = """

@@ -13,10 +13,10 @@ from typing import Any
 
 from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
 
-from holdfast.agent import Reply
+from holdfast.agents.base import Reply
+from holdfast.app import AgentHarness
 from holdfast.channels.slack import SlackChannel
-from holdfast.event import Turn
-from holdfast.harness import AgentHarness
+from holdfast.queue.event import Turn
 from holdfast.settings import Settings
 
 BEFORE_INSERT = "before the insert"

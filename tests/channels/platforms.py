@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from holdfast.event import OUTBOX
-from holdfast.harness import AgentHarness
-from holdfast.store.base import Filter
+from holdfast.app import AgentHarness
+from holdfast.queue.event import OUTBOX
+from holdfast.queue.store import Filter
 from holdfast.testing.slack import FakeSlack
 from holdfast.testing.slack.workspace import GENERAL
 from tests.harness.steps import until

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from holdfast.apology import AT_ONCE, Apologies
 from holdfast.channels.slack import SlackChannel
 from holdfast.channels.slack.access import Access
-from holdfast.event import NewEvent
-from holdfast.store.base import Filter, Store, SweepPolicy
+from holdfast.consumers.notices import AT_ONCE, Apologies
+from holdfast.queue.event import NewEvent
+from holdfast.queue.store import Filter, Store, SweepPolicy
 from holdfast.testing.clock import Clock
 
 MANY = 2 * AT_ONCE + 50

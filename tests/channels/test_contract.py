@@ -9,12 +9,12 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import plan
-from holdfast.agent import Reply
+from holdfast import process as plan
+from holdfast.agents.base import Reply
 from holdfast.agents.echo import echo
-from holdfast.event import Turn
-from holdfast.harness import AgentHarness
-from holdfast.policy import Backoff
+from holdfast.app import AgentHarness
+from holdfast.queue.event import Turn
+from holdfast.queue.policy import Backoff
 from holdfast.settings import Settings
 from holdfast.testing.slack import FakeSlack
 from tests.channels.platforms import ApiPlatform, Platform, SlackPlatform, undelivered

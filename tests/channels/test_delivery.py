@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.channel import NotNow, Part, Put, Undeliverable, part_key
-from holdfast.delivery import LEASE, SEND_WITHIN, Delivery
+from holdfast.channels.base import NotNow, Part, Put, Undeliverable, part_key
+from holdfast.consumers.outbox import LEASE, SEND_WITHIN, Delivery
 from holdfast.errors import LeaseLost
-from holdfast.event import OUTBOX, Event, NewEvent, Payload, Turn
-from holdfast.outcome import Dead, Done, Snooze
-from holdfast.store.base import Store
+from holdfast.queue.event import OUTBOX, Event, NewEvent, Payload, Turn
+from holdfast.queue.outcome import Dead, Done, Snooze
+from holdfast.queue.store import Store
 from holdfast.testing.clock import Clock
 
 

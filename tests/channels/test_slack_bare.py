@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from holdfast import plan
+from holdfast import process as plan
+from holdfast.app import AgentHarness
 from holdfast.channels.slack.access import Access
 from holdfast.channels.slack.check import check
-from holdfast.event import FinishedEvent, Turn
-from holdfast.harness import AgentHarness
-from holdfast.policy import Backoff
+from holdfast.queue.event import FinishedEvent, Turn
+from holdfast.queue.policy import Backoff
 from holdfast.settings import Settings, Slack
 from holdfast.settings.channels import Channels
 from tests.channels.bare import CHANNEL, FULL, TERSE, TS, UNKNOWN, BareSlack

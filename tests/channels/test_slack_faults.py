@@ -10,14 +10,15 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast import harness, plan
+from holdfast import app as harness
+from holdfast import process as plan
 from holdfast.agents.echo import echo
+from holdfast.app import AgentHarness
 from holdfast.channels.slack import SlackChannel, reading, workspace
-from holdfast.harness import AgentHarness
-from holdfast.policy import Backoff
+from holdfast.queue.policy import Backoff
+from holdfast.queue.store import Filter
 from holdfast.settings import Settings
 from holdfast.store import Store, open_store
-from holdfast.store.base import Filter
 from holdfast.testing.slack import FakeSlack
 from holdfast.testing.slack.faults import Limit
 from holdfast.testing.slack.workspace import GENERAL

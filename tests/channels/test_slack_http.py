@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from holdfast.agents.echo import echo
-from holdfast.harness import AgentHarness
+from holdfast.app import AgentHarness
 from holdfast.settings import Settings
 from holdfast.testing.slack import FakeSlack
 from holdfast.testing.slack.sockets import sign

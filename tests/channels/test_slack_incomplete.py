@@ -10,13 +10,13 @@ from datetime import timedelta
 import pytest
 
 from holdfast.agents.echo import echo
+from holdfast.app import AgentHarness
 from holdfast.channels.slack import SlackChannel
 from holdfast.channels.slack.access import Access
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.cli.doctor import _slack
-from holdfast.event import Payload
-from holdfast.harness import AgentHarness
-from holdfast.policy import Backoff
+from holdfast.queue.event import Payload
+from holdfast.queue.policy import Backoff
 from holdfast.settings import Settings
 from holdfast.testing.slack import FakeSlack
 from tests.api.serving import ask_json, serving

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import plan
+from holdfast import process as plan
 from holdfast.agents.echo import echo
-from holdfast.event import Turn
-from holdfast.harness import AgentHarness
-from holdfast.policy import Backoff
+from holdfast.app import AgentHarness
+from holdfast.queue.event import Turn
+from holdfast.queue.policy import Backoff
+from holdfast.queue.store import SweepPolicy
 from holdfast.settings import Settings
-from holdfast.store.base import SweepPolicy
 from holdfast.testing.slack import FakeSlack
 from tests.harness.steps import both_engines, finished, running
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.channel import Undeliverable
+from holdfast.channels.base import Undeliverable
 from holdfast.channels.slack.incoming import Bot, Doors, message_of, platform_time, text_for
 from holdfast.channels.slack.mrkdwn import mrkdwn
 from holdfast.channels.slack.place import Place, place_of

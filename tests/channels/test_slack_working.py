@@ -9,14 +9,14 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import apology
-from holdfast.agent import Reply
+from holdfast.agents.base import Reply
 from holdfast.agents.echo import echo
-from holdfast.channel import Line
+from holdfast.app import AgentHarness
+from holdfast.channels.base import Line
 from holdfast.channels.slack import download, reading
-from holdfast.event import NewEvent, Turn, response_event
-from holdfast.harness import AgentHarness
-from holdfast.outcome import Dead
+from holdfast.consumers import notices as apology
+from holdfast.queue.event import NewEvent, Turn, response_event
+from holdfast.queue.outcome import Dead
 from holdfast.settings import Settings, Slack
 from holdfast.settings.channels import Channels
 from holdfast.testing.slack import FakeSlack
@@ -252,6 +252,6 @@ async def test_a_message_of_our_own_accord_reaches_a_person(slack: FakeSlack, se
 
 
 def test_a_process_without_slack_does_not_import_it() -> None:
-    code = "import sys, holdfast.harness; print({'slack_sdk', 'slack_bolt', 'aiohttp'} & set(sys.modules))"
+    code = "import sys, holdfast.app; print({'slack_sdk', 'slack_bolt', 'aiohttp'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

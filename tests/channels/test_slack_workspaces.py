@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from holdfast.agents.echo import echo
-from holdfast.channel import Ailing
+from holdfast.app import AgentHarness
+from holdfast.channels.base import Ailing
 from holdfast.channels.slack.refusal import NotLetIn
-from holdfast.event import NewEvent
-from holdfast.harness import AgentHarness
+from holdfast.queue.event import NewEvent
 from holdfast.settings import Settings, Slack
 from holdfast.settings.channels import Channels
 from holdfast.testing.slack import FakeSlack

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.event import INBOX, NewEvent
-from holdfast.outcome import Dead, Done
+from holdfast.queue.event import INBOX, NewEvent
+from holdfast.queue.outcome import Dead, Done
 from holdfast.store import open_store
 from holdfast.telemetry.printable import printable, printable_json
 from holdfast.testing.databases import Databases

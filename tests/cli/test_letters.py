@@ -14,8 +14,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.event import INBOX, OUTBOX, NewEvent
-from holdfast.outcome import Dead, Done, Outcome
+from holdfast.queue.event import INBOX, OUTBOX, NewEvent
+from holdfast.queue.outcome import Dead, Done, Outcome
 from holdfast.store import open_store
 from holdfast.testing.databases import Databases
 from tests.cli.shell import Shell

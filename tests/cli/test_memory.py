@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from holdfast.event import MEMORY
 from holdfast.memory.observation import Observation
-from holdfast.outcome import Dead
+from holdfast.queue.event import MEMORY
+from holdfast.queue.outcome import Dead
 from holdfast.store import open_store
 from holdfast.store.memories import open_observations
 from tests.cli.shell import Shell, eventually

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.api.tokens import ROLES, tokens_in
+from holdfast.api.security.tokens import ROLES, tokens_in
 from tests.cli.shell import Running, Shell, eventually
 
 

@@ -12,9 +12,9 @@ import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from holdfast.errors import LeaseLost
-from holdfast.event import NewEvent, Payload, Turn
-from holdfast.outcome import Dead, Done, Outcome, Retry, Settled, Snooze
-from holdfast.store.base import Filter, Store, SweepPolicy
+from holdfast.queue.event import NewEvent, Payload, Turn
+from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Settled, Snooze
+from holdfast.queue.store import Filter, Store, SweepPolicy
 from holdfast.testing.clock import START, Clock
 from holdfast.testing.model import Model
 from holdfast.testing.tables import DEAD_LETTERS, Held, Row

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from holdfast.event import INBOX, Event, FinishedEvent, NewEvent, Turn
-from holdfast.outcome import Dead, Done, Lost, Outcome, Settled
-from holdfast.store.base import DEFAULT_MAX_ATTEMPTS, Count, Filter, Store
+from holdfast.queue.event import INBOX, Event, FinishedEvent, NewEvent, Turn
+from holdfast.queue.outcome import Dead, Done, Lost, Outcome, Settled
+from holdfast.queue.store import DEFAULT_MAX_ATTEMPTS, Count, Filter, Store
 
 LEASE = timedelta(minutes=10)
 

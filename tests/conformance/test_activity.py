@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from holdfast.event import OUTBOX, Activity, NewEvent
-from holdfast.outcome import Dead, Done, Retry, Snooze
-from holdfast.store.base import Filter, Store, SweepPolicy
+from holdfast.queue.event import OUTBOX, Activity, NewEvent
+from holdfast.queue.outcome import Dead, Done, Retry, Snooze
+from holdfast.queue.store import Filter, Store, SweepPolicy
 from holdfast.testing.clock import Clock
 from holdfast.testing.fixtures import StoreFactory
 from tests.conformance.steps import bury, claim_one, end, message, put

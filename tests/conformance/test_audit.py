@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.memory.observation import Observation
-from holdfast.store.audit import AuditEntry, AuditFilter
-from holdfast.store.base import Filter, Store
+from holdfast.queue.audit import AuditEntry, AuditFilter
+from holdfast.queue.store import Filter, Store
 from holdfast.store.memories import open_observations
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import bury, claim_one, put

@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.event import INBOX, OUTBOX, AgentMessage, NewEvent
-from holdfast.outcome import Done
+from holdfast.queue.event import INBOX, OUTBOX, AgentMessage, NewEvent
+from holdfast.queue.outcome import Done
 from holdfast.store import Store
 from holdfast.store.postgres import bulk
 

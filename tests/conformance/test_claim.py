@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.outcome import Done, Retry
-from holdfast.store.base import Store
+from holdfast.queue.outcome import Done, Retry
+from holdfast.queue.store import Store
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import LEASE, claim, claim_ids, claim_one, end, ended, live, message, put
 

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.event import NewEvent
-from holdfast.outcome import Dead, Done, Outcome, Retry, Settled, Snooze
-from holdfast.store.base import Filter, Store, SweepPolicy
+from holdfast.queue.event import NewEvent
+from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Settled, Snooze
+from holdfast.queue.store import Filter, Store, SweepPolicy
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import (
     LEASE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.store.base import Filter, Store
+from holdfast.queue.store import Filter, Store
 from tests.conformance.steps import claim_ids, claim_one, ended, put_lane
 
 

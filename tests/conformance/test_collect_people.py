@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.event import NewEvent, Payload
-from holdfast.router import Address, message
-from holdfast.store.base import Store
+from holdfast.queue.event import NewEvent, Payload
+from holdfast.queue.store import Store
+from holdfast.routing.router import Address, message
 from tests.conformance.steps import claim_ids, claim_one, end
 
 LANE = "coder"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from holdfast.outcome import Dead, Done, Retry
-from holdfast.store.base import Count, Filter, Store, SweepPolicy
+from holdfast.queue.outcome import Dead, Done, Retry
+from holdfast.queue.store import Count, Filter, Store, SweepPolicy
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import claim, claim_one, count, end, put, put_lane
 

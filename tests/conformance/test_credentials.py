@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.api.caller import Grant, issue
-from holdfast.api.tokens import digest_of
+from holdfast.api.security.caller import Grant, issue
+from holdfast.api.security.tokens import digest_of
 from holdfast.errors import HoldfastError
-from holdfast.store.base import Store
+from holdfast.queue.store import Store
 from holdfast.store.credentials import open_credentials
 from holdfast.testing.clock import Clock
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.outcome import Dead, Done, Retry
-from holdfast.store.base import Filter, Store, SweepPolicy
+from holdfast.queue.outcome import Dead, Done, Retry
+from holdfast.queue.store import Filter, Store, SweepPolicy
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import bury, claim, claim_ids, claim_one, count, end, finished, live, message, put
 

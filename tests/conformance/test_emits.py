@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.event import Event, NewEvent
-from holdfast.outcome import Done, Lost
-from holdfast.store.base import Filter, Store
+from holdfast.queue.event import Event, NewEvent
+from holdfast.queue.outcome import Done, Lost
+from holdfast.queue.store import Filter, Store
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import claim, claim_ids, claim_one, drain, end, ended, live, message, outbox, put, put_lane
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from holdfast.outcome import Dead, Done, Retry
-from holdfast.store.base import Filter, Store
+from holdfast.queue.outcome import Dead, Done, Retry
+from holdfast.queue.store import Filter, Store
 from holdfast.store.failure import CLASS_LENGTH, ERROR_LENGTH, TRACEBACK_LENGTH
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import claim_one, end, finished, live, put

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.event import ChatMessage, NewEvent
-from holdfast.outcome import Done, Lost, Retry, Settled
-from holdfast.store.base import Store
+from holdfast.queue.event import ChatMessage, NewEvent
+from holdfast.queue.outcome import Done, Lost, Retry, Settled
+from holdfast.queue.store import Store
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import claim, claim_ids, claim_one, end, put
 

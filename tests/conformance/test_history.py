@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.event import AgentMessage, ChatMessage
-from holdfast.outcome import Done
-from holdfast.store.base import Filter, Store
+from holdfast.queue.event import AgentMessage, ChatMessage
+from holdfast.queue.outcome import Done
+from holdfast.queue.store import Filter, Store
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import bury, claim, message, put
 

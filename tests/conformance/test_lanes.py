@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.outcome import Dead, Outcome, Retry, Snooze
-from holdfast.store.base import Filter, Store, SweepPolicy
+from holdfast.queue.outcome import Dead, Outcome, Retry, Snooze
+from holdfast.queue.store import Filter, Store, SweepPolicy
 from holdfast.testing.clock import Clock
 from holdfast.testing.fixtures import StoreFactory
 from tests.conformance.steps import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.outcome import Retry
-from holdfast.store.base import Store
+from holdfast.queue.outcome import Retry
+from holdfast.queue.store import Store
 from holdfast.testing.clock import Clock
 from holdfast.testing.fixtures import StoreFactory
 from tests.conformance.steps import claim, claim_ids, claim_one, end, message, put, put_lane

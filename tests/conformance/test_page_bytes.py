@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.event import INBOX, OUTBOX, Activity, AgentMessage, ChatMessage, NewEvent
-from holdfast.store.base import Filter, Store
-from holdfast.store.pages import Page
+from holdfast.queue.event import INBOX, OUTBOX, Activity, AgentMessage, ChatMessage, NewEvent
+from holdfast.queue.pages import Page
+from holdfast.queue.store import Filter, Store
 
 TEXT = "é" * 50_000
 ROWS = 12

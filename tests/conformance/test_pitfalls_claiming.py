@@ -6,8 +6,8 @@ import asyncio
 import signal
 from datetime import timedelta
 
-from holdfast.outcome import Done, Lost, Retry, Settled
-from holdfast.store.base import Filter, Store, SweepPolicy, Swept
+from holdfast.queue.outcome import Done, Lost, Retry, Settled
+from holdfast.queue.store import Filter, Store, SweepPolicy, Swept
 from holdfast.testing.clock import Clock
 from holdfast.testing.fixtures import StoreFactory
 from tests.conformance.steps import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.event import Turn
-from holdfast.outcome import Done
-from holdfast.store.base import Store, SweepPolicy
+from holdfast.queue.event import Turn
+from holdfast.queue.outcome import Done
+from holdfast.queue.store import Store, SweepPolicy
 from holdfast.testing.fixtures import StoreFactory
 from tests.conformance.steps import claim, claim_ids, claim_one, drain, end, ended, live, message, put, put_lane
 

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from holdfast.queue.store import Process, Store
 from holdfast.store import watch
-from holdfast.store.base import Process, Store
 from holdfast.testing.clock import Clock
 from holdfast.testing.fixtures import StoreFactory
 from tests.conformance.steps import claim, claim_ids, claim_one, count, ended, finished, live, put, put_lane

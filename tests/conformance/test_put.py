@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.event import NewEvent
-from holdfast.outcome import Dead
-from holdfast.store.base import Filter, Store, SweepPolicy
+from holdfast.queue.event import NewEvent
+from holdfast.queue.outcome import Dead
+from holdfast.queue.store import Filter, Store, SweepPolicy
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import bury, claim, claim_ids, claim_one, count, ended, finished, live, message, put
 

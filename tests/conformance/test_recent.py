@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from holdfast.event import INBOX, OUTBOX, NewEvent
-from holdfast.outcome import Dead, Done, Outcome
-from holdfast.store.base import Filter, Store
+from holdfast.queue.event import INBOX, OUTBOX, NewEvent
+from holdfast.queue.outcome import Dead, Done, Outcome
+from holdfast.queue.store import Filter, Store
 
 LEASE = timedelta(minutes=10)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from holdfast.event import INBOX, Event, NewEvent
-from holdfast.outcome import Dead, Done
-from holdfast.store.base import Filter, Store
+from holdfast.queue.event import INBOX, Event, NewEvent
+from holdfast.queue.outcome import Dead, Done
+from holdfast.queue.store import Filter, Store
 from tests.conformance.by_hand import insert
 from tests.conformance.peek import Seen, peek
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from holdfast.event import INBOX, OUTBOX, Activity, NewEvent, Turn
-from holdfast.outcome import Dead, Done
-from holdfast.store.base import Filter, Store
+from holdfast.queue.event import INBOX, OUTBOX, Activity, NewEvent, Turn
+from holdfast.queue.outcome import Dead, Done
+from holdfast.queue.store import Filter, Store
 
 LEASE = timedelta(minutes=10)
 ADA = "token_ada"

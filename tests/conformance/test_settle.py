@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.event import AgentMessage, ChatMessage
-from holdfast.outcome import Dead, Done, Retry, Settled, Snooze
-from holdfast.store.base import Filter, Store
+from holdfast.queue.event import AgentMessage, ChatMessage
+from holdfast.queue.outcome import Dead, Done, Retry, Settled, Snooze
+from holdfast.queue.store import Filter, Store
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import LEASE, claim, claim_ids, claim_one, end, ended, finished, live, message, put
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from holdfast.queue.store import Store
 from holdfast.store import open_store
-from holdfast.store.base import Store
 from holdfast.testing.clock import Clock
 from tests.conformance.machine import StoreMachine
 from tests.conformance.peek import peek

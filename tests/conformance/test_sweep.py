@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from holdfast.outcome import Dead, Done, Retry
+from holdfast.queue.outcome import Dead, Done, Retry
+from holdfast.queue.store import Filter, Store, SweepPolicy, Swept
 from holdfast.store import open_store
-from holdfast.store.base import Filter, Store, SweepPolicy, Swept
 from holdfast.testing.clock import Clock
 from tests.conformance.by_hand import insert
 from tests.conformance.steps import (

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.event import AgentMessage, ChatMessage, NewEvent, Record
-from holdfast.store.base import Store
+from holdfast.queue.event import AgentMessage, ChatMessage, NewEvent, Record
+from holdfast.queue.store import Store
 from holdfast.testing.fixtures import StoreFactory
 from tests.conformance.steps import claim, claim_ids, count, message, put
 

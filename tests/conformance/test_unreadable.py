@@ -9,12 +9,12 @@ import psycopg
 import pytest
 
 from holdfast.errors import Unreadable
-from holdfast.event import INBOX, NewEvent, Turn
 from holdfast.memory.observation import Observation
-from holdfast.outcome import Dead, Done, Retry, Snooze
-from holdfast.policy import failed
+from holdfast.queue.event import INBOX, NewEvent, Turn
+from holdfast.queue.outcome import Dead, Done, Retry, Snooze
+from holdfast.queue.policy import failed
+from holdfast.queue.store import Filter, Store, SweepPolicy
 from holdfast.store import open_store
-from holdfast.store.base import Filter, Store, SweepPolicy
 from holdfast.store.memories import open_observations
 from tests.conformance.by_hand import (
     BROKEN_SQLITE_ROWS,

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast.outcome import Done
-from holdfast.store.base import Filter, Process, Store
+from holdfast.queue.outcome import Done
+from holdfast.queue.store import Filter, Process, Store
 from holdfast.testing.clock import Clock
 from holdfast.testing.fixtures import StoreFactory
 from tests.conformance.steps import bury, claim_one, end, message, put

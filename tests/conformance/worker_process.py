@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from holdfast.errors import LeaseLost
-from holdfast.event import Turn
-from holdfast.outcome import Done
+from holdfast.queue.event import Turn
+from holdfast.queue.outcome import Done
+from holdfast.queue.store import Process, Store
 from holdfast.store import open_store
-from holdfast.store.base import Process, Store
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import claim, end, message
 from tests.nursery import Piped

@@ -9,8 +9,8 @@ from subprocess import Popen
 import pytest
 import pytest_asyncio
 
+from holdfast.queue.store import Store
 from holdfast.store import open_store
-from holdfast.store.base import Store
 from holdfast.testing.servers import Unavailable
 from tests.crash import crew as crews
 from tests.crash.crew import Crew

@@ -21,9 +21,9 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from holdfast.event import INBOX, OUTBOX, NewEvent
+from holdfast.queue.event import INBOX, OUTBOX, NewEvent
+from holdfast.queue.store import Store, SweepPolicy
 from holdfast.store import open_store
-from holdfast.store.base import Store, SweepPolicy
 from holdfast.store.sqlite.lock import WriteLock
 from holdfast.testing.checker import Report, check
 from holdfast.testing.journal import Run, read_journal, read_tables

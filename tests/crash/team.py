@@ -6,12 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
-from holdfast.agent import Answer
-from holdfast.event import OUTBOX, Turn
-from holdfast.harness import AgentHarness
-from holdfast.router import Address
+from holdfast.agents.base import Answer
+from holdfast.app import AgentHarness
+from holdfast.queue.event import OUTBOX, Turn
+from holdfast.queue.store import Filter, Store
+from holdfast.routing.router import Address
 from holdfast.settings import Settings
-from holdfast.store.base import Filter, Store
 
 TEAM = "crew"
 AGENTS = ("lead", "ann", "bob")

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from holdfast.queue.store import Store
 from holdfast.store import open_store
-from holdfast.store.base import Store
 from tests.crash.crew import Crew, judge, until
 from tests.crash.test_crashes import step
 from tests.crash.test_postgres_faults import END_ALL_OTHERS

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from holdfast.event import FinishedEvent
-from holdfast.store.base import Filter, Store
+from holdfast.queue.event import FinishedEvent
+from holdfast.queue.store import Filter, Store
 from tests.crash.crew import PATIENCE, Crew, judge, unanswered, until
 from tests.crash.worker import BETWEEN, POINTS
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from holdfast.queue.store import Store
 from holdfast.store import open_store
-from holdfast.store.base import Store
 from tests.crash.crew import Crew, judge, until
 from tests.harness.private_server import Server
 

@@ -7,8 +7,8 @@ import random
 import time
 from collections import Counter
 
-from holdfast.router import Address, put_message
-from holdfast.store.base import Store
+from holdfast.queue.store import Store
+from holdfast.routing.router import Address, put_message
 from holdfast.testing.trial import trial
 from tests.crash.crew import ENOUGH, PATIENCE, Crew
 from tests.crash.team import is_over, letters, script, tasks, team_app, transcript

@@ -16,11 +16,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
-from holdfast import harness
-from holdfast.agent import Answer
-from holdfast.event import Turn
-from holdfast.harness import AgentHarness
-from holdfast.outcome import Done, Lost, Outcome, Retry, Settled
+from holdfast import app as harness
+from holdfast.agents.base import Answer
+from holdfast.app import AgentHarness
+from holdfast.queue.event import Turn
+from holdfast.queue.outcome import Done, Lost, Outcome, Retry, Settled
 from holdfast.settings import Settings
 from holdfast.store import Store, open_store, watch
 from holdfast.testing.journal import Journal

@@ -9,9 +9,10 @@ import sys
 import time
 from datetime import timedelta
 
-from holdfast import consumer, harness
-from holdfast.event import Turn
-from holdfast.harness import AgentHarness
+from holdfast import app as harness
+from holdfast.app import AgentHarness
+from holdfast.queue import consumer
+from holdfast.queue.event import Turn
 from holdfast.settings import Settings
 from tests.nursery import Piped
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from holdfast.queue.store import Store
 from holdfast.settings import Settings
 from holdfast.store import open_store
-from holdfast.store.base import Store
 from holdfast.testing.databases import SQLITE
 from tests.harness.steps import Proxy
 

@@ -13,13 +13,13 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.consumer import Consumer, Handler
+from holdfast.app import AgentHarness
 from holdfast.errors import StoreUnavailable
-from holdfast.event import INBOX, FinishedEvent, NewEvent
-from holdfast.harness import AgentHarness
-from holdfast.policy import Backoff, Policy, Share
+from holdfast.queue.consumer import Consumer, Handler
+from holdfast.queue.event import INBOX, FinishedEvent, NewEvent
+from holdfast.queue.policy import Backoff, Policy, Share
+from holdfast.queue.store import Filter, Store
 from holdfast.settings import Settings
-from holdfast.store.base import Filter, Store
 
 both_engines = pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
 

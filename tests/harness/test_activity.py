@@ -10,11 +10,11 @@ import pytest
 import pytest_asyncio
 
 from holdfast import AgentHarness, Dead, Done, Turn
-from holdfast.activity import Listeners, Reporter
+from holdfast.activity.reporter import Listeners, Reporter
 from holdfast.errors import HoldfastError
-from holdfast.event import INBOX, NewEvent
+from holdfast.queue.event import INBOX, NewEvent
+from holdfast.queue.store import Store
 from holdfast.settings import Settings
-from holdfast.store.base import Store
 from holdfast.telemetry import LISTENER_FAILED
 from tests.harness.steps import Proxy, both_engines, running, until
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent import Answer, Reply
-from holdfast.event import OUTBOX, NewEvent, Turn
-from holdfast.harness import AgentHarness
-from holdfast.outcome import Dead, Retry, Snooze
+from holdfast.agents.base import Answer, Reply
+from holdfast.app import AgentHarness
+from holdfast.queue.event import OUTBOX, NewEvent, Turn
+from holdfast.queue.outcome import Dead, Retry, Snooze
+from holdfast.queue.store import Filter
 from holdfast.settings import Settings
-from holdfast.store.base import Filter
 from tests.harness.steps import AT_ONCE, both_engines, finished, running, until
 
 QUICKLY: dict[str, Any] = {"retry_first": timedelta(milliseconds=5), "retry_most": timedelta(milliseconds=10)}

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import AgentHarness
 from holdfast.agents.echo import echo
-from holdfast.event import NewEvent
+from holdfast.queue.event import NewEvent
 from holdfast.settings import Settings
 from tests.harness.steps import finished, running
 

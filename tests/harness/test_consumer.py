@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.event import Turn
-from holdfast.outcome import Dead, Done, Outcome, Retry, Snooze
-from holdfast.policy import Backoff
+from holdfast.queue.event import Turn
+from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
+from holdfast.queue.policy import Backoff
+from holdfast.queue.store import Filter, Store
 from holdfast.store import open_store
-from holdfast.store.base import Filter, Store
 from tests.harness.steps import NEVER, Proxy, both_engines, consuming, event, finished, policy, put, until
 
 

@@ -7,12 +7,13 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import delivery, plan
+from holdfast import process as plan
 from holdfast.agents.echo import echo
-from holdfast.channel import Put, Undeliverable
-from holdfast.event import Event, NewEvent
-from holdfast.harness import AgentHarness
-from holdfast.policy import Backoff
+from holdfast.app import AgentHarness
+from holdfast.channels.base import Put, Undeliverable
+from holdfast.consumers import outbox as delivery
+from holdfast.queue.event import Event, NewEvent
+from holdfast.queue.policy import Backoff
 from holdfast.settings import Settings
 from tests.harness.steps import both_engines, finished, running
 

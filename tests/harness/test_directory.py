@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from holdfast import directory
-from holdfast.agent import Answer, Team
-from holdfast.directory import Directory, configured, merge
+from holdfast.agents.base import Answer, Team
+from holdfast.app import AgentHarness
 from holdfast.errors import Unknown
-from holdfast.event import Turn
-from holdfast.harness import AgentHarness
-from holdfast.router import Routing
+from holdfast.queue.event import Turn
+from holdfast.queue.store import Process, Store
+from holdfast.routing import directory
+from holdfast.routing.directory import Directory, configured, merge
+from holdfast.routing.router import Routing
 from holdfast.settings import Settings
 from holdfast.store import open_store
-from holdfast.store.base import Process, Store
 from tests.harness.steps import NEVER, both_engines, finished, running, until
 
 

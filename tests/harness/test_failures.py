@@ -12,8 +12,8 @@ import pytest
 
 from holdfast import AgentHarness, Dead, Retry, Turn
 from holdfast.agents.command import CommandAgent
+from holdfast.queue.store import Filter, Store
 from holdfast.settings import Settings
-from holdfast.store.base import Filter, Store
 from holdfast.telemetry import CANNOT_CLAIM, CLAIMS_AGAIN, DEAD_LETTER, TURN_FAILED
 from holdfast.telemetry.logs import Entry, JsonLines, TextLines
 from tests.harness.steps import Proxy, both_engines, consuming, policy, running, until
@@ -60,8 +60,8 @@ async def test_issue_14_24_a_failed_turn_is_one_warning_with_all_that_is_needed(
     short, whole = TextLines().format(first), json.loads(JsonLines().format(first))
     assert "in compute" in short
     assert "ZeroDivisionError" in short.splitlines()[-1]
-    assert "holdfast/worker.py" not in short
-    assert "holdfast/worker.py" in whole["traceback"]
+    assert "holdfast/consumers/inbox.py" not in short
+    assert "holdfast/consumers/inbox.py" in whole["traceback"]
     assert "in compute" in whole["traceback"]
     [dead] = records(caplog, DEAD_LETTER)
     assert dead.levelno == logging.ERROR

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import router
-from holdfast.agent import Answer
+from holdfast.agents.base import Answer
 from holdfast.agents.echo import echo
+from holdfast.app import AgentHarness
 from holdfast.errors import HoldfastError
-from holdfast.event import Turn
-from holdfast.harness import AgentHarness
+from holdfast.queue.event import Turn
+from holdfast.queue.store import Store, Transaction
+from holdfast.routing import router
 from holdfast.settings import Settings
 from holdfast.store import open_store
-from holdfast.store.base import Store, Transaction
 from tests.harness.steps import AT_ONCE, NEVER, both_engines, finished, running, until
 from tests.harness.test_consumer import Gate
 
@@ -225,7 +225,7 @@ async def test_it_runs_again_after_a_stop(settings: Settings) -> None:
 
 
 async def test_a_process_shows_what_it_does(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast import sweeper
+    from holdfast.queue import sweeper
 
     monkeypatch.setattr(sweeper, "BEAT_EVERY", timedelta(milliseconds=20))
     gate = Gate()

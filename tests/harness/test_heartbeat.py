@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent import Answer
-from holdfast.channel import Put
+from holdfast.agents.base import Answer
+from holdfast.app import AgentHarness
 from holdfast.channels import heartbeat
+from holdfast.channels.base import Put
 from holdfast.channels.heartbeat import PROMPT, Beat, Heartbeat
-from holdfast.event import NewEvent, Turn
-from holdfast.harness import AgentHarness
-from holdfast.outcome import Done
-from holdfast.router import Routing
+from holdfast.queue.event import NewEvent, Turn
+from holdfast.queue.outcome import Done
+from holdfast.queue.store import Filter, Store
+from holdfast.routing.router import Routing
 from holdfast.settings import Settings
-from holdfast.store.base import Filter, Store
 from tests.harness.steps import Proxy, both_engines, finished, put, running, until
 from tests.harness.test_consumer import Gate
 

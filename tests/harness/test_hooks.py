@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast.agent import Answer, Reply
-from holdfast.event import NewEvent, Turn
-from holdfast.harness import AgentHarness
-from holdfast.outcome import Dead, Done, Snooze
+from holdfast.agents.base import Answer, Reply
+from holdfast.app import AgentHarness
+from holdfast.queue.event import NewEvent, Turn
+from holdfast.queue.outcome import Dead, Done, Snooze
 from holdfast.settings import Settings
 from tests.harness.steps import AT_ONCE, both_engines, finished, running, until
 from tests.harness.test_answers import QUICKLY

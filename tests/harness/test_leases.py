@@ -10,10 +10,10 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.event import Turn
-from holdfast.outcome import Done, Outcome, Retry
+from holdfast.queue.event import Turn
+from holdfast.queue.outcome import Done, Outcome, Retry
+from holdfast.queue.store import Filter, Store
 from holdfast.store import open_store
-from holdfast.store.base import Filter, Store
 from tests.harness.steps import PATIENCE, Proxy, both_engines, consuming, event, finished, policy, put, until
 from tests.harness.test_consumer import Gate
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent import Answer, Reply
+from holdfast.agents.base import Answer, Reply
+from holdfast.app import AgentHarness
 from holdfast.errors import HoldfastError
-from holdfast.event import Turn
-from holdfast.harness import AgentHarness
-from holdfast.outcome import Retry, Snooze
+from holdfast.queue.event import Turn
+from holdfast.queue.outcome import Retry, Snooze
 from holdfast.settings import Settings
 from tests.harness.steps import finished, running
 

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from holdfast.agents.echo import echo
+from holdfast.app import AgentHarness
 from holdfast.errors import StoreUnavailable
-from holdfast.event import Turn
-from holdfast.harness import AgentHarness
-from holdfast.outcome import Done, Outcome
+from holdfast.queue.event import Turn
+from holdfast.queue.outcome import Done, Outcome
+from holdfast.queue.store import Process, Store, SweepPolicy
+from holdfast.queue.sweeper import Sweeper
 from holdfast.settings import Settings
 from holdfast.store import open_store
-from holdfast.store.base import Process, Store, SweepPolicy
-from holdfast.sweeper import Sweeper
 from holdfast.testing.servers import Unavailable
 from tests.harness.private_server import Server, private_server
 from tests.harness.steps import AT_ONCE, Proxy, consuming, event, finished, policy, put, running, until

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import consumer
 from holdfast.agents.function import FunctionAgent
-from holdfast.event import Turn
-from holdfast.harness import AgentHarness
+from holdfast.app import AgentHarness
+from holdfast.queue import consumer
+from holdfast.queue.event import Turn
+from holdfast.queue.store import Store
 from holdfast.settings import Settings
-from holdfast.store.base import Store
 from tests.harness.steps import both_engines, finished, running, until
 
 SOON = timedelta(milliseconds=50)

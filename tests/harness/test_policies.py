@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent import Answer
-from holdfast.event import NewEvent, Turn
-from holdfast.harness import AgentHarness
-from holdfast.outcome import Dead, Retry
+from holdfast.agents.base import Answer
+from holdfast.app import AgentHarness
+from holdfast.queue.event import NewEvent, Turn
+from holdfast.queue.outcome import Dead, Retry
+from holdfast.queue.store import Filter
 from holdfast.settings import Settings
-from holdfast.store.base import Filter
 from tests.harness.steps import AT_ONCE, both_engines, finished, running, until
 from tests.harness.test_answers import QUICKLY
 from tests.harness.test_consumer import Gate

@@ -7,11 +7,11 @@ from collections import Counter
 
 import pytest
 
-from holdfast.agent import Answer
-from holdfast.event import Turn
-from holdfast.harness import AgentHarness
+from holdfast.agents.base import Answer
+from holdfast.app import AgentHarness
+from holdfast.queue.event import Turn
+from holdfast.queue.slots import Round, Slots
 from holdfast.settings import Settings
-from holdfast.slots import Round, Slots
 from tests.harness.steps import NEVER, both_engines, finished, running, until
 from tests.harness.test_consumer import Gate
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent import Answer
-from holdfast.event import Turn
-from holdfast.harness import AgentHarness
+from holdfast.agents.base import Answer
+from holdfast.app import AgentHarness
 from holdfast.memory import IndexUnavailable
-from holdfast.outcome import Done, Outcome, Retry
+from holdfast.queue.event import Turn
+from holdfast.queue.outcome import Done, Outcome, Retry
+from holdfast.queue.store import Store
 from holdfast.settings import Settings
 from holdfast.store import open_store
-from holdfast.store.base import Store
 from tests.harness.app import app_process
 from tests.harness.steps import NEVER, PATIENCE, Proxy, both_engines, consuming, finished, policy, put, running, until
 from tests.harness.test_consumer import Gate, done

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from holdfast import AgentHarness, Turn
-from holdfast.agent import Answer
-from holdfast.event import NewEvent
-from holdfast.router import Address
+from holdfast.agents.base import Answer
+from holdfast.queue.event import NewEvent
+from holdfast.routing.router import Address
 from holdfast.testing.trial import Trial, trial
 
 ANN, BOB = Address(sender="Ann", sender_id="u1"), Address(sender="bob")

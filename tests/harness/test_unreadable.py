@@ -6,10 +6,10 @@ import asyncio
 from pathlib import Path
 
 from holdfast.agents.echo import echo
-from holdfast.event import INBOX, OUTBOX, FinishedEvent
-from holdfast.harness import AgentHarness
+from holdfast.app import AgentHarness
+from holdfast.queue.event import INBOX, OUTBOX, FinishedEvent
+from holdfast.queue.store import Filter
 from holdfast.settings import Settings
-from holdfast.store.base import Filter
 from tests.api.serving import ask, serving
 from tests.cli.shell import Shell
 from tests.conformance.by_hand import GOOD, ODD_PAYLOADS, insert

@@ -6,7 +6,7 @@ import asyncio
 import time
 from datetime import timedelta
 
-from holdfast.wake import Wake
+from holdfast.queue.wake import Wake
 from tests.harness.steps import NEVER
 
 SOON = timedelta(milliseconds=20)

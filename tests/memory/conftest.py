@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.consumers.memory import KnowledgeStoreOutboxRelay
 from holdfast.memory.embedder import Embedder, LocalEmbedder
 from holdfast.memory.knowledge import KnowledgeStore
-from holdfast.relay import KnowledgeStoreOutboxRelay
-from holdfast.store.base import Store
+from holdfast.queue.store import Store
 from holdfast.store.memories import ObservationStore, open_knowledge, open_observations
 
 

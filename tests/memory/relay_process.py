@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Sequence
 from datetime import timedelta
 
-from holdfast.relay import KnowledgeStoreOutboxRelay, RelayOptions
+from holdfast.consumers.memory import KnowledgeStoreOutboxRelay, RelayOptions
 from holdfast.store import open_store
 from holdfast.store.memories import open_knowledge, open_observations
 

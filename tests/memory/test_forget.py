@@ -12,24 +12,25 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentHarness, Turn, room
-from holdfast.agent import Reply, Team
-from holdfast.attachments import Attachments
-from holdfast.event import INBOX, MEMORY, OUTBOX, Activity, AgentMessage, ChatMessage, NewEvent, subject_of
-from holdfast.files import keep, person_folder
+from holdfast import AgentHarness, Turn
+from holdfast.agents.base import Reply, Team
+from holdfast.consumers.inbox import response
+from holdfast.consumers.memory import KnowledgeStoreOutboxRelay
+from holdfast.memory.maintenance import forget
 from holdfast.memory.observation import Observation
-from holdfast.outcome import Done
-from holdfast.relay import KnowledgeStoreOutboxRelay
-from holdfast.router import Routing
+from holdfast.queue.audit import AuditFilter
+from holdfast.queue.event import INBOX, MEMORY, OUTBOX, Activity, AgentMessage, ChatMessage, NewEvent, subject_of
+from holdfast.queue.outcome import Done
+from holdfast.queue.store import Filter, Store, SweepPolicy
+from holdfast.routing import rooms as room
+from holdfast.routing.files import Attachments
+from holdfast.routing.handoff import Teamwork, origin_of
+from holdfast.routing.router import Routing
 from holdfast.settings import Settings, sqlite_path
 from holdfast.store import open_store
-from holdfast.store.audit import AuditFilter
-from holdfast.store.base import Filter, Store, SweepPolicy
+from holdfast.store.files import keep, person_folder
 from holdfast.store.memories import open_knowledge, open_observations
 from holdfast.store.people import open_people
-from holdfast.teamwork import Teamwork, origin_of
-from holdfast.upkeep import forget
-from holdfast.worker import response
 from tests.conformance.steps import claim_one
 from tests.memory.steps import indexed, tables_that_hold
 

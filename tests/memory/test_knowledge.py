@@ -7,15 +7,15 @@ from typing import cast
 
 import pytest
 
+from holdfast.consumers.memory import KnowledgeStoreOutboxRelay
 from holdfast.memory.embedder import Embedder
 from holdfast.memory.index import KnowledgeIndex, Tables
 from holdfast.memory.indexing import Known
 from holdfast.memory.knowledge import IndexOptions, KnowledgeDocument, KnowledgeScope, KnowledgeStore
-from holdfast.relay import KnowledgeStoreOutboxRelay
-from holdfast.store.base import Store
+from holdfast.memory.maintenance import verify
+from holdfast.queue.store import Store
 from holdfast.store.memories import ObservationStore, open_knowledge, open_observations
 from holdfast.testing.clock import Clock
-from holdfast.upkeep import verify
 from tests.memory.steps import ANN, BOB, fact, indexed
 
 

@@ -7,10 +7,10 @@ from contextlib import suppress
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.event import AgentMessage, ChatMessage, NewEvent
 from holdfast.memory.observation import Observation, ObservationType
-from holdfast.outcome import Done
-from holdfast.store.base import Store
+from holdfast.queue.event import AgentMessage, ChatMessage, NewEvent
+from holdfast.queue.outcome import Done
+from holdfast.queue.store import Store
 from holdfast.store.memories import ObservationStore
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import claim_one

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.event import MEMORY
 from holdfast.memory import (
     DEFAULT_AGENT_NAME,
     DrainResult,
@@ -24,7 +23,8 @@ from holdfast.memory import (
     RelayOptions,
     open_knowledge,
 )
-from holdfast.store.base import Filter, Store
+from holdfast.queue.event import MEMORY
+from holdfast.queue.store import Filter, Store
 from tests.memory.steps import fact
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.store.audit import AuditFilter
-from holdfast.store.base import Store
+from holdfast.queue.audit import AuditFilter
+from holdfast.queue.store import Store
 from holdfast.store.people import People, open_people
 
 ANN, SLACK, MAIL = "default:USER:api:id:ann", "T1:USER:slack:id:U1", "default:USER:mail:id:ann@example.com"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.memory.fusion import terms
 from holdfast.memory.index import KnowledgeIndex
+from holdfast.memory.ranking import terms
 from holdfast.testing.quality import SETS, fill, recall
 from holdfast.testing.questions import FACTS, PARAPHRASED
 

@@ -12,20 +12,20 @@ import psycopg
 import pytest
 
 from holdfast import AgentHarness, Turn
+from holdfast.consumers.memory import KnowledgeStoreOutboxRelay, document_of
 from holdfast.errors import HoldfastError
-from holdfast.event import MEMORY, AgentMessage, NewEvent, Payload, subject_of
 from holdfast.memory.knowledge import DEFAULT_OPTIONS, IndexOptions, KnowledgeScope, KnowledgeSource, KnowledgeStore
+from holdfast.memory.maintenance import forget, reindex, verify
 from holdfast.memory.observation import Observation, parts_of
-from holdfast.outcome import Done
-from holdfast.recall import Recall, TurnMemory
-from holdfast.relay import KnowledgeStoreOutboxRelay, document_of
+from holdfast.memory.recall import Recall, TurnMemory
+from holdfast.queue.event import MEMORY, AgentMessage, NewEvent, Payload, subject_of
+from holdfast.queue.outcome import Done
+from holdfast.queue.store import Store
 from holdfast.settings import Settings
 from holdfast.store import open_store
-from holdfast.store.base import Store
 from holdfast.store.memories import ObservationStore, open_knowledge, open_observations
 from holdfast.store.payload import dump
 from holdfast.store.people import open_people
-from holdfast.upkeep import forget, reindex, verify
 from tests.conformance.steps import claim_one
 from tests.memory.steps import ANN, fact, tables_that_hold
 

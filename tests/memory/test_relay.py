@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.event import MEMORY
+from holdfast.consumers.memory import DrainResult, KnowledgeStoreOutboxRelay, RelayOptions, document_of
 from holdfast.memory.embedder import Embedder
 from holdfast.memory.knowledge import (
     IndexUnavailable,
@@ -19,9 +19,9 @@ from holdfast.memory.knowledge import (
     KnowledgeSource,
     KnowledgeStore,
 )
-from holdfast.relay import DrainResult, KnowledgeStoreOutboxRelay, RelayOptions, document_of
+from holdfast.queue.event import MEMORY
+from holdfast.queue.store import Filter, Store
 from holdfast.store import open_store
-from holdfast.store.base import Filter, Store
 from holdfast.store.memories import ObservationStore, open_knowledge, open_observations
 from holdfast.testing.clock import Clock
 from tests.memory.steps import ANN, BOB, fact, outbox

@@ -11,11 +11,11 @@ from dataclasses import replace
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.event import MEMORY
+from holdfast.memory.maintenance import verify
+from holdfast.queue.event import MEMORY
+from holdfast.queue.store import Filter
 from holdfast.store import open_store
-from holdfast.store.base import Filter
 from holdfast.store.memories import ObservationStore, open_knowledge, open_observations
-from holdfast.upkeep import verify
 from tests.memory.relay_process import Dawdling
 from tests.memory.steps import fact, indexed
 from tests.nursery import Piped

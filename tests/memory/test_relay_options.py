@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.consumers.memory import KnowledgeStoreOutboxRelay, RelayOptions
 from holdfast.memory.knowledge import KnowledgeStore
-from holdfast.relay import KnowledgeStoreOutboxRelay, RelayOptions
 from holdfast.store.memories import ObservationStore
 
 

@@ -9,14 +9,14 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.event import MEMORY
+from holdfast.consumers.memory import DrainResult, KnowledgeStoreOutboxRelay
 from holdfast.memory.embedder import Embedder
-from holdfast.relay import DrainResult, KnowledgeStoreOutboxRelay
-from holdfast.store.base import Count, Process, Store
+from holdfast.memory.maintenance import Upkeep, progress, verify
+from holdfast.queue.event import MEMORY
+from holdfast.queue.store import Count, Process, Store
+from holdfast.queue.sweeper import Sweeper
 from holdfast.store.memories import ObservationStore, open_knowledge
-from holdfast.sweeper import Sweeper
 from holdfast.testing.clock import Clock
-from holdfast.upkeep import Upkeep, progress, verify
 from tests.memory.steps import ANN, fact, outbox
 
 

@@ -6,9 +6,9 @@ import dataclasses
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.event import Event, NewEvent, Turn
-from holdfast.outcome import Done, Lost, Retry, Settled
-from holdfast.store.base import Store
+from holdfast.queue.event import Event, NewEvent, Turn
+from holdfast.queue.outcome import Done, Lost, Retry, Settled
+from holdfast.queue.store import Store
 from holdfast.testing.checker import Report, check
 from holdfast.testing.journal import Journal, Row, Run, read_journal, read_tables
 from tests.conformance.steps import claim_one, end, put_lane

@@ -9,9 +9,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.event import INBOX, OUTBOX, NewEvent
+from holdfast.queue.event import INBOX, OUTBOX, NewEvent
+from holdfast.queue.store import SweepPolicy
 from holdfast.store import open_store
-from holdfast.store.base import SweepPolicy
 from holdfast.testing.checker import Report, check
 from holdfast.testing.databases import POSTGRES_ENGINES, SQLITE
 from holdfast.testing.journal import Run, read_journal, read_tables

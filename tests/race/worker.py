@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from holdfast.event import INBOX, OUTBOX, NewEvent, Turn
-from holdfast.outcome import Done, Outcome, Retry, Snooze
+from holdfast.queue.event import INBOX, OUTBOX, NewEvent, Turn
+from holdfast.queue.outcome import Done, Outcome, Retry, Snooze
+from holdfast.queue.store import Store
 from holdfast.store import open_store
-from holdfast.store.base import Store
 from holdfast.store.postgres.bulk import BULK
 from holdfast.testing.journal import Journal
 from tests.nursery import Forked

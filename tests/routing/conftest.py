@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast import AgentHarness, Turn
-from holdfast.agent import Answer
-from holdfast.store.base import Store
+from holdfast.agents.base import Answer
+from holdfast.queue.store import Store
 from holdfast.testing.clock import Clock
 from holdfast.testing.trial import Trial
 

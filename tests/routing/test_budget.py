@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import Reply, Retry
-from holdfast.agent import Answer
-from holdfast.event import INBOX, Turn
-from holdfast.store.base import Filter, Store
+from holdfast.agents.base import Answer
+from holdfast.queue.event import INBOX, Turn
+from holdfast.queue.store import Filter, Store
 from holdfast.testing.fixtures import StoreFactory
 from holdfast.testing.trial import LEASE, Trial
 from tests.routing.conftest import Stage

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest_asyncio
 
 from holdfast import AgentHarness, Turn
-from holdfast.channel import Line, Put
-from holdfast.event import OUTBOX, ROUTED_TEXT, Event, NewEvent, Payload
+from holdfast.channels.base import Line, Put
+from holdfast.queue.event import OUTBOX, ROUTED_TEXT, Event, NewEvent, Payload
 from holdfast.settings import Settings
 from tests.harness.steps import finished, running
 

@@ -9,11 +9,11 @@ import pytest
 
 from holdfast import AgentHarness
 from holdfast.agents.echo import echo
-from holdfast.event import OUTBOX
-from holdfast.router import PLATFORMS, Address, Route, put_message
+from holdfast.queue.event import OUTBOX
+from holdfast.queue.store import Store
+from holdfast.routing.router import PLATFORMS, Address, Route, put_message
 from holdfast.settings import Settings
 from holdfast.store import open_store
-from holdfast.store.base import Store
 from holdfast.testing.clock import Clock
 from holdfast.testing.fixtures import StoreFactory
 from tests.harness.steps import running, until

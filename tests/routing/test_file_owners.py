@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import Reply
-from holdfast.event import Event
-from holdfast.files import conversation_folder, keep, opened, sendable, sweep
-from holdfast.router import Address
+from holdfast.queue.event import Event
+from holdfast.routing.router import Address
+from holdfast.store.files import conversation_folder, keep, opened, sendable, sweep
 from holdfast.testing.trial import Trial
 from tests.routing.conftest import Stage
 

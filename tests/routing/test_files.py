@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.files import below
+from holdfast.store.files import below
 
 
 @pytest.fixture

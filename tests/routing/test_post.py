@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import room
-from holdfast.agent import Team
+from holdfast.agents.base import Team
 from holdfast.errors import HoldfastError, Unknown
-from holdfast.event import INBOX, NewEvent
-from holdfast.room import post
-from holdfast.router import Routing
-from holdfast.store.base import Store
+from holdfast.queue.event import INBOX, NewEvent
+from holdfast.queue.store import Store
+from holdfast.routing import rooms as room
+from holdfast.routing.rooms import post
+from holdfast.routing.router import Routing
 
 ROUTING = Routing(
     default="coder",

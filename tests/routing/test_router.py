@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import AgentHarness, Turn, directory
-from holdfast.agent import Team
+from holdfast import AgentHarness, Turn
+from holdfast.agents.base import Team
 from holdfast.errors import HoldfastError, Unknown
-from holdfast.event import INBOX, Event
-from holdfast.router import Address, Route, Routing, put_message
-from holdfast.store.base import Store
+from holdfast.queue.event import INBOX, Event
+from holdfast.queue.store import Store
+from holdfast.routing import directory
+from holdfast.routing.router import Address, Route, Routing, put_message
 from holdfast.testing.trial import trial
 
 ROUTING = Routing(

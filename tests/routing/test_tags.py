@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.tags import Tag, tags, without
+from holdfast.routing.tags import Tag, tags, without
 
 FOUND = [
     ("[@coder: fix it]", [("mate", ("coder",), "fix it")]),

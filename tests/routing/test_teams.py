@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from holdfast import Done, Reply, Retry, Turn
-from holdfast.event import INBOX, FinishedEvent, NewEvent
-from holdfast.router import Address
-from holdfast.store.base import Filter
+from holdfast.queue.event import INBOX, FinishedEvent, NewEvent
+from holdfast.queue.store import Filter
+from holdfast.routing.router import Address
 from holdfast.testing.trial import LEASE, Trial
 from tests.routing.conftest import Stage
 

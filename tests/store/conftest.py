@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from holdfast.settings import sqlite_path
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.clock import Clock
 from holdfast.testing.databases import SQLITE, Databases
 

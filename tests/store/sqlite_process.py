@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from holdfast.errors import StoreUnavailable
-from holdfast.event import INBOX, NewEvent
-from holdfast.outcome import Done
-from holdfast.store.base import Process
-from holdfast.store.sqlite import SqliteStore
+from holdfast.queue.event import INBOX, NewEvent
+from holdfast.queue.outcome import Done
+from holdfast.queue.store import Process
+from holdfast.store.sqlite.store import SqliteStore
 
 LEASE = timedelta(minutes=1)
 

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 
-from holdfast.event import NewEvent, new_id
 from holdfast.migrations.runner import migrate
-from holdfast.outcome import Dead, Done
+from holdfast.queue.event import NewEvent, new_id
+from holdfast.queue.outcome import Dead, Done
+from holdfast.queue.store import Filter, Store, SweepPolicy
 from holdfast.store import open_store
-from holdfast.store.base import Filter, Store, SweepPolicy
 from holdfast.testing.clock import Clock
 from holdfast.testing.databases import Databases
 from holdfast.testing.fixtures import available

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.event import NewEvent
+from holdfast.queue.event import NewEvent
 from holdfast.store.postgres.wire import new_event
 from holdfast.store.sqlite.connection import connect
 from holdfast.store.sqlite.queries import load

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import HoldfastError, StoreUnavailable
-from holdfast.event import NewEvent
-from holdfast.outcome import Done, Settled
-from holdfast.store.base import Filter, Process, SweepPolicy
-from holdfast.store.sqlite import SqliteStore, connection, sweep
+from holdfast.queue.event import NewEvent
+from holdfast.queue.outcome import Done, Settled
+from holdfast.queue.store import Filter, Process, SweepPolicy
+from holdfast.store.sqlite import connection, sweep
 from holdfast.store.sqlite.lock import HeldFile, WriteLock
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import claim, claim_one, message, put
 from tests.store.test_sqlite_writer import writer_held_up

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from holdfast.event import AgentMessage, ChatMessage, NewEvent
-from holdfast.outcome import Dead, Done, Retry
-from holdfast.store.base import Filter, SweepPolicy
-from holdfast.store.sqlite import SqliteStore
+from holdfast.queue.event import AgentMessage, ChatMessage, NewEvent
+from holdfast.queue.outcome import Dead, Done, Retry
+from holdfast.queue.store import Filter, SweepPolicy
+from holdfast.store.sqlite.store import SqliteStore
 from tests.conformance.by_hand import insert
 from tests.conformance.steps import claim, claim_one, put, put_lane
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.outcome import Done
-from holdfast.store.base import SweepPolicy
+from holdfast.queue.outcome import Done
+from holdfast.queue.store import SweepPolicy
 from holdfast.store.sqlite import sweep as sweeping
 from holdfast.store.sqlite.connection import connect
 from holdfast.store.sqlite.ids import Ids

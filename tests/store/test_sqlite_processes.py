@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.event import NewEvent
-from holdfast.store.base import Process
-from holdfast.store.sqlite import SqliteStore
+from holdfast.queue.event import NewEvent
+from holdfast.queue.store import Process
 from holdfast.store.sqlite.liveness import SignsOfLife
+from holdfast.store.sqlite.store import SqliteStore
 from tests.conformance.steps import LEASE, claim_one
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.store.sqlite import SqliteStore, reader, thread, writer
+from holdfast.store.sqlite import reader, thread, writer
 from holdfast.store.sqlite.lock import WriteLock
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.thread import FEW
 from tests.conformance.steps import claim, claim_one, message, put
 

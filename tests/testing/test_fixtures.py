@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from holdfast.event import NewEvent
-from holdfast.store.base import Store
+from holdfast.queue.event import NewEvent
+from holdfast.queue.store import Store
 from holdfast.testing.clock import Clock
 from holdfast.testing.fixtures import StoreFactory
 

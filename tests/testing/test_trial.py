@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import AgentHarness, Dead, Done, NewEvent, Reply, Retry, Snooze, Turn
 from holdfast.errors import HoldfastError
-from holdfast.router import Address
+from holdfast.routing.router import Address
 from holdfast.testing.trial import trial
 
 

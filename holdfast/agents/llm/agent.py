@@ -22,14 +22,14 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import AbstractToolset
 from pydantic_ai.usage import RunUsage, UsageLimits
 
-from holdfast.agent import NO_ANSWER, Answer, prompt_of
+from holdfast.agents.base import NO_ANSWER, Answer, prompt_of
 from holdfast.agents.llm.context import App, Context, Reminder
 from holdfast.agents.llm.history import history
 from holdfast.agents.llm.memory import TOOLS, remembered
 from holdfast.agents.llm.prompt import Prompt
 from holdfast.errors import HoldfastError
-from holdfast.event import Turn
-from holdfast.outcome import Dead, Retry, trace_of
+from holdfast.queue.event import Turn
+from holdfast.queue.outcome import Dead, Retry, trace_of
 from holdfast.settings.agents import HISTORY_TOKENS, LLM_POLICY, MAX_REQUESTS
 from holdfast.telemetry import count_tokens, token_counts
 

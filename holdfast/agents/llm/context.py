@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.agent import AgentPolicy, Team
-from holdfast.event import Turn
+from holdfast.agents.base import AgentPolicy, Team
+from holdfast.queue.event import Turn
 from holdfast.store import Store
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 
-from holdfast.event import AgentMessage, Turn
+from holdfast.queue.event import AgentMessage, Turn
 from holdfast.store import Store
 
 PAGE = 50

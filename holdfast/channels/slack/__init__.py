@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from holdfast.channel import Line, NotNow, Part, Put, Undeliverable, Webhook, part_key
+from holdfast.channels.base import Line, NotNow, Part, Put, Undeliverable, Webhook, part_key
 from holdfast.channels.slack import download, status, upload
 from holdfast.channels.slack.access import Access
 from holdfast.channels.slack.gate import Shared
@@ -22,7 +22,7 @@ from holdfast.channels.slack.reading import Reader, messages
 from holdfast.channels.slack.refusal import NotLetIn, Refusal
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.channels.split import split
-from holdfast.event import ROUTED_TEXT, Event, Payload, text_of, written_of
+from holdfast.queue.event import ROUTED_TEXT, Event, Payload, text_of, written_of
 from holdfast.telemetry import CANNOT_LOOK_UP, NOT_LET_IN
 from holdfast.telemetry.logs import Entry
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from holdfast.channels.slack.workspace import Workspace
-from holdfast.event import Payload
-from holdfast.files import keep, person_folder
+from holdfast.queue.event import Payload
+from holdfast.store.files import keep, person_folder
 from holdfast.telemetry import FILE_REFUSED
 from holdfast.telemetry.logs import Entry
 

@@ -7,7 +7,7 @@ import time
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from holdfast.channel import NotNow
+from holdfast.channels.base import NotNow
 
 LOOK_EVERY = 1.0
 """Seconds after which another process's wait is known here at the latest."""

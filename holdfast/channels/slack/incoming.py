@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from holdfast.event import NewEvent, Payload
+from holdfast.queue.event import NewEvent, Payload
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SAID = (None, "file_share", "thread_broadcast", "bot_message")

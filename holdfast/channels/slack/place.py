@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from holdfast.channel import Undeliverable
-from holdfast.event import Payload
+from holdfast.channels.base import Undeliverable
+from holdfast.queue.event import Payload
 
 _TS = r"[0-9]+\.[0-9]+"
 _CONVERSATION = re.compile(rf"slack:(?:([TE][A-Z0-9]+):)?([CDGUW][A-Z0-9]+)(?::({_TS}))?")

@@ -10,12 +10,12 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
-from holdfast.channel import Line
+from holdfast.channels.base import Line
 from holdfast.channels.slack.incoming import platform_time
 from holdfast.channels.slack.mrkdwn import unescape
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.errors import HoldfastError
-from holdfast.event import Payload
+from holdfast.queue.event import Payload
 from holdfast.telemetry import CANNOT_NAME
 from holdfast.telemetry.logs import Entry
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.channel import NotNow, Undeliverable
+from holdfast.channels.base import NotNow, Undeliverable
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from holdfast.channel import NotNow
+from holdfast.channels.base import NotNow
 from holdfast.channels.slack.refusal import Refusal
 from holdfast.channels.slack.workspace import Workspace
-from holdfast.event import Payload
+from holdfast.queue.event import Payload
 from holdfast.telemetry import CANNOT_SHOW
 from holdfast.telemetry.logs import Entry
 

@@ -7,12 +7,12 @@ import time
 from datetime import timedelta
 from pathlib import Path, PurePath
 
-from holdfast.channel import NotNow, Undeliverable
+from holdfast.channels.base import NotNow, Undeliverable
 from holdfast.channels.slack.place import Place
 from holdfast.channels.slack.refusal import Refusal
 from holdfast.channels.slack.workspace import Workspace
-from holdfast.event import Payload
-from holdfast.files import opened, sendable
+from holdfast.queue.event import Payload
+from holdfast.store.files import opened, sendable
 
 LARGEST = 100 * 1024 * 1024
 SHOWN_WITHIN = 60.0

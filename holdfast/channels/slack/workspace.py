@@ -11,14 +11,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from holdfast.channel import NotNow, Put
+from holdfast.channels.base import NotNow, Put
 from holdfast.channels.slack.access import Access
 from holdfast.channels.slack.gate import Gate, Shared
 from holdfast.channels.slack.incoming import Bot, message_of
 from holdfast.channels.slack.refusal import NOT_LET_IN, NotLetIn, Unreachable, translated
 from holdfast.errors import HoldfastError
-from holdfast.event import Payload
-from holdfast.policy import Backoff
+from holdfast.queue.event import Payload
+from holdfast.queue.policy import Backoff
 from holdfast.telemetry import CANNOT_RECEIVE, CANNOT_SIGN_IN, SIGNED_IN_AGAIN
 from holdfast.telemetry.logs import Entry
 from holdfast.telemetry.redaction import hide

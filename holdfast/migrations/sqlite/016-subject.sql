@@ -6,7 +6,7 @@ alter table chat_message add column subject text not null default '';
 alter table chat_message add column key text not null default '';
 
 -- The same frame as before, with its subject, which carries the channel and says whether it is an id or a name;
--- holdfast.event.subject_of says the same.
+-- holdfast.queue.event.subject_of says the same.
 drop trigger event_received;
 
 create trigger event_received after insert on event

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from struct import Struct
 from typing import NamedTuple
 
-from holdfast.event import INBOX, NewEvent, Record, is_routed
+from holdfast.queue.event import INBOX, NewEvent, Record, is_routed
 from holdfast.store.activity import received_frame
 from holdfast.store.payload import dump, storable_name
 from holdfast.store.postgres.connections import Connection, Connections

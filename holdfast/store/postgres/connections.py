@@ -19,8 +19,8 @@ from psycopg.types.string import TextLoader
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
 from holdfast.errors import HoldfastError, StoreUnavailable
-from holdfast.store.base import Clock
-from holdfast.store.pages import Measure, Page
+from holdfast.queue.pages import Measure, Page
+from holdfast.queue.store import Clock
 from holdfast.store.postgres.wire import TextArray, TextArrayDumper
 from holdfast.store.readable import EARLIEST, LATEST
 from holdfast.telemetry import spans

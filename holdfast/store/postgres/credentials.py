@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.store.credentials import USED_EVERY_SECONDS, Credential, Kind, Role
 from holdfast.store.payload import dump, parse
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.store import PostgresStore
 
 _COLUMNS = "id, kind, name, role, channels, agents, sender, owner, created_at, expires_at, used_at"
 _IS_LIVE = "(expires_at is null or expires_at > agent.now())"

@@ -9,7 +9,7 @@ from holdfast.memory.index import Found, Likened
 from holdfast.memory.indexing import Entry, Known
 from holdfast.memory.knowledge import IndexStatus, KnowledgeScope
 from holdfast.store.payload import dump
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.store import PostgresStore
 
 _PUT = "select agent.put_documents(%s, %s, %s, %s)"
 _FORGET = "select agent.forget_documents(%s, %s)"

@@ -14,11 +14,11 @@ from holdfast.memory.observation import (
     checked_merge,
     subject_key,
 )
-from holdfast.store.base import Transaction
-from holdfast.store.pages import Page
+from holdfast.queue.pages import Page
+from holdfast.queue.store import Transaction
 from holdfast.store.payload import dump, parse
 from holdfast.store.positions import gone_within
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.wire import observation_row
 from holdfast.store.readable import observation_type_of, texts_of
 

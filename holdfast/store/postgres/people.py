@@ -6,7 +6,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from holdfast.store.people import checked, checked_pair
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.store import PostgresStore
 
 
 class PostgresPeople:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent
+from holdfast.queue.audit import AuditEntry, AuditFilter
+from holdfast.queue.event import AgentMessage, ChatMessage, Event, FinishedEvent
+from holdfast.queue.pages import Measure, Page
+from holdfast.queue.store import DEAD_OUTCOMES, Count, Filter, Happened, Process
 from holdfast.store.activity import happened
-from holdfast.store.audit import AuditEntry, AuditFilter
-from holdfast.store.base import DEAD_OUTCOMES, Count, Filter, Happened, Process
-from holdfast.store.pages import Measure, Page
 from holdfast.store.payload import parse, storable
 from holdfast.store.postgres.connections import Connections
 from holdfast.store.postgres.wire import COLUMNS, FINISHED_COLUMNS, event_of, finished_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.event import Event, FinishedEvent
-from holdfast.store.postgres import PostgresStore
+from holdfast.queue.event import Event, FinishedEvent
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.wire import event_of, finished_of
 from holdfast.store.readable import shown
 from holdfast.store.scoped import Dialect

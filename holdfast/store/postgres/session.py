@@ -13,7 +13,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from holdfast.errors import HoldfastError
-from holdfast.store.base import Process
+from holdfast.queue.store import Process
 from holdfast.store.payload import dump
 from holdfast.telemetry import CANNOT_LISTEN, LISTENS_AGAIN
 from holdfast.telemetry.logs import Entry

@@ -14,9 +14,9 @@ from psycopg.postgres import types
 from psycopg.pq import Format
 
 from holdfast.errors import Unreadable
-from holdfast.event import Activity, ChatMessage, Event, FinishedEvent, NewEvent, Payload, Record, Turn, unrouted
 from holdfast.memory.observation import Observation
-from holdfast.outcome import Dead, Done, Outcome, Retry, Snooze
+from holdfast.queue.event import Activity, ChatMessage, Event, FinishedEvent, NewEvent, Payload, Record, Turn, unrouted
+from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
 from holdfast.store.collector import uncollected
 from holdfast.store.failure import failure_of
 from holdfast.store.payload import dump, storable_name

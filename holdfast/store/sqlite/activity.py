@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from sqlite3 import Connection
 
-from holdfast.event import Payload
+from holdfast.queue.event import Payload
+from holdfast.queue.pages import Measure, Page
+from holdfast.queue.store import Happened
 from holdfast.store.activity import about, happened, received_frame
-from holdfast.store.base import Happened
-from holdfast.store.pages import Measure, Page
 from holdfast.store.payload import dump
 from holdfast.store.readable import shown_payload
 from holdfast.store.sqlite.queries import load

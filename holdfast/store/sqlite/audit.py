@@ -8,8 +8,8 @@ from datetime import timedelta
 from sqlite3 import Connection
 from typing import Any
 
-from holdfast.store.audit import Action, AuditEntry, AuditFilter, event_subject
-from holdfast.store.pages import Measure, Page
+from holdfast.queue.audit import Action, AuditEntry, AuditFilter, event_subject
+from holdfast.queue.pages import Measure, Page
 from holdfast.store.payload import dump, parse, storable
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.rows import MICROSECOND, micros, moment

@@ -8,8 +8,8 @@ import traceback
 from pathlib import Path
 
 from holdfast.errors import HoldfastError, StoreUnavailable, Unreadable
-from holdfast.event import payload_of, subject_of
 from holdfast.memory.observation import is_person
+from holdfast.queue.event import payload_of, subject_of
 
 BUSY_SECONDS = 30.0
 LOOK_SECONDS = 0.005

@@ -6,9 +6,9 @@ from typing import Any
 
 from holdfast.store.credentials import USED_EVERY_SECONDS, Credential, Kind, Role
 from holdfast.store.payload import dump, parse
-from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.rows import Row, micros, moment
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import Writing
 
 SQL = load()

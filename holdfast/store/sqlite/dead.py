@@ -8,10 +8,10 @@ from sqlite3 import Connection
 from typing import Any
 
 from holdfast.errors import Unreadable
-from holdfast.event import UNREADABLE, FinishedEvent, payload_of
-from holdfast.store.audit import AuditEntry, event_subject
-from holdfast.store.base import Filter
-from holdfast.store.pages import Measure, Page
+from holdfast.queue.audit import AuditEntry, event_subject
+from holdfast.queue.event import UNREADABLE, FinishedEvent, payload_of
+from holdfast.queue.pages import Measure, Page
+from holdfast.queue.store import Filter
 from holdfast.store.payload import dump, parse
 from holdfast.store.sqlite import audit
 from holdfast.store.sqlite.activity import revived

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.event import Event, Turn, may_share_turn
-from holdfast.store.base import COLLECT_BYTES
+from holdfast.queue.event import Event, Turn, may_share_turn
+from holdfast.queue.store import COLLECT_BYTES
 from holdfast.store.payload import dump, parse
 from holdfast.store.sqlite.leases import events, held, is_held
 from holdfast.store.sqlite.queries import load

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from sqlite3 import Connection
 from typing import Any
 
-from holdfast.memory.fusion import telling
 from holdfast.memory.index import Found, Likened
 from holdfast.memory.indexing import Entry, Known, is_same
 from holdfast.memory.knowledge import IndexStatus, KnowledgeScope
+from holdfast.memory.ranking import telling
 from holdfast.store.payload import dump
-from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.observed import next_version
 from holdfast.store.sqlite.queries import load
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import Writing
 
 SQL = load()

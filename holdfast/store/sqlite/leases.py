@@ -11,8 +11,8 @@ from sqlite3 import Connection, DataError
 from typing import Any
 
 from holdfast.errors import HoldfastError, LeaseLost
-from holdfast.event import INBOX, Event, Turn, may_share_turn
-from holdfast.store.base import COLLECT_BYTES
+from holdfast.queue.event import INBOX, Event, Turn, may_share_turn
+from holdfast.queue.store import COLLECT_BYTES
 from holdfast.store.collector import uncollected
 from holdfast.store.payload import dump, parse
 from holdfast.store.sqlite.queries import load

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from holdfast.errors import HoldfastError
-from holdfast.store.base import DEFAULT_MAX_ATTEMPTS
+from holdfast.queue.store import DEFAULT_MAX_ATTEMPTS
 from holdfast.store.payload import dump
 from holdfast.store.sqlite.lock import HeldFile
 from holdfast.store.sqlite.queries import load

@@ -9,7 +9,6 @@ from sqlite3 import Connection
 from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError
-from holdfast.event import MEMORY, NewEvent
 from holdfast.memory.knowledge import DEFAULT_AGENT_NAME, KnowledgeScope
 from holdfast.memory.observation import (
     Observation,
@@ -19,19 +18,21 @@ from holdfast.memory.observation import (
     own_conversation,
     subject_key,
 )
+from holdfast.queue.audit import AuditEntry
+from holdfast.queue.event import MEMORY, NewEvent
+from holdfast.queue.pages import Measure, Page
+from holdfast.queue.store import Transaction
 from holdfast.store.activity import FORGOTTEN
-from holdfast.store.audit import AuditEntry
-from holdfast.store.base import Transaction
-from holdfast.store.pages import Measure, Page
 from holdfast.store.payload import dump, parse
 from holdfast.store.positions import gone_within
 from holdfast.store.readable import observation_type_of, texts_of
-from holdfast.store.sqlite import SqliteStore, audit
+from holdfast.store.sqlite import audit
 from holdfast.store.sqlite.knowledge import remove_documents
 from holdfast.store.sqlite.observed import keep, next_version
 from holdfast.store.sqlite.put import put_one
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.rows import ANY_ID, MICROSECOND, micros, moment
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import Writing
 
 T = TypeVar("T")

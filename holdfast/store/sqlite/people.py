@@ -7,10 +7,11 @@ from itertools import groupby
 from operator import itemgetter
 from sqlite3 import Connection
 
-from holdfast.store.audit import Action, AuditEntry
+from holdfast.queue.audit import Action, AuditEntry
 from holdfast.store.people import checked, checked_pair
-from holdfast.store.sqlite import SqliteStore, audit
+from holdfast.store.sqlite import audit
 from holdfast.store.sqlite.queries import load
+from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import Writing
 
 SQL = load()

@@ -10,10 +10,10 @@ from sqlite3 import Connection, Error
 from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError
-from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent
-from holdfast.store.audit import AuditEntry, AuditFilter
-from holdfast.store.base import Clock, Count, Filter, Happened, Process
-from holdfast.store.pages import Measure, Page
+from holdfast.queue.audit import AuditEntry, AuditFilter
+from holdfast.queue.event import AgentMessage, ChatMessage, Event, FinishedEvent
+from holdfast.queue.pages import Measure, Page
+from holdfast.queue.store import Clock, Count, Filter, Happened, Process
 from holdfast.store.payload import dump
 from holdfast.store.readable import setting_of
 from holdfast.store.sqlite import audit

@@ -13,8 +13,8 @@ from itertools import repeat
 from typing import Any
 
 from holdfast.errors import Unreadable
-from holdfast.event import AgentMessage, ChatMessage, Event, FinishedEvent, NewEvent, unrouted
-from holdfast.store.base import Filter, Process
+from holdfast.queue.event import AgentMessage, ChatMessage, Event, FinishedEvent, NewEvent, unrouted
+from holdfast.queue.store import Filter, Process
 from holdfast.store.payload import dump, parse
 from holdfast.store.readable import EARLIEST, shown, state_of
 from holdfast.store.readable import LATEST as LATEST_READABLE

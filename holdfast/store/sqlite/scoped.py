@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.store.pages import Measure, Page
+from holdfast.queue.pages import Measure, Page
 from holdfast.store.payload import dump
 from holdfast.store.scoped import Dialect
-from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.rows import finished_of, listed_of, micros
+from holdfast.store.sqlite.store import SqliteStore
 
 # A payload that was changed by hand may be no JSON: it is in no channel and of no agent.
 _CHANNEL = "iif(json_extract(event, '$.kind') is null, 'slack', coalesce(json_extract(event, '$.channel'), ''))"

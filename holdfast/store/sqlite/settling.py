@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, assert_never, cast
 
-from holdfast.event import Event, NewEvent, Record, Turn
-from holdfast.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
-from holdfast.store.base import Acked
+from holdfast.queue.event import Event, NewEvent, Record, Turn
+from holdfast.queue.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
+from holdfast.queue.store import Acked
 from holdfast.store.collector import uncollected
 from holdfast.store.failure import NO_FAILURE, Failure, failure_of, stored_error
 from holdfast.store.payload import dump

@@ -8,7 +8,7 @@ from datetime import timedelta
 from sqlite3 import Connection
 from typing import Any
 
-from holdfast.store.base import SweepPolicy
+from holdfast.queue.store import SweepPolicy
 from holdfast.store.payload import dump, parse
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.rows import MICROSECOND

@@ -7,7 +7,7 @@ from sqlite3 import Connection
 from typing import Any
 
 from holdfast.errors import Unreadable
-from holdfast.event import UNREADABLE, Turn, payload_of
+from holdfast.queue.event import UNREADABLE, Turn, payload_of
 from holdfast.store.payload import dump, parse
 from holdfast.store.sqlite.activity import failed
 from holdfast.store.sqlite.leases import events

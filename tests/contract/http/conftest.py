@@ -14,12 +14,12 @@ import pytest_asyncio
 from holdfast.agents.echo import echo
 from holdfast.api import shared
 from holdfast.api.app import create_app
-from holdfast.api.tokens import tokens_in
-from holdfast.consumer import Consumer
-from holdfast.harness import AgentHarness
+from holdfast.api.security.tokens import tokens_in
+from holdfast.app import AgentHarness
 from holdfast.memory.embedder import Embedder, LocalEmbedder
+from holdfast.queue.consumer import Consumer
+from holdfast.queue.store import Store
 from holdfast.settings import Settings
-from holdfast.store.base import Store
 from tests.contract.http.steps import HOST, Api
 
 

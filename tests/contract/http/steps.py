@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from holdfast.api.tokens import Role
-from holdfast.event import INBOX, OUTBOX, NewEvent, Turn
-from holdfast.outcome import Dead, Done
+from holdfast.api.security.tokens import Role
+from holdfast.queue.event import INBOX, OUTBOX, NewEvent, Turn
+from holdfast.queue.outcome import Dead, Done
+from holdfast.queue.store import Store
 from holdfast.settings import Settings
-from holdfast.store.base import Store
 
 HOST = "127.0.0.1"
 LEASE = timedelta(minutes=10)

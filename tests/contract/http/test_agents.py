@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.event import AgentMessage, ChatMessage
-from holdfast.outcome import Done
-from holdfast.store.base import Store
+from holdfast.queue.event import AgentMessage, ChatMessage
+from holdfast.queue.outcome import Done
+from holdfast.queue.store import Store
 from tests.contract.http.steps import Api
 
 

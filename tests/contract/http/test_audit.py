@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.store.audit import AuditEntry
+from holdfast.queue.audit import AuditEntry
 from tests.contract.http.steps import Api
 
 ANN = "default:USER:ann"

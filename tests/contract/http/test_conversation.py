@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.event import INBOX
+from holdfast.queue.event import INBOX
 from tests.contract.http.steps import Api
 
 

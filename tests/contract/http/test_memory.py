@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.consumers.memory import KnowledgeStoreOutboxRelay
 from holdfast.memory.observation import Observation
-from holdfast.relay import KnowledgeStoreOutboxRelay
 from holdfast.store.memories import open_knowledge, open_observations
 from tests.contract.http.steps import Api
 
@@ -62,7 +62,7 @@ async def test_subjects_are_listed_in_pages_that_the_header_link_names(api: Api)
 
 
 async def test_a_page_of_subjects_ends_at_a_number_of_bytes(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.api.memory.PAGE_BYTES", 100)
+    monkeypatch.setattr("holdfast.api.routes.memory.PAGE_BYTES", 100)
     for name in "abc":
         await remember(api, "likes tea", name, name * 60)
     found, following = await listed(api, "/api/memory/subjects")
@@ -77,7 +77,7 @@ async def test_a_place_in_the_list_that_is_none_is_refused(api: Api, after: str)
 
 
 async def test_a_search_answers_no_more_than_a_number_of_bytes(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.api.memory.PAGE_BYTES", 2000)
+    monkeypatch.setattr("holdfast.api.routes.memory.PAGE_BYTES", 2000)
     for number in range(4):
         await remember(api, f"tea number {number} " + "leaf " * 200, str(number))
     status, found = await search(api, subject=ANN, q="tea", limit=1000)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.store.base import Filter
+from holdfast.queue.store import Filter
 from tests.contract.http.steps import Api
 
 

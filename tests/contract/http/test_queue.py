@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.event import INBOX, OUTBOX, NewEvent
-from holdfast.outcome import Done, Lost
-from holdfast.router import Routing
-from holdfast.store.base import Process
+from holdfast.queue.event import INBOX, OUTBOX, NewEvent
+from holdfast.queue.outcome import Done, Lost
+from holdfast.queue.store import Process
+from holdfast.routing.router import Routing
 from holdfast.testing.clock import Clock
 from tests.contract.http.steps import Api
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.event import OUTBOX
-from holdfast.files import conversation_folder, keep
+from holdfast.queue.event import OUTBOX
+from holdfast.store.files import conversation_folder, keep
 from tests.contract.http.steps import Api
 
 

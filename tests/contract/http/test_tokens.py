@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.api import caller as callers
-from holdfast.api.caller import Grant, issue
-from holdfast.api.docs import document_of
 from holdfast.api.route import ROLE
-from holdfast.api.tokens import ROLES, Role, digest_of
-from holdfast.event import INBOX, OUTBOX, response_event
-from holdfast.outcome import Done
-from holdfast.store.base import Filter
+from holdfast.api.routes.docs import document_of
+from holdfast.api.security import caller as callers
+from holdfast.api.security.caller import Grant, issue
+from holdfast.api.security.tokens import ROLES, Role, digest_of
+from holdfast.queue.event import INBOX, OUTBOX, response_event
+from holdfast.queue.outcome import Done
+from holdfast.queue.store import Filter
 from holdfast.store.credentials import open_credentials
 from holdfast.testing.clock import Clock
 from tests.contract.http.steps import Api

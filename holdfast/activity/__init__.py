@@ -1,0 +1,1 @@
+"""Frames that tell listeners and event streams what happens to messages."""

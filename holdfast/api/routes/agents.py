@@ -1,0 +1,120 @@
+"""The agents, and what they heard and said."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request
+from typing_extensions import TypedDict
+
+from holdfast.api.answer import Answer, Refused, millis
+from holdfast.api.page import Paged, listed
+from holdfast.api.route import Guarded, described
+from holdfast.api.security.caller import caller_of
+from holdfast.api.security.scope import reads_of, sees_agent
+from holdfast.api.served import served_by
+from holdfast.queue.event import AgentMessage
+from holdfast.queue.pages import Page
+
+routes = APIRouter(route_class=Guarded, tags=["agents"])
+
+AgentId = Annotated[str, Path(description="An agent's id.")]
+
+
+class Agent(TypedDict):
+    """An agent that a live process serves or the configuration names."""
+
+    name: str
+    default: bool
+    lane: str
+    kind: str | None
+    processes: list[str]
+
+
+class AgentLine(TypedDict):
+    """A line of an agent's history."""
+
+    id: int
+    agent_id: str
+    role: str
+    channel: str
+    sender: str
+    message_id: str
+    content: str
+    created_at: int
+
+
+AGENT: dict[str, Any] = {
+    "name": "coder",
+    "default": True,
+    "lane": "conversation",
+    "kind": "function",
+    "processes": ["host-4711_m8boovyb"],
+}
+LINE: dict[str, Any] = {
+    "id": 3,
+    "agent_id": "coder",
+    "role": "user",
+    "channel": "api",
+    "sender": "Ada",
+    "message_id": "api_m8boovyb",
+    "content": "what broke the build?",
+    "created_at": 1767225600000,
+}
+
+
+@routes.get(
+    "/api/agents",
+    summary="The agents",
+    **described("read", dict[str, Agent], {"coder": AGENT}),
+)
+async def get_agents(request: Request) -> Answer:
+    """By id. `lane` says what is worked one at a time: each conversation, the whole agent, or nothing. `processes`
+    serve the agent; where there are none, its messages wait for a server."""
+    directory = await served_by(request).directory()
+    routing = directory.routing
+    return Answer(
+        {
+            id_: Agent(
+                name=routing.names.get(id_, id_),
+                default=id_ == routing.default,
+                lane=lane,
+                kind=routing.kinds.get(id_),
+                processes=directory.servers.get(id_, []),
+            )
+            for id_, lane in sorted(routing.lanes.items())
+            if sees_agent(caller_of(request), id_)
+        }
+    )
+
+
+@routes.get(
+    "/api/agents/{id}/messages",
+    summary="What an agent heard and said",
+    **described("read", list[AgentLine], [LINE], 400, 404),
+)
+async def get_agent_messages(request: Request, id: AgentId, page: Paged) -> Answer:
+    """Newest first."""
+    served = served_by(request)
+    named = {known.lower(): known for known in (await served.routing()).lanes}.get(id.lower())
+    # An agent that was taken away has a history all the same.
+    reads = await reads_of(request)
+    found = await reads.agent_messages(named or id, **page.within) if id.isprintable() else Page()
+    if not found and named is None:
+        raise Refused(404, "agent not found")
+    return listed(request, found, _line)
+
+
+def _line(line: AgentMessage) -> AgentLine:
+    assert line.id is not None
+    assert line.created_at is not None
+    return AgentLine(
+        id=line.id,
+        agent_id=line.agent_id,
+        role=line.role,
+        channel=line.channel,
+        sender=line.sender,
+        message_id=line.message_id,
+        content=line.content,
+        created_at=millis(line.created_at),
+    )

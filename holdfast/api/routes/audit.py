@@ -1,0 +1,73 @@
+"""The audit log: who did what."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from holdfast.api.answer import EPOCH, MILLISECOND, Answer, millis
+from holdfast.api.page import Page, listed
+from holdfast.api.route import Guarded, described
+from holdfast.api.routes.messages import Printable
+from holdfast.api.served import served_by
+from holdfast.queue.audit import Action, AuditEntry, AuditFilter
+
+routes = APIRouter(route_class=Guarded, tags=["audit"])
+
+LATEST = timedelta(days=365 * 230) // MILLISECOND
+
+
+class AuditPage(Page):
+    """Entries of the audit log."""
+
+    action: Action | None = Field(None, description="Only acts of this kind.")
+    actor: Printable | None = Field(None, description="Only acts of this actor, such as `cli:root`.")
+    subject: Printable | None = Field(None, description="Only acts on this, such as `event:7`.")
+    since: int | None = Field(None, ge=0, le=LATEST, description="Only from this time on, in milliseconds since 1970.")
+
+
+class Act(TypedDict):
+    """One act. People are named by a pseudonym, so that the log outlives what is forgotten."""
+
+    id: int
+    at: int
+    actor: str
+    action: str
+    subject: str
+    details: dict[str, Any]
+
+
+EXAMPLE: dict[str, Any] = {
+    "id": 3,
+    "at": 1767225600000,
+    "actor": "api:admin",
+    "action": "retried",
+    "subject": "event:7",
+    "details": {},
+}
+
+
+@routes.get("/api/audit", summary="Who did what", **described("admin", list[Act], [EXAMPLE], 400))
+async def get_audit(request: Request, page: Annotated[AuditPage, Query()]) -> Answer:
+    """Newest first. Entries are only ever added; `keep_audit` removes old ones."""
+    since = None if page.since is None else EPOCH + page.since * MILLISECOND
+    which = AuditFilter(action=page.action, actor=page.actor, subject=page.subject, since=since)
+    found = await served_by(request).store.audit_log(which, **page.within)
+    return listed(request, found, _act)
+
+
+def _act(entry: AuditEntry) -> Act:
+    assert entry.id is not None
+    assert entry.at is not None
+    return Act(
+        id=entry.id,
+        at=millis(entry.at),
+        actor=entry.actor,
+        action=entry.action,
+        subject=entry.subject,
+        details=entry.details,
+    )

@@ -1,0 +1,131 @@
+"""Dead letters of any queue: seen, tried again, or emptied."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NotRequired
+
+from fastapi import APIRouter, Query, Request
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from holdfast.api.answer import OK, Answer, Ok, Refused, millis
+from holdfast.api.page import EventId, Page, listed
+from holdfast.api.route import Guarded, described
+from holdfast.api.routes.messages import Printable
+from holdfast.api.security.actor import actor_of
+from holdfast.api.security.scope import reads_of
+from holdfast.api.served import served_by
+from holdfast.queue.event import INBOX, FinishedEvent, channel_of, sender_of, written_of
+from holdfast.queue.store import Filter
+
+routes = APIRouter(route_class=Guarded, tags=["dead letters"])
+
+NOT_FOUND = "dead message not found"
+
+
+class DeadPage(Page):
+    """Dead letters of one queue."""
+
+    queue: Printable = Field(INBOX, description="Of which queue: inbox, outbox, memory or one of yours.")
+
+
+class DeadData(TypedDict):
+    """The message itself."""
+
+    channel: str
+    sender: str
+    senderId: str | None
+    message: str
+    messageId: str | None
+    agent: str | None
+
+
+class Dead(TypedDict):
+    """A dead letter."""
+
+    id: int
+    queue: str
+    data: DeadData
+    failedReason: str | None
+    errorClass: str | None
+    traceback: NotRequired[str]
+    outcome: str
+    attemptsMade: int
+    timestamp: int
+    finishedAt: int
+
+
+EXAMPLE: dict[str, Any] = {
+    "id": 7,
+    "queue": "inbox",
+    "data": {
+        "channel": "api",
+        "sender": "Ada",
+        "senderId": None,
+        "message": "what broke the build?",
+        "messageId": "api_m8boovyb",
+        "agent": "coder",
+    },
+    "failedReason": "RuntimeError: the printer is on fire",
+    "errorClass": "RuntimeError",
+    "traceback": "Traceback (most recent call last):\n  …\nRuntimeError: the printer is on fire",
+    "outcome": "dead",
+    "attemptsMade": 5,
+    "timestamp": 1767225600000,
+    "finishedAt": 1767225660000,
+}
+
+
+@routes.get("/api/queue/dead", summary="Dead letters", **described("read", list[Dead], [EXAMPLE], 400))
+async def get_dead(request: Request, page: Annotated[DeadPage, Query()]) -> Answer:
+    """Newest first. `timestamp` is when it came, `finishedAt` when it was given up; `traceback` says where its
+    handler raised, if it did."""
+    served = served_by(request)
+    default = (await served.routing()).default
+    found = await (await reads_of(request)).dead(Filter(queue=page.queue), **page.within)
+    return listed(request, found, lambda event: _dead(event, default))
+
+
+@routes.post(
+    "/api/queue/dead/{id}/retry", summary="Try a dead letter again", **described("admin", Ok, {"ok": True}, 404)
+)
+async def retry_dead(request: Request, id: EventId) -> Answer:
+    """It is live again, with its id and full attempts."""
+    if not await served_by(request).store.retry(Filter(ids=[id]), actor=actor_of(request)):
+        raise Refused(404, NOT_FOUND)
+    return Answer(OK)
+
+
+@routes.delete("/api/queue/dead/{id}", summary="Empty a dead letter", **described("admin", Ok, {"ok": True}, 404))
+async def discard_dead(request: Request, id: EventId) -> Answer:
+    """Payload and error go; ids, times and the outcome stay, so that its message is known and not taken again."""
+    if not await served_by(request).store.discard(Filter(ids=[id]), actor=actor_of(request)):
+        raise Refused(404, NOT_FOUND)
+    return Answer(OK)
+
+
+def _dead(event: FinishedEvent, default: str) -> Dead:
+    payload = event.event
+    agent = event.target or default if event.queue == INBOX else payload.get("agent")
+    data = DeadData(
+        channel=channel_of(payload),
+        sender=sender_of(payload),
+        senderId=payload.get("sender_id" if "kind" in payload else "user"),
+        message=written_of(payload),
+        messageId=event.message_id,
+        agent=agent or None,
+    )
+    dead = Dead(
+        id=event.id,
+        queue=event.queue,
+        data=data,
+        failedReason=event.last_error,
+        errorClass=event.error_class,
+        outcome=event.outcome,
+        attemptsMade=event.attempts,
+        timestamp=millis(event.created_at),
+        finishedAt=millis(event.finished_at),
+    )
+    if event.traceback is not None:
+        dead["traceback"] = event.traceback
+    return dead

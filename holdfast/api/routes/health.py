@@ -1,0 +1,82 @@
+"""Whether this process lives and takes messages, and what it measures."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from holdfast.api.answer import Answer
+from holdfast.api.route import Guarded, described
+from holdfast.api.security.scope import refuse_limited
+from holdfast.api.served import Harness, served_by
+from holdfast.channels.base import Ailing
+from holdfast.errors import HoldfastError
+from holdfast.queue import gauge
+from holdfast.settings import slack_is_off
+from holdfast.telemetry import prometheus
+from holdfast.telemetry.redaction import redact
+
+PATIENCE = 2.0
+"""Seconds within which the database must answer for this process to be ready."""
+
+open_routes = APIRouter(tags=["health"])
+routes = APIRouter(route_class=Guarded, tags=["health"])
+
+
+@open_routes.get("/healthz", summary="The process lives", response_model=dict[str, str])
+async def healthz(request: Request) -> Answer:
+    """Its loop turns; a database that is away does not make it sick. A channel that needs a person is named."""
+    return Answer({"status": "ok"} | _ailing(served_by(request).harness))
+
+
+@open_routes.get(
+    "/readyz",
+    summary="A message would be taken now",
+    response_model=dict[str, str],
+    responses={503: {"description": "Not now.", "model": dict[str, str]}},
+)
+async def readyz(request: Request) -> Answer:
+    """The database answers, it has our tables, and no stop was asked for. A channel that needs a person is named."""
+    harness = served_by(request).harness
+    problem = await _problem(harness)
+    if problem is not None:
+        return Answer({"error": problem}, 503)
+    return Answer({"status": "ready"} | _ailing(harness))
+
+
+def _ailing(harness: Harness) -> dict[str, str]:
+    """What does not work by the channel's name; what does work goes on."""
+    ailing = {name: one.problems for name, one in harness.channels.items() if isinstance(one, Ailing)}
+    if "slack" not in harness.channels and (problem := slack_is_off()):
+        ailing["slack"] = [problem]
+    return {name: redact("; ".join(problems)) for name, problems in ailing.items() if problems}
+
+
+async def _problem(harness: Harness) -> str | None:
+    if harness.stopping:
+        return "stopping"
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await harness.store.setting("routing")
+    except TimeoutError:
+        return f"the database did not answer within {PATIENCE:g} s"
+    except HoldfastError as error:
+        return redact(str(error))
+    return None
+
+
+@routes.get(
+    "/metrics",
+    summary="For Prometheus",
+    response_class=Response,
+    **described("read", None, None, content="text/plain"),
+)
+async def metrics(request: Request) -> Response:
+    """Also while the database is away."""
+    await refuse_limited(request)
+    harness = served_by(request).harness
+    readings = await gauge.read(harness.store, harness.consumers)
+    body, content_type = prometheus.exposition(readings, request.headers.get("accept", ""))
+    return Response(body, headers={"content-type": content_type})

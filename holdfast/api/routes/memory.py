@@ -1,0 +1,171 @@
+"""What agents remember: looked for, listed, and forgotten."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
+
+from holdfast.api.answer import Answer, Refused
+from holdfast.api.page import next_page
+from holdfast.api.route import Guarded, described
+from holdfast.api.routes.messages import Printable, Text
+from holdfast.api.security.actor import actor_of
+from holdfast.api.security.scope import refuse_limited
+from holdfast.api.served import Served, served_by
+from holdfast.errors import HoldfastError
+from holdfast.memory.knowledge import KnowledgeScope, KnowledgeStore
+from holdfast.memory.maintenance import forget
+from holdfast.memory.observation import Subject, parts_of
+from holdfast.queue.pages import PAGE_BYTES, Measure
+from holdfast.store.memories import DEFAULT_AGENT_NAME, open_knowledge, open_observations
+
+routes = APIRouter(route_class=Guarded, tags=["memory"])
+
+Vacuum = Annotated[bool, Query(description="Vacuum PostgreSQL's tables at once, so that the bytes are freed.")]
+SubjectKey = Annotated[str, Path(description="workspace:TYPE:id, such as default:USER:api:id:ann.")]
+
+
+class Asked(BaseModel):
+    """What is looked for, and about whom."""
+
+    model_config = ConfigDict(frozen=True)
+
+    subject: Printable = Field(description="workspace:TYPE:id, such as default:USER:api:id:ann.")
+    q: Text = Field(max_length=4000, description="What to look for, in any words.")
+    limit: int = Field(5, ge=1, le=1000, description="Maximum number of observations; an answer also ends at 4 MiB.")
+
+
+class SubjectPage(BaseModel):
+    """Subjects in the order of their keys."""
+
+    model_config = ConfigDict(frozen=True)
+
+    limit: int = Field(1000, ge=1, le=1000, description="Maximum number of subjects; a page also ends at 4 MiB.")
+    after: Text | None = Field(None, max_length=4000, description="Only subjects after this one.")
+
+
+class Found(TypedDict):
+    """An observation that bears on what was asked for; the score is between 0 and 1."""
+
+    id: str
+    content: str
+    score: float
+
+
+class Remembered(TypedDict):
+    """Somebody, or something, that is remembered."""
+
+    subject: str
+    workspace: str
+    type: str
+    id: str
+    observations: int
+
+
+FOUND: dict[str, Any] = {"id": "obs_5f0c1f0e9d3b7a42", "content": "Ada drinks green tea", "score": 0.71}
+REMEMBERED: dict[str, Any] = {
+    "subject": "default:USER:api:id:ada",
+    "workspace": "default",
+    "type": "USER",
+    "id": "api:id:ada",
+    "observations": 3,
+}
+FORGOTTEN = {
+    "events": 1,
+    "history": 12,
+    "agent_messages": 24,
+    "chat_messages": 0,
+    "activity": 9,
+    "settings": 0,
+    "observations": 3,
+    "index": 3,
+    "files": 2,
+}
+
+
+@routes.get(
+    "/api/memory/search",
+    summary="Find what is known about a subject",
+    **described("read", list[Found], [FOUND], 400),
+)
+async def search_memory(request: Request, asked: Annotated[Asked, Query()]) -> Answer:
+    """Search by words and by meaning, best first. An answer ends with the observation that reaches 4 MiB."""
+    await refuse_limited(request)
+    scope = KnowledgeScope(DEFAULT_AGENT_NAME, ":".join(_parts(asked.subject)))
+    try:
+        hits = await _knowledge(served_by(request)).search(scope, asked.q, asked.limit)
+    except HoldfastError as error:
+        # The index is away, or the packages of memory are not installed.
+        raise Refused(503, str(error)) from None
+    rows = ((hit.id, hit.content, hit.score) for hit in hits)
+    page = Measure(asked.limit, PAGE_BYTES).page(rows)
+    return Answer([Found(id=id_, content=content, score=score) for id_, content, score in page])
+
+
+@routes.get(
+    "/api/memory/subjects",
+    summary="Who is remembered",
+    **described("read", list[Remembered], [REMEMBERED], 400),
+)
+async def get_subjects(request: Request, page: Annotated[SubjectPage, Query()]) -> Answer:
+    """List subjects by workspace, type and id. Where there may be more, a header `Link` names the next page."""
+    await refuse_limited(request)
+    after = None if page.after is None else _place(page.after)
+    found = await open_observations(served_by(request).store).find_subjects(
+        after=after, limit=page.limit, most_bytes=PAGE_BYTES
+    )
+    headers = next_page(request, "after", found[-1].key) if found and found.has_more else {}
+    return Answer([_remembered(one) for one in found], headers=headers)
+
+
+def _remembered(one: Subject) -> Remembered:
+    return Remembered(
+        subject=one.key, workspace=one.workspace_id, type=one.type, id=one.id, observations=one.observations
+    )
+
+
+@routes.delete(
+    "/api/memory/{subject:path}",
+    summary="Forget a subject",
+    **described("admin", dict[str, int], FORGOTTEN, 400, 404),
+)
+async def forget_subject(request: Request, subject: SubjectKey, vacuum: Vacuum = False) -> Answer:
+    """Remove every trace: observations, index, and the person's messages with all that came of them.
+
+    Answers how many rows of each kind went; `unattributed_…` counts rows of earlier releases that name no person. On
+    SQLite the bytes are gone from the files, too; on PostgreSQL a vacuum frees them."""
+    served = served_by(request)
+    removed = await forget(
+        open_observations(served.store),
+        _knowledge(served),
+        *_parts(subject),
+        actor=actor_of(request),
+        files=served.settings.files,
+        vacuum=vacuum,
+    )
+    return Answer(removed)
+
+
+def _place(key: str) -> tuple[str, str, str]:
+    """Return where a key is in the order of all; it may be of a kind that is no longer stored."""
+    parts = key.split(":", 2)
+    if len(parts) != 3 or "\0" in key:
+        raise Refused(400, "after must be the subject that a page ended with, such as default:USER:api:id:ann")
+    return parts[0], parts[1], parts[2]
+
+
+def _parts(subject: str) -> tuple[str, str, str]:
+    try:
+        return parts_of(subject)
+    except HoldfastError as error:
+        raise Refused(400, str(error)) from None
+
+
+def _knowledge(served: Served) -> KnowledgeStore:
+    """One for all requests: what it has loaded to compare meanings is kept."""
+    if served.knowledge is None:
+        served.knowledge = open_knowledge(served.store, served.harness.embedder)
+    return served.knowledge

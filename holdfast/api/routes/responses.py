@@ -1,0 +1,208 @@
+"""Responses go out: listed, fetched and acked by clients, or made without a question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, NotRequired
+
+from fastapi import APIRouter, Query, Request
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from holdfast.api.answer import OK, Answer, Ok, Refused, millis
+from holdfast.api.body import Body, body_of
+from holdfast.api.page import EventId, Page, Paged, listed
+from holdfast.api.route import Guarded, described
+from holdfast.api.routes.messages import Channel, Name, Named, Printable, Stored, Text
+from holdfast.api.security.caller import Caller, caller_of
+from holdfast.api.security.scope import (
+    bound_channel,
+    bound_sender,
+    bound_sender_id,
+    reads_of,
+    refuse_agents,
+    refuse_foreign,
+)
+from holdfast.api.served import served_by
+from holdfast.queue.event import OUTBOX, RESPONSE_ATTEMPTS, Event, NewEvent, Payload, new_id
+from holdfast.routing.router import Address
+from holdfast.store.files import sendable
+
+routes = APIRouter(route_class=Guarded, tags=["responses"])
+
+
+class Response(TypedDict):
+    """What an agent answered, or what was said without a question."""
+
+    id: int
+    channel: str
+    sender: str
+    senderId: str | None
+    message: str
+    originalMessage: str
+    timestamp: int
+    messageId: str | None
+    messageIds: NotRequired[list[str]]
+    agent: str | None
+    files: NotRequired[list[str]]
+    metadata: NotRequired[dict[str, Any]]
+
+
+class PendingPage(Page):
+    """Responses that one channel's client has not acked."""
+
+    limit: int = Field(100, ge=1, le=1000, description="Maximum number of rows; a page also ends at 4 MiB.")
+    channel: Printable = Field(description="Of which channel.")
+
+
+class NewResponse(Body):
+    """Something to say to somebody who did not ask."""
+
+    channel: Channel = Field(description="Where it is said.")
+    sender: Named = Field(description="To whom.")
+    message: Text = Field(description="The text.")
+    sender_id: Name | None = Field(None, description="Tells senders of one name apart: whose conversation it is.")
+    agent: Name | None = Field(None, description="Who says it.")
+    files: list[str] | None = Field(
+        None, max_length=100, description="Files below the files root: shared ones, or of this conversation."
+    )
+    metadata: dict[str, Any] | None = Field(None, description="Anything, kept with it.")
+
+
+EXAMPLE = {
+    "id": 8,
+    "channel": "api",
+    "sender": "Ada",
+    "senderId": None,
+    "message": "the last commit did",
+    "originalMessage": "what broke the build?",
+    "timestamp": 1767225600000,
+    "messageId": "api_m8boovyb",
+    "agent": "coder",
+}
+
+
+@routes.get("/api/responses", summary="Recent responses", **described("read", list[Response], [EXAMPLE], 400))
+async def get_responses(request: Request, page: Paged) -> Answer:
+    """Newest first, whether they were fetched or not. `messageId` is that of the message answered; if a turn collected
+    several, `messageIds` names them all."""
+    found = await (await reads_of(request)).recent(OUTBOX, **page.within)
+    return listed(request, found, _response)
+
+
+@routes.get(
+    "/api/responses/pending",
+    summary="Responses that wait for a channel's client",
+    **described("send", list[Response], [EXAMPLE], 400),
+)
+async def get_pending(request: Request, page: Annotated[PendingPage, Query()]) -> Answer:
+    """Oldest first, without claiming them; they stay until they are acked. `messageIds` names all messages answered if
+    they are several."""
+    found = await (await reads_of(request)).waiting(OUTBOX, page.channel, **page.within)
+    return listed(request, found, _response, oldest_first=True)
+
+
+@routes.post(
+    "/api/responses",
+    summary="Say something unasked",
+    **described(
+        "send",
+        Stored,
+        {"ok": True, "messageId": "proactive_m8boovyb"},
+        body=NewResponse,
+        given={"channel": "api", "sender": "Ada", "message": "the build is green again"},
+    ),
+)
+async def post_response(request: Request) -> Answer:
+    """Stored before it is answered, and delivered like an answer."""
+    served = served_by(request)
+    said = await body_of(request, NewResponse)
+    _refuse_unbound(caller_of(request), said)
+    _refuse_foreign(served.settings.files, said)
+    while True:
+        id_ = new_id("proactive")
+        # A generated id that was taken is drawn again, or the message would be lost.
+        if await served.store.put([_proactive(said, id_, caller_of(request).owner)]) != [None]:
+            return Answer(Stored(ok=True, messageId=id_))
+
+
+@routes.post("/api/responses/{id}/ack", summary="The client has it", **described("send", Ok, {"ok": True}, 404, 409))
+async def ack(request: Request, id: EventId) -> Answer:
+    """It does not come again. Asking twice is no mistake; one that a channel is delivering right now is a 409."""
+    await refuse_foreign(request, id, "response not found")
+    match await served_by(request).store.ack(id, OUTBOX):
+        case "unknown":
+            raise Refused(404, "response not found")
+        case "busy":
+            raise Refused(409, "the response is being delivered by its channel")
+        case "acked":
+            return Answer(OK)
+
+
+def _response(event: Event) -> Response:
+    payload = event.event
+    response = Response(
+        id=event.id,
+        channel=payload.get("channel") or event.target,
+        sender=payload.get("sender") or "",
+        senderId=payload.get("sender_id"),
+        message=payload.get("message") or "",
+        originalMessage=payload.get("original_message") or "",
+        timestamp=millis(event.created_at),
+        messageId=payload.get("message_id"),
+        agent=payload.get("agent"),
+    )
+    if payload.get("message_ids"):
+        response["messageIds"] = payload["message_ids"]
+    if payload.get("files"):
+        response["files"] = payload["files"]
+    if payload.get("metadata"):
+        response["metadata"] = payload["metadata"]
+    return response
+
+
+def _refuse_unbound(caller: Caller, said: NewResponse) -> None:
+    """Refuse channel, recipient and agent that the caller is not bound to."""
+    bound_channel(caller, said.channel, said.channel)
+    bound_sender(caller, said.sender)
+    bound_sender_id(caller, said.sender_id)
+    refuse_agents(caller, [said.agent] if said.agent else [])
+
+
+def _proactive(said: NewResponse, message_id: str, sent_by: str | None) -> NewEvent:
+    address = _address(said)
+    payload: Payload = {
+        "kind": "response",
+        "channel": said.channel,
+        "conversation": address.conversation,
+        "sender": said.sender,
+        "sender_id": address.sender_id,
+        "message": said.message,
+        "original_message": "",
+        "message_id": message_id,
+        "agent": said.agent,
+    }
+    for name in ("files", "metadata"):
+        if value := getattr(said, name):
+            payload[name] = value
+    return NewEvent(
+        event=payload,
+        queue=OUTBOX,
+        target=said.channel,
+        lane=f"{said.channel}/{address.conversation}",
+        message_id=message_id,
+        max_attempts=RESPONSE_ATTEMPTS,
+        sent_by=sent_by,
+    )
+
+
+def _refuse_foreign(root: Path, said: NewResponse) -> None:
+    """Refuse files that lie elsewhere or came to another conversation."""
+    conversation = _address(said).conversation
+    for name in said.files or ():
+        if sendable(root, name, said.channel, conversation) is None:
+            raise Refused(400, f"files: {name!r} is not below {root}, or belongs to another conversation")
+
+
+def _address(said: NewResponse) -> Address:
+    return Address(channel=said.channel, sender=said.sender, sender_id=said.sender_id or None)

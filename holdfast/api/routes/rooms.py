@@ -1,0 +1,135 @@
+"""Teams, and what is said in their rooms."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from holdfast.api.answer import Answer, Refused, millis
+from holdfast.api.body import Body, body_of
+from holdfast.api.page import Paged, listed
+from holdfast.api.route import Guarded, described
+from holdfast.api.routes.messages import Text
+from holdfast.api.security.caller import caller_of
+from holdfast.api.security.scope import refuse_limited, refuse_team, sees_team
+from holdfast.api.served import served_by
+from holdfast.errors import Unknown
+from holdfast.queue.event import ChatMessage
+from holdfast.queue.pages import Page
+from holdfast.routing.rooms import post
+
+routes = APIRouter(route_class=Guarded, tags=["teams"])
+
+TeamId = Annotated[str, Path(description="A team's id.")]
+
+
+class Team(TypedDict):
+    """Agents that know each other; messages to the team go to its leader."""
+
+    name: str
+    agents: list[str]
+    leader: str
+
+
+class RoomLine(TypedDict):
+    """A line of a team's room."""
+
+    id: int
+    team_id: str
+    from_agent: str
+    message: str
+    created_at: int
+
+
+class NewLine(Body):
+    """Something to say to a whole team."""
+
+    message: Text = Field(description="The text.")
+
+
+class Posted(TypedDict):
+    """The line is stored, and a copy of it for every agent of the team."""
+
+    ok: bool
+    id: int
+
+
+LINE: dict[str, Any] = {
+    "id": 3,
+    "team_id": "dev",
+    "from_agent": "coder",
+    "message": "the build is green again",
+    "created_at": 1767225600000,
+}
+
+
+@routes.get(
+    "/api/teams",
+    summary="The teams",
+    **described("read", dict[str, Team], {"dev": {"name": "Devs", "agents": ["coder", "writer"], "leader": "coder"}}),
+)
+async def get_teams(request: Request) -> Answer:
+    """By id."""
+    routing = await served_by(request).routing()
+    return Answer(
+        {
+            id_: Team(name=team.name, agents=list(team.agents), leader=team.leader)
+            for id_, team in sorted(routing.teams.items())
+            if sees_team(caller_of(request), id_, team.agents)
+        }
+    )
+
+
+@routes.get(
+    "/api/chatroom/{team}",
+    summary="What was said in a team's room",
+    **described("read", list[RoomLine], [LINE], 400, 404),
+)
+async def get_room(request: Request, team: TeamId, page: Paged) -> Answer:
+    """Newest first."""
+    await refuse_limited(request)
+    served = served_by(request)
+    try:
+        team, _ = (await served.routing()).team(team)
+    except Unknown:
+        # A team that is no more has left its room.
+        found = await served.store.chat_messages(team, **page.within) if team.isprintable() else Page()
+        if not found:
+            raise Refused(404, "team not found") from None
+    else:
+        found = await served.store.chat_messages(team, **page.within)
+    return listed(request, found, _line)
+
+
+@routes.post(
+    "/api/chatroom/{team}",
+    summary="Say something to a whole team",
+    **described("send", Posted, {"ok": True, "id": 3}, 404, body=NewLine, given={"message": "what is new?"}),
+)
+async def post_to_room(request: Request, team: TeamId) -> Answer:
+    """One line in the room, and one message to every agent of the team."""
+    served = served_by(request)
+    said = await body_of(request, NewLine)
+    caller, routing = caller_of(request), await served.routing()
+    most = served.settings.max_attempts
+    try:
+        refuse_team(caller, *routing.team(team))
+        line = await post(served.store, routing, team, said.message, max_attempts=most, sent_by=caller.owner)
+    except Unknown:
+        raise Refused(404, "team not found") from None
+    return Answer(Posted(ok=True, id=line))
+
+
+def _line(line: ChatMessage) -> RoomLine:
+    assert line.id is not None
+    assert line.created_at is not None
+    return RoomLine(
+        id=line.id,
+        team_id=line.team_id,
+        from_agent=line.from_agent,
+        message=line.message,
+        created_at=millis(line.created_at),
+    )

@@ -1,0 +1,147 @@
+"""Tokens of people and programs: listed, created and revoked by admins."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Request
+from pydantic import AfterValidator, Field, PlainValidator
+from typing_extensions import TypedDict
+
+from holdfast.api.answer import OK, Answer, Ok, Refused, millis
+from holdfast.api.body import Body, body_of
+from holdfast.api.route import Guarded, described
+from holdfast.api.routes.messages import Channel, Name, said
+from holdfast.api.security.actor import actor_of
+from holdfast.api.security.caller import Grant, NameTaken
+from holdfast.api.security.granting import InvalidGrant, create_token, revoke_token
+from holdfast.api.security.guard import Access
+from holdfast.api.served import served_by
+from holdfast.settings import duration
+from holdfast.store.credentials import Credential, open_credentials
+
+routes = APIRouter(route_class=Guarded, tags=["access"])
+
+Bound = Annotated[Name, AfterValidator(said)]
+
+
+class NewToken(Body):
+    """Rights for a person or a program."""
+
+    name: str = Field(max_length=100, description="Unique among tokens.")
+    role: Literal["read", "send", "admin"] = Field(description="What it allows.")
+    channels: list[Channel] | None = Field(None, max_length=100, description="The only channels it may use or see.")
+    agents: list[Bound] | None = Field(None, max_length=100, description="The only agents it may use or see.")
+    sender: Bound | None = Field(None, description="The only name it may speak under.")
+    expires: Annotated[timedelta, PlainValidator(duration, json_schema_input_type=str | float)] | None = Field(
+        None, description='When it ends: a duration such as "30d", or a number of seconds. By default never.'
+    )
+
+
+class Token(TypedDict):
+    """A token without its secret; null: not bound, never."""
+
+    id: str
+    name: str
+    role: str
+    channels: list[str] | None
+    agents: list[str] | None
+    sender: str | None
+    createdAt: int
+    expiresAt: int | None
+    lastUsedAt: int | None
+    expired: bool
+
+
+class Created(Token):
+    """A new token with its secret, which is shown this once."""
+
+    token: str
+
+
+EXAMPLE: dict[str, Any] = {
+    "id": "token_5f0c1f0e9d3b7a42",
+    "name": "ci",
+    "role": "send",
+    "channels": ["api"],
+    "agents": ["coder"],
+    "sender": "CI",
+    "createdAt": 1767225600000,
+    "expiresAt": 1769817600000,
+    "lastUsedAt": None,
+    "expired": False,
+}
+
+
+@routes.get("/api/tokens", summary="The tokens", **described("admin", list[Token], [EXAMPLE]))
+async def get_tokens(request: Request) -> Answer:
+    """By name, without their secrets; the bootstrap tokens are not among them."""
+    store = served_by(request).store
+    now = millis(await store.now())
+    return Answer([_token(token, now) for token in await open_credentials(store).tokens()])
+
+
+@routes.post(
+    "/api/tokens",
+    summary="Create a token",
+    **described(
+        "admin",
+        Created,
+        EXAMPLE | {"token": "hft_…"},
+        409,
+        body=NewToken,
+        given={
+            "name": "ci",
+            "role": "send",
+            "channels": ["api"],
+            "agents": ["coder"],
+            "sender": "CI",
+            "expires": "30d",
+        },
+    ),
+)
+async def post_token(request: Request) -> Answer:
+    """The secret is in the answer and nowhere else."""
+    store = served_by(request).store
+    new = await body_of(request, NewToken)
+    grant = Grant(
+        name=new.name,
+        role=new.role,
+        channels=None if new.channels is None else tuple(new.channels),
+        agents=None if new.agents is None else tuple(new.agents),
+        sender=new.sender,
+    )
+    try:
+        secret, token = await create_token(store, grant, new.expires, actor_of(request))
+    except InvalidGrant as error:
+        raise Refused(400, str(error)) from None
+    except NameTaken as error:
+        raise Refused(409, str(error)) from None
+    return Answer(Created(**_token(token, millis(token.created_at)), token=secret))
+
+
+@routes.delete("/api/tokens/{name}", summary="Revoke a token", **described("admin", Ok, {"ok": True}, 404))
+async def delete_token(request: Request, name: Annotated[str, Path(description="A token's name.")]) -> Answer:
+    """The token and its sessions end at once; in other processes within a second."""
+    if not name.isprintable() or not await revoke_token(served_by(request).store, name, actor_of(request)):
+        raise Refused(404, "token not found")
+    access: Access = request.app.state.access
+    access.callers.forget()
+    return Answer(OK)
+
+
+def _token(token: Credential, now: int) -> Token:
+    expires_at = None if token.expires_at is None else millis(token.expires_at)
+    return Token(
+        id=token.id,
+        name=token.name,
+        role=token.role,
+        channels=None if token.channels is None else list(token.channels),
+        agents=None if token.agents is None else list(token.agents),
+        sender=token.sender,
+        createdAt=millis(token.created_at),
+        expiresAt=expires_at,
+        lastUsedAt=None if token.used_at is None else millis(token.used_at),
+        expired=expires_at is not None and expires_at <= now,
+    )

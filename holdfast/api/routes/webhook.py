@@ -1,0 +1,34 @@
+"""Paths at which platforms call us: behind their signatures, which the channels check, and not behind our tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from holdfast.api.answer import Answer
+from holdfast.api.body import read
+from holdfast.channels.base import Webhook, Webhooks
+
+
+def mount(app: FastAPI, channels: Iterable[object]) -> set[str]:
+    """Add the paths of all channels. Returns them."""
+    found = set()
+    for channel in channels:
+        if isinstance(channel, Webhooks):
+            for path, receive in channel.webhooks.items():
+                app.add_api_route(path, _Endpoint(receive).answer, methods=["POST"], include_in_schema=False)
+                found.add(path)
+    return found
+
+
+class _Endpoint:
+    def __init__(self, receive: Webhook) -> None:
+        self._receive = receive
+
+    async def answer(self, request: Request) -> Response:
+        status, text = await self._receive(await read(request), dict(request.headers))
+        if status >= 400:
+            return Answer({"error": text or "not now"}, status)
+        return Response(text, status, media_type="application/json" if text.startswith("{") else "text/plain")

@@ -1,0 +1,1 @@
+"""Access to the API: tokens, sessions, roles and limits."""

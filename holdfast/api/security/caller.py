@@ -1,0 +1,169 @@
+"""The caller of a request: what it may do, and how it is found by its token or session."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from holdfast.api.security.tokens import digest_of
+from holdfast.errors import HoldfastError
+from holdfast.queue.store import Store
+from holdfast.store.credentials import Credential, Kind, Role, open_credentials
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+PREFIXES: dict[Kind, str] = {"token": "hft_", "session": "hfs_", "code": "hfc_"}
+"""Secrets say by their beginning what they are; nothing else is looked up."""
+REMEMBERED = 1.0
+"""Seconds for which a credential is remembered: so soon a revocation by another process takes effect."""
+MOST_REMEMBERED = 10_000
+CODE_LIFE = timedelta(minutes=15)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """The caller of a request. Without `credential` it is a bootstrap token, or anybody where no token is needed."""
+
+    role: Role
+    name: str
+    credential: Credential | None = None
+
+    @classmethod
+    def of(cls, credential: Credential) -> Caller:
+        return cls(role=credential.role, name=credential.name, credential=credential)
+
+    @property
+    def is_session(self) -> bool:
+        return self.credential is not None and self.credential.kind == "session"
+
+    @property
+    def owner(self) -> str | None:
+        """Recorded with every event that this caller sends; None for bootstrap tokens and their sessions."""
+        return None if self.credential is None else self.credential.owner
+
+    @property
+    def actor(self) -> str:
+        """The caller's name in the audit log."""
+        return f"api:{self.role}" if self.credential is None else actor_name(self.credential)
+
+    def is_same_credential(self, other: Caller) -> bool:
+        mine, theirs = self.credential, other.credential
+        ids = (None if mine is None else mine.id, None if theirs is None else theirs.id)
+        return self.role == other.role and ids[0] == ids[1]
+
+    def is_same_person(self, other: Credential) -> bool:
+        """Whether a session opened with `other` would have this caller's rights."""
+        mine = self.credential
+        return mine is not None and (mine.name, mine.role, mine.owner) == (other.name, other.role, other.owner)
+
+
+def actor_name(credential: Credential) -> str:
+    """The name of a credential in the audit log: `token:ci`, `session:ada`."""
+    return f"{credential.kind}:{credential.name}"
+
+
+ANYBODY = Caller(role="admin", name="no-auth")
+
+
+def bootstrap(role: Role) -> Caller:
+    return Caller(role=role, name=f"bootstrap {role} token")
+
+
+def caller_of(request: Request) -> Caller:
+    caller: Caller = request.scope["holdfast.caller"]
+    return caller
+
+
+class NameTaken(HoldfastError):
+    """There is a token of this name."""
+
+
+class Callers:
+    """Finds callers in the database and remembers them for a second."""
+
+    def __init__(self, store: Callable[[], Store], clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._clock = clock
+        self._known: dict[tuple[Kind, str], tuple[float, Caller]] = {}
+
+    def remembered(self, kind: Kind, secret: str) -> Caller | None:
+        good_until, caller = self._known.get((kind, digest_of(secret)), (0.0, None))
+        return caller if self._clock() < good_until else None
+
+    async def find(self, kind: Kind, secret: str) -> Caller | None:
+        if not secret.startswith(PREFIXES[kind]):
+            return None
+        digest = digest_of(secret)
+        found = await open_credentials(self._store()).find(kind, digest)
+        if found is None:
+            return None
+        if len(self._known) >= MOST_REMEMBERED:
+            self._known.clear()
+        caller = Caller.of(found)
+        self._known[kind, digest] = (self._clock() + REMEMBERED, caller)
+        return caller
+
+    def forget(self) -> None:
+        """Look all callers up again: one of them has changed."""
+        self._known.clear()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """Rights to be given by a token, a session or a code."""
+
+    name: str
+    role: Role
+    channels: tuple[str, ...] | None = None
+    agents: tuple[str, ...] | None = None
+    sender: str | None = None
+    owner: str | None = None
+
+    @classmethod
+    def of(cls, credential: Credential) -> Grant:
+        """The rights of another credential: a session has those of its code."""
+        return cls(
+            name=credential.name,
+            role=credential.role,
+            channels=credential.channels,
+            agents=credential.agents,
+            sender=credential.sender,
+            owner=credential.owner,
+        )
+
+
+async def issue(store: Store, kind: Kind, grant: Grant, life: timedelta | None) -> tuple[str, Credential]:
+    """Store a credential. Returns its secret, which is kept nowhere, and what was stored."""
+    secret = f"{PREFIXES[kind]}{secrets.token_urlsafe(32)}"
+    now = await store.now()
+    credential = _credential(kind, grant, now, None if life is None else now + life)
+    if not await open_credentials(store).add(credential, digest_of(secret)):
+        raise NameTaken(f"there is already a token named {grant.name!r}; revoke it first or choose another name")
+    return secret, credential
+
+
+def _credential(kind: Kind, grant: Grant, now: datetime, expires_at: datetime | None) -> Credential:
+    id_ = f"{kind}_{secrets.token_hex(8)}"
+    return Credential(
+        id=id_,
+        kind=kind,
+        name=grant.name,
+        role=grant.role,
+        channels=grant.channels,
+        agents=grant.agents,
+        sender=grant.sender,
+        owner=id_ if kind == "token" else grant.owner,
+        created_at=now,
+        expires_at=expires_at,
+    )
+
+
+async def login_link(store: Store, address: str, grant: Grant) -> str:
+    """A link that opens one session, once, within minutes."""
+    code, _ = await issue(store, "code", grant, CODE_LIFE)
+    return f"{address}/login?code={code}"

@@ -1,0 +1,237 @@
+"""What stands before every route: who may be asked by which name, from which page, how often and by whom."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import MutableMapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from holdfast.api.answer import Refused
+from holdfast.api.body import MOST, TOO_LARGE
+from holdfast.api.security.caller import ANYBODY, Caller, Callers, bootstrap
+from holdfast.api.security.rate import Rate
+from holdfast.api.security.tokens import Tokens
+from holdfast.errors import HoldfastError
+from holdfast.settings import Settings
+from holdfast.store.credentials import Kind
+
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to be recognised, not bound
+WRONG_TOKENS_PER_SECOND, WRONG_TOKENS_SAVED = 5.0, 20.0
+HOSTS_REMEMBERED = 64
+
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; font-src 'self';"
+    " manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+SECURITY_HEADERS = [
+    (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+]
+NOT_KEPT = (b"cache-control", b"no-store")
+
+Headers = MutableMapping[bytes, bytes]
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def refuse_open(settings: Settings, host: str, *, metrics: bool = False) -> None:
+    """Refuse to serve without tokens anywhere but on loopback."""
+    if _is_open(settings, metrics) and not is_loopback(host):
+        option = "--no-auth" if settings.api_auth == "none" else 'metrics_auth = "none"'
+        raise HoldfastError(f"{option} works on loopback only, not at {host}: leave it out, or set --host 127.0.0.1")
+
+
+def _is_open(settings: Settings, metrics: bool) -> bool:
+    return settings.api_auth == "none" or (metrics and settings.metrics_auth == "none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Who is let in. Without tokens everybody is, which is for loopback alone."""
+
+    host: str
+    tokens: Tokens | None
+    callers: Callers
+    names: frozenset[str] = frozenset()
+    origins: frozenset[str] = frozenset()
+    rate: float = 5000.0
+    wrong: Rate = field(default_factory=lambda: Rate(WRONG_TOKENS_PER_SECOND, WRONG_TOKENS_SAVED))
+
+    @classmethod
+    def of(cls, settings: Settings, host: str, callers: Callers, *, metrics: bool = False) -> Access:
+        """Read the settings; `metrics` is for a server that has nothing else."""
+        refuse_open(settings, host, metrics=metrics)
+        tokens = None if _is_open(settings, metrics) else Tokens(settings.home)
+        names = {host.lower(), *LOOPBACK_NAMES, *_listed(settings.api_hosts)}
+        names |= {urlsplit(settings.api_url).hostname or host.lower()}
+        if host in EVERY_ADDRESS:
+            names.add(socket.gethostname().lower())
+        origins = frozenset(_listed(settings.api_origins))
+        return cls(
+            host=host,
+            tokens=tokens,
+            callers=callers,
+            names=frozenset(names),
+            origins=origins,
+            rate=settings.api_rate,
+        )
+
+    async def caller(self, token: str, session: str, client: str) -> Caller | None:
+        """Find the caller by its token, else by its session. Wrong ones count, and are refused when they are many."""
+        if self.tokens is None:
+            return ANYBODY
+        if token:
+            role = self.tokens.role_of(token)
+            return bootstrap(role) if role is not None else await self._stored("token", token, client)
+        return await self._stored("session", session, client) if session else None
+
+    async def _stored(self, kind: Kind, secret: str, client: str) -> Caller | None:
+        found = self.callers.remembered(kind, secret)
+        if found is None and self.wrong.may_ask(client):
+            found = await self.callers.find(kind, secret)
+        if found is None:
+            self.count_wrong(client)
+        return found
+
+    def count_wrong(self, client: str) -> None:
+        """Count a wrong token, session or login code of a client."""
+        if not self.wrong.take(client):
+            raise Refused(429, "too many wrong tokens, ask again later", headers={"retry-after": "1"})
+
+    def knows_host(self, value: str) -> bool:
+        """A page of a foreign name that was made to point here keeps that name in Host; an address cannot lie so."""
+        try:
+            name = urlsplit(f"//{value}").hostname or ""
+        except ValueError:
+            return False
+        return name in self.names or (self.host in EVERY_ADDRESS and _is_address(name))
+
+    def knows_origin(self, origin: str, host: str) -> bool:
+        """Our own pages, whether a proxy adds TLS or not, and those that were configured."""
+        return origin.lower() in (f"http://{host}", f"https://{host}") or origin.lower() in self.origins
+
+
+def _listed(names: str) -> list[str]:
+    return [name.strip().lower().rstrip("/") for name in names.split(",") if name.strip()]
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def cookie_name(scope: Scope) -> str:
+    """The session cookie's name. Cookies do not know ports, and two servers may run on one machine."""
+    prefix = "__Host-" if scope.get("scheme") == "https" else ""
+    return f"{prefix}holdfast_{(scope.get('server') or ('', 0))[1]}"
+
+
+class Guard:
+    """ASGI: refuses what nobody may ask; adds the security headers to every answer. Routes find their caller."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+        self._knows_host = lru_cache(HOSTS_REMEMBERED)(access.knows_host)
+        self._rate = Rate(access.rate)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                _secure(message)
+            await send(message)
+
+        try:
+            self._admit(scope, dict(scope["headers"]))
+        except Refused as refused:
+            return await refused.answer(scope, receive, send_guarded)
+        return await self._app(scope, receive, send_guarded)
+
+    def _admit(self, scope: Scope, headers: Headers) -> None:
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if not self._knows_host(host):
+            raise Refused(421, "this is not the host you asked for; `api_hosts` names further ones")
+        origin = headers.get(b"origin")
+        if origin is not None and not self._access.knows_origin(origin.decode("latin-1"), host):
+            raise Refused(403, "pages of other origins may not ask here; `api_origins` names those that may")
+        client = client_of(scope)
+        if not self._rate.take(client):
+            raise Refused(429, "too many requests, ask again in a second", headers={"retry-after": "1"})
+        if _length(headers) > MOST:
+            raise Refused(413, TOO_LARGE)
+
+
+async def find_caller(request: Request) -> Caller | None:
+    """Find who asks, by token or session cookie, once per request."""
+    scope = request.scope
+    if "holdfast.caller" not in scope:
+        access: Access = request.app.state.access
+        headers = dict(scope["headers"])
+        session = _cookie(headers, cookie_name(scope))
+        scope["holdfast.caller"] = await access.caller(_bearer(headers), session, client_of(scope))
+    found: Caller | None = scope["holdfast.caller"]
+    return found
+
+
+def cookie_in(request: Request, name: str) -> str:
+    """The value of a cookie, '' if there is none."""
+    return _cookie(dict(request.scope["headers"]), name)
+
+
+def client_of(scope: Scope) -> str:
+    address: str = (scope.get("client") or ("", 0))[0]
+    return address
+
+
+def _secure(message: Message) -> None:
+    headers: list[tuple[bytes, bytes]] = message["headers"]
+    headers.extend(SECURITY_HEADERS)
+    if not any(name == b"cache-control" for name, _ in headers):
+        headers.append(NOT_KEPT)
+
+
+def _length(headers: Headers) -> int:
+    value = headers.get(b"content-length", b"")
+    return int(value) if value.isdigit() else 0
+
+
+def _bearer(headers: Headers) -> str:
+    scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _cookie(headers: Headers, name: str) -> str:
+    for part in headers.get(b"cookie", b"").decode("latin-1").split(";"):
+        key, _, value = part.strip().partition("=")
+        if key == name:
+            return value
+    return ""
+
+
+def session_cookie(scope: Scope, session: str, seconds: int) -> str:
+    """Set-Cookie for a session: no script reads it and no other site sends it. 0 seconds remove it."""
+    secure = "; Secure" if scope.get("scheme") == "https" else ""
+    return f"{cookie_name(scope)}={session}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Strict{secure}"

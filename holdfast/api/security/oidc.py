@@ -1,0 +1,252 @@
+"""An OpenID Connect provider: Authorization Code with PKCE; id tokens are verified here."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from holdfast.api.security.guard import is_loopback
+from holdfast.api.security.tokens import ROLES
+from holdfast.errors import HoldfastError
+from holdfast.settings import Settings
+from holdfast.settings.extras import require
+from holdfast.store.credentials import Role
+from holdfast.telemetry.redaction import redact
+
+ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+"""Signatures with a private key; never "none", never a shared secret."""
+LEEWAY = 60
+"""Seconds by which clocks may differ."""
+ANSWERS_WITHIN = 10.0
+MOST_BYTES = 1024 * 1024
+METADATA_LIFE, KEYS_REST = 3600.0, 60.0
+"""Seconds for which discovery is remembered, and between two looks for new keys."""
+NAMES = ("preferred_username", "email", "name", "sub")
+
+
+class ProviderError(HoldfastError):
+    """The provider cannot be reached or does not answer as OpenID Connect says."""
+
+
+class LoginRefused(HoldfastError):
+    """The answer of the provider proves nobody, or somebody without a role."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One login on its way; the browser keeps it in a cookie until it comes back."""
+
+    state: str
+    nonce: str
+    verifier: str
+
+    @classmethod
+    def new(cls) -> Attempt:
+        return cls(*(secrets.token_urlsafe(32) for _ in range(3)))
+
+    @classmethod
+    def read(cls, cookie: str) -> Attempt | None:
+        parts = cookie.split(".")
+        return cls(*parts) if len(parts) == 3 and all(parts) else None
+
+    def __str__(self) -> str:
+        return f"{self.state}.{self.nonce}.{self.verifier}"
+
+    @property
+    def challenge(self) -> str:
+        digest = hashlib.sha256(self.verifier.encode()).digest()
+        return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """The person who logged in. The subject is the same at every login, whatever the person is called."""
+
+    subject: str
+    name: str
+    role: Role
+
+    @property
+    def owner(self) -> str:
+        return f"person_{hashlib.sha256(self.subject.encode()).hexdigest()[:32]}"
+
+
+class Provider:
+    """The provider that the settings name."""
+
+    def __init__(self, settings: Settings) -> None:
+        require("oidc", "`oidc_issuer`")
+        self._issuer = settings.oidc_issuer.rstrip("/")
+        self._client = (settings.oidc_client_id, settings.oidc_client_secret)
+        self._scopes = settings.oidc_scopes
+        self._groups_claim = settings.oidc_groups_claim
+        self._roles = roles_of(settings.oidc_roles)
+        self._metadata: tuple[float, dict[str, Any]] = (0.0, {})
+        self._keys: tuple[float, dict[str, Any]] = (0.0, {})
+
+    async def address(self, attempt: Attempt, redirect_uri: str) -> str:
+        """Where to send the browser."""
+        metadata = await self._discovered()
+        query = {
+            "response_type": "code",
+            "client_id": self._client[0],
+            "redirect_uri": redirect_uri,
+            "scope": self._scopes,
+            "state": attempt.state,
+            "nonce": attempt.nonce,
+            "code_challenge": attempt.challenge,
+            "code_challenge_method": "S256",
+        }
+        endpoint = metadata["authorization_endpoint"]
+        return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
+
+    async def person(self, attempt: Attempt, code: str, redirect_uri: str) -> Person:
+        """Exchange the code and return whom its id token proves."""
+        metadata = await self._discovered()
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": redirect_uri,
+            "code_verifier": attempt.verifier,
+        }
+        answer = await self._ask(metadata["token_endpoint"], *self._authenticated(metadata, form))
+        claims = await self._verified(str(answer.get("id_token") or ""), attempt.nonce)
+        if self._groups_claim not in claims and "userinfo_endpoint" in metadata:
+            claims |= await self._user_info(metadata, str(answer.get("access_token")), claims["sub"])
+        return self._person(claims)
+
+    def _authenticated(
+        self, metadata: Mapping[str, Any], form: dict[str, str]
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """The form and headers that prove this client, in a way the provider knows."""
+        id_, secret = self._client
+        known = metadata.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
+        if not secret:
+            return form | {"client_id": id_}, {}
+        if "client_secret_basic" in known:
+            pair = f"{quote(id_, safe='')}:{quote(secret, safe='')}"
+            return form, {"authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+        return form | {"client_id": id_, "client_secret": secret}, {}
+
+    async def _verified(self, id_token: str, nonce: str) -> dict[str, Any]:
+        """The claims of an id token whose signature, issuer, audience, times and nonce are right."""
+        claims = await self._signed_claims(id_token)
+        now = time.time()
+        audience = claims.get("aud")
+        audiences = audience if isinstance(audience, list) else [audience]
+        problems = {
+            "another issuer": claims.get("iss") != (await self._discovered())["issuer"],
+            "another audience": self._client[0] not in audiences,
+            "another party": claims.get("azp", self._client[0]) != self._client[0],
+            "an expiry that has passed": not _is_number(claims.get("exp")) or claims["exp"] + LEEWAY < now,
+            "a time that is to come": not _is_number(claims.get("iat")) or claims["iat"] - LEEWAY > now,
+            "another nonce": not hmac.compare_digest(str(claims.get("nonce") or ""), nonce),
+            "no subject": not isinstance(claims.get("sub"), str) or not claims["sub"],
+        }
+        for problem, is_there in problems.items():
+            if is_there:
+                raise LoginRefused(f"the id token has {problem}")
+        return claims
+
+    async def _signed_claims(self, id_token: str) -> dict[str, Any]:
+        from joserfc import jwt
+        from joserfc.errors import JoseError
+        from joserfc.jwk import KeySet
+
+        for is_fresh in (False, True):
+            keys = await self._key_set(is_fresh)
+            try:
+                return dict(jwt.decode(id_token, KeySet.import_key_set(keys), algorithms=ALGORITHMS).claims)  # type: ignore[arg-type]
+            except (JoseError, ValueError):
+                # The provider may have changed its keys: look once more.
+                continue
+        raise LoginRefused("the id token is not signed by the provider")
+
+    async def _user_info(self, metadata: Mapping[str, Any], access_token: str, subject: str) -> dict[str, Any]:
+        """Groups that are not in the id token; only if they are of the same person."""
+        found = await self._ask(metadata["userinfo_endpoint"], None, {"authorization": f"Bearer {access_token}"})
+        return found if found.get("sub") == subject else {}
+
+    def _person(self, claims: Mapping[str, Any]) -> Person:
+        given = claims.get(self._groups_claim)
+        groups = [given] if isinstance(given, str) else given if isinstance(given, list) else []
+        roles = [self._roles[group] for group in groups if isinstance(group, str) and group in self._roles]
+        name = next(str(claims[key]) for key in NAMES if claims.get(key))
+        shown = "".join(sign if sign.isprintable() else " " for sign in name)[:100]
+        if not roles:
+            raise LoginRefused(f"{shown} is in no group that has a role here; `oidc_roles` names those that have")
+        return Person(f"{self._issuer} {claims['sub']}", shown, max(roles, key=ROLES.index))
+
+    async def _discovered(self) -> dict[str, Any]:
+        read_at, metadata = self._metadata
+        if not metadata or time.monotonic() - read_at > METADATA_LIFE:
+            metadata = await self._ask(f"{self._issuer}/.well-known/openid-configuration")
+            missing = {"issuer", "authorization_endpoint", "token_endpoint", "jwks_uri"} - set(metadata)
+            if missing or str(metadata["issuer"]).rstrip("/") != self._issuer:
+                raise ProviderError(f"{self._issuer} is not the OpenID Connect issuer that `oidc_issuer` names")
+            self._metadata = (time.monotonic(), metadata)
+        return metadata
+
+    async def _key_set(self, is_fresh: bool) -> dict[str, Any]:
+        read_at, keys = self._keys
+        if not keys or (is_fresh and time.monotonic() - read_at > KEYS_REST):
+            keys = await self._ask((await self._discovered())["jwks_uri"])
+            self._keys = (time.monotonic(), keys)
+        return keys
+
+    async def _ask(
+        self, address: str, form: dict[str, str] | None = None, headers: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        return await asyncio.to_thread(_fetch, address, form, dict(headers or {}))
+
+
+def roles_of(text: str) -> dict[str, Role]:
+    """Read `group = role, group = role`."""
+    found: dict[str, Role] = {}
+    for part in filter(str.strip, text.split(",")):
+        group, _, role = (piece.strip() for piece in part.rpartition("="))
+        known = next((one for one in ROLES if one == role), None)
+        if not group or known is None:
+            raise HoldfastError(f"oidc_roles: {part.strip()!r} is not `group = role` with role read, send or admin")
+        found[group] = known
+    return found
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        """Secrets go to the address that discovery named and to no other."""
+
+
+def _fetch(address: str, form: dict[str, str] | None, headers: dict[str, str]) -> dict[str, Any]:
+    """Ask the provider and read its JSON. Blocks."""
+    parts = urlsplit(address)
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
+        raise ProviderError(f"the provider's address {address} is neither https nor on this machine")
+    data = None if form is None else urlencode(form).encode()
+    request = urllib.request.Request(address, data, {"accept": "application/json", **headers})  # noqa: S310
+    try:
+        with urllib.request.build_opener(_NoRedirects).open(request, timeout=ANSWERS_WITHIN) as answer:
+            found = json.loads(answer.read(MOST_BYTES))
+    except urllib.error.HTTPError as error:
+        with error:
+            raise ProviderError(f"the provider answered {error.code} at {parts.path}") from None
+    except (OSError, ValueError) as error:
+        raise ProviderError(f"the provider cannot be asked: {redact(str(error))}") from None
+    if not isinstance(found, dict):
+        raise ProviderError(f"the provider answered no JSON object at {parts.path}")
+    return found

@@ -1,0 +1,123 @@
+"""The outbox: a turn is a response for a channel, and the turn is done when the channel has taken it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from datetime import timedelta
+from typing import TypeVar
+
+from holdfast.channels.base import AnyChannel, Channel, InParts, NotNow, Part, Undeliverable
+from holdfast.errors import LeaseLost
+from holdfast.queue.event import Payload, Turn
+from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
+from holdfast.queue.store import Store
+
+T = TypeVar("T")
+
+SEND_WITHIN = timedelta(seconds=90)
+"""A channel that hangs must not hold up its conversation for ever."""
+LEASE = timedelta(minutes=2)
+SENDING, SENT = "sending", "sent"
+
+
+class _Hangs(Exception):
+    """The channel did not answer in time."""
+
+
+class Delivery:
+    """Handles turns of the outbox for the channels that this process serves."""
+
+    def __init__(self, channels: Mapping[str, AnyChannel], store: Store) -> None:
+        self._channels = channels
+        self._store = store
+
+    async def handle(self, turn: Turn) -> Outcome:
+        channel = self._channels[turn.primary.target]
+        try:
+            if isinstance(channel, InParts):
+                return await self._send_parts(channel, turn)
+            return await _send_whole(channel, turn)
+        except Undeliverable as error:
+            return Dead(str(error), error.code)
+        except NotNow as error:
+            return Snooze(error.delay)
+        except _Hangs:
+            return Retry(f"the channel did not take it within {SEND_WITHIN}", error_class="timeout")
+
+    async def _send_parts(self, channel: InParts, turn: Turn) -> Outcome:
+        progress = Progress(self._store, turn)
+        for part in channel.split(turn.primary):
+            if progress.of(part) != SENT:
+                await self._send_part(channel, turn, part, progress)
+        # That the last part was sent is stored with the turn's end.
+        return Done(state=progress.state)
+
+    async def _send_part(self, channel: InParts, turn: Turn, part: Part, progress: Progress) -> None:
+        response = turn.primary
+        if progress.of(part) == SENDING:
+            receipt = await _in_time(channel.find(response, part, progress.note(part)))
+            if receipt is not None:
+                return progress.sent(part, receipt)
+        try:
+            note = await _in_time(channel.prepare(response, part))
+            await progress.sending(part, note)
+            progress.sent(part, await _in_time(channel.post(response, part, note)))
+        except (NotNow, Undeliverable):
+            # Whoever comes next need not look for it.
+            await progress.refused(part)
+            raise
+
+
+class Progress:
+    """What became of each part, kept with the event under the turn's fence."""
+
+    def __init__(self, store: Store, turn: Turn) -> None:
+        self._store = store
+        self._turn = turn
+        self._parts: dict[str, Payload] = dict((turn.primary.state or {}).get("parts", {}))
+
+    @property
+    def state(self) -> Payload:
+        return {"parts": self._parts}
+
+    def of(self, part: Part) -> str | None:
+        found: str | None = self._parts.get(part.key, {}).get("state")
+        return found
+
+    def note(self, part: Part) -> Payload:
+        found: Payload = self._parts[part.key].get("note", {})
+        return found
+
+    async def sending(self, part: Part, note: Payload) -> None:
+        """From here on nobody knows whether the platform has it, unless it says so."""
+        self._parts[part.key] = {"state": SENDING, "note": note}
+        until = await self._store.checkpoint(self._turn, self.state)
+        # The request must be over before another may take the turn and look for the part.
+        if until - await self._store.now() < SEND_WITHIN and await self._store.renew([self._turn], LEASE):
+            raise LeaseLost(f"event {self._turn.primary.id} is another worker's now")
+
+    def sent(self, part: Part, receipt: Payload) -> None:
+        """Stored with what comes next. If nothing does, the part is looked for and found."""
+        self._parts[part.key] = {"state": SENT, "receipt": receipt}
+
+    async def refused(self, part: Part) -> None:
+        self._parts.pop(part.key, None)
+        await self._store.checkpoint(self._turn, self.state)
+
+
+async def _send_whole(channel: Channel, turn: Turn) -> Outcome:
+    await _in_time(channel.send(turn.primary))
+    return Done()
+
+
+async def _in_time(asked: Awaitable[T]) -> T:
+    limit = asyncio.timeout(SEND_WITHIN.total_seconds())
+    try:
+        async with limit:
+            return await asked
+    except TimeoutError:
+        # Else it is the channel's own.
+        if limit.expired():
+            raise _Hangs from None
+        raise

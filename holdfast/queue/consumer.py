@@ -1,0 +1,307 @@
+"""The one loop of every queue: claim, keep the lease, handle, settle."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import timedelta
+
+from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.queue.event import Turn
+from holdfast.queue.metrics import Meter
+from holdfast.queue.outcome import Dead, Outcome, Retry
+from holdfast.queue.policy import Policy, Share, failed
+from holdfast.queue.settler import OUTAGE, Ended, Held, Settler
+from holdfast.queue.slots import Request, Slots
+from holdfast.queue.store import Store
+from holdfast.queue.wake import Reason, Wake
+from holdfast.telemetry import (
+    CANNOT_CLAIM,
+    CANNOT_GIVE_BACK,
+    CLAIMS_AGAIN,
+    TURN_DROPPED,
+    TURNS_GIVEN_BACK,
+    TURNS_LEFT,
+)
+from holdfast.telemetry.logs import Entry
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[Turn], Awaitable[Outcome]]
+
+RENEW_AT_LEAST = timedelta(seconds=10)
+"""A cancelled turn is noticed at the next renewal, so there is one at least this often."""
+
+LOOK_AT_LEASE = timedelta(milliseconds=20)
+
+LET_GO_WITHIN = timedelta(seconds=5)
+"""After the grace period: for handlers to let go of their turns, and for ends to be stored."""
+
+ENDS_WITHIN = 3 * LET_GO_WITHIN
+"""After the grace period, a consumer is through, unless a handler does not let go at all."""
+
+WHOLE = 50
+"""Slots that one claim fills. Of more, a server claims for one half while we work on the other."""
+
+HAND_ON_AT_MOST = timedelta(seconds=1)
+"""A wake-up of all processes costs each a look, so a full one sends them at most this often."""
+
+
+class Consumer:
+    """Works one queue until told to stop. A failing handler or a database outage never ends it."""
+
+    def __init__(self, store: Store, policy: Policy, handler: Handler, holder: str, ended: Ended | None = None) -> None:
+        self.policy = policy
+        self.wake = Wake()
+        self.last_wake_reason: Reason | None = None
+        self._store = store
+        self._handler = handler
+        self._holder = holder
+        self._held: set[Held] = set()
+        self._meter = Meter(policy.queue, policy.unnamed)
+        self._settler = Settler(store, policy, self._meter, self._forget, ended)
+        self._idle = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._has_settled = False
+        self._hand_on_at = 0.0
+        names = [target for share in policy.shares for target in share.targets]
+        self.slots = Slots(names, each=policy.each or policy.at_once, total=policy.at_once)
+        self.serve_unnamed(policy.unnamed)
+        most = self.slots.total
+        self._batch = max(most // 2, min(most, WHOLE)) if store.has_server else most
+
+    @property
+    def running(self) -> int:
+        return len(self._held)
+
+    async def is_stopping_within(self, patience: timedelta) -> bool:
+        """Wait, but not beyond the moment in which a stop is asked for. Returns whether it was."""
+        await self._pause(patience)
+        return self._stop.is_set()
+
+    def serve_unnamed(self, name: str) -> None:
+        """From now on messages that name no target are worked here as those of `name`; '' leaves them to others."""
+        self._unnamed = self._meter.unnamed = name
+        self._groups = {
+            share: {target: [target, ""] if target and target == name else [target] for target in share.targets}
+            for share in self.policy.shares
+        }
+        self.wake.set()
+
+    def stop(self) -> None:
+        """No new claims; what runs may finish."""
+        self._stop.set()
+        self.wake.set()
+
+    async def run(self, grace: timedelta) -> None:
+        async with asyncio.TaskGroup() as group:
+            keepers = [group.create_task(self._renew()), group.create_task(self._settler.run())]
+            await self._pause(random.random() * self.policy.start_stagger)
+            await self._worker(group)
+            await self._drain(grace)
+            await self._outlast()
+            for keeper in keepers:
+                keeper.cancel()
+
+    async def _worker(self, group: asyncio.TaskGroup) -> None:
+        failures, away_since = 0, 0.0
+        while not self._stop.is_set():
+            try:
+                is_idle, due_in = await self._look(group)
+            except StoreUnavailable as error:
+                failures += 1
+                if failures == 1:
+                    away_since = time.monotonic()
+                    log.warning(Entry(CANNOT_CLAIM, queue=self.policy.queue, error=error))
+                await self._pause(OUTAGE.delay(failures))
+                continue
+            if failures:
+                log.info(Entry(CLAIMS_AGAIN, queue=self.policy.queue, seconds=round(time.monotonic() - away_since)))
+            failures = 0
+            if is_idle and not self._stop.is_set():
+                self.last_wake_reason = await self.wake.wait(
+                    poll=self.policy.poll, jitter=self.policy.jitter, due_in=due_in
+                )
+                self._meter.woken(self.last_wake_reason)
+
+    async def _look(self, group: asyncio.TaskGroup) -> tuple[bool, timedelta | None]:
+        """Claim what there is room for. Returns whether to wait for a wake-up, and for how long at most."""
+        was_cut = await self._claim_once(group) == self._batch
+        hand_on_in = await self._hand_on() if self.slots.is_short else None
+        targets = [target for groups in self._groups.values() for target in self.slots.open(groups)]
+        if not targets:
+            return True, hand_on_in
+        if was_cut:
+            return False, None
+        # The due time is read before the last claim: what falls due in between is claimed, not slept over.
+        due_at = await self._store.next_due(self.policy.queue, targets)
+        if await self._claim_once(group):
+            return False, None
+        due_in = None if due_at is None else due_at - await self._store.now()
+        return True, min((wait for wait in (hand_on_in, due_in) if wait is not None), default=None)
+
+    async def _hand_on(self) -> timedelta | None:
+        """Tell other processes of what our ends made ready, as we lack slots for it. Returns when to try again."""
+        now = time.monotonic()
+        if not self._has_settled or now < self._hand_on_at:
+            return timedelta(seconds=self._hand_on_at - now) if self._has_settled else None
+        self._has_settled, self._hand_on_at = False, now + HAND_ON_AT_MOST.total_seconds()
+        await self._store.wake(self.policy.queue)
+        return None
+
+    async def _pause(self, duration: timedelta) -> None:
+        """Waits, unless told to stop."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(duration.total_seconds()):
+                await self._stop.wait()
+
+    async def _claim_once(self, group: asyncio.TaskGroup) -> int:
+        """Claim once for every share. Returns the most turns that one claim brought; 0 if there were none."""
+        most = 0
+        for which in self.slots.rounds():
+            for share in random.sample(self.policy.shares, len(self.policy.shares)):
+                request = self.slots.request(self._groups[share], which, self._batch)
+                if request is not None and not self._stop.is_set():
+                    most = max(most, await self._claim(group, share, request))
+        return most
+
+    async def _claim(self, group: asyncio.TaskGroup, share: Share, request: Request) -> int:
+        since, unnamed = time.monotonic(), self._unnamed
+        until = since + share.lease.total_seconds()
+        turns = await self._store.claim(
+            self.policy.queue,
+            request.targets,
+            limit=request.limit,
+            lease=share.lease,
+            holder=self._holder,
+            collect_limit=share.collect_limit,
+            max_attempts=share.max_attempts,
+            at_most=request.at_most,
+        )
+        if self._stop.is_set():
+            # Asked for before: it comes too late for us, not for others.
+            await self._store.release(turns)
+            return 0
+        self._lose_what_came_again(turns)
+        for turn in turns:
+            self._start(group, Held(turn, share, until, since, slot=turn.primary.target or unnamed))
+        return len(turns)
+
+    def _start(self, group: asyncio.TaskGroup, held: Held) -> None:
+        self._idle.clear()
+        self._held.add(held)
+        self.slots.take(held.slot)
+        held.span = self._meter.claimed(held.turn, held.since)
+        held.task = group.create_task(self._process_event(held))
+
+    async def _process_event(self, held: Held) -> None:
+        raised: BaseException | None = None
+        try:
+            if time.monotonic() > held.until:
+                await self._wait_for_lease(held)
+            handling = self._handler(held.turn)
+            outcome = await (handling if held.span is None else held.span.follow(handling))
+        except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001 - all are ends of its turn
+            if held.task is not None and held.task.cancelling():
+                # Lost, or stopped: whoever cancelled it sees to the turn.
+                return
+            outcome, raised = failed(error), error
+        if isinstance(outcome, Retry | Dead):
+            self._meter.failed(held.turn, outcome, held.share.max_attempts, raised)
+        held.outcome = self.policy.timed(held.turn, outcome)
+        self.slots.finish(held.slot)
+        self._settler.add(held)
+        self.wake.set()
+
+    async def _wait_for_lease(self, held: Held) -> None:
+        """We stood still since the claim, or its answer was late: a renewal says whether the turn is still ours."""
+        while time.monotonic() > held.until:  # noqa: ASYNC110 - it is lost by cancellation, kept by a later `until`
+            await asyncio.sleep(LOOK_AT_LEASE.total_seconds())
+
+    def _forget(self, held: Held) -> None:
+        if held in self._held:
+            self._held.remove(held)
+            self.slots.leave(held.slot, finished=held.outcome is not None)
+        self._has_settled = True
+        if not self._held:
+            self._idle.set()
+        # Its place, and perhaps the next event of its lane, can be claimed.
+        self.wake.set()
+
+    async def _renew(self) -> None:
+        pause = min(RENEW_AT_LEAST, *(share.lease / 3 for share in self.policy.shares))
+        while True:
+            await asyncio.sleep(pause.total_seconds())
+            for share in self.policy.shares:
+                await self._renew_share(share, [held for held in self._held if held.share is share])
+
+    async def _renew_share(self, share: Share, held: list[Held]) -> None:
+        sent_at = time.monotonic()
+        try:
+            lost = set(await self._store.renew([one.turn for one in held], share.lease)) if held else set()
+        except HoldfastError:
+            # Not renewed is not lost: the leases hold for as long as they were given.
+            lost = {one.turn for one in held if one.until < sent_at}
+        else:
+            for one in held:
+                one.until = sent_at + share.lease.total_seconds()
+        for one in held:
+            if one.turn in lost and one.outcome is None and one in self._held:
+                self._lose(one)
+
+    def _lose_what_came_again(self, turns: list[Turn]) -> None:
+        """A lease of ours ran out unseen, and we have claimed its event ourselves."""
+        ids = {turn.primary.id for turn in turns}
+        for held in [held for held in self._held if held.turn.primary.id in ids and held.outcome is None]:
+            self._lose(held)
+
+    def _lose(self, held: Held) -> None:
+        log.warning(Entry(TURN_DROPPED, queue=self.policy.queue, event_id=held.turn.primary.id))
+        self._meter.lost(held.turn, held.since, held.span)
+        if held.task is not None:
+            held.task.cancel()
+        self._forget(held)
+
+    async def _drain(self, grace: timedelta) -> None:
+        """What runs gets the grace period; the rest is given back without using an attempt."""
+        if await self._is_idle_within(grace):
+            return
+        await self._give_back([held for held in self._held if held.outcome is None])
+        if not await self._is_idle_within(LET_GO_WITHIN):
+            log.warning(Entry(TURNS_LEFT, queue=self.policy.queue, turns=len(self._held)))
+
+    async def _outlast(self) -> None:
+        """A handler that does not let go keeps its lease for as long as it runs, and its end is stored."""
+        running = [held.task for held in self._held if held.task is not None and not held.task.done()]
+        if running:
+            await asyncio.wait(running)
+            await self._is_idle_within(LET_GO_WITHIN)
+
+    async def _is_idle_within(self, patience: timedelta) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience.total_seconds()):
+                while self._held:
+                    await self._idle.wait()
+        return not self._held
+
+    async def _give_back(self, left: list[Held]) -> None:
+        log.warning(Entry(TURNS_GIVEN_BACK, queue=self.policy.queue, turns=len(left)))
+        tasks = [held.task for held in left if held.task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=LET_GO_WITHIN.total_seconds())
+        # Given back only once its handler has let go, or two would work it at once.
+        free = [held for held in left if held.outcome is None and held.task is not None and held.task.done()]
+        try:
+            async with asyncio.timeout(LET_GO_WITHIN.total_seconds()):
+                await self._store.release([held.turn for held in free])
+        except (StoreUnavailable, TimeoutError) as error:
+            log.warning(Entry(CANNOT_GIVE_BACK, queue=self.policy.queue, error=error))
+            return
+        for held in free:
+            self._forget(held)

@@ -1,0 +1,90 @@
+"""How a turn ends: a value, not an exception."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from holdfast.queue.event import NewEvent, Payload, Record, Turn
+from holdfast.settings import DurationLike, duration
+
+
+# Not frozen: each turn makes one, and a frozen one takes three times as long to make.
+@dataclass(slots=True, unsafe_hash=True)
+class Done:
+    """The turn is over. What it emits and records is stored in the transaction that settles it."""
+
+    emits: tuple[NewEvent, ...] = ()
+    records: tuple[Record, ...] = ()
+    state: Payload | None = None
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Retry:
+    """Try again after a delay; with no attempts left it is a dead letter instead.
+
+    The delay is a timedelta, a number of seconds, or a text such as "5 min"; without one it grows with the attempts."""
+
+    error: str | None
+    delay: timedelta | None
+    error_class: str | None
+    traceback: str | None = field(repr=False, compare=False)
+
+    def __init__(
+        self,
+        error: str | None = None,
+        delay: DurationLike | None = None,
+        error_class: str | None = None,
+        traceback: str | None = None,
+    ) -> None:
+        # Written past `frozen`, once.
+        object.__setattr__(self, "error", error)
+        object.__setattr__(self, "delay", None if delay is None else duration(delay))
+        object.__setattr__(self, "error_class", error_class)
+        object.__setattr__(self, "traceback", traceback)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Snooze:
+    """Not now: come back after the delay without using an attempt.
+
+    The delay is a timedelta, a number of seconds, or a text such as "5 min"."""
+
+    delay: timedelta
+
+    def __init__(self, delay: DurationLike) -> None:
+        object.__setattr__(self, "delay", duration(delay))
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """Never again, until a person says so."""
+
+    reason: str
+    error_class: str | None = None
+    traceback: str | None = field(default=None, repr=False, compare=False)
+
+
+Outcome = Done | Retry | Snooze | Dead
+
+
+def trace_of(error: BaseException) -> str:
+    """The traceback of an exception, for the failure that is made of it."""
+    return "".join(traceback.format_exception(error))
+
+
+# Not frozen either.
+@dataclass(slots=True)
+class Settled:
+    """The turn was ours and has ended; `ended` says how: completed, dead, or back (to be worked again)."""
+
+    turn: Turn
+    ended: str = field(default="completed", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The turn was no longer ours; nothing of its outcome was stored."""
+
+    turn: Turn

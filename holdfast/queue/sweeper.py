@@ -1,0 +1,106 @@
+"""What time brings: expired and old events, processes that are gone, and the sign that this one is not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
+from datetime import timedelta
+
+from holdfast.errors import HoldfastError
+from holdfast.queue.store import Process, Store, SweepPolicy
+from holdfast.telemetry import (
+    CANNOT_MAINTAIN,
+    EVENTS_SWEPT,
+    LANES_MENDED,
+    PROCESS_GONE,
+    REAPED,
+    SPAN_REAP,
+    SPAN_SWEEP,
+    SWEPT,
+    spans,
+)
+from holdfast.telemetry.logs import Entry
+
+log = logging.getLogger(__name__)
+
+SWEEP_EVERY = timedelta(seconds=60)
+KEEP_ACTIVITY = timedelta(hours=24)
+LOOK_EVERY = timedelta(seconds=1)
+"""Death takes two looks 2 s apart; looks just as far apart would often take a third."""
+BEAT_EVERY = timedelta(seconds=10)
+
+
+class Sweeper:
+    """Three slow rounds of one process; a database outage only postpones them."""
+
+    def __init__(
+        self,
+        store: Store,
+        policies: Sequence[SweepPolicy],
+        process: Callable[[], Process],
+        every: timedelta = SWEEP_EVERY,
+        keep_activity: timedelta = KEEP_ACTIVITY,
+        chores: Sequence[Callable[[], Awaitable[None]]] = (),
+        on_reaped: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._store = store
+        self._policies = policies
+        self._process = process
+        self._every = every
+        self._keep_activity = keep_activity
+        self._chores = chores
+        self._on_reaped = on_reaped
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._round(self._sweep, self._every))
+            group.create_task(self._round(self._reap, LOOK_EVERY))
+            group.create_task(self._round(self._beat, BEAT_EVERY))
+
+    async def _round(self, work: Callable[[], Awaitable[None]], every: timedelta) -> None:
+        failing = False
+        while True:
+            try:
+                await work()
+                failing = False
+            except HoldfastError as error:
+                if not failing:
+                    log.warning(Entry(CANNOT_MAINTAIN, error=error))
+                failing = True
+            await asyncio.sleep(every.total_seconds())
+
+    async def _sweep(self) -> None:
+        with spans.work(SPAN_SWEEP):
+            await self.sweep()
+
+    async def sweep(self) -> None:
+        """One round: every queue, and what else has to be seen to."""
+        for policy in self._policies:
+            swept = await self._store.sweep(policy)
+            for what, number in asdict(swept).items():
+                SWEPT.add(policy.queue, what, by=number)
+            if swept.mended:
+                log.error(Entry(LANES_MENDED, queue=policy.queue, lanes=swept.mended))
+            if swept.dead or swept.expired:
+                command = f"holdfast dead list --queue {policy.queue}"
+                ended = {"dead": swept.dead, "expired": swept.expired}
+                log.error(Entry(EVENTS_SWEPT, queue=policy.queue, **ended, list_with=command))
+        await self._store.forget_activity(self._keep_activity)
+        for chore in self._chores:
+            await chore()
+
+    async def _reap(self) -> None:
+        most = {policy.queue: policy.max_attempts for policy in self._policies}
+        reaped = await self._store.reap(most)
+        if reaped:
+            with spans.work(SPAN_REAP, {"holdfast.processes": ", ".join(map(str, reaped))}):
+                pass
+        for process in reaped:
+            REAPED.add()
+            log.warning(Entry(PROCESS_GONE, process=process))
+            self._on_reaped()
+
+    async def _beat(self) -> None:
+        await self._store.beat(self._process())

@@ -1,0 +1,1 @@
+"""Which agent gets a message, and how agents hand messages on."""

@@ -1,0 +1,235 @@
+"""The directory: agents, teams and limits of all live processes, merged into one routing.
+
+Every process records what it serves beside its sign of life, so that its entries go with it. Where definitions differ,
+the oldest process decides. The merged routing is written to the setting `routing`, which SQL callers and processes of
+release 0.4.0 read. Those write it, too: their own entries are kept in it under OLDER while they live."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+
+from holdfast.agents.base import Team
+from holdfast.errors import Unknown
+from holdfast.queue.event import INBOX, Payload
+from holdfast.queue.store import Process, Store
+from holdfast.routing.router import SETTING, Routing
+from holdfast.settings import Settings
+from holdfast.settings.agents import COMMAND_POLICY, CommandTable
+from holdfast.store.payload import dump, parse
+
+MERGED, OLDER = "merged", "older"
+REMEMBERED = 1.0
+"""Seconds for which a directory that was read is used again."""
+
+Entry = tuple[str, Routing]
+"""A process and what it serves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Directory:
+    """The agents that can be asked now, and the processes that serve them."""
+
+    routing: Routing = field(default_factory=Routing)
+    entries: Sequence[Entry] = ()
+
+    @cached_property
+    def servers(self) -> dict[str, list[str]]:
+        """The processes that serve each agent, oldest first."""
+        servers: dict[str, list[str]] = {}
+        for process, routing in self.entries:
+            for agent in routing.lanes:
+                servers.setdefault(agent, []).append(process)
+        return servers
+
+    @cached_property
+    def conflicts(self) -> list[str]:
+        """Definitions that differ between processes, each in one line that says which one holds."""
+        told: dict[str, str] = {}
+        for number, (process, routing) in enumerate(self.entries):
+            for line in _differences(merge(entry for _, entry in self.entries[:number]), routing):
+                told.setdefault(line, process)
+        return [f"{line} (process {process})" for line, process in told.items()]
+
+    def is_served(self, target: str) -> bool:
+        """Whether a live process works what is stored for a target."""
+        return (target or self.routing.default) in self.servers
+
+    def missing(self, text: str, agent: str | None = None) -> str | None:
+        """The agent that a message is for, if no live process serves it.
+
+        Before anything runs, a message that names no agent is for whoever starts first."""
+        route = self.routing.given(agent) if agent else self.routing.route(text)
+        name = route.agent or self.routing.default
+        is_early = not self.entries and not route.agent
+        return None if is_early or name in self.servers else name or "the default agent"
+
+
+def waits_for_a_server(agent: str) -> str:
+    """The warning for a message whose agent nobody serves."""
+    return f"no running process serves {agent}; the message waits until one does"
+
+
+def merge(routings: Iterable[Routing]) -> Routing:
+    """One routing of several: the first that defines something decides, and the smallest limit holds."""
+    merged = Routing()
+    for one in routings:
+        limits = [limits for limits in (merged.limits, one.limits) if limits]
+        smallest = {agent: min(by[agent] for by in limits if agent in by) for by in limits for agent in by}
+        merged = Routing(
+            default=merged.default or one.default,
+            lanes={**one.lanes, **merged.lanes},
+            attempts={**one.attempts, **merged.attempts},
+            names={**one.names, **merged.names},
+            teams={**one.teams, **merged.teams},
+            limits=smallest,
+            kinds={**one.kinds, **merged.kinds},
+        )
+    return merged
+
+
+def configured(settings: Settings) -> Routing:
+    """The agents and teams that holdfast.toml names, whether or not a process serves them."""
+    tables = settings.agents
+    usual = {id_: COMMAND_POLICY["lane"] for id_, table in tables.items() if isinstance(table, CommandTable)}
+    return Routing(
+        default=settings.default or next(iter(tables), ""),
+        lanes={id_: table.lane or usual.get(id_, "conversation") for id_, table in tables.items()},
+        attempts={id_: table.max_attempts for id_, table in tables.items() if table.max_attempts},
+        names={id_: table.name for id_, table in tables.items() if table.name},
+        teams={
+            id_: Team(name=team.name or id_, agents=team.agents, leader=team.leader)
+            for id_, team in settings.teams.items()
+        },
+        kinds={id_: table.kind for id_, table in tables.items()},
+    )
+
+
+async def read(store: Store, known: Routing | None = None) -> Directory:
+    """Read who serves what. `known` adds what is known without a process; while nobody serves anything, the agents
+    of the last process stay known."""
+    written = await store.setting(SETTING) or {}
+    return _directory(await store.processes(), written, known)
+
+
+async def publish(store: Store) -> Directory:
+    """Bring the merged routing and the limits in the store up to date with the live processes."""
+    written = await store.setting(SETTING) or {}
+    processes = await store.processes()
+    directory = _directory(processes, written)
+    if directory.servers:
+        older = _older(written) if any(process.serves is None for process in processes) else None
+        merged: Payload = asdict(directory.routing) | {MERGED: True, OLDER: older}
+        if parse(dump(merged)) != written:
+            await store.set_setting(SETTING, merged)
+            await _limit(store, written.get("limits") or {}, directory.routing.limits)
+            await store.wake(SETTING)
+    return directory
+
+
+async def _limit(store: Store, before: Mapping[str, int], now: Mapping[str, int]) -> None:
+    for agent in sorted({*before, *now}):
+        if before.get(agent) != now.get(agent):
+            await store.limit(INBOX, agent, now.get(agent))
+
+
+class Current:
+    """The directory as it was at most a second ago; the same for many callers."""
+
+    def __init__(self, store: Callable[[], Store], known: Callable[[], Routing]) -> None:
+        self._store = store
+        self._known = known
+        self._directory = Directory()
+        self._read_at = -REMEMBERED
+        self._reading: asyncio.Future[bool] | None = None
+
+    async def get(self) -> Directory:
+        while time.monotonic() - self._read_at >= REMEMBERED:
+            if self._reading is None:
+                await self._read()
+                break
+            # One read serves all who ask meanwhile, and so does its failure.
+            if await asyncio.shield(self._reading):
+                break
+        return self._directory
+
+    async def _read(self) -> None:
+        self._reading = reading = asyncio.get_running_loop().create_future()
+        began_at = time.monotonic()
+        try:
+            self._directory = await read(self._store(), self._known())
+            self._read_at = began_at
+            reading.set_result(True)
+        except Exception as error:
+            reading.set_exception(error)
+            # Marked as seen: perhaps nobody waits for it but this caller.
+            reading.exception()
+            raise
+        finally:
+            self._reading = None
+            if not reading.done():
+                # This caller was cancelled; another one reads.
+                reading.set_result(False)
+
+    async def for_message(self, text: str, agent: str | None) -> tuple[Directory, str | None]:
+        """The directory, and the agent of this message if no live process serves it; raises Unknown."""
+        directory = await self.get()
+        try:
+            return directory, directory.missing(text, agent)
+        except Unknown:
+            # It may have come since.
+            self.forget()
+            directory = await self.get()
+            return directory, directory.missing(text, agent)
+
+    def forget(self) -> None:
+        """Read again for the next caller."""
+        self._read_at = -REMEMBERED
+
+
+def _directory(processes: Sequence[Process], written: Payload, known: Routing | None = None) -> Directory:
+    entries = list(_entries(processes, _older(written)))
+    merged = merge(routing for _, routing in entries)
+    if not merged.lanes:
+        merged = Routing.of(written)
+    return Directory(routing=merged if known is None else merge([merged, known]), entries=entries)
+
+
+def _entries(processes: Sequence[Process], older: Payload | None) -> Iterator[Entry]:
+    for process in processes:
+        serves = older if process.serves is None else process.serves
+        if serves is not None:
+            yield process.id, Routing.of(serves)
+
+
+def _older(written: Payload) -> Payload | None:
+    """The routing that a process of release 0.4.0 wrote last, if any."""
+    older: Payload | None = written.get(OLDER) if MERGED in written else written or None
+    return older
+
+
+def _differences(known: Routing, other: Routing) -> Iterator[str]:
+    if known.default and other.default and known.default != other.default:
+        yield f"two default agents: {known.default} holds, not {other.default}"
+    for team in sorted({*known.teams} & {*other.teams}):
+        first_team, second_team = known.teams[team], other.teams[team]
+        if first_team != second_team:
+            yield f"team {team} is defined twice: {_members(first_team)} holds, not {_members(second_team)}"
+    for agent in sorted({*known.lanes} & {*other.lanes}):
+        if known.limits.get(agent) != other.limits.get(agent):
+            limits = [str(one.limits.get(agent, "none")) for one in (known, other)]
+            yield f"two limits (concurrency) of agent {agent}: {' and '.join(limits)}; the smaller holds"
+        for what, mine, theirs in (
+            ("lane", known.lanes, other.lanes),
+            ("max_attempts", known.attempts, other.attempts),
+        ):
+            first, second = mine.get(agent), theirs.get(agent)
+            if first != second:
+                yield f"two values of {what} of agent {agent}: {first} holds, not {second}"
+
+
+def _members(team: Team) -> str:
+    return f"{', '.join(team.agents)} led by {team.leader}"

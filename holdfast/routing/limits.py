@@ -1,0 +1,82 @@
+"""How far and how often messages are handed on between agents before they are stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from holdfast.queue.event import Event, Turn
+from holdfast.queue.outcome import Dead, Outcome, Retry
+from holdfast.queue.store import Store
+
+HOPS = 8
+"""Hand-offs from the root message."""
+BUDGET = 64
+"""Messages that are handed on from one root message, at whatever remove; lines of rooms and files count as well."""
+TAGS = 100
+"""Tags of one reply that are followed, of all kinds together."""
+FURTHER = "further"
+"""How many messages of the same reply a stopped one stands for."""
+STOPPED_TAGS = "stopped_tags"
+"""How many tags of a reply were not followed, in the message that tells of it."""
+SPENT = "spent"
+"""How many lines and files a turn posted and sent, in the state of its event."""
+LIMITS = f"at most {TAGS} tags in a reply, {BUDGET} messages, lines and files"
+STOPPED = ("hop_limit", "budget")
+NO_EVENT = 2**63 - 1
+"""Greater than any id."""
+LET_THROUGH = {"let_through": True}
+
+
+async def stopped(store: Store, turn: Turn) -> Outcome | None:
+    """The end of a turn that was handed on too far, or is one too many; a person's retry lets it through."""
+    if all(event.hops == 0 for event in turn.events):
+        return None
+    end = await _too_many(store, [event for event in turn.events if event.hops > 0 and not _is_let_through(event)])
+    if end is None:
+        if turn.primary.error_class in STOPPED and len(turn.events) == 1:
+            await store.checkpoint(turn, LET_THROUGH)
+        return None
+    if len(turn.events) > 1:
+        return Retry("not all of these go through: they are worked one by one", timedelta(0), "one_by_one")
+    return end
+
+
+def _is_let_through(event: Event) -> bool:
+    return event.error_class in STOPPED or event.state == LET_THROUGH
+
+
+async def used_budget(store: Store, event: Event) -> int:
+    """Messages, lines and files that came of the root of an event so far."""
+    root = event.root_id or event.id
+    return await store.handed_on(root, NO_EVENT) + await store.spent(root)
+
+
+async def _too_many(store: Store, events: Sequence[Event]) -> Dead | None:
+    for event in events:
+        if event.event.get(STOPPED_TAGS) and FURTHER not in event.event:
+            return Dead(_rest(event), "budget")
+        if event.hops > HOPS:
+            return Dead(f"hop limit: {HOPS} hand-offs from {_root(event)}{_tail(event)}", "hop_limit")
+    # Of one root, what is fine for the last is fine for those before it.
+    for event in {event.root_id: event for event in events}.values():
+        if await store.handed_on(event.root_id or event.id, event.id) >= BUDGET:
+            return Dead(f"budget: {BUDGET} messages from {_root(event)}{_tail(event)}", "budget")
+    return None
+
+
+def _root(event: Event) -> str:
+    return f"message {event.event.get('origin_id') or event.root_id}"
+
+
+def _rest(event: Event) -> str:
+    sender, stopped = event.event.get("from_agent"), event.event[STOPPED_TAGS]
+    return f"budget: {LIMITS} from {_root(event)}; stopped {stopped} tags of a reply of @{sender}"
+
+
+def _tail(event: Event) -> str:
+    payload = event.event
+    sender, further = payload.get("from_agent"), payload.get(FURTHER)
+    more = f", with {further} more of the same reply" if further else ""
+    limits = f" ({LIMITS})" if payload.get(STOPPED_TAGS) else ""
+    return f"{limits}; stopped what @{sender} sent to @{event.target}{more}" if sender else more

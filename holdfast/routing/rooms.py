@@ -1,0 +1,95 @@
+"""A team's room: what is said there is one line of its history and a message to every other member."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.errors import HoldfastError
+from holdfast.queue.event import ROOM, ChatMessage, NewEvent, Payload, new_id, subject_of
+from holdfast.queue.store import Store
+from holdfast.routing.router import Route, Routing
+
+CHANNEL = "chatroom"
+"""Where a message comes from that a person posted to a room; answers to it are lines of that room."""
+PERSON = "user"
+
+
+class _IdTaken(Exception):
+    """Rolls the post back, to be stored under another id."""
+
+
+async def post(
+    store: Store, routing: Routing, team: str, text: str, *, max_attempts: int, sent_by: str | None = None
+) -> int:
+    """A person says something in a team's room: stored as a line, whose id is returned, and for every member."""
+    if not text.strip():
+        raise HoldfastError("a message to a room needs a text")
+    team_id, _ = routing.team(team)
+    while True:
+        id_ = new_id(CHANNEL)
+        origin = _origin(team_id, id_, text)
+        line = ChatMessage(
+            team_id=team_id, from_agent=PERSON, message=text, subject=subject_of(origin), key=f"line_{id_}"
+        )
+        new = copies(routing, line, origin, max_attempts)
+        first, *others = [
+            replace(one, message_id=f"chat_{id_}/{nth}", sent_by=sent_by) for nth, one in enumerate(new, 1)
+        ]
+        try:
+            async with store.transaction() as tx:
+                line_id = await store.say(line, tx=tx)
+                # One root for all: what is made of one post has one budget.
+                [root] = await store.put([first], tx=tx)
+                if root is None or None in await store.put([replace(one, root_id=root) for one in others], tx=tx):
+                    raise _IdTaken
+                return line_id
+        except _IdTaken:
+            continue
+
+
+def _origin(team_id: str, id_: str, text: str) -> Payload:
+    return {
+        "kind": ROOM,
+        "channel": CHANNEL,
+        "sender": PERSON,
+        "sender_id": None,
+        "conversation": f"{CHANNEL}:{team_id}",
+        "origin_id": id_,
+        "origin_message": text,
+        "origin_room": team_id,
+    }
+
+
+def copies(
+    routing: Routing, line: ChatMessage, origin: Payload, max_attempts: int | None, *, speaker: str | None = None
+) -> list[NewEvent]:
+    """Copies of a line of a room, for every member but the agent who said it. Each carries the line's key."""
+    payload: Payload = origin | {
+        "kind": ROOM,
+        "room": line.team_id,
+        "message": prompt_of(line),
+        "from_agent": line.from_agent,
+        "line": line.key,
+    }
+    return [
+        _copy(routing, payload, line.team_id, agent, max_attempts)
+        for agent in routing.teams[line.team_id].agents
+        if agent != speaker
+    ]
+
+
+def prompt_of(line: ChatMessage) -> str:
+    """A line of a room as its members are told of it."""
+    return f"[In room #{line.team_id}, from @{line.from_agent}]\n{line.message}"
+
+
+def _copy(routing: Routing, payload: Payload, team_id: str, agent: str, max_attempts: int | None) -> NewEvent:
+    """In a lane of their own, so that those that wait are worked together; '#' begins no conversation."""
+    return routing.event(
+        payload,
+        Route(agent, team_id),
+        f"#{team_id}/{payload['conversation']}",
+        message_id=None,
+        max_attempts=max_attempts,
+        policy="agent" if routing.lanes.get(agent) == "agent" else "conversation",
+    )

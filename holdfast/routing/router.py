@@ -1,0 +1,299 @@
+"""Where a message goes: its agent, its team, its conversation and its lane, all decided when it is stored."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
+
+from holdfast.agents.base import LanePolicy, Team, lane_of
+from holdfast.errors import HoldfastError, Unknown
+from holdfast.queue.event import (
+    ROUTED_TEAM,
+    ROUTED_TEXT,
+    NewEvent,
+    Payload,
+    channel_of,
+    conversation_of,
+    new_id,
+    own_workspace,
+    response_event,
+    written_of,
+)
+from holdfast.queue.store import Store, Transaction
+from holdfast.telemetry import spans
+
+SETTING = "routing"
+"""Under this key processes and SQL callers find the routing of the harness."""
+
+ID = re.compile(r"[^\s@#,:/\[\]]+")
+NOT_CHATS = ("api", "slack", "chatroom", "heartbeat")
+"""Where `@agent` alone is a text like any other; elsewhere it makes that agent the conversation's default."""
+
+PLATFORMS = ("slack", "discord", "telegram", "whatsapp")
+"""Whose names are prefixes of ids; whatever else comes, comes by the API."""
+
+MOST_CHOICES = 10_000
+"""Conversations of a platform that keep an agent of their choice; all other channels share as many."""
+
+ALONE = re.compile(r"\A@(\S++)\s*+")
+PREFIX = re.compile(r"\A@(\S++)\s++(?=\S)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Who says something, and where."""
+
+    channel: str = "api"
+    sender: str = "API"
+    sender_id: str | None = None
+    topic: str | None = None
+    """Tells several conversations of one sender apart."""
+
+    @property
+    def conversation(self) -> str:
+        own = f"{self.channel}:{self.sender_id or self.sender}"
+        return own if self.topic is None else f"{own}/{self.topic}"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a text goes: '' is the default agent; `text` is set where it is not all that was written."""
+
+    agent: str = ""
+    team: str | None = None
+    text: str | None = None
+
+    def stamp(self, payload: Payload) -> Payload:
+        """The payload with what the agent and its team need to know of the route."""
+        if self.text is not None:
+            payload = payload | {ROUTED_TEXT: self.text}
+        return payload if self.team is None else payload | {ROUTED_TEAM: self.team}
+
+
+DEFAULT = Route()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Routing:
+    """What must be known of agents and teams to store a message for one of them, in any process."""
+
+    default: str = ""
+    lanes: Mapping[str, LanePolicy] = field(default_factory=dict)
+    attempts: Mapping[str, int] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    teams: Mapping[str, Team] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """Turns of an agent at once, over all processes."""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """The kind of each agent: function, command or language model."""
+
+    @classmethod
+    def of(cls, written: Payload) -> Routing:
+        """Read a routing that a process wrote."""
+        # Another release may have written more, or less.
+        known = {one.name: written[one.name] for one in fields(cls) if one.name in written}
+        known["teams"] = {
+            id_: Team(name=team["name"], agents=tuple(team["agents"]), leader=team["leader"])
+            for id_, team in known.get("teams", {}).items()
+        }
+        return cls(**known)
+
+    async def write(self, store: Store) -> None:
+        """Write this as the routing of all processes."""
+        await store.set_setting(SETTING, asdict(self))
+
+    @cached_property
+    def _ids(self) -> dict[str, Route]:
+        """Routes by id in lower case; an agent's wins over a team's."""
+        teams = {id_.lower(): Route(team.leader, id_) for id_, team in self.teams.items()}
+        return teams | {id_.lower(): Route(id_) for id_ in self.lanes}
+
+    @cached_property
+    def _routes(self) -> dict[str, Route]:
+        """Routes by id or name in lower case; an id wins over a name."""
+        teams = {team.name.lower(): Route(team.leader, id_) for id_, team in self.teams.items()}
+        return teams | {name.lower(): Route(id_) for id_, name in self.names.items()} | self._ids
+
+    def given(self, agent: str) -> Route:
+        """The agent meant by an id or a team's, in any case, that stands beside a text."""
+        route = self._ids.get(agent.lower())
+        if route is None:
+            known = ", ".join(sorted(self.lanes)) or "none yet, start `holdfast up`"
+            raise Unknown(f"there is no agent named {agent!r}; known are: {known}")
+        return route
+
+    def named(self, name: str) -> Route | None:
+        """The route of an id or a name."""
+        return self._routes.get(name.lower())
+
+    def route(self, text: str) -> Route:
+        """Where a text goes by itself: `@id body`, else the default agent with the text as it is."""
+        prefix = PREFIX.match(text) if text.startswith("@") else None
+        route = None if prefix is None else self.named(prefix[1])
+        if prefix is None or route is None:
+            return DEFAULT
+        return Route(route.agent, route.team, text[prefix.end() :])
+
+    def choice(self, text: str) -> Route | None:
+        """What `@agent` alone makes the default of a conversation; `@default` is the default agent again."""
+        alone = ALONE.fullmatch(text) if text.startswith("@") else None
+        if alone is None:
+            return None
+        return DEFAULT if alone[1].lower() == "default" else self.named(alone[1])
+
+    def team(self, id: str) -> tuple[str, Team]:
+        """A team and its id, in any case."""
+        for known, team in self.teams.items():
+            if known.lower() == id.lower():
+                return known, team
+        known = ", ".join(sorted(self.teams)) or "none"
+        raise Unknown(f"there is no team named {id!r}; known are: {known}")
+
+    def placed(self, new: NewEvent, route: Route) -> NewEvent:
+        """An event on its route, in the lane of its conversation, unless it names one."""
+        conversation = conversation_of(new.event)
+        if new.lane is not None or not conversation:
+            return new
+        placed = self.event(new.event, route, conversation, message_id=new.message_id, max_attempts=new.max_attempts)
+        return replace(placed, queue=new.queue, event_ts=new.event_ts, vt=new.vt, sent_by=new.sent_by)
+
+    def event(
+        self,
+        payload: Payload,
+        route: Route,
+        conversation: str,
+        *,
+        message_id: str | None,
+        max_attempts: int | None,
+        policy: LanePolicy | None = None,
+    ) -> NewEvent:
+        """A message as it is stored: whose it is, and in which lane."""
+        worker = route.agent or self.default
+        return NewEvent(
+            event=route.stamp(payload),
+            target=route.agent,
+            lane=lane_of(worker, conversation, policy or self.lanes.get(worker, "conversation")),
+            message_id=message_id,
+            max_attempts=self.attempts.get(worker, max_attempts),
+        )
+
+
+def checked_id(id: str) -> str:
+    """The id of an agent or a team, if texts and tags can name it."""
+    if not ID.fullmatch(id):
+        raise HoldfastError(f"{id!r} cannot be an id: it is empty, or has a space or one of @ # , : / [ ]")
+    return id
+
+
+def message(text: str, address: Address) -> Payload:
+    return {
+        "kind": "message",
+        "channel": address.channel,
+        "sender": address.sender,
+        "sender_id": address.sender_id,
+        "message": text,
+        "conversation": address.conversation,
+    }
+
+
+async def put_message(
+    store: Store,
+    routing: Routing,
+    text: str,
+    address: Address,
+    *,
+    max_attempts: int,
+    agent: str | None = None,
+    message_id: str | None = None,
+    sent_by: str | None = None,
+    tx: Transaction | None = None,
+) -> tuple[str, int | None]:
+    """The id of the message and of its event; None where that message is known already."""
+    if not text.strip():
+        raise HoldfastError("a message needs a text")
+    payload = message(text, address)
+    while True:
+        id_ = message_id or new_id(address.channel if address.channel in PLATFORMS else "api")
+        new = NewEvent(event=payload, message_id=id_, max_attempts=max_attempts, sent_by=sent_by)
+        stored = await receive(store, routing, new, text, agent=agent, tx=tx)
+        # A generated id that was taken is drawn again, or the message would be lost.
+        if stored is not None or message_id is not None:
+            return id_, stored
+
+
+async def receive(
+    store: Store,
+    routing: Routing,
+    new: NewEvent,
+    text: str,
+    *,
+    agent: str | None = None,
+    tx: Transaction | None = None,
+) -> int | None:
+    """Store a message for the agent that is given, that its text names, or that its conversation chose."""
+    since = time.monotonic()
+    # An agent that is given wins, and the text stays as it is.
+    route = routing.given(agent) if agent else Route(new.target) if new.target else routing.route(text)
+    if route is DEFAULT and channel_of(new.event) not in NOT_CHATS:
+        choice = routing.choice(text)
+        if choice is not None:
+            return await _choose(store, routing, choice, new, tx)
+        route = await _chosen(store, routing, conversation_of(new.event), tx)
+    placed, stored_since = routing.placed(new, route), time.monotonic()
+    [stored] = await store.put([placed], tx=tx)
+    if spans.tracing is not None and stored is not None:
+        spans.tracing.received(stored, since, stored_since, _about(placed, stored))
+    return stored
+
+
+def _about(new: NewEvent, stored: int) -> dict[str, str | int]:
+    """Attributes of the span of a received message."""
+    return {
+        "holdfast.agent": new.target,
+        "holdfast.channel": channel_of(new.event),
+        "holdfast.event_id": stored,
+        "holdfast.message_id": new.message_id or "",
+    }
+
+
+def _key(conversation: str) -> str:
+    return f"default/{conversation}"
+
+
+async def _chosen(store: Store, routing: Routing, conversation: str, tx: Transaction | None) -> Route:
+    """The agent or team that was made this conversation's default, if it is still there."""
+    chosen = await store.setting(_key(conversation)) or {}
+    if "unused_since" in chosen:
+        await store.use_choice(_key(conversation), tx=tx)
+    team = routing.teams.get(chosen.get("team") or "")
+    if team is not None:
+        return Route(team.leader, chosen["team"])
+    return Route(chosen["agent"]) if chosen.get("agent") in routing.lanes else DEFAULT
+
+
+async def _choose(store: Store, routing: Routing, choice: Route, new: NewEvent, tx: Transaction | None) -> int | None:
+    """Another default for a conversation, and a word that it is so: both or none, and once if it is delivered again."""
+    conversation = conversation_of(new.event)
+    value = None if choice is DEFAULT else {"agent": choice.agent, "team": choice.team}
+    async with store.transaction() if tx is None else nullcontext(tx) as joined:
+        [stored] = await store.put([_confirmation(routing, choice, new)], tx=joined)
+        if stored is not None:
+            await store.set_setting(_key(conversation), value, tx=joined)
+    return stored
+
+
+def _confirmation(routing: Routing, choice: Route, new: NewEvent) -> NewEvent:
+    agent = choice.agent or routing.default
+    meant = f"@{choice.team or agent}"
+    text = (
+        f"{meant} answers here again." if choice is DEFAULT else f"{meant} answers here from now on; @default ends it."
+    )
+    payload = {name: new.event.get(name) for name in ("channel", "conversation", "sender", "sender_id")}
+    payload |= own_workspace(new.event)
+    answer = {"message": text, "original_message": written_of(new.event), "message_id": new.message_id, "agent": agent}
+    id_ = None if new.message_id is None else f"{new.message_id}/1"
+    return replace(response_event({"kind": "response", **payload, **answer}), message_id=id_, sent_by=new.sent_by)

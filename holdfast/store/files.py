@@ -1,0 +1,164 @@
+"""The files root: whose files lie where, and which of them a reply may send.
+
+Files that came with messages lie in a folder per conversation, and only that conversation can send them. Whatever else
+lies below the root was put there to be sent. Links and `..` are refused, so a path says where its file is."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path, PurePath
+from typing import BinaryIO
+
+from holdfast.queue.event import Payload, channel_of, conversation_of, subject_of
+
+CONVERSATIONS = "conversations"
+FORMER_DOWNLOADS = "slack"
+"""Downloads of releases before 0.5: nobody can tell any more whose they are, so nobody can send them."""
+PERSON = "person-"
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+def conversation_folder(root: Path, channel: str, conversation: str) -> Path:
+    """The folder of all files that came to a conversation or were made for it; it need not exist."""
+    source = f"{channel}\0{conversation}".encode(errors="replace")
+    return root / CONVERSATIONS / hashlib.sha256(source).hexdigest()[:32]
+
+
+def person_folder(root: Path, payload: Payload) -> Path:
+    """The folder of what came of one person's messages to a conversation; it need not exist.
+
+    It lies in that of the conversation. Its name is a hash of the memory subject, so that `forget` finds it."""
+    folder = conversation_folder(root, channel_of(payload), conversation_of(payload))
+    return folder / _person_name(subject_of(payload))
+
+
+def _person_name(subject: str) -> str:
+    return f"{PERSON}{hashlib.sha256(subject.encode(errors='replace')).hexdigest()[:32]}"
+
+
+def place(root: Path, name: str) -> Path | None:
+    """The path that a name means below a folder, whether a file is there or not; None if it leads elsewhere."""
+    try:
+        folder = root.resolve()
+        parts = _parts(folder, root, name)
+        path = folder.joinpath(*parts)
+        steps = [folder.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
+        return path if parts and not any(step.is_symlink() for step in steps) else None
+    except (OSError, ValueError, RuntimeError):
+        # A name that no file can have, or links in a circle.
+        return None
+
+
+def _parts(folder: Path, root: Path, name: str) -> tuple[str, ...]:
+    """The steps from the folder to a name, which may be absolute; none if it leads elsewhere."""
+    path = PurePath(name)
+    for base in (folder, root.absolute()):
+        if path.is_absolute() and path.is_relative_to(base):
+            path = path.relative_to(base)
+    return () if path.is_absolute() or ".." in path.parts or "\0" in name else path.parts
+
+
+def below(root: Path, name: str) -> str | None:
+    """The path of a file relative to the folder; None if there is no such file, or it lies elsewhere."""
+    path = place(root, name)
+    try:
+        return path.relative_to(root.resolve()).as_posix() if path is not None and path.is_file() else None
+    except OSError:
+        return None
+
+
+def sendable(root: Path, name: str, channel: str, conversation: str) -> str | None:
+    """The path below the root under which a conversation may send a file, whether it is there or not."""
+    path = place(root, name)
+    if path is None:
+        return None
+    relative = path.relative_to(root.resolve())
+    # Some file systems do not tell capitals apart.
+    first, *rest = [part.casefold() for part in relative.parts]
+    if first == FORMER_DOWNLOADS:
+        return None
+    own = conversation_folder(root, channel, conversation).name if conversation else None
+    return None if first == CONVERSATIONS and rest[:1] != [own] else relative.as_posix()
+
+
+@contextmanager
+def opened(root: Path, name: str) -> Iterator[BinaryIO]:
+    """A regular file below a folder, opened step by step without following a link, even one made just now."""
+    path = place(root, name)
+    if path is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+    *folders, last = path.relative_to(root.resolve()).parts
+    at = os.open(root.resolve(), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for folder in folders:
+            inner = os.open(folder, DIRECTORY, dir_fd=at)
+            os.close(at)
+            at = inner
+        with open(os.open(last, FILE, dir_fd=at), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise IsADirectoryError(errno.EISDIR, "not a regular file", name)
+            yield file
+    finally:
+        os.close(at)
+
+
+def keep(path: Path, content: bytes | BinaryIO) -> None:
+    """Write a file that only this user can read, in a folder that only this user can open."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
+        if isinstance(content, bytes):
+            file.write(content)
+        else:
+            shutil.copyfileobj(content, file)
+
+
+def forget(root: Path, subject: str) -> int:
+    """Delete all files that came of a person's messages, in every conversation. Returns how many."""
+    removed = 0
+    for folder in (root / CONVERSATIONS).glob(f"*/{_person_name(subject)}"):
+        removed += sum(path.is_file() for path in folder.rglob("*"))
+        shutil.rmtree(folder)
+        with suppress(OSError):
+            folder.parent.rmdir()
+    return removed
+
+
+def count_unattributed(root: Path) -> int:
+    """Count files of conversations that name no person: those of releases before 0.5."""
+    areas = (root / CONVERSATIONS, root / FORMER_DOWNLOADS)
+    paths = [path.relative_to(root) for area in areas for path in area.rglob("*") if path.is_file()]
+    return sum(not any(part.startswith(PERSON) for part in path.parts[2:3]) for path in paths)
+
+
+def sweep(root: Path, keep_for: timedelta) -> int:
+    """Delete files of conversations that are older, and old empty folders. Returns the number of files deleted."""
+    oldest, removed = time.time() - keep_for.total_seconds(), 0
+    for area in (root / CONVERSATIONS, root / FORMER_DOWNLOADS):
+        for folder, _, names in os.walk(area, topdown=False):
+            # Looked at first: a deletion counts as a change, and a folder that was just made is about to be used.
+            is_old = Path(folder) != area and _is_older(Path(folder), oldest)
+            old = [path for name in names if _is_older(path := Path(folder, name), oldest)]
+            for path in old:
+                path.unlink(missing_ok=True)
+            removed += len(old)
+            if is_old:
+                with suppress(OSError):
+                    Path(folder).rmdir()
+    return removed
+
+
+def _is_older(path: Path, oldest: float) -> bool:
+    try:
+        return path.lstat().st_mtime < oldest
+    except OSError:
+        return False

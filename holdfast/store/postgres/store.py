@@ -1,0 +1,333 @@
+"""The PostgreSQL store: the engine is SQL functions in schema agent, and this calls them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any
+
+import psycopg
+
+from holdfast.errors import HoldfastError, LeaseLost
+from holdfast.queue.audit import AuditEntry, event_subject
+from holdfast.queue.event import OUTBOX, ChatMessage, NewEvent, Payload, Record, Turn
+from holdfast.queue.outcome import Lost, Outcome, Settled
+from holdfast.queue.store import DEFAULT_MAX_ATTEMPTS, Acked, Clock, Filter, Process, SweepPolicy, Swept, Transaction
+from holdfast.store.failure import stored_error
+from holdfast.store.payload import dump, storable
+from holdfast.store.postgres.batch import Batch
+from holdfast.store.postgres.bulk import is_bulk, is_plain, put_bulk
+from holdfast.store.postgres.connections import Connections, translated
+from holdfast.store.postgres.reads import PostgresReads, dead_only, filter_arguments
+from holdfast.store.postgres.session import Session
+from holdfast.store.postgres.wire import (
+    COLUMNS,
+    end_of,
+    event_of,
+    lease_of,
+    new_event,
+    one_event,
+    record,
+    turns_of,
+)
+from holdfast.store.wakeup import Wakeups
+from holdfast.store.watch import Watch
+
+TOGETHER = 1000
+"""Events or turns that may share one call."""
+
+FORGET_TOGETHER = 1000
+"""Rows of activity that one call of agent.forget_activity drops."""
+
+VACUUM = (
+    "vacuum agent.event, agent.event_hist, agent.agent_message, agent.chat_message, agent.activity, agent.setting,"
+    " agent.observation, agent.knowledge"
+)
+
+PUT_ONE = "select agent.put_one(%s, %s, %s, %s, %s, %s, %s, %s)"
+
+_Put = tuple[NewEvent | None, Record | None]
+
+
+class PostgresStore(PostgresReads):
+    """Use as an async context manager. What is put or settled at the same time shares a call and a commit."""
+
+    def __init__(
+        self, url: str, *, direct_url: str | None = None, clock: Clock | None = None, pool_size: int = 8
+    ) -> None:
+        # Whoever has a pooler between names a direct way, too: without it there are no wake-ups.
+        pooled = direct_url not in (None, url)
+        super().__init__(Connections(url, clock=clock, size=pool_size, pooled=pooled))
+        self._wakeups = Wakeups()
+        self._session = Session(direct_url or url, self._wakeups.ring)
+        self._session_task: asyncio.Task[None] | None = None
+        self._watch = Watch()
+        self._puts: Batch[_Put, int | None] = Batch(self._put_together, TOGETHER)
+        self._settles: Batch[Payload, str] = Batch(self._settle_together, TOGETHER)
+        self._stack = AsyncExitStack()
+        self._tasks = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> PostgresStore:
+        await self._stack.enter_async_context(self._connections)
+        await self._stack.enter_async_context(self._tasks)
+        self._running = [self._tasks.create_task(self._puts.run()), self._tasks.create_task(self._settles.run())]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._running:
+            task.cancel()
+        await self._stack.__aexit__(None, None, None)
+
+    async def close(self) -> None:
+        await self.__aexit__(None, None, None)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        with translated():
+            async with self._connections.transaction() as connection:
+                yield connection
+
+    async def put(
+        self, events: Sequence[NewEvent], *, records: Sequence[Record] = (), tx: Transaction | None = None
+    ) -> list[int | None]:
+        if tx is not None:
+            arguments = dump([new_event(new) for new in events]), dump([record(line) for line in records])
+            cursor = await tx.execute("select agent.put(%s, %s)", arguments)
+            return list((await cursor.fetchone())[0])
+        wanted: list[_Put] = [(new, None) for new in events] + [(None, line) for line in records]
+        ids = (await self._puts.add(wanted))[: len(events)] if wanted else []
+        for queue in {new.queue for new, id_ in zip(events, ids, strict=True) if id_ is not None}:
+            self._wakeups.ring(queue)
+        return ids
+
+    async def _put_together(self, wanted: list[_Put]) -> list[int | None]:
+        events = [new for new, _ in wanted if new is not None]
+        ids = iter(await self._put_all(events, [line for _, line in wanted if line is not None]))
+        return [next(ids) if new is not None else None for new, _ in wanted]
+
+    async def _put_all(self, events: list[NewEvent], lines: list[Record]) -> list[int | None]:
+        if is_bulk(events):
+            return await put_bulk(self._connections, events, lines)
+        if len(events) == 1 and not lines and is_plain(events[0]):
+            return [await self._connections.value(PUT_ONE, one_event(events[0]))]
+        records = dump([record(line) for line in lines]) if lines else None
+        arguments = dump([new_event(new) for new in events]), records
+        ids: list[int | None] = await self._connections.value("select agent.put(%s, %s, true)", arguments)
+        return ids
+
+    async def say(self, line: ChatMessage, *, tx: Transaction | None = None) -> int:
+        statement = "select agent.say(%s, %s, %s, %s, %s)"
+        arguments = storable((line.team_id, line.from_agent, line.message, line.subject, line.key))
+        if tx is None:
+            return int(await self._connections.value(statement, arguments))
+        cursor = await tx.execute(statement, arguments)
+        return int((await cursor.fetchone())[0])
+
+    async def gather(self, turn: Turn, limit: int) -> bool:
+        rows = await self._connections.rows(
+            f"select {COLUMNS} from agent.gather(%s, %s, %s)", (turn.primary.id, turn.fence, limit)
+        )
+        turn.events += tuple(event_of(row) for row in rows)
+        return bool(rows)
+
+    async def claim(
+        self,
+        queue: str,
+        targets: Sequence[str],
+        *,
+        limit: int,
+        lease: timedelta,
+        holder: str | None = None,
+        collect_limit: int = 1,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        at_most: Sequence[int | None] | None = None,
+    ) -> list[Turn]:
+        if limit <= 0 or not targets:
+            return []
+        limits = None if at_most is None else list(at_most)
+        rows = await self._rows_without_unreadable(
+            f"select {COLUMNS} from agent.claim(%s, %s, %s, %s, %s, %s, %s, %s::int4[])",
+            (queue, list(targets), limit, lease, holder, collect_limit, max_attempts, limits),
+        )
+        return turns_of(rows)
+
+    async def _rows_without_unreadable(self, statement: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Run a statement; if a row that breaks the checks of agent.event fails it, bury such rows and try again."""
+        try:
+            return await self._connections.rows(statement, arguments)
+        except HoldfastError as error:
+            if not isinstance(error.__cause__, (psycopg.DataError, psycopg.errors.CheckViolation)):
+                raise
+        await self._connections.value("select agent.bury_unreadable()")
+        return await self._connections.rows(statement, arguments)
+
+    async def renew(self, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
+        if not turns:
+            return []
+        leases = dump([lease_of(turn) for turn in turns])
+        lost = set(await self._connections.value("select agent.renew(%s, %s)", (leases, lease)))
+        return [turn for turn in turns if turn.fence in lost]
+
+    async def checkpoint(self, turn: Turn, state: Payload) -> datetime:
+        until: datetime | None = await self._connections.value(
+            "select agent.checkpoint(%s, %s, %s)", (turn.ids, turn.fence, dump(state))
+        )
+        if until is None:
+            raise LeaseLost(f"event {turn.primary.id} is another worker's now")
+        return until
+
+    async def settle(
+        self, ends: Sequence[tuple[Turn, Outcome]], *, max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    ) -> list[Settled | Lost]:
+        wanted = [end_of(turn, outcome, max_attempts) for turn, outcome in ends]
+        ended = await self._settles.add(wanted) if wanted else []
+        return [_settled(turn, how) for (turn, _), how in zip(ends, ended, strict=True)]
+
+    async def release(self, turns: Sequence[Turn]) -> list[Settled | Lost]:
+        leases = dump([lease_of(turn) for turn in turns])
+        rows = await self._connections.rows("select ended from agent.release(%s)", (leases,)) if turns else []
+        return [_settled(turn, row[0]) for turn, row in zip(turns, rows, strict=True)]
+
+    async def _settle_together(self, ends: list[Payload]) -> list[str]:
+        rows = await self._connections.rows("select ended from agent.settle(%s)", (dump(ends),))
+        return [row[0] for row in rows]
+
+    async def cancel(self, event_id: int, reason: str, *, actor: str | None = None) -> bool:
+        rows = await self._connections.rows(
+            "select done, case when done then agent.add_audit(%s, 'cancelled', %s) end"
+            " from agent.cancel_event(%s, %s) as done",
+            (actor, event_subject(event_id), event_id, stored_error(reason)),
+        )
+        return bool(rows[0][0])
+
+    async def ack(self, event_id: int, queue: str = OUTBOX) -> Acked:
+        acked: Acked = await self._connections.value("select agent.ack_event(%s, %s)", (event_id, queue))
+        return acked
+
+    async def wake(self, queue: str) -> None:
+        await self._connections.value("select agent.wake(array[%s])", (queue,))
+
+    async def limit(self, queue: str, target: str, running: int | None) -> None:
+        await self._connections.value("select agent.limit_target(%s, %s, %s)", (queue, target, running))
+
+    async def next_due(self, queue: str, targets: Sequence[str]) -> datetime | None:
+        due: datetime | None = await self._connections.value("select agent.next_due(%s, %s)", (queue, list(targets)))
+        return due
+
+    async def bury(self, queue: str, max_attempts: int = DEFAULT_MAX_ATTEMPTS) -> int:
+        return int(await self._connections.value("select agent.bury(%s, %s)", (queue, max_attempts)))
+
+    async def sweep(self, policy: SweepPolicy) -> Swept:
+        rows = await self._rows_without_unreadable(
+            "select dead, expired, discarded, mended, forgotten, pruned from agent.sweep(%s, %s, %s, %s, %s, %s)",
+            (
+                policy.queue,
+                policy.max_attempts,
+                policy.expire_after,
+                policy.discard_unserved,
+                policy.dedup_window,
+                policy.keep_history,
+            ),
+        )
+        dead, expired, discarded, mended, forgotten, pruned = rows[0]
+        return Swept(dead=dead, expired=expired, discarded=discarded, mended=mended, forgotten=forgotten, pruned=pruned)
+
+    async def forget_activity(self, keep: timedelta) -> int:
+        forgotten, batch = 0, FORGET_TOGETHER
+        while batch == FORGET_TOGETHER:
+            batch = await self._connections.value("select agent.forget_activity(%s)", (keep,))
+            forgotten += batch
+        return forgotten
+
+    async def retry(self, which: Filter, *, actor: str | None = None) -> list[int]:
+        rows = await self._connections.rows(
+            "select id, agent.add_audit(%s, 'retried', 'event:' || id)"
+            " from agent.retry_events(array(select id from agent.finished(%s, %s, %s, %s, %s))) as id",
+            (actor, *filter_arguments(dead_only(which))),
+        )
+        return sorted(row[0] for row in rows)
+
+    async def discard(self, which: Filter, *, actor: str | None = None) -> list[int]:
+        rows = await self._connections.rows(
+            "select id, agent.add_audit(%s, 'discarded', 'event:' || id)"
+            " from agent.discard_events(array(select id from agent.finished(%s, %s, %s, %s, %s))) as id",
+            (actor, *filter_arguments(dead_only(which))),
+        )
+        return sorted(row[0] for row in rows)
+
+    async def replay(self, ids: Sequence[int], *, actor: str | None = None) -> list[int]:
+        rows = await self._connections.rows(
+            "select new_id, agent.add_audit(%s, 'replayed', 'event:' || id, jsonb_build_object('newId', new_id))"
+            " from unnest(%s::int8[]) with ordinality as asked (id, nth)"
+            " cross join lateral agent.replay_event(id) as new_id where new_id is not null order by nth",
+            (actor, list(ids)),
+        )
+        return [row[0] for row in rows]
+
+    async def audit(self, entry: AuditEntry, *, tx: Transaction | None = None) -> int:
+        statement = "select agent.add_audit(%s, %s, %s, %s)"
+        arguments = (*storable((entry.actor, entry.action, entry.subject)), dump(entry.details))
+        if tx is None:
+            return int(await self._connections.value(statement, arguments))
+        cursor = await tx.execute(statement, arguments)
+        return int((await cursor.fetchone())[0])
+
+    async def prune_audit(self, keep: timedelta) -> int:
+        return int(await self._connections.value("select agent.prune_audit(agent.now() - %s)", (keep,)))
+
+    async def vacuum(self) -> None:
+        await self._connections.execute_alone(VACUUM)
+
+    async def set_setting(self, key: str, value: Any, *, tx: Transaction | None = None) -> None:
+        statement, arguments = "select agent.set_setting(%s, %s)", (key, None if value is None else dump(value))
+        await (self._connections.value(statement, arguments) if tx is None else tx.execute(statement, arguments))
+
+    async def use_choice(self, key: str, *, tx: Transaction | None = None) -> None:
+        statement = "select agent.use_choice(%s)"
+        await (self._connections.value(statement, (key,)) if tx is None else tx.execute(statement, (key,)))
+
+    async def prune_choices(self, keep: timedelta | None, most: int, channels: Sequence[str]) -> int:
+        arguments = (keep, most, list(channels))
+        return int(
+            await self._connections.value("select agent.prune_choices(agent.now() - %s::interval, %s, %s)", arguments)
+        )
+
+    async def register(self, process: Process) -> None:
+        self._start_session()
+        await self._session.register(process)
+
+    async def unregister(self, process_id: str) -> None:
+        await self._connections.rows("delete from agent.process where id = %s returning id", (process_id,))
+
+    async def beat(self, process: Process) -> None:
+        await self._connections.value(
+            "select agent.beat(%s, %s, %s)", (process.id, process.last_wake_reason, process.turns)
+        )
+
+    async def reap(self, max_attempts: Mapping[str, int] | None = None) -> list[str]:
+        self._start_session()
+        if not self._session.trusted:
+            self._watch.forget()
+            return []
+        gone = self._watch.look(await self._connections.value("select agent.silent_processes()"))
+        arguments = gone, dump(dict(max_attempts or {}))
+        rows = await self._rows_without_unreadable("select agent.reap(%s, %s)", arguments) if gone else []
+        return [row[0] for row in rows]
+
+    def wakeups(self) -> AsyncIterator[str]:
+        self._start_session()
+        return self._wakeups.listen()
+
+    def _start_session(self) -> None:
+        if self._session_task is None:
+            self._session_task = self._tasks.create_task(self._session.run())
+            self._running.append(self._session_task)
+
+
+def _settled(turn: Turn, how: str) -> Settled | Lost:
+    return Lost(turn) if how == "lost" else Settled(turn, how)
