@@ -12,7 +12,21 @@ from time import perf_counter
 
 from rich.console import Console
 
-from bench import backlog, drain, fanout, http, idle, latency, memory, put, quality, remember, report, slack, worker
+from bench import (
+    backlog,
+    drain,
+    fanout,
+    http,
+    idle,
+    latency,
+    memory,
+    put,
+    quality,
+    remember,
+    report,
+    slack,
+    worker,
+)
 from bench.engine import Engine
 from bench.postgres import PostgresEngine
 from bench.row import Row
@@ -51,7 +65,10 @@ MEASUREMENTS: dict[str, Measurement] = {
 }
 # Minutes per store; they run when they are named.
 LONG = ("worker-memory",)
-ENGINES: dict[str, Callable[[Databases], Engine]] = {"postgres": PostgresEngine, "sqlite": SqliteEngine}
+ENGINES: dict[str, Callable[[Databases], Engine]] = {
+    "postgres": PostgresEngine,
+    "sqlite": SqliteEngine,
+}
 
 
 def main() -> int:
@@ -59,9 +76,16 @@ def main() -> int:
     console = Console(width=max(Console().width, WIDTH))
     scale = SCALES[wanted.scale]
     with closing(Databases(durable=True)) as databases:
-        engines = [make(databases) for name, make in ENGINES.items() if wanted.store in (name, "all")]
+        engines = [
+            make(databases) for name, make in ENGINES.items() if wanted.store in (name, "all")
+        ]
         rows = asyncio.run(
-            _measured(engines, scale, wanted.only or [name for name in MEASUREMENTS if name not in LONG], console)
+            _measured(
+                engines,
+                scale,
+                wanted.only or [name for name in MEASUREMENTS if name not in LONG],
+                console,
+            )
         )
         versions = [engine.version() for engine in engines]
     console.print(report.table(rows))
@@ -74,19 +98,31 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--store", choices=[*ENGINES, "all"], default="all")
-    parser.add_argument("--scale", choices=list(SCALES), default="full", help="only a full run fails on a missed ratio")
-    parser.add_argument("--only", action="append", choices=list(MEASUREMENTS), help="may be given several times")
+    parser.add_argument(
+        "--scale",
+        choices=list(SCALES),
+        default="full",
+        help="only a full run fails on a missed ratio",
+    )
+    parser.add_argument(
+        "--only", action="append", choices=list(MEASUREMENTS), help="may be given several times"
+    )
     return parser.parse_args()
 
 
-async def _measured(engines: list[Engine], scale: Scale, names: list[str], console: Console) -> list[Row]:
+async def _measured(
+    engines: list[Engine], scale: Scale, names: list[str], console: Console
+) -> list[Row]:
     rows: list[Row] = []
     for engine in engines:
         for name in names:
             start = perf_counter()
             with console.status(f"{engine.name}: {name}"):
                 rows += [row async for row in MEASUREMENTS[name](engine, scale)]
-            console.print(f"[dim]{engine.name}: {name} took {perf_counter() - start:.0f} s[/dim]", highlight=False)
+            console.print(
+                f"[dim]{engine.name}: {name} took {perf_counter() - start:.0f} s[/dim]",
+                highlight=False,
+            )
     return rows
 
 

@@ -33,7 +33,9 @@ class Waiting:
     async def in_batches(self, batches: int) -> dict[str, float]:
         # A lane gives one turn at a time: there a batch is what a turn collects.
         collect = COLLECT if self.shape is Shape.ONE else 1
-        what, size = (f"turns of {COLLECT}", COLLECT) if self.shape is Shape.ONE else (f"by {BATCH}", BATCH)
+        what, size = (
+            (f"turns of {COLLECT}", COLLECT) if self.shape is Shape.ONE else (f"by {BATCH}", BATCH)
+        )
         drained = put = 0.0
         events = batches * BATCH
         for _ in range(events // size):
@@ -65,7 +67,9 @@ async def backlog(shape: Shape, engine: Engine, scale: Scale) -> AsyncIterator[R
     async with AsyncExitStack() as stack:
         queues = {
             count: Waiting(
-                await stack.enter_async_context(with_backlog(engine, shape, count)), shape, Feed(shape, count)
+                await stack.enter_async_context(with_backlog(engine, shape, count)),
+                shape,
+                Feed(shape, count),
             )
             for count in scale.backlogs
         }

@@ -25,7 +25,9 @@ def chart(rows: Sequence[Row]) -> str:
     height = bars + len(stores) * (PLOT + 90)
     parts = _bars(rows)
     for nth, store in enumerate(stores):
-        parts += _lines(store, [row for row in curves if row.store == store], bars + nth * (PLOT + 90))
+        parts += _lines(
+            store, [row for row in curves if row.store == store], bars + nth * (PLOT + 90)
+        )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}">'
         f'<style>{STYLE}</style><rect width="100%" height="100%" fill="white"/>{"".join(parts)}</svg>\n'
@@ -47,7 +49,9 @@ def _bars(rows: Sequence[Row]) -> list[str]:
 def _bar(row: Row, y: float, unit: float) -> list[str]:
     # Ratios lie between 0.3 and 10: the square root lets the small ones be seen.
     width = unit * math.sqrt(min(row.ratio, LONGEST))
-    colour = "#c0392b" if row.passed is False else COLOURS[0] if row.store == "postgres" else COLOURS[2]
+    colour = (
+        "#c0392b" if row.passed is False else COLOURS[0] if row.store == "postgres" else COLOURS[2]
+    )
     parts = [
         _text(LABELS - 8, y + 15, f"{row.store}: {row.what} / {row.against}", anchor="end"),
         f'<rect x="{LABELS}" y="{y + 3}" width="{width:.1f}" height="{LINE - 10}" fill="{colour}"/>',
@@ -76,7 +80,10 @@ def _lines(store: str, rows: Sequence[Row], top: float) -> list[str]:
     parts = [_text(20, top + 20, f"{store}: events per second over the backlog", "title")]
     for power in range(low, high + 1):
         (x, y), (end, _) = place(counts[0], 10**power), place(counts[-1], 10**power)
-        parts += [_line([(x, y), (end, y)], "#ddd"), _text(x - 8, y + 4, f"{10**power:,}", "small", "end")]
+        parts += [
+            _line([(x, y), (end, y)], "#ddd"),
+            _text(x - 8, y + 4, f"{10**power:,}", "small", "end"),
+        ]
     for count in counts:
         parts.append(_text(place(count, 1)[0], top + PLOT + 60, f"{count:,}", "small", "middle"))
     for nth, row in enumerate(rows):
@@ -92,10 +99,14 @@ def _curve(row: Row, points: Sequence[tuple[float, float]], nth: int, top: float
     return [_line(points, colour, 2, dash), *dots, *key]
 
 
-def _line(points: Sequence[tuple[float, float]], colour: str, width: float = 1.5, dash: str = "") -> str:
+def _line(
+    points: Sequence[tuple[float, float]], colour: str, width: float = 1.5, dash: str = ""
+) -> str:
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-dasharray="{dash}"/>'
 
 
 def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}">{escape(text)}</text>'
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}">{escape(text)}</text>'
+    )

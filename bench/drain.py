@@ -19,10 +19,14 @@ async def drain_one(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
 
 async def drain_batch(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
     what = f"claim + settle by {BATCH}"
-    yield await _drained(engine, scale, scale.batches * BATCH, BATCH, what, engine.goals.drain_batch)
+    yield await _drained(
+        engine, scale, scale.batches * BATCH, BATCH, what, engine.goals.drain_batch
+    )
 
 
-async def _drained(engine: Engine, scale: Scale, events: int, batch: int, what: str, goal: Goal | None) -> Row:
+async def _drained(
+    engine: Engine, scale: Scale, events: int, batch: int, what: str, goal: Goal | None
+) -> Row:
     async with with_raw(engine) as (store, raw):
         ours = draining(store, raw, Feed(Shape.MANY), events, batch)
         theirs, found = await interleaved(scale.rounds, blocking(raw.drain, events, batch), ours)

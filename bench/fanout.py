@@ -58,7 +58,12 @@ async def _round(store: Store) -> tuple[float, float]:
         late = time.perf_counter() - written_at
         begun_at = time.perf_counter()
         for _ in range(FRAMES // TOGETHER):
-            await store.put([], records=[Activity(({"type": "chain_step_done", "response": "x" * 100},) * TOGETHER)])
+            await store.put(
+                [],
+                records=[
+                    Activity(({"type": "chain_step_done", "response": "x" * 100},) * TOGETHER)
+                ],
+            )
         await store.put([], records=[Activity(({"type": LAST},))])
         await asyncio.gather(*clients)
     return CLIENTS * FRAMES / (time.perf_counter() - begun_at), late

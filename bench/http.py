@@ -37,7 +37,14 @@ async def http_put(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
     what = f"POST /api/message, {TASKS} clients"
     yield compared(engine.name, what, ours, f"put by {TASKS} tasks", theirs, GOAL)
     half, most = percentile(took, 0.5) * 1000, percentile(took, 0.99) * 1000
-    yield Row(store=engine.name, what=f"{what}, p99", measured=most, against="the median", beside=half, unit="ms")
+    yield Row(
+        store=engine.name,
+        what=f"{what}, p99",
+        measured=most,
+        against="the median",
+        beside=half,
+        unit="ms",
+    )
 
 
 def posting(clients: list[Client], count: int, took: list[float]) -> Run:
@@ -56,7 +63,9 @@ def posting(clients: list[Client], count: int, took: list[float]) -> Run:
 class Client:
     """The least that speaks HTTP, so that the server is what is measured."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, token: str) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, token: str
+    ) -> None:
         self._reader = reader
         self._writer = writer
         self._head = (

@@ -34,16 +34,22 @@ async def idle(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
         beside=1000,
         unit="ms/s",
     )
-    yield held_to(RESIDENT, engine.name, "an idle worker with the echo agent", size / MEGABYTE, "MB")
+    yield held_to(
+        RESIDENT, engine.name, "an idle worker with the echo agent", size / MEGABYTE, "MB"
+    )
 
 
-async def _used(engine: Engine, url: str, worker: Running, seconds: int) -> tuple[float, float | None]:
+async def _used(
+    engine: Engine, url: str, worker: Running, seconds: int
+) -> tuple[float, float | None]:
     """Processor time and transactions per second; the latter where the engine counts them."""
     begun, busy, count = perf_counter(), worker.busy(), engine.transactions(url)
     await asyncio.sleep(seconds)
     took = perf_counter() - begun
     more = engine.transactions(url)
-    return (worker.busy() - busy) / took, None if more is None or count is None else (more - count) / took
+    return (worker.busy() - busy) / took, None if more is None or count is None else (
+        more - count
+    ) / took
 
 
 async def start_up(engine: Engine, scale: Scale) -> AsyncIterator[Row]:

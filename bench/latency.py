@@ -33,7 +33,10 @@ async def pick_up(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
     calm = await _latencies(engine, scale, 0, "pinged")
     goals = (engine.goals.pick_up_half, engine.goals.pick_up_99, None)
     for share, goal in zip(PERCENTILES, goals, strict=True):
-        what, measured = f"pick-up at {PER_SECOND}/s, {_named(share, calm)}", percentile(calm, share)
+        what, measured = (
+            f"pick-up at {PER_SECOND}/s, {_named(share, calm)}",
+            percentile(calm, share),
+        )
         if goal is not None:
             yield held_to(goal, engine.name, what, measured, "ms")
         else:
@@ -42,11 +45,15 @@ async def pick_up(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
         busy = await _latencies(engine, scale, scale.busy, *apps)
         for share in PERCENTILES:
             what, measured = f"pick-up {how}, {_named(share, busy)}", percentile(busy, share)
-            yield _beside(engine, what, measured, "while nothing else is to do", percentile(calm, share))
+            yield _beside(
+                engine, what, measured, "while nothing else is to do", percentile(calm, share)
+            )
 
 
 def _beside(engine: Engine, what: str, measured: float, against: str, beside: float) -> Row:
-    return Row(store=engine.name, what=what, measured=measured, against=against, beside=beside, unit="ms")
+    return Row(
+        store=engine.name, what=what, measured=measured, against=against, beside=beside, unit="ms"
+    )
 
 
 def percentile(found: Sequence[float], share: float) -> float:
@@ -67,14 +74,18 @@ async def _latencies(engine: Engine, scale: Scale, backlog: int, *apps: str) -> 
             engine.load(url, Shape.MANY, backlog)
         with ExitStack() as workers:
             for app in apps:
-                workers.enter_context(started("work", url, "--workers", str(BATCH), "--app", f"bench.apps:{app}"))
+                workers.enter_context(
+                    started("work", url, "--workers", str(BATCH), "--app", f"bench.apps:{app}")
+                )
             async with open_store(url) as store:
                 await _ping(store, journal, asked_at, scale.watched * PER_SECOND, backlog)
                 began = await _starts(journal, len(asked_at))
     return [(started_at - asked_at[id]) * 1000 for id, started_at in began]
 
 
-async def _ping(store: Store, journal: Path, asked_at: dict[int, float], most: int, backlog: int) -> None:
+async def _ping(
+    store: Store, journal: Path, asked_at: dict[int, float], most: int, backlog: int
+) -> None:
     begun = time.monotonic()
     for nth in range(most):
         await asyncio.sleep(begun + nth / PER_SECOND - time.monotonic())
@@ -103,12 +114,21 @@ async def _starts(journal: Path, count: int) -> list[tuple[int, float]]:
 def _read(journal: Path) -> list[tuple[int, float]]:
     if not journal.exists():
         return []
-    return [(note["id"], note["started_at"]) for note in map(json.loads, journal.read_text().splitlines())]
+    return [
+        (note["id"], note["started_at"])
+        for note in map(json.loads, journal.read_text().splitlines())
+    ]
 
 
 async def re_claim(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
     found = [await _reclaimed(engine) for _ in range(scale.kills)]
-    yield held_to(RECLAIM, engine.name, f"kill -9 to the handler elsewhere, worst of {len(found)}", max(found), "s")
+    yield held_to(
+        RECLAIM,
+        engine.name,
+        f"kill -9 to the handler elsewhere, worst of {len(found)}",
+        max(found),
+        "s",
+    )
 
 
 async def _reclaimed(engine: Engine) -> float:

@@ -45,7 +45,9 @@ async def memory(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
 
 def _drained(url: str, count: int) -> list[str]:
     command = [sys.executable, "-m", "bench.memory", url, str(count)]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+    return subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout.splitlines()
 
 
 async def _drain(url: str, count: int) -> None:
@@ -55,7 +57,10 @@ async def _drain(url: str, count: int) -> None:
         for goal in (count // 10, count):
             while drained < goal:
                 drained += await drain(store, limit=BATCH)
-            print(json.dumps({"resident": resident(), "rate": drained / (perf_counter() - start)}), flush=True)
+            print(
+                json.dumps({"resident": resident(), "rate": drained / (perf_counter() - start)}),
+                flush=True,
+            )
 
 
 def resident() -> int:

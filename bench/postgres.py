@@ -86,11 +86,19 @@ class PostgresEngine:
             with psycopg.connect(url, autocommit=True) as connection:
                 # The server has just started, and for half a minute nobody would count as gone.
                 name = sql.Identifier(connection.info.dbname)
-                connection.execute(sql.SQL("alter database {} set holdfast.restart_grace = '0s'").format(name))
+                connection.execute(
+                    sql.SQL("alter database {} set holdfast.restart_grace = '0s'").format(name)
+                )
             yield url
 
     def load(self, url: str, shape: Shape, count: int) -> None:
-        values = {"count": count, "shape": shape.value, "one_lane": ONE_LANE, "target": TARGET, "channels": CHANNELS}
+        values = {
+            "count": count,
+            "shape": shape.value,
+            "one_lane": ONE_LANE,
+            "target": TARGET,
+            "channels": CHANNELS,
+        }
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("set holdfast.lanes = 'held'")
             connection.execute(LOAD, values | {"event": json.dumps(PAYLOAD)})
@@ -103,7 +111,9 @@ class PostgresEngine:
     def transactions(self, url: str) -> int:
         # From another database, so that this look is not counted.
         with psycopg.connect(self._databases.server("postgres")) as connection:
-            [count] = connection.execute(TRANSACTIONS, [urlsplit(url).path.removeprefix("/")]).fetchone() or (0,)
+            [count] = connection.execute(
+                TRANSACTIONS, [urlsplit(url).path.removeprefix("/")]
+            ).fetchone() or (0,)
         return int(count)
 
     def version(self) -> str:
@@ -133,7 +143,9 @@ class PostgresRaw:
 
     def put_eight(self, count: int) -> float:
         share = count // CONNECTIONS
-        threads = [threading.Thread(target=self._insert, args=(one, share)) for one in self._connections]
+        threads = [
+            threading.Thread(target=self._insert, args=(one, share)) for one in self._connections
+        ]
         return rate(share * CONNECTIONS, lambda: _run(threads))
 
     def put_bulk(self, count: int) -> float:

@@ -22,7 +22,9 @@ FOREIGN = ("HOLDFAST_", "LOGFIRE_", "OTEL_")
 class Running:
     """A process that said it is ready, and how many seconds after its start it did."""
 
-    def __init__(self, process: subprocess.Popen[str], home: Path, ready_after: float, line: str) -> None:
+    def __init__(
+        self, process: subprocess.Popen[str], home: Path, ready_after: float, line: str
+    ) -> None:
         self._process = process
         self._home = home
         self._line = line
@@ -57,7 +59,10 @@ class Running:
             user, system = stat.read_text().rpartition(")")[2].split()[11:13]
             return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
         parts = re.split("[-:]", self._asked("time=").strip())
-        return sum(float(part) * unit for part, unit in zip(reversed(parts), (1, 60, 3600, 86_400), strict=False))
+        return sum(
+            float(part) * unit
+            for part, unit in zip(reversed(parts), (1, 60, 3600, 86_400), strict=False)
+        )
 
     def _asked(self, field: str) -> str:
         command = ["ps", "-o", field, "-p", str(self._process.pid)]
@@ -65,9 +70,14 @@ class Running:
 
 
 @contextmanager
-def started(command: str, url: str, *options: str, collector: str | None = None) -> Iterator[Running]:
+def started(
+    command: str, url: str, *options: str, collector: str | None = None
+) -> Iterator[Running]:
     """`holdfast work` or `up` in a folder of its own; asked to stop after the block."""
-    with TemporaryDirectory(prefix="holdfast-bench-") as home, Path(home, "stderr").open("w+") as said:
+    with (
+        TemporaryDirectory(prefix="holdfast-bench-") as home,
+        Path(home, "stderr").open("w+") as said,
+    ):
         begun = perf_counter()
         process = subprocess.Popen(
             _command(command, url, home, *options),
@@ -89,7 +99,13 @@ def run(command: str, url: str, *options: str) -> str:
     with TemporaryDirectory(prefix="holdfast-bench-") as home:
         words = _command(command, url, home, *options)
         return subprocess.run(
-            words, cwd=home, env=_environment(), stdout=subprocess.PIPE, text=True, check=True, timeout=PATIENCE
+            words,
+            cwd=home,
+            env=_environment(),
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            timeout=PATIENCE,
         ).stdout
 
 

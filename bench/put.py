@@ -21,7 +21,9 @@ async def put_one(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
     async with with_raw(engine) as (store, raw):
         ours = putting(store, Feed(Shape.MANY), scale.puts)
         theirs, found = await interleaved(scale.rounds, blocking(raw.put_one, scale.puts), ours)
-    yield compared(engine.name, "put one by one", found, "one-row inserts", theirs, engine.goals.put_one)
+    yield compared(
+        engine.name, "put one by one", found, "one-row inserts", theirs, engine.goals.put_one
+    )
 
 
 async def put_eight(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
@@ -35,15 +37,26 @@ async def put_eight(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
             putting(store, feed, count, tasks=TASKS),
         )
     goals = engine.goals
-    yield compared(engine.name, "put by 8 tasks", eight, "inserts, 8 connections", theirs, goals.put_eight)
-    yield compared(engine.name, "put by 8 tasks", eight, "our own, one by one", one, goals.put_eight_over_one)
+    yield compared(
+        engine.name, "put by 8 tasks", eight, "inserts, 8 connections", theirs, goals.put_eight
+    )
+    yield compared(
+        engine.name, "put by 8 tasks", eight, "our own, one by one", one, goals.put_eight_over_one
+    )
 
 
 async def put_bulk(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
     async with with_raw(engine) as (store, raw):
         ours = putting_together(store, Feed(Shape.MANY), scale.bulk)
         theirs, found = await interleaved(scale.rounds, blocking(raw.put_bulk, scale.bulk), ours)
-    yield compared(engine.name, f"put {scale.bulk:,} at once", found, "bulk load", theirs, engine.goals.put_bulk)
+    yield compared(
+        engine.name,
+        f"put {scale.bulk:,} at once",
+        found,
+        "bulk load",
+        theirs,
+        engine.goals.put_bulk,
+    )
 
 
 def putting(store: Store, feed: Feed, count: int, *, tasks: int = 1) -> Run:

@@ -16,7 +16,12 @@ from holdfast.memory.knowledge import KnowledgeDocument, KnowledgeScope, Knowled
 from holdfast.memory.observation import Observation
 from holdfast.queue.event import MEMORY
 from holdfast.store import Store, open_store
-from holdfast.store.memories import DEFAULT_AGENT_NAME, ObservationStore, open_knowledge, open_observations
+from holdfast.store.memories import (
+    DEFAULT_AGENT_NAME,
+    ObservationStore,
+    open_knowledge,
+    open_observations,
+)
 from holdfast.testing.questions import FACTS, NAMED, PARAPHRASED
 
 SUBJECTS = 50
@@ -41,7 +46,10 @@ async def memory_index(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
                 unit="per s",
             )
             own = await _search_times(knowledge, KnowledgeScope(DEFAULT_AGENT_NAME, "acme:USER:u0"))
-            contents = (KnowledgeDocument(id=str(number), content=_content(number)) for number in range(count))
+            contents = (
+                KnowledgeDocument(id=str(number), content=_content(number))
+                for number in range(count)
+            )
             await knowledge.reindex(EVERYTHING, contents)
             whole = await _search_times(knowledge, EVERYTHING)
             yield Row(
@@ -78,7 +86,9 @@ def _observation(number: int) -> Observation:
     )
 
 
-async def _index(store: Store, observations: ObservationStore, knowledge: KnowledgeStore, count: int) -> float:
+async def _index(
+    store: Store, observations: ObservationStore, knowledge: KnowledgeStore, count: int
+) -> float:
     """How many per second, by one relay."""
     start = perf_counter()
     async with KnowledgeStoreOutboxRelay(observations, knowledge, options=OPTIONS):

@@ -20,7 +20,9 @@ VERDICTS = {True: "[green]pass[/green]", False: "[red]FAIL[/red]", None: ""}
 
 def table(rows: Sequence[Row]) -> Table:
     """One line per row; rates are medians."""
-    result = Table(title="Holdfast beside the raw engine, medians of interleaved rounds", title_justify="left")
+    result = Table(
+        title="Holdfast beside the raw engine, medians of interleaved rounds", title_justify="left"
+    )
     for name in ("store", "what", "against"):
         result.add_column(name, overflow="fold")
     for name in ("measured", "beside", "ratio", "required", "aim", ""):
@@ -64,7 +66,11 @@ def save(folder: Path, rows: Sequence[Row], scale: str, versions: Sequence[str])
     run = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "scale": scale,
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "engines": list(versions)},
+        "machine": {
+            "cpus": os.cpu_count(),
+            "python": platform.python_version(),
+            "engines": list(versions),
+        },
         "rows": [row.as_json() for row in rows],
     }
     data, picture = folder / "bench.json", folder / "bench.svg"

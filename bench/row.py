@@ -87,7 +87,9 @@ def held_to(goal: Goal, store: str, what: str, measured: float, unit: str = EVEN
     )
 
 
-def compared(store: str, what: str, ours: list[float], against: str, theirs: list[float], goal: Goal | None) -> Row:
+def compared(
+    store: str, what: str, ours: list[float], against: str, theirs: list[float], goal: Goal | None
+) -> Row:
     """The row of two runs, by their medians."""
     return Row(
         store=store,

@@ -32,7 +32,9 @@ async def mention_to_reply(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
             await asyncio.sleep(begun + nth / PER_SECOND - time.monotonic())
             roots.append(await slack.mention("hello"))
         # By Slack's own stamps: nobody has to look at the right moment.
-        found = [(float((await slack.replies(root))[0]["ts"]) - float(root)) * 1000 for root in roots]
+        found = [
+            (float((await slack.replies(root))[0]["ts"]) - float(root)) * 1000 for root in roots
+        ]
     for share, goal in ((0.5, HALF), (0.99, MOST)):
         what = f"mention to reply in Slack, p{share * 100:g} of {len(found):,}"
         yield held_to(goal, engine.name, what, percentile(found, share), "ms")
@@ -65,7 +67,9 @@ def _judge(slack: FakeSlack, roots: list[str]) -> None:
     """All answered, each once and in order, and no request came while Slack had asked to wait."""
     for root in roots:
         replies = slack.bot_messages(root)
-        assert [reply["text"] for reply in replies] == [f"you said {number}" for number in range(EACH)], replies
+        assert [reply["text"] for reply in replies] == [
+            f"you said {number}" for number in range(EACH)
+        ], replies
         assert all(one["ts"] < other["ts"] for one, other in pairwise(replies))
     assert slack.faults.impatient["chat.postMessage"] == 0, slack.faults.impatient
 
@@ -85,7 +89,11 @@ async def _working(engine: Engine) -> AsyncIterator[FakeSlack]:
 
 @contextmanager
 def _tokens(slack: FakeSlack) -> Iterator[None]:
-    own = {"SLACK_BOT_TOKEN": slack.bot_token, "SLACK_APP_TOKEN": slack.app_token, "SLACK_API_URL": slack.api_url}
+    own = {
+        "SLACK_BOT_TOKEN": slack.bot_token,
+        "SLACK_APP_TOKEN": slack.app_token,
+        "SLACK_API_URL": slack.api_url,
+    }
     os.environ.update(own)
     try:
         yield

@@ -77,7 +77,13 @@ class SqliteEngine:
         return self._databases.fresh("sqlite")
 
     def load(self, url: str, shape: Shape, count: int) -> None:
-        values = {"count": count, "shape": shape.value, "one_lane": ONE_LANE, "target": TARGET, "channels": CHANNELS}
+        values = {
+            "count": count,
+            "shape": shape.value,
+            "one_lane": ONE_LANE,
+            "target": TARGET,
+            "channels": CHANNELS,
+        }
         values["event"] = json.dumps(PAYLOAD)
         with closing(sqlite3.connect(_path(url), isolation_level=None)) as connection:
             connection.execute("pragma synchronous = off")

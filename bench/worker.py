@@ -36,7 +36,9 @@ async def worker_drain(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
             )
         assert collector.received, "the worker that was to send spans sent none"
     for what, found in ((plain, quiet), (traced, telling)):
-        row = compared(engine.name, what, found, "claim, move to history", theirs, engine.goals.worker_drain)
+        row = compared(
+            engine.name, what, found, "claim, move to history", theirs, engine.goals.worker_drain
+        )
         yield row
         if engine.goals.worker_rate is not None:
             yield held_to(engine.goals.worker_rate, engine.name, what, row.measured)

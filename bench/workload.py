@@ -35,7 +35,10 @@ PAYLOAD: Payload = {
             "elements": [
                 {
                     "type": "rich_text_section",
-                    "elements": [{"type": "user", "user_id": "U0LAN0Z89"}, {"type": "text", "text": f" {TEXT}"}],
+                    "elements": [
+                        {"type": "user", "user_id": "U0LAN0Z89"},
+                        {"type": "text", "text": f" {TEXT}"},
+                    ],
                 }
             ],
         }
@@ -67,12 +70,21 @@ class Feed:
         # The twin of what the engines load.
         conversation = f"C{number % CHANNELS:04}:{1_700_000_000 + number}"
         lanes = {Shape.MANY: f"coder/{conversation}", Shape.ONE: ONE_LANE, Shape.NONE: None}
-        return NewEvent(event=PAYLOAD, target=TARGET, lane=lanes[self._shape], message_id=f"slack_{conversation}")
+        return NewEvent(
+            event=PAYLOAD,
+            target=TARGET,
+            lane=lanes[self._shape],
+            message_id=f"slack_{conversation}",
+        )
 
 
 async def drain(store: Store, *, limit: int, collect: int = 1) -> int:
     """Claim and settle once; says how many events that were."""
-    turns = await store.claim(INBOX, [TARGET], limit=limit, lease=LEASE, holder="bench", collect_limit=collect)
+    turns = await store.claim(
+        INBOX, [TARGET], limit=limit, lease=LEASE, holder="bench", collect_limit=collect
+    )
     settled = await store.settle([(turn, Done()) for turn in turns])
-    assert all(isinstance(end, Settled) for end in settled), "a turn was lost: nobody else works here"
+    assert all(isinstance(end, Settled) for end in settled), (
+        "a turn was lost: nobody else works here"
+    )
     return sum(len(turn.events) for turn in turns)

@@ -26,7 +26,16 @@ from holdfast.migrations.runner import migrate
 from holdfast.process import Plan
 from holdfast.queue import gauge
 from holdfast.queue.consumer import ENDS_WITHIN, Consumer
-from holdfast.queue.event import INBOX, OUTBOX, Event, NewEvent, channel_of, conversation_of, new_id, text_of
+from holdfast.queue.event import (
+    INBOX,
+    OUTBOX,
+    Event,
+    NewEvent,
+    channel_of,
+    conversation_of,
+    new_id,
+    text_of,
+)
 from holdfast.queue.store import Acked, Process, Transaction
 from holdfast.roster import Roster
 from holdfast.routing.directory import Current, Directory, configured, publish
@@ -36,7 +45,14 @@ from holdfast.settings import Settings
 from holdfast.settings.extras import remedy
 from holdfast.stop import signals
 from holdfast.store import Store, open_store
-from holdfast.telemetry import AGENT_UNSERVED, AGENTS_CONFLICT, CANNOT_SIGN_OFF, MEMORY_MISSING, SPAN_MIGRATE, spans
+from holdfast.telemetry import (
+    AGENT_UNSERVED,
+    AGENTS_CONFLICT,
+    CANNOT_SIGN_OFF,
+    MEMORY_MISSING,
+    SPAN_MIGRATE,
+    spans,
+)
 from holdfast.telemetry import starting as telemetry
 from holdfast.telemetry.logs import Entry
 from holdfast.telemetry.watchdog import watching
@@ -78,7 +94,9 @@ class AgentHarness(Roster):
     @property
     def store(self) -> Store:
         if self._store is None:
-            raise HoldfastError("the harness is not running: start it with `await app.run()` or `holdfast up --app …`")
+            raise HoldfastError(
+                "the harness is not running: start it with `await app.run()` or `holdfast up --app …`"
+            )
         return self._store
 
     async def put(
@@ -143,7 +161,9 @@ class AgentHarness(Roster):
         answers HTTP: it is entered before there is work and left after the last turn. With `works=False` this
         process only answers, for agents in other processes."""
         if works and num_workers is not None and num_workers < 1:
-            raise ValueError(f"num_workers is the number of turns at once and must be at least 1, not {num_workers}")
+            raise ValueError(
+                f"num_workers is the number of turns at once and must be at least 1, not {num_workers}"
+            )
         self.check()
         self._stop.clear()
         self._works = works
@@ -153,7 +173,9 @@ class AgentHarness(Roster):
         if task_group is None:
             async with asyncio.TaskGroup() as group:
                 task = group.create_task(running)
-                with signals(self._stop_on_signal, task, self._loaded().grace + ENDS_WITHIN + SIGN_OFF_WITHIN):
+                with signals(
+                    self._stop_on_signal, task, self._loaded().grace + ENDS_WITHIN + SIGN_OFF_WITHIN
+                ):
                     if await _first(ready, task) and on_ready is not None:
                         on_ready()
                     await asyncio.wait([task])
@@ -187,14 +209,18 @@ class AgentHarness(Roster):
         with spans.work(SPAN_MIGRATE):
             await asyncio.to_thread(migrate, settings.database)
         pool_size = settings.pool_size(num_workers, len(self.agents))
-        async with open_store(settings.database, direct_url=settings.database_direct, pool_size=pool_size) as store:
+        async with open_store(
+            settings.database, direct_url=settings.database_direct, pool_size=pool_size
+        ) as store:
             given = dict(self.channels)
             with watching(settings.blocked_after), self.using(store):
                 try:
                     for channel in channels.configured(settings, store, given, app_token):
                         self.add_channel(channel)
                     if beats := self.beats(settings.heartbeat):
-                        self.add_channel(Heartbeat(store, self.routing, beats, settings.max_attempts))
+                        self.add_channel(
+                            Heartbeat(store, self.routing, beats, settings.max_attempts)
+                        )
                     async with serve(self):
                         if num_workers:
                             await self._run_all(store, settings, num_workers, ready)
@@ -216,15 +242,23 @@ class AgentHarness(Roster):
     async def _attend(self, ready: asyncio.Event) -> None:
         """Messages that platforms send by HTTP are taken; agents and channels work in other processes."""
         async with asyncio.TaskGroup() as group:
-            callers = [channel for channel in self.channels.values() if isinstance(channel, Webhooks)]
-            attending = [group.create_task(caller.attend(self._on_event)) for caller in callers if caller.webhooks]
+            callers = [
+                channel for channel in self.channels.values() if isinstance(channel, Webhooks)
+            ]
+            attending = [
+                group.create_task(caller.attend(self._on_event))
+                for caller in callers
+                if caller.webhooks
+            ]
             await _opened([caller for caller in callers if caller.webhooks])
             ready.set()
             await self._stop.wait()
             for task in attending:
                 task.cancel()
 
-    async def _run_all(self, store: Store, settings: Settings, num_workers: int, ready: asyncio.Event) -> None:
+    async def _run_all(
+        self, store: Store, settings: Settings, num_workers: int, ready: asyncio.Event
+    ) -> None:
         now, host = await store.now(), socket.gethostname()
         id_, serves = new_id(f"{host}-{os.getpid()}"), asdict(self.routing)
         process = Process(id=id_, host=host, started_at=now, seen_at=now, serves=serves)
@@ -238,11 +272,16 @@ class AgentHarness(Roster):
             await plan.reporter.look()
         async with asyncio.TaskGroup() as group:
             working = [group.create_task(consumer.run(settings.grace)) for consumer in consumers]
-            others = [group.create_task(self._listen(store, consumers)), group.create_task(self._follow(store, plan))]
+            others = [
+                group.create_task(self._listen(store, consumers)),
+                group.create_task(self._follow(store, plan)),
+            ]
             others += [group.create_task(sweeper.run()), group.create_task(self.listeners.run())]
             if plan.reporter is not None:
                 others.append(group.create_task(plan.reporter.run()))
-            others += [group.create_task(channel.run(self._on_event)) for channel in self.channels.values()]
+            others += [
+                group.create_task(channel.run(self._on_event)) for channel in self.channels.values()
+            ]
             others.append(group.create_task(Apologies(store, self.channels).run()))
             if spans.tracing is not None:
                 others.append(group.create_task(gauge.keep_reading(store, consumers)))
@@ -317,7 +356,9 @@ class AgentHarness(Roster):
         return consumers
 
     def _alive(self, process: Process) -> Process:
-        reasons = [consumer.last_wake_reason for consumer in self.consumers if consumer.last_wake_reason]
+        reasons = [
+            consumer.last_wake_reason for consumer in self.consumers if consumer.last_wake_reason
+        ]
         turns = sum(consumer.running for consumer in self.consumers)
         return replace(process, last_wake_reason=reasons[0] if reasons else None, turns=turns)
 

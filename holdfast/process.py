@@ -38,11 +38,15 @@ OUTBOX_BACKOFF = Backoff(most=timedelta(seconds=60))
 class Plan:
     """The parts of a process, made for one store and one holder."""
 
-    def __init__(self, store: Store, settings: Settings, holder: str, embedder: Embedder | None = None) -> None:
+    def __init__(
+        self, store: Store, settings: Settings, holder: str, embedder: Embedder | None = None
+    ) -> None:
         self._store = store
         self._settings = settings
         self._holder = holder
-        self.can_index = not (isinstance(embedder or LocalEmbedder(), LocalEmbedder) and is_missing("memory"))
+        self.can_index = not (
+            isinstance(embedder or LocalEmbedder(), LocalEmbedder) and is_missing("memory")
+        )
         self._observations = open_observations(store)
         self._knowledge = open_knowledge(store, embedder)
         self.reporter: Reporter | None = None
@@ -92,7 +96,10 @@ class Plan:
         """Agents that are claimed alike are claimed together."""
         alike: dict[tuple[timedelta, int], list[str]] = {}
         for id_, policy in roster.policies.items():
-            kind = (policy.lease or self._settings.lease, COLLECT_LIMIT if policy.turns == "collect" else 1)
+            kind = (
+                policy.lease or self._settings.lease,
+                COLLECT_LIMIT if policy.turns == "collect" else 1,
+            )
             alike.setdefault(kind, []).append(id_)
         return tuple(
             Share(
@@ -128,7 +135,9 @@ class Plan:
 
     def sweeper(self, process: Callable[[], Process], on_reaped: Callable[[], None]) -> Sweeper:
         settings = self._settings
-        upkeep = Upkeep(self._observations, self._knowledge if settings.memory else None, settings.keep_deleted)
+        upkeep = Upkeep(
+            self._observations, self._knowledge if settings.memory else None, settings.keep_deleted
+        )
         return Sweeper(
             self._store,
             self._sweeps(),
@@ -157,13 +166,22 @@ class Plan:
 
     def _sweeps(self) -> Sequence[SweepPolicy]:
         settings = self._settings
-        kept: dict[str, Any] = {"dedup_window": settings.dedup_window, "keep_history": settings.keep_history}
+        kept: dict[str, Any] = {
+            "dedup_window": settings.dedup_window,
+            "keep_history": settings.keep_history,
+        }
         return [
             SweepPolicy(
-                queue=INBOX, max_attempts=settings.slack_max_attempts, expire_after=settings.expire_after, **kept
+                queue=INBOX,
+                max_attempts=settings.slack_max_attempts,
+                expire_after=settings.expire_after,
+                **kept,
             ),
             SweepPolicy(
-                queue=OUTBOX, max_attempts=RESPONSE_ATTEMPTS, discard_unserved=settings.unfetched_after, **kept
+                queue=OUTBOX,
+                max_attempts=RESPONSE_ATTEMPTS,
+                discard_unserved=settings.unfetched_after,
+                **kept,
             ),
             SweepPolicy(queue=MEMORY, max_attempts=RESPONSE_ATTEMPTS, **kept),
         ]

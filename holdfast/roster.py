@@ -56,7 +56,9 @@ class Roster:
     @overload
     def agent(self, id: str | None = None, **options: Unpack[AgentOptions]) -> Callable[[F], F]: ...
 
-    def agent(self, id: str | F | None = None, **options: Unpack[AgentOptions]) -> F | Callable[[F], F]:
+    def agent(
+        self, id: str | F | None = None, **options: Unpack[AgentOptions]
+    ) -> F | Callable[[F], F]:
         """Decorate a function that answers turns. Without an id, the agent has the function's name."""
         if callable(id):
             return self._named_after(id)
@@ -130,7 +132,9 @@ class Roster:
         """Refuse what could not work, before anything runs."""
         if self._default and self._default not in self.agents:
             has = f"it has {', '.join(self.agents)}" if self.agents else "it has none"
-            raise HoldfastError(f"the default agent {self._default!r} is no agent of this app: {has}")
+            raise HoldfastError(
+                f"the default agent {self._default!r} is no agent of this app: {has}"
+            )
         self._routing = self._made_routing()
 
     def _made_routing(self) -> Routing:
@@ -141,10 +145,18 @@ class Roster:
         return Routing(
             default=self.default,
             lanes={id_: policy.lane for id_, policy in self.policies.items()},
-            attempts={id_: policy.max_attempts for id_, policy in self.policies.items() if policy.max_attempts},
+            attempts={
+                id_: policy.max_attempts
+                for id_, policy in self.policies.items()
+                if policy.max_attempts
+            },
             names={id_: policy.name for id_, policy in self.policies.items() if policy.name},
             teams=dict(self.teams),
-            limits={id_: policy.concurrency for id_, policy in self.policies.items() if policy.concurrency},
+            limits={
+                id_: policy.concurrency
+                for id_, policy in self.policies.items()
+                if policy.concurrency
+            },
             kinds={id_: getattr(agent, "kind", "agent") for id_, agent in self.agents.items()},
         )
 
@@ -152,7 +164,9 @@ class Roster:
         """What handles turns for these agents."""
         seats = {
             id_: Seat(agent, policy.timeout, policy.idle, recall if policy.memory else None)
-            for id_, agent, policy in ((id_, agent, self.policies[id_]) for id_, agent in self.agents.items())
+            for id_, agent, policy in (
+                (id_, agent, self.policies[id_]) for id_, agent in self.agents.items()
+            )
         }
         return Worker(
             store,
@@ -170,7 +184,10 @@ class Roster:
 
     def beats(self, every: timedelta) -> list[Beat]:
         """Who is asked how often whether there is anything to do, `every` so often unless the agent has its own."""
-        often = {id_: every if policy.heartbeat is None else policy.heartbeat for id_, policy in self.policies.items()}
+        often = {
+            id_: every if policy.heartbeat is None else policy.heartbeat
+            for id_, policy in self.policies.items()
+        }
         return [
             Beat(
                 agent=id_,

@@ -20,7 +20,9 @@ AT_ONCE = timedelta(seconds=1)
 
 
 @contextmanager
-def signals(stop: Callable[[], None], task: asyncio.Task[None], within: timedelta) -> Iterator[None]:
+def signals(
+    stop: Callable[[], None], task: asyncio.Task[None], within: timedelta
+) -> Iterator[None]:
     """The first signal asks for a graceful stop, over `within` that time at most. The second stops at once, and the
     process exits with 128 and the number of the signal, as a shell expects.
 
@@ -33,7 +35,9 @@ def signals(stop: Callable[[], None], task: asyncio.Task[None], within: timedelt
     def on_signal(number: int) -> None:
         first = not cuts
         codes.append(128 + number)
-        cuts.append(loop.call_later((within if first else AT_ONCE).total_seconds(), _exit, codes[-1]))
+        cuts.append(
+            loop.call_later((within if first else AT_ONCE).total_seconds(), _exit, codes[-1])
+        )
         if first:
             stop()
         else:

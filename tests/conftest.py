@@ -41,7 +41,9 @@ def pytest_runtest_makereport() -> Generator[None, Any, None]:
     """Replace lone surrogates in captured output: a worker could not send such a report, and the run would end."""
     outcome = yield
     report = outcome.get_result()
-    report.sections = [(name, text.encode(errors="replace").decode()) for name, text in report.sections]
+    report.sections = [
+        (name, text.encode(errors="replace").decode()) for name, text in report.sections
+    ]
 
 
 def _is_left_out(item: pytest.Item) -> bool:

@@ -49,11 +49,18 @@ class Forked:
         env: Mapping[str, str] | None = None,
     ) -> None:
         environment = dict(os.environ if env is None else env)
-        order = {"module": module, "arguments": arguments, "cwd": str(cwd), "environment": environment}
+        order = {
+            "module": module,
+            "arguments": arguments,
+            "cwd": str(cwd),
+            "environment": environment,
+        }
         told, telling = os.pipe()
         complaints = stderr if isinstance(stderr, int) else stderr.fileno()
         socket.send_fds(
-            _nursery(), [json.dumps(order).encode()], [stdin.fileno(), stdout.fileno(), complaints, telling]
+            _nursery(),
+            [json.dumps(order).encode()],
+            [stdin.fileno(), stdout.fileno(), complaints, telling],
         )
         os.close(telling)
         # Unbuffered, as `poll` looks for what is yet to be read.

@@ -20,7 +20,9 @@ def test_the_examples_of_the_database_page_run(postgres_url: str) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         for block in blocks:
             connection.execute(block.encode())
-        settled = connection.execute("select count(*) from agent.event_hist where outcome = 'completed'").fetchone()
+        settled = connection.execute(
+            "select count(*) from agent.event_hist where outcome = 'completed'"
+        ).fetchone()
     assert settled is not None
     assert settled[0] >= 3, "the examples settled what they claimed"
 

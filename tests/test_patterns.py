@@ -63,7 +63,9 @@ def patterns() -> dict[str, re.Pattern[str]]:
     found: dict[re.Pattern[str], str] = {}
     for module in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
         if not module.name.endswith("__main__"):
-            for number, pattern in enumerate(compiled(vars(importlib.import_module(module.name)).values())):
+            for number, pattern in enumerate(
+                compiled(vars(importlib.import_module(module.name)).values())
+            ):
                 found.setdefault(pattern, f"{module.name.removeprefix('holdfast.')}-{number}")
     return {name: pattern for pattern, name in found.items()}
 
@@ -79,8 +81,14 @@ def test_every_pattern_is_a_constant_of_its_module_so_that_this_test_finds_it() 
         for call, name in calls_of_re(path):
             place = f"{path.relative_to(PACKAGE)}:{call.lineno}"
             if name not in ("compile", "escape") or (name == "compile" and call.lineno in inner):
-                faults.append(f"{place}: re.{name}; compile the pattern as a constant of the module")
-            if name == "compile" and isinstance(call.args[0], ast.Constant) and call.args[0].value not in expressions:
+                faults.append(
+                    f"{place}: re.{name}; compile the pattern as a constant of the module"
+                )
+            if (
+                name == "compile"
+                and isinstance(call.args[0], ast.Constant)
+                and call.args[0].value not in expressions
+            ):
                 faults.append(f"{place}: keep this pattern where tests/test_patterns.py finds it")
     assert faults == []
 
@@ -99,12 +107,16 @@ def test_issue_13_2_a_pattern_grows_linearly_with_hostile_texts(name: str) -> No
 
 def _on_text(pattern: re.Pattern[Any], way: Callable[..., object]) -> Callable[[str], object]:
     """Patterns over bytes get the same texts."""
-    return way if isinstance(pattern.pattern, str) else lambda text: way(text.encode(errors="replace"))
+    return (
+        way if isinstance(pattern.pattern, str) else lambda text: way(text.encode(errors="replace"))
+    )
 
 
 def logged(formatter: logging.Formatter) -> Callable[[str], object]:
     def log(text: str) -> str:
-        return formatter.format(logging.LogRecord("x", logging.INFO, "", 1, Entry("x", error=text), (), None))
+        return formatter.format(
+            logging.LogRecord("x", logging.INFO, "", 1, Entry("x", error=text), (), None)
+        )
 
     return log
 
@@ -143,7 +155,9 @@ NEAR_MISSES = (
 def test_issue_13_2_a_function_grows_linearly_with_hostile_texts(name: str) -> None:
     units = (*UNITS, *NEAR_MISSES, "|-|\n", "a|b\n-|-\n")
     texts = {unit: (lambda size, unit=unit: unit * (size // len(unit) + 1)) for unit in units}
-    assert [fault for hostile in texts.values() if (fault := superlinear(FUNCTIONS[name], hostile))] == []
+    assert [
+        fault for hostile in texts.values() if (fault := superlinear(FUNCTIONS[name], hostile))
+    ] == []
 
 
 def test_issue_13_2_a_long_field_of_a_log_line_is_cut() -> None:

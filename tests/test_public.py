@@ -68,9 +68,19 @@ def test_every_public_name_has_a_docstring(name: str) -> None:
 def test_mypy_sees_the_package_from_another_folder_and_finds_wrong_options(tmp_path: Path) -> None:
     """Nothing but the installed package leads there: no path, no folder of ours, no import hook."""
     (tmp_path / "my_app.py").write_text(SNIPPET)
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MYPYPATH")}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MYPYPATH")
+    }
     checked = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "my_app.py"],
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--strict",
+            "--cache-dir",
+            str(tmp_path / "cache"),
+            "my_app.py",
+        ],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from holdfast.errors import HoldfastError
-from holdfast.settings import Settings, descriptions, duration, duration_text, load, place_of, value_text
+from holdfast.settings import (
+    Settings,
+    descriptions,
+    duration,
+    duration_text,
+    load,
+    place_of,
+    value_text,
+)
 from holdfast.settings.sample import sections
 from holdfast.settings.table import tables_in
 
@@ -51,7 +59,9 @@ def test_the_direct_database_is_the_same_unless_it_is_given() -> None:
     assert load(database="postgresql://pooler/d").database_direct == "postgresql://server/d"
 
 
-def test_the_command_line_wins_over_the_environment_over_dot_env_over_the_file(folder: Path) -> None:
+def test_the_command_line_wins_over_the_environment_over_dot_env_over_the_file(
+    folder: Path,
+) -> None:
     (folder / "holdfast.toml").write_text('database = "postgresql://file/d"\n')
     assert load().database == "postgresql://file/d"
     (folder / ".env").write_text("HOLDFAST_DATABASE=postgresql://dotenv/d\n")
@@ -80,9 +90,15 @@ def test_a_named_file_must_exist() -> None:
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [("databse = 'x'", "databse"), ("home = 3", "home"), ("home = ", r"holdfast\.toml cannot be read")],
+    [
+        ("databse = 'x'", "databse"),
+        ("home = 3", "home"),
+        ("home = ", r"holdfast\.toml cannot be read"),
+    ],
 )
-def test_a_mistake_in_the_file_is_one_line_that_names_it(folder: Path, text: str, problem: str) -> None:
+def test_a_mistake_in_the_file_is_one_line_that_names_it(
+    folder: Path, text: str, problem: str
+) -> None:
     (folder / "holdfast.toml").write_text(text)
     with pytest.raises(HoldfastError, match=problem) as refusal:
         load()
@@ -93,16 +109,28 @@ def test_a_mistake_in_the_file_is_one_line_that_names_it(folder: Path, text: str
     ("text", "problem"),
     [
         ("wrokers = 3", "holdfast.toml:1: there is no setting wrokers; did you mean workers?"),
-        ("zzz = 3", "holdfast.toml:1: there is no setting zzz; `holdfast init` writes a file with all there are"),
-        ("workers = 0", "holdfast.toml:1: workers: input should be greater than or equal to 1 (it is 0)"),
+        (
+            "zzz = 3",
+            "holdfast.toml:1: there is no setting zzz; `holdfast init` writes a file with all there are",
+        ),
+        (
+            "workers = 0",
+            "holdfast.toml:1: workers: input should be greater than or equal to 1 (it is 0)",
+        ),
         ("[workers]", "holdfast.toml:1: workers: input should be a valid integer (it is {})"),
         (
             "lease = 'soon'",
             'holdfast.toml:1: lease: a duration is a text like "30s", "10 min" or "24h", or a number of seconds'
             " (it is 'soon')",
         ),
-        ("lease = '10ms'", "holdfast.toml:1: lease: input should be greater than or equal to 1 second (it is 0.01s)"),
-        ("log_level = 'loud'", "log_level: input should be 'debug', 'info', 'warning' or 'error' (it is 'loud')"),
+        (
+            "lease = '10ms'",
+            "holdfast.toml:1: lease: input should be greater than or equal to 1 second (it is 0.01s)",
+        ),
+        (
+            "log_level = 'loud'",
+            "log_level: input should be 'debug', 'info', 'warning' or 'error' (it is 'loud')",
+        ),
     ],
 )
 def test_a_mistake_names_file_line_key_and_remedy(folder: Path, text: str, problem: str) -> None:
@@ -154,7 +182,10 @@ def test_a_table_in_the_environment_is_json() -> None:
 def test_who_finds_a_mistake_later_can_name_its_line(folder: Path) -> None:
     (folder / "holdfast.toml").write_text("\n[providers.local]\nkind = 'unheard'\n")
     assert place_of(load(), "providers", "local", "kind") == "holdfast.toml:3: providers.local.kind"
-    assert place_of(load(), "providers", "local", "base_url") == "holdfast.toml:2: providers.local.base_url"
+    assert (
+        place_of(load(), "providers", "local", "base_url")
+        == "holdfast.toml:2: providers.local.base_url"
+    )
     assert place_of(Settings(), "providers", "local") == "providers.local"
 
 
@@ -162,7 +193,9 @@ def test_a_mistake_elsewhere_names_the_variable_or_the_option() -> None:
     os.environ["HOLDFAST_API_PORT"] = "many"
     with pytest.raises(HoldfastError, match=r"^HOLDFAST_API_PORT: input should be a valid integer"):
         load()
-    with pytest.raises(HoldfastError, match=r"^--port: input should be less than or equal to 65535"):
+    with pytest.raises(
+        HoldfastError, match=r"^--port: input should be less than or equal to 65535"
+    ):
         load(api_port=65_536)
 
 
@@ -187,7 +220,9 @@ def test_a_mistake_in_what_may_hold_a_password_is_not_repeated(folder: Path) -> 
         ("'90'", timedelta(seconds=90)),
     ],
 )
-def test_a_duration_is_a_text_with_units_or_a_number_of_seconds(folder: Path, text: str, meant: timedelta) -> None:
+def test_a_duration_is_a_text_with_units_or_a_number_of_seconds(
+    folder: Path, text: str, meant: timedelta
+) -> None:
     (folder / "holdfast.toml").write_text(f"lease = {text}")
     assert load().lease == meant
     (folder / "holdfast.toml").unlink()
@@ -195,7 +230,9 @@ def test_a_duration_is_a_text_with_units_or_a_number_of_seconds(folder: Path, te
     assert load().lease == meant
 
 
-@pytest.mark.parametrize("value", ["", "s", "1h30", "-3s", "3 parsecs", "nan", "1e9", True, [], "9" * 30, "PT3S"])
+@pytest.mark.parametrize(
+    "value", ["", "s", "1h30", "-3s", "3 parsecs", "nan", "1e9", True, [], "9" * 30, "PT3S"]
+)
 def test_what_is_no_duration_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="a duration is a text like"):
         duration(value)
@@ -206,7 +243,9 @@ def test_the_text_of_a_duration_means_the_same_duration(value: timedelta) -> Non
     assert duration(duration_text(value)) == value
 
 
-def test_history_is_kept_for_a_day_on_sqlite_for_ever_on_postgresql_and_as_told(folder: Path) -> None:
+def test_history_is_kept_for_a_day_on_sqlite_for_ever_on_postgresql_and_as_told(
+    folder: Path,
+) -> None:
     assert load().keep_history == timedelta(hours=24)
     assert load(database="postgresql://h/d").keep_history is None
     (folder / "holdfast.toml").write_text("keep_history = 'forever'")
@@ -236,7 +275,9 @@ def _rows(model: type[BaseModel], texts: dict[str, str]) -> list[str]:
 
 def test_settings_do_not_import_what_a_plugin_would() -> None:
     loaded = "import sys, holdfast.settings; print([name for name in sys.modules if name.startswith('logfire')])"
-    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, cwd=ROOT, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", loaded], capture_output=True, text=True, cwd=ROOT, check=True
+    )
     assert done.stdout == "[]\n"
 
 

@@ -94,14 +94,29 @@ class Collector:
             thread.join()
 
     def spans(self) -> list[Span]:
-        requests = [ExportTraceServiceRequest.FromString(body) for path, body in self.bodies if path == "/v1/traces"]
+        requests = [
+            ExportTraceServiceRequest.FromString(body)
+            for path, body in self.bodies
+            if path == "/v1/traces"
+        ]
         resources = [resource for request in requests for resource in request.resource_spans]
-        return [span for resource in resources for scope in resource.scope_spans for span in scope.spans]
+        return [
+            span for resource in resources for scope in resource.scope_spans for span in scope.spans
+        ]
 
     def metrics(self) -> set[str]:
-        requests = [ExportMetricsServiceRequest.FromString(body) for path, body in self.bodies if path == "/v1/metrics"]
+        requests = [
+            ExportMetricsServiceRequest.FromString(body)
+            for path, body in self.bodies
+            if path == "/v1/metrics"
+        ]
         resources = [resource for request in requests for resource in request.resource_metrics]
-        return {metric.name for resource in resources for scope in resource.scope_metrics for metric in scope.metrics}
+        return {
+            metric.name
+            for resource in resources
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        }
 
 
 @pytest.fixture(scope="module")
@@ -113,8 +128,13 @@ def collector(tmp_path_factory: pytest.TempPathFactory) -> Collector:
 def collected(database: str) -> Collector:
     collector = Collector()
     with collector.listening() as url:
-        environment = os.environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "HOLDFAST_DATABASE": database}
-        subprocess.run([sys.executable, "-c", SCRIPT], env=environment, cwd=ROOT, check=True, timeout=60)
+        environment = os.environ | {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": url,
+            "HOLDFAST_DATABASE": database,
+        }
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT], env=environment, cwd=ROOT, check=True, timeout=60
+        )
     return collector
 
 
@@ -132,13 +152,19 @@ def below(collector: Collector, parent: Span) -> dict[str, Span]:
     return {span.name: span for span in collector.spans() if span.parent_span_id == parent.span_id}
 
 
-def test_a_turn_is_a_span_with_its_claim_its_handler_and_its_settle_below(collector: Collector) -> None:
+def test_a_turn_is_a_span_with_its_claim_its_handler_and_its_settle_below(
+    collector: Collector,
+) -> None:
     coder = turn(collector, "inbox", "coder")
     parts = below(collector, coder)
     assert set(parts) == {"claim", "handle", "settle"}
     assert coder.start_time_unix_nano == parts["claim"].start_time_unix_nano
     assert parts["claim"].end_time_unix_nano <= parts["handle"].start_time_unix_nano
-    assert parts["handle"].end_time_unix_nano <= parts["settle"].end_time_unix_nano == coder.end_time_unix_nano
+    assert (
+        parts["handle"].end_time_unix_nano
+        <= parts["settle"].end_time_unix_nano
+        == coder.end_time_unix_nano
+    )
 
 
 def test_calls_of_the_store_stand_below_the_handler_that_made_them(collector: Collector) -> None:
@@ -158,7 +184,10 @@ def test_issue_14_15_receipt_wake_up_turn_and_delivery_are_one_trace(collector: 
     assert {"receive", "store.put", "turn", "wake"} <= set(trace)
     assert trace["receive"].start_time_unix_nano <= message.start_time_unix_nano
     assert trace["store.put"].parent_span_id == trace["receive"].span_id
-    assert attributes(trace["receive"])["holdfast.message_id"] == attributes(message)["holdfast.message_id"]
+    assert (
+        attributes(trace["receive"])["holdfast.message_id"]
+        == attributes(message)["holdfast.message_id"]
+    )
     assert attributes(message)["holdfast.wake_reason"] in ("start", "triggered", "due", "timeout")
 
 
@@ -193,7 +222,10 @@ def test_the_event_is_in_the_span_and_a_secret_is_not(collector: Collector) -> N
 
 def test_metrics_are_exported_under_the_names_that_prometheus_knows(collector: Collector) -> None:
     expected = {"holdfast_wakes_total", "holdfast_places", "holdfast_claim_to_settle_seconds_count"}
-    assert expected | {"holdfast_claim_to_settle_seconds_bucket", "holdfast_store_up"} <= collector.metrics()
+    assert (
+        expected | {"holdfast_claim_to_settle_seconds_bucket", "holdfast_store_up"}
+        <= collector.metrics()
+    )
 
 
 def test_a_share_of_the_roots_is_taken_and_the_same_by_every_process() -> None:
@@ -211,7 +243,9 @@ def test_the_first_turn_of_a_second_is_taken_whatever_the_ratio() -> None:
     assert [sampler.takes(root) for root in range(1, 6)] == [True, False, False, True, False]
 
 
-def test_a_collector_that_is_away_neither_stops_the_work_nor_holds_up_the_end(tmp_path: Path) -> None:
+def test_a_collector_that_is_away_neither_stops_the_work_nor_holds_up_the_end(
+    tmp_path: Path,
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     environment = os.environ | {
@@ -219,7 +253,9 @@ def test_a_collector_that_is_away_neither_stops_the_work_nor_holds_up_the_end(tm
         "HOLDFAST_DATABASE": f"sqlite:///{tmp_path}/holdfast.db",
     }
     script = SCRIPT + "import time; print(time.time())"
-    done = subprocess.run([sys.executable, "-c", script], env=environment, cwd=ROOT, check=True, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, cwd=ROOT, check=True, capture_output=True
+    )
     assert time.time() - float(done.stdout) < 8
     assert 1 <= done.stderr.count(b"Failed to export") < 10
 

@@ -33,9 +33,13 @@ def no_secrets() -> Iterator[None]:
     redaction._secrets.extend(kept)
 
 
-def record(message: object, *arguments: object, trouble: Exception | None = None) -> logging.LogRecord:
+def record(
+    message: object, *arguments: object, trouble: Exception | None = None
+) -> logging.LogRecord:
     about = (type(trouble), trouble, trouble.__traceback__) if trouble else None
-    return logging.LogRecord("holdfast.consumer", logging.WARNING, __file__, 1, message, arguments, about)
+    return logging.LogRecord(
+        "holdfast.consumer", logging.WARNING, __file__, 1, message, arguments, about
+    )
 
 
 def test_a_histogram_counts_a_value_in_every_bucket_that_holds_it() -> None:
@@ -66,7 +70,10 @@ def test_error_classes_without_end_are_counted_together(monkeypatch: pytest.Monk
 
 def test_an_entry_reads_the_same_under_any_formatter() -> None:
     entry = Entry("cannot claim", queue="inbox", event_id=7, error='the "server"\nis away')
-    assert record(entry).getMessage() == r'cannot claim queue=inbox event_id=7 error="the \"server\"\nis away"'
+    assert (
+        record(entry).getMessage()
+        == r'cannot claim queue=inbox event_id=7 error="the \"server\"\nis away"'
+    )
 
 
 def test_a_line_of_text_has_time_level_logger_event_and_fields() -> None:
@@ -134,7 +141,13 @@ SECRETS = [
 
 @pytest.mark.parametrize("secret", SECRETS)
 def test_issue_13_8_keys_and_tokens_are_hidden_by_their_shape(secret: str) -> None:
-    for text in (secret, f"401 for {secret}", f"key_{secret}", f'{{"key": "{secret}"}}', f"a={secret}&b"):
+    for text in (
+        secret,
+        f"401 for {secret}",
+        f"key_{secret}",
+        f'{{"key": "{secret}"}}',
+        f"a={secret}&b",
+    ):
         assert secret[-8:] not in redaction.redact(text), text
         assert redaction.redact_prose(secret) == redaction.redact(secret)
 
@@ -156,7 +169,9 @@ def test_issue_13_8_values_with_a_telling_name_are_hidden(text: str) -> None:
     assert "hunter2" not in redaction.redact(text)
 
 
-def test_a_named_secret_inside_of_a_key_leaves_nothing_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_named_secret_inside_of_a_key_leaves_nothing_of_the_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(redaction, "_secrets", ["5678", "tail-sk-abcdefghijklmnop1234-end"])
     assert redaction.redact("a xoxb-1234567890-abcdef b") == "a *** b"
     assert redaction.redact("a tail-sk-abcdefghijklmnop1234-end b") == "a *** b"
@@ -220,17 +235,29 @@ asyncio.run(main())
 heavy = ("logfire", "opentelemetry", "prometheus_client", "fastapi", "uvicorn", "psycopg", "rich")
 print([name for name in heavy if name in sys.modules])
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True
+    )
     assert done.stdout == "[]\n"
 
 
 def test_the_page_of_telemetry_has_every_name_and_no_other() -> None:
     page = (ROOT / "docs" / "reference" / "telemetry.md").read_text()
-    rows = {tuple(cell.strip(" `") for cell in line.split("|")[1:3]) for line in page.splitlines() if line[:1] == "|"}
+    rows = {
+        tuple(cell.strip(" `") for cell in line.split("|")[1:3])
+        for line in page.splitlines()
+        if line[:1] == "|"
+    }
     told = {(instrument.name, ", ".join(instrument.labels)) for instrument in telemetry.INSTRUMENTS}
     assert {row for row in rows if row[0].startswith("holdfast_")} == told
-    names = {name: value for name, value in vars(telemetry).items() if name.isupper() and isinstance(value, str)}
-    texts = {f"{value}.<call>" if name == "SPAN_STORE_CALL" else value for name, value in names.items()}
+    names = {
+        name: value
+        for name, value in vars(telemetry).items()
+        if name.isupper() and isinstance(value, str)
+    }
+    texts = {
+        f"{value}.<call>" if name == "SPAN_STORE_CALL" else value for name, value in names.items()
+    }
     assert texts <= {row[0] for row in rows}
 
 
@@ -256,12 +283,18 @@ def test_a_password_in_a_url_that_does_not_work_is_in_no_error(url: str) -> None
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_a_password_is_in_no_line_of_a_worker_that_loses_its_database(databases: Databases, log_format: str) -> None:
+def test_a_password_is_in_no_line_of_a_worker_that_loses_its_database(
+    databases: Databases, log_format: str
+) -> None:
     with databases.fresh("postgres") as url, _admin(databases) as admin:
         name = urlsplit(url).path.removeprefix("/")
-        with _working(url.replace("postgres@", "postgres:hunter2@"), HOLDFAST_LOG_FORMAT=log_format) as worker:
+        with _working(
+            url.replace("postgres@", "postgres:hunter2@"), HOLDFAST_LOG_FORMAT=log_format
+        ) as worker:
             admin.execute(f"alter database {name} allow_connections false")
-            admin.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", (name,))
+            admin.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", (name,)
+            )
             assert worker.stderr is not None
             lines = []
             while "connecting again" not in (line := worker.stderr.readline()):
@@ -282,7 +315,9 @@ def _working(url: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "holdfast", "work", "--database", url]
     environment = os.environ | variables
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=ROOT, env=environment) as worker:
+    with subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, cwd=ROOT, env=environment
+    ) as worker:
         try:
             assert worker.stdout is not None
             assert "ready" in worker.stdout.readline()

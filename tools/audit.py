@@ -49,7 +49,9 @@ def project_faults(root: Path) -> list[str]:
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     groups = [project["dependencies"], *project["optional-dependencies"].values()]
     known = {pin.name: pin for pin in pins(root / f"{LOCKS[0]}.txt")}
-    return list(_unmet("pyproject.toml", [Requirement(text) for group in groups for text in group], known))
+    return list(
+        _unmet("pyproject.toml", [Requirement(text) for group in groups for text in group], known)
+    )
 
 
 def _unmet(place: str, requirements: Sequence[Requirement], known: dict[str, Pin]) -> Iterator[str]:
@@ -57,22 +59,36 @@ def _unmet(place: str, requirements: Sequence[Requirement], known: dict[str, Pin
         pin = known.get(canonicalize_name(requirement.name))
         if pin is None:
             yield f"{place}: {requirement.name} is not in the lock; run `make pins`"
-        elif pin.version is not None and not requirement.specifier.contains(pin.version, prereleases=True):
+        elif pin.version is not None and not requirement.specifier.contains(
+            pin.version, prereleases=True
+        ):
             yield f"{place}: {requirement} is not met by {pin.version} of the lock; run `make pins`"
 
 
 def advisories(locks: Sequence[Path]) -> tuple[list[str], str]:
     """Ask pip-audit. Returns known vulnerabilities and a note, which says so if it could not be asked."""
-    program = shutil.which("pip-audit", path=f"{Path(sys.executable).parent}:{Path.home() / '.local/bin'}:/usr/bin")
+    program = shutil.which(
+        "pip-audit", path=f"{Path(sys.executable).parent}:{Path.home() / '.local/bin'}:/usr/bin"
+    )
     if program is None:
         return [], "vulnerabilities not looked for: pip-audit is not installed"
     found: list[str] = []
     unknown = 0
     for lock in locks:
-        command = [program, "--format=json", "--disable-pip", "--require-hashes", "--progress-spinner=off"]
+        command = [
+            program,
+            "--format=json",
+            "--disable-pip",
+            "--require-hashes",
+            "--progress-spinner=off",
+        ]
         try:
             asked = subprocess.run(
-                [*command, "--requirement", str(lock)], capture_output=True, text=True, check=False, timeout=SECONDS
+                [*command, "--requirement", str(lock)],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=SECONDS,
             )
             packages = json.loads(asked.stdout)["dependencies"]
             looked_at = [package for package in packages if "version" in package]
@@ -86,7 +102,10 @@ def advisories(locks: Sequence[Path]) -> tuple[list[str], str]:
 
 
 def _told(package: dict[str, Any]) -> list[str]:
-    return [f"{package['name']} {package['version']}: {advisory['id']}" for advisory in package.get("vulns", ())]
+    return [
+        f"{package['name']} {package['version']}: {advisory['id']}"
+        for advisory in package.get("vulns", ())
+    ]
 
 
 if __name__ == "__main__":

@@ -61,13 +61,17 @@ def code_lines(text: str) -> int:
 
 
 def _is_docstring(token: tokenize.TokenInfo) -> bool:
-    return token.type == tokenize.STRING and token.line.strip().startswith(token.string.split("\n")[0])
+    return token.type == tokenize.STRING and token.line.strip().startswith(
+        token.string.split("\n")[0]
+    )
 
 
 def scripts(root: Path) -> Iterator[str]:
     """Migration scripts whose numbers do not count up from 000, as after two branches took the same one."""
     for folder in ("incremental", "idempotent", "sqlite"):
-        names = sorted(path.name for path in (root / "holdfast" / "migrations" / folder).glob("*.sql"))
+        names = sorted(
+            path.name for path in (root / "holdfast" / "migrations" / folder).glob("*.sql")
+        )
         for number, name in enumerate(names):
             if not name.startswith(f"{number:03}-"):
                 yield f"migrations/{folder}/{name}: the number must be {number:03}"
@@ -77,9 +81,13 @@ def scripts(root: Path) -> Iterator[str]:
 def queries(root: Path) -> Iterator[str]:
     """Named queries that are defined twice or never used, and uses of names that are not defined."""
     store = root / "holdfast" / "store"
-    defined = Counter(name for path in store.glob("sqlite/*.sql") for name in QUERY.findall(path.read_text()))
+    defined = Counter(
+        name for path in store.glob("sqlite/*.sql") for name in QUERY.findall(path.read_text())
+    )
     used = {word for path in store.glob("**/*.py") for word in words(ast.parse(path.read_text()))}
-    asked = {name for path in store.glob("**/*.py") for name in lookups(ast.parse(path.read_text()))}
+    asked = {
+        name for path in store.glob("**/*.py") for name in lookups(ast.parse(path.read_text()))
+    }
     for name, times in defined.items():
         if times > 1:
             yield f"query {name} is defined {times} times"
@@ -125,21 +133,32 @@ def lookups(tree: ast.AST) -> Iterator[str]:
     """Names in `SQL["name"]` and `queries["name"]`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-            name = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
+            name = (
+                node.value.attr
+                if isinstance(node.value, ast.Attribute)
+                else getattr(node.value, "id", "")
+            )
             if name.lower().lstrip("_") in ("queries", "sql") and isinstance(node.slice.value, str):
                 yield node.slice.value
 
 
 def resolves(root: Path, path: str, symbol: str) -> bool:
     """Paths count from the root or from the package, as people write them."""
-    found = next((folder / path for folder in (root, root / "holdfast") if (folder / path).is_file()), None)
+    found = next(
+        (folder / path for folder in (root, root / "holdfast") if (folder / path).is_file()), None
+    )
     if found is None:
         return False
     if found.suffix == ".sql":
         return re.search(rf"\b{re.escape(symbol)}\b", found.read_text()) is not None
     scopes: list[ast.AST] = [ast.parse(found.read_text())]
     for name in symbol.split("."):
-        scopes = [node for scope in scopes for node in ast.walk(scope) if node is not scope and defines(node, name)]
+        scopes = [
+            node
+            for scope in scopes
+            for node in ast.walk(scope)
+            if node is not scope and defines(node, name)
+        ]
     return bool(scopes)
 
 
@@ -148,7 +167,9 @@ def defines(node: ast.AST, name: str) -> bool:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
             return node.name == name
         case ast.Assign():
-            return any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
+            return any(
+                isinstance(target, ast.Name) and target.id == name for target in node.targets
+            )
         case ast.AnnAssign():
             return isinstance(node.target, ast.Name) and node.target.id == name
     return False

@@ -30,14 +30,21 @@ class Pin:
     def version(self) -> str | None:
         """The one version that it allows, None if it allows several."""
         specifiers = list(self.requirement.specifier)
-        is_exact = len(specifiers) == 1 and specifiers[0].operator == "==" and "*" not in specifiers[0].version
+        is_exact = (
+            len(specifiers) == 1
+            and specifiers[0].operator == "=="
+            and "*" not in specifiers[0].version
+        )
         return specifiers[0].version if is_exact else None
 
 
 def pins(path: Path) -> list[Pin]:
     """Read a lock."""
     lines = [line for line in _joined(path) if not line.startswith("-")]
-    return [Pin(Requirement(line.partition("--hash=")[0].strip()), tuple(_HASH.findall(line))) for line in lines]
+    return [
+        Pin(Requirement(line.partition("--hash=")[0].strip()), tuple(_HASH.findall(line)))
+        for line in lines
+    ]
 
 
 def wanted(path: Path) -> list[Requirement]:
@@ -47,4 +54,8 @@ def wanted(path: Path) -> list[Requirement]:
 
 def _joined(path: Path) -> list[str]:
     text = path.read_text().replace("\\\n", " ")
-    return [line for raw in text.splitlines() if (line := raw.partition(" #")[0].strip()) and not line.startswith("#")]
+    return [
+        line
+        for raw in text.splitlines()
+        if (line := raw.partition(" #")[0].strip()) and not line.startswith("#")
+    ]

@@ -81,7 +81,9 @@ def _component(pin: Pin) -> dict[str, Any]:
         "properties": [{"name": "lock:hash", "value": hash_} for hash_ in pin.hashes],
     }
     if pin.requirement.marker is not None:
-        component["properties"].append({"name": "lock:marker", "value": str(pin.requirement.marker)})
+        component["properties"].append(
+            {"name": "lock:marker", "value": str(pin.requirement.marker)}
+        )
     if licenses := _licenses(pin):
         component["licenses"] = licenses
     return component
@@ -105,14 +107,22 @@ def _licenses(pin: Pin) -> list[dict[str, Any]]:
     text = "".join(found.metadata.get_all("License") or ()).strip()
     if text and len(text) <= LONGEST_LICENSE and "\n" not in text:
         return [{"license": {"name": text}}]
-    classified = [value for value in found.metadata.get_all("Classifier") or () if value.startswith("License :: ")]
+    classified = [
+        value
+        for value in found.metadata.get_all("Classifier") or ()
+        if value.startswith("License :: ")
+    ]
     return [{"license": {"name": value.rpartition(" :: ")[2]}} for value in classified]
 
 
 def _needs(pin: Pin) -> set[str]:
     found = _installed(pin)
     needed = [Requirement(text) for text in (found.requires if found else None) or ()]
-    return {canonicalize_name(one.name) for one in needed if one.marker is None or one.marker.evaluate({"extra": ""})}
+    return {
+        canonicalize_name(one.name)
+        for one in needed
+        if one.marker is None or one.marker.evaluate({"extra": ""})
+    }
 
 
 def _refs(names: Iterable[str], refs: dict[str, list[str]]) -> list[str]:

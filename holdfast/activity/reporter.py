@@ -13,7 +13,17 @@ from datetime import timedelta
 from typing import assert_never
 
 from holdfast.errors import HoldfastError
-from holdfast.queue.event import INBOX, OUTBOX, Activity, AgentMessage, NewEvent, Payload, Record, Turn, payload_to_show
+from holdfast.queue.event import (
+    INBOX,
+    OUTBOX,
+    Activity,
+    AgentMessage,
+    NewEvent,
+    Payload,
+    Record,
+    Turn,
+    payload_to_show,
+)
 from holdfast.queue.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
 from holdfast.queue.store import Process, Store, Transaction
 from holdfast.store.activity import SUBJECT, about, received
@@ -195,13 +205,17 @@ class Reporter:
             return
         match outcome:
             case Done(_, records):
-                told = [one for line in records if isinstance(line, Activity) for one in line.frames]
+                told = [
+                    one for line in records if isinstance(line, Activity) for one in line.frames
+                ]
                 for one in told:
                     if one["type"] != "chain_step_start":
                         self._listeners.tell(one)
             case Retry() | Dead():
                 error = outcome.error if isinstance(outcome, Retry) else outcome.reason
-                self._listeners.tell(frame("message_failed", turn, error=error, dead=result.ended == "dead"))
+                self._listeners.tell(
+                    frame("message_failed", turn, error=error, dead=result.ended == "dead")
+                )
             case Snooze():
                 pass
             case _:
@@ -214,7 +228,11 @@ class Reporter:
 
 
 def done_frames(turn: Turn, outcome: Done) -> Iterator[Payload]:
-    said = [line.content for line in outcome.records if isinstance(line, AgentMessage) and line.role == "assistant"]
+    said = [
+        line.content
+        for line in outcome.records
+        if isinstance(line, AgentMessage) and line.role == "assistant"
+    ]
     yield frame("chain_step_done", turn, response=said[-1] if said else "")
     for emit in outcome.emits:
         if emit.queue == INBOX:
@@ -225,7 +243,9 @@ def done_frames(turn: Turn, outcome: Done) -> Iterator[Payload]:
 
 def frame(kind: str, turn: Turn, **further: object) -> Payload:
     primary = turn.primary
-    told = about(kind, primary.id, primary.message_id, turn.agent, payload_to_show(primary), primary.sent_by)
+    told = about(
+        kind, primary.id, primary.message_id, turn.agent, payload_to_show(primary), primary.sent_by
+    )
     told |= further
     if len(turn.events) > 1:
         told["messageIds"] = [event.message_id or str(event.id) for event in turn.events]
@@ -250,7 +270,9 @@ def listen_to_puts(store: Store, listeners: Listeners, default: str) -> None:
     setattr(store, "put", told)  # noqa: B010
 
 
-async def announce(store: Store, process: Process, listeners: Listeners, default: str, *, is_on: bool) -> None:
+async def announce(
+    store: Store, process: Process, listeners: Listeners, default: str, *, is_on: bool
+) -> None:
     """Tells the store whether to note what happens, and everybody that a process started."""
     if listeners:
         listen_to_puts(store, listeners, default)

@@ -34,10 +34,15 @@ class Reply:
     metadata: dict[str, Any]
 
     def __init__(
-        self, text: str = "", files: str | Path | Iterable[str | Path] = (), metadata: dict[str, Any] | None = None
+        self,
+        text: str = "",
+        files: str | Path | Iterable[str | Path] = (),
+        metadata: dict[str, Any] | None = None,
     ) -> None:
         if not isinstance(text, str):
-            raise TypeError(f"a Reply has a text, not {text!r}; return None instead of a Reply to stay silent")
+            raise TypeError(
+                f"a Reply has a text, not {text!r}; return None instead of a Reply to stay silent"
+            )
         several = [files] if isinstance(files, str | Path) else files
         # Written past `frozen`, once.
         object.__setattr__(self, "text", text)
@@ -95,7 +100,9 @@ def policy_of(id: str, options: Mapping[str, Any], usual: Mapping[str, Any]) -> 
     try:
         table = RunTable(**options)
     except ValidationError as error:
-        raise HoldfastError(f"agent {id!r}: {wrong_option(error.errors(include_url=False)[0], RunTable)}") from None
+        raise HoldfastError(
+            f"agent {id!r}: {wrong_option(error.errors(include_url=False)[0], RunTable)}"
+        ) from None
     return AgentPolicy(**{**usual, **table.policy()})
 
 

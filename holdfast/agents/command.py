@@ -72,15 +72,22 @@ class CommandAgent:
     def _judged(self, turn: Turn, ended: Ended) -> Answer:
         name, complaint = Path(self._command[0]).name, ended.complaint
         if ended.code is None:
-            return Retry(f"{name} wrote more than {self._max_output} bytes and was stopped", error_class="flood")
-        if isinstance(self.sandbox, Bubblewrap) and (ended.code in NOT_FOUND or complaint.startswith("bwrap: ")):
+            return Retry(
+                f"{name} wrote more than {self._max_output} bytes and was stopped",
+                error_class="flood",
+            )
+        if isinstance(self.sandbox, Bubblewrap) and (
+            ended.code in NOT_FOUND or complaint.startswith("bwrap: ")
+        ):
             complaint += HINT
         if ended.code == supervisor.CANNOT_START:
             return Dead(complaint or f"{name} cannot be started", "no_command")
         said = transcript_of(ended.output)
         if ended.code != 0:
             reason = complaint or said.error or said.text[-ERROR_TAIL:]
-            return Retry(f"{name} {_how(ended.code)}{': ' if reason else ''}{reason}", error_class="exit")
+            return Retry(
+                f"{name} {_how(ended.code)}{': ' if reason else ''}{reason}", error_class="exit"
+            )
         if said.error is not None and not said.is_final:
             return Retry(f"{name} reports: {said.error}", error_class="reported")
         if said.usage:
@@ -104,7 +111,9 @@ class CommandAgent:
         finally:
             leash.hand_over()
         try:
-            return await _converse(process, prompt_of(turn).encode(), self._max_output, turn.progress)
+            return await _converse(
+                process, prompt_of(turn).encode(), self._max_output, turn.progress
+            )
         finally:
             leash.let_go()
             await _gone(process)
@@ -149,7 +158,10 @@ class Ended:
 
 
 async def _converse(
-    process: asyncio.subprocess.Process, message: bytes, max_output: int, progress: Callable[[], None]
+    process: asyncio.subprocess.Process,
+    message: bytes,
+    max_output: int,
+    progress: Callable[[], None],
 ) -> Ended:
     assert process.stdin and process.stdout and process.stderr  # noqa: PT018 - they are pipes
     async with asyncio.TaskGroup() as group:
@@ -171,7 +183,9 @@ async def _say(stdin: asyncio.StreamWriter, message: bytes) -> None:
     stdin.close()
 
 
-async def _read(stdout: asyncio.StreamReader, most: int, progress: Callable[[], None]) -> bytes | None:
+async def _read(
+    stdout: asyncio.StreamReader, most: int, progress: Callable[[], None]
+) -> bytes | None:
     """All of the output, None where it is more than is good."""
     output = bytearray()
     while chunk := await stdout.read(CHUNK):

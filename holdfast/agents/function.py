@@ -40,7 +40,11 @@ async def _outlast(function: Function, turn: Turn) -> Answer | Awaitable[Answer]
     """Runs a plain function to its end, whoever cancels: while its thread runs, nobody else may have the turn.
 
     The thread is a daemon: where a stop does not wait for it any longer, it ends with the process."""
-    loop, ended, work = asyncio.get_running_loop(), asyncio.Event(), Future[Answer | Awaitable[Answer]]()
+    loop, ended, work = (
+        asyncio.get_running_loop(),
+        asyncio.Event(),
+        Future[Answer | Awaitable[Answer]](),
+    )
 
     def run() -> None:
         try:
@@ -50,7 +54,9 @@ async def _outlast(function: Function, turn: Turn) -> Answer | Awaitable[Answer]
         loop.call_soon_threadsafe(ended.set)
 
     context = contextvars.copy_context()
-    threading.Thread(target=context.run, args=(run,), name=f"holdfast-{turn.agent}", daemon=True).start()
+    threading.Thread(
+        target=context.run, args=(run,), name=f"holdfast-{turn.agent}", daemon=True
+    ).start()
     while not ended.is_set():
         try:
             await ended.wait()

@@ -14,10 +14,26 @@ from typing import Protocol
 
 from holdfast.errors import HoldfastError
 
-SYSTEM: tuple[str, ...] = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt")
+SYSTEM: tuple[str, ...] = (
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/etc",
+    "/opt",
+)
 SYSTEM = (*SYSTEM, "/nix", "/gnu", "/run/current-system", "/run/systemd/resolve")
 """Folders of the system that a program in bubblewrap can read, where they exist."""
-SECRETS: tuple[str, ...] = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/sudoers.d", "/etc/ssh")
+SECRETS: tuple[str, ...] = (
+    "/etc/shadow",
+    "/etc/gshadow",
+    "/etc/sudoers",
+    "/etc/sudoers.d",
+    "/etc/ssh",
+)
 SECRETS = (*SECRETS, "/etc/ssl/private", "/etc/holdfast")
 """Parts of the system that are hidden even from a program that runs as root."""
 BESIDE_BIN = ("bin", "lib", "lib64", "libexec", "pyvenv.cfg")
@@ -90,7 +106,9 @@ class OtherUser:
         if known.pw_uid == 0:
             raise HoldfastError("a sandbox of the user root keeps nothing apart; name another user")
         if os.geteuid() != 0 or shutil.which("setpriv") is None:
-            raise HoldfastError(f"running as user {user!r} needs a worker that runs as root, and setpriv")
+            raise HoldfastError(
+                f"running as user {user!r} needs a worker that runs as root, and setpriv"
+            )
         return cls(f"{USER}{user}", known.pw_uid, known.pw_gid, workspace)
 
     def wrap(self, command: Sequence[str]) -> list[str]:
@@ -99,7 +117,15 @@ class OtherUser:
         for folder in (self.workspace.parent, self.workspace.parent.parent):
             folder.chmod(folder.stat().st_mode | 0o011)
         ids = ["--reuid", str(self.uid), "--regid", str(self.gid), "--clear-groups"]
-        return ["setpriv", *ids, "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", "--", *command]
+        return [
+            "setpriv",
+            *ids,
+            "--no-new-privs",
+            "--bounding-set=-all",
+            "--inh-caps=-all",
+            "--",
+            *command,
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +153,11 @@ class Bubblewrap:
 
     def _bound(self, paths: Iterable[Path]) -> Iterator[str]:
         for path in paths:
-            yield from ("--bind" if path in self.view.writable else "--ro-bind", str(path), str(path))
+            yield from (
+                "--bind" if path in self.view.writable else "--ro-bind",
+                str(path),
+                str(path),
+            )
 
 
 @cache
@@ -135,11 +165,20 @@ def bubblewrap_problem() -> str | None:
     """Run a program in a sandbox once. Returns what went wrong, None if it works."""
     try:
         command = [*_bubblewrap(network=False), "--", "true"]
-        subprocess.run(command, check=True, capture_output=True, timeout=PROBE_SECONDS, stdin=subprocess.DEVNULL)
+        subprocess.run(
+            command,
+            check=True,
+            capture_output=True,
+            timeout=PROBE_SECONDS,
+            stdin=subprocess.DEVNULL,
+        )
     except FileNotFoundError:
         return "bwrap is not installed (Debian: apt-get install bubblewrap)"
     except subprocess.CalledProcessError as error:
-        return error.stderr.decode(errors="replace").strip() or f"bwrap ended with exit code {error.returncode}"
+        return (
+            error.stderr.decode(errors="replace").strip()
+            or f"bwrap ended with exit code {error.returncode}"
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return None
@@ -149,7 +188,8 @@ def _bubblewrap(network: bool) -> list[str]:
     """Begin a command line: namespaces, no capabilities, and the system read-only."""
     apart = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     system = [word for folder in SYSTEM for word in ("--ro-bind-try", folder, folder)]
-    empty = ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/var/tmp", "--unsetenv", "TMPDIR"]  # noqa: S108
+    empty = ["--proc", "/proc", "--dev", "/dev", "--unsetenv", "TMPDIR"]
+    empty += ["--tmpfs", "/tmp", "--tmpfs", "/var/tmp"]  # noqa: S108
     offline = [] if network else ["--unshare-net"]
     return ["bwrap", "--die-with-parent", *apart, *offline, "--cap-drop", "ALL", *system, *empty]
 
@@ -178,15 +218,21 @@ def _covers(shown: Iterable[Path], secrets: Sequence[Path]) -> Iterator[str]:
     found = [path for folder in shown for secret in secrets if (path := _masked(folder, secret))]
     for path in dict.fromkeys(found):
         if os.path.exists(path):
-            yield from ("--tmpfs", str(path)) if path.is_dir() else ("--ro-bind", os.devnull, str(path))
+            yield from (
+                ("--tmpfs", str(path)) if path.is_dir() else ("--ro-bind", os.devnull, str(path))
+            )
 
 
 def _needed(command: Sequence[str]) -> list[Path]:
     """List the program, its interpreter with their installations, and files named in full among the arguments."""
     program, *arguments = command
-    files = [Path(argument) for argument in arguments if argument.startswith("/") and len(argument) > 1]
+    files = [
+        Path(argument) for argument in arguments if argument.startswith("/") and len(argument) > 1
+    ]
     programs = [Path(program), *_interpreter(Path(program))]
-    parts = [part for path in programs for one in (path, path.resolve()) for part in _installation(one)]
+    parts = [
+        part for path in programs for one in (path, path.resolve()) for part in _installation(one)
+    ]
     found = [path for path in (*parts, *files) if os.path.exists(path) and not _is_seen(path)]
     return list(dict.fromkeys(found))
 
@@ -206,5 +252,9 @@ def _interpreter(script: Path) -> list[Path]:
         return []
     words = line[2:].decode(errors="replace").split() if line.startswith(b"#!") else []
     if words and Path(words[0]).name == "env":
-        words = [found for word in words[1:] if not word.startswith("-") and (found := shutil.which(word))]
+        words = [
+            found
+            for word in words[1:]
+            if not word.startswith("-") and (found := shutil.which(word))
+        ]
     return [Path(words[0])] if words else []

@@ -146,7 +146,9 @@ class Family:
 
     def _signal(self, number: int) -> None:
         descendants = _descendants(os.getpid())
-        if number == signal.SIGTERM and (inside := [pid for pid in descendants if not _is_sandbox(pid)]):
+        if number == signal.SIGTERM and (
+            inside := [pid for pid in descendants if not _is_sandbox(pid)]
+        ):
             # A sandbox that is asked to end kills its program without asking it.
             descendants = inside
         else:
@@ -169,7 +171,9 @@ def _descendants(ancestor: int) -> list[int]:
     for folder in _PROCESSES.glob("[0-9]*"):
         with suppress(OSError, ValueError, IndexError):
             # pid (name) state parent …, and a name may hold anything.
-            parents[int(folder.name)] = int((folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+            parents[int(folder.name)] = int(
+                (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[1]
+            )
     found: list[int] = []
     generation = {ancestor}
     while generation:

@@ -28,7 +28,9 @@ class Transcript:
 
     def count(self, usage: object) -> None:
         counts = usage if isinstance(usage, dict) else {}
-        self.usage |= token_counts({name: counts.get(name) for name in ("input_tokens", "output_tokens")})
+        self.usage |= token_counts(
+            {name: counts.get(name) for name in ("input_tokens", "output_tokens")}
+        )
 
 
 def transcript_of(output: str) -> Transcript:
@@ -45,7 +47,11 @@ def _objects(output: str) -> Iterator[Object]:
                 found = json.loads(line)
             except (ValueError, RecursionError):
                 continue
-            yield from (item for item in (found if isinstance(found, list) else [found]) if isinstance(item, dict))
+            yield from (
+                item
+                for item in (found if isinstance(found, list) else [found])
+                if isinstance(item, dict)
+            )
 
 
 def _hear(heard: Transcript, event: Object) -> bool:
@@ -53,7 +59,9 @@ def _hear(heard: Transcript, event: Object) -> bool:
     match event:
         # claude --output-format stream-json, or json
         case {"type": "result", "is_error": True, **rest}:
-            heard.error = str(rest.get("result") or rest.get("subtype") or "the agent reports an error")
+            heard.error = str(
+                rest.get("result") or rest.get("subtype") or "the agent reports an error"
+            )
         case {"type": "result", "result": result, **rest}:
             heard.say(result, is_final=True)
             heard.count(rest.get("usage"))
@@ -66,9 +74,18 @@ def _hear(heard: Transcript, event: Object) -> bool:
             heard.say(text)
         case {"type": "turn.completed", **rest}:
             heard.count(rest.get("usage"))
-        case {"type": "turn.failed", "error": {"message": message}} | {"type": "error", "message": message}:
+        case {"type": "turn.failed", "error": {"message": message}} | {
+            "type": "error",
+            "message": message,
+        }:
             heard.error = str(message)
-        case {"type": "thread.started" | "turn.started" | "item.started" | "item.updated" | "item.completed"}:
+        case {
+            "type": "thread.started"
+            | "turn.started"
+            | "item.started"
+            | "item.updated"
+            | "item.completed"
+        }:
             pass
         case _:
             return False
@@ -76,4 +93,6 @@ def _hear(heard: Transcript, event: Object) -> bool:
 
 
 def _is_text(part: object) -> bool:
-    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+    return (
+        isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+    )

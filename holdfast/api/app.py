@@ -99,7 +99,9 @@ def _application(harness: Harness, host: str, *, metrics: bool = False) -> FastA
     app.state.reserved_paths = {"/healthz", "/readyz"}
     settings = served.settings
     app.state.oidc = Provider(settings) if settings.oidc_issuer else None
-    access = app.state.access = Access.of(settings, host, Callers(lambda: harness.store), metrics=metrics)
+    access = app.state.access = Access.of(
+        settings, host, Callers(lambda: harness.store), metrics=metrics
+    )
     if access.origins:
         app.add_middleware(CORSMiddleware, allow_origins=sorted(access.origins), **CORS)
     # Added last, it stands before all others.
@@ -125,7 +127,9 @@ def _with_health(app: FastAPI) -> FastAPI:
 
 async def _no_route(_: Request, error: HTTPException) -> Answer:
     headers = dict(error.headers) if error.headers else None
-    return Answer({"error": PHRASES.get(error.status_code, error.detail)}, error.status_code, headers)
+    return Answer(
+        {"error": PHRASES.get(error.status_code, error.detail)}, error.status_code, headers
+    )
 
 
 async def _invalid(_: Request, error: RequestValidationError) -> Answer:

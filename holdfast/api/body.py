@@ -65,7 +65,9 @@ async def read(request: Request) -> bytes:
                 chunks.append(chunk)
                 limit.reschedule(began_at + min(STALLED_AFTER + size / SLOWEST, WITHIN))
     except TimeoutError:
-        raise Refused(408, f"the body came too slowly: send at least {SLOWEST // 1024} KiB a second") from None
+        raise Refused(
+            408, f"the body came too slowly: send at least {SLOWEST // 1024} KiB a second"
+        ) from None
     except ClientDisconnect:
         raise Refused(400, "the body was not sent in full") from None
     return b"".join(chunks)

@@ -40,9 +40,13 @@ def _last_words(status: str, error: str) -> bytes:
     return b"%b\r\nconnection: close\r\n\r\n%b" % (head.encode(), body)
 
 
-TOO_MANY = _last_words("503 Service Unavailable\r\nretry-after: 1", "too many connections, ask again later")
+TOO_MANY = _last_words(
+    "503 Service Unavailable\r\nretry-after: 1", "too many connections, ask again later"
+)
 _TOO_MANY = Refused(
-    503, "too many connections, ask again later", headers={"retry-after": "1", "connection": "close"}
+    503,
+    "too many connections, ask again later",
+    headers={"retry-after": "1", "connection": "close"},
 ).answer
 
 

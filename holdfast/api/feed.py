@@ -161,7 +161,9 @@ class Feed:
     async def span(self) -> tuple[int, int]:
         return await self._store().activity_span()
 
-    async def watch(self, watcher: Watcher, gap: Callable[[Cursor, Cursor], bytes]) -> AsyncGenerator[bytes]:
+    async def watch(
+        self, watcher: Watcher, gap: Callable[[Cursor, Cursor], bytes]
+    ) -> AsyncGenerator[bytes]:
         """What the watcher wants from its cursor on, until the feed is closed or the watcher is too slow."""
         if self._next is None and watcher.is_fresh:
             # The window begins where its first watcher does, or all who come before the first look had to catch up.

@@ -75,7 +75,9 @@ class Framing(h11.Connection):
             return True
         line = buffer[:LONGEST_CHUNK_LINE]
         if len(line) == LONGEST_CHUNK_LINE or line.strip(CHUNK_BYTES):
-            raise self._refuse("a chunk begins with its size alone; extensions and trailers are not taken")
+            raise self._refuse(
+                "a chunk begins with its size alone; extensions and trailers are not taken"
+            )
         return False
 
     def _count_chunk(self, data: h11.Data, chunks: int) -> None:

@@ -21,9 +21,15 @@ class Page(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    limit: int = Field(20, ge=1, le=1000, description="Maximum number of rows; a page also ends at 4 MiB.")
-    before_id: int | None = Field(None, ge=0, le=GREATEST_ID, description="Only ids less than this.")
-    since_id: int | None = Field(None, ge=0, le=GREATEST_ID, description="Only ids greater than this.")
+    limit: int = Field(
+        20, ge=1, le=1000, description="Maximum number of rows; a page also ends at 4 MiB."
+    )
+    before_id: int | None = Field(
+        None, ge=0, le=GREATEST_ID, description="Only ids less than this."
+    )
+    since_id: int | None = Field(
+        None, ge=0, le=GREATEST_ID, description="Only ids greater than this."
+    )
 
     @property
     def bounds(self) -> Bounds:
@@ -48,12 +54,17 @@ class Within(Bounds):
     most_bytes: int
 
 
-def listed(request: Request, found: Rows[Any], shape: Callable[[Any], Any], *, oldest_first: bool = False) -> Answer:
+def listed(
+    request: Request, found: Rows[Any], shape: Callable[[Any], Any], *, oldest_first: bool = False
+) -> Answer:
     """An array of rows. Where it may go on, headers name the next page: a page also ends at 4 MiB."""
     if not found.has_more or not found:
         return Answer([shape(row) for row in found])
     name = "since_id" if oldest_first else "before_id"
-    headers = {f"x-next-{name.replace('_', '-')}": str(found[-1].id), **next_page(request, name, found[-1].id)}
+    headers = {
+        f"x-next-{name.replace('_', '-')}": str(found[-1].id),
+        **next_page(request, name, found[-1].id),
+    }
     return Answer([shape(row) for row in found], headers=headers)
 
 
@@ -66,7 +77,9 @@ def next_page(request: Request, name: str, value: object) -> dict[str, str]:
 def _id(value: Any) -> int:
     """What is no id at all is the id of nothing."""
     text = str(value)
-    return int(text) if text.isascii() and text.isdigit() and len(text) < len(str(GREATEST_ID)) else 0
+    return (
+        int(text) if text.isascii() and text.isdigit() and len(text) < len(str(GREATEST_ID)) else 0
+    )
 
 
 Paged = Annotated[Page, Query()]

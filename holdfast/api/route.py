@@ -48,7 +48,9 @@ class Guarded(APIRoute):
             if caller is None:
                 raise Refused(401, NO_TOKEN, headers={"www-authenticate": "Bearer"})
             if not allows(caller.role, needed):
-                raise Refused(403, f"this needs the role {needed}, and {caller.name!r} has {caller.role}")
+                raise Refused(
+                    403, f"this needs the role {needed}, and {caller.name!r} has {caller.role}"
+                )
             return await handle(request)
 
         return guarded
@@ -64,7 +66,9 @@ def described(
     content: str = "application/json",
 ) -> dict[str, Any]:
     """Arguments of a route: who may ask, what comes back, and what is given with it."""
-    texts = EVERYWHERE | {status: SOMETIMES[status] for status in (*refusals, *((400, 408) if body else ()))}
+    texts = EVERYWHERE | {
+        status: SOMETIMES[status] for status in (*refusals, *((400, 408) if body else ()))
+    }
     responses: dict[int | str, dict[str, Any]] = {
         status: {"description": texts[status], "model": Error} for status in sorted(texts)
     }

@@ -121,4 +121,6 @@ def _listening(host: str, port: int) -> socket.socket:
         return listener
     except OSError as error:
         reason = error.strerror or str(error)
-        raise HoldfastError(f"cannot listen at {host} port {port}: {reason}; choose another with --port") from error
+        raise HoldfastError(
+            f"cannot listen at {host} port {port}: {reason}; choose another with --port"
+        ) from error

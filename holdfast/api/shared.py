@@ -20,7 +20,9 @@ OLDEST = timedelta(seconds=10)
 class Shared(Generic[T]):
     """To count exactly costs more the more there is, or else every turn would pay for it."""
 
-    def __init__(self, find: Callable[[], Awaitable[T]], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, find: Callable[[], Awaitable[T]], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._find = find
         self._clock = clock
         self._lock = asyncio.Lock()
@@ -35,6 +37,10 @@ class Shared(Generic[T]):
                 begun_at = self._clock()
                 self._found = await self._find()
                 took = self._clock() - begun_at
-                again = min(took * (1 + REST), OLDEST.total_seconds()) if took > QUICK.total_seconds() else 0
+                again = (
+                    min(took * (1 + REST), OLDEST.total_seconds())
+                    if took > QUICK.total_seconds()
+                    else 0
+                )
                 self._good_until = begun_at + again
             return self._found

@@ -82,7 +82,9 @@ def _wanted(
     agents: set[str], channels: set[str], types: set[str], sees: Callable[[Payload], bool]
 ) -> Callable[[Payload], bool]:
     if unknown := sorted(types - {*TYPES, *OWN}):
-        raise Refused(400, f"there is no event named {unknown[0]!r}; known are: {', '.join((*TYPES, *OWN))}")
+        raise Refused(
+            400, f"there is no event named {unknown[0]!r}; known are: {', '.join((*TYPES, *OWN))}"
+        )
 
     def wants(frame: Payload) -> bool:
         return (
@@ -90,7 +92,10 @@ def _wanted(
             and sees(frame)
             and (not types or frame["type"] in types)
             and (not channels or str(frame.get("channel")).lower() in channels)
-            and (not agents or any(str(frame.get(key)).lower() in agents for key in ("agent", "toAgent")))
+            and (
+                not agents
+                or any(str(frame.get(key)).lower() in agents for key in ("agent", "toAgent"))
+            )
         )
 
     return wants
@@ -128,7 +133,9 @@ class _Stream(EventSourceResponse):
         watcher = self._watcher
         moved = watcher.sent > watcher.heard
         watcher.heard = watcher.sent
-        return ServerSentEvent(comment="still here", id=str(watcher.sent) if moved else None, sep="\n")
+        return ServerSentEvent(
+            comment="still here", id=str(watcher.sent) if moved else None, sep="\n"
+        )
 
 
 def _own(kind: str, **further: str) -> Payload:

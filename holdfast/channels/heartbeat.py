@@ -49,7 +49,9 @@ class Heartbeat:
 
     name = NAME
 
-    def __init__(self, store: Store, routing: Routing, beats: Sequence[Beat], max_attempts: int) -> None:
+    def __init__(
+        self, store: Store, routing: Routing, beats: Sequence[Beat], max_attempts: int
+    ) -> None:
         self._store = store
         self._routing = routing
         self._beats = beats

@@ -38,7 +38,23 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 commands: list[Callable[..., None]]
-commands = [up, work, serve, migrate, init, backup, send, tail, cancel, status, agents, history, replay, audit, doctor]
+commands = [
+    up,
+    work,
+    serve,
+    migrate,
+    init,
+    backup,
+    send,
+    tail,
+    cancel,
+    status,
+    agents,
+    history,
+    replay,
+    audit,
+    doctor,
+]
 commands.append(login)
 for command in commands:
     app.command()(command)
@@ -59,7 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BaseExceptionGroup as group:
         sys.exit(_complain(str(_refusal(group)), 1))
     except typer.TyperException as error:
-        hint = misplaced(typer.main.get_command(app), sys.argv[1:] if arguments is None else arguments)
+        hint = misplaced(
+            typer.main.get_command(app), sys.argv[1:] if arguments is None else arguments
+        )
         message = hint or f"{error.format_message() or 'a command is missing'} (see --help)"
         sys.exit(_complain(message, error.exit_code))
     except (typer.Abort, KeyboardInterrupt):
@@ -80,7 +98,10 @@ def _print_version(asked: bool) -> None:
 def root(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_print_version, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     """A durable runtime for chat agents."""

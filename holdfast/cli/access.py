@@ -47,13 +47,17 @@ class RoleName(StrEnum):
     ADMIN = "admin"
 
 
-Role = Annotated[RoleName, typer.Option(help="What it allows: to look, to talk too, or everything.")]
+Role = Annotated[
+    RoleName, typer.Option(help="What it allows: to look, to talk too, or everything.")
+]
 
 token = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
 
 @token.callback()
-def print_token(context: typer.Context, role: Role = RoleName.ADMIN, config: Config = None, home: Home = None) -> None:
+def print_token(
+    context: typer.Context, role: Role = RoleName.ADMIN, config: Config = None, home: Home = None
+) -> None:
     """Print the bootstrap token of a role; it is made if there is none yet."""
     if context.invoked_subcommand is not None:
         return
@@ -65,7 +69,9 @@ def print_token(context: typer.Context, role: Role = RoleName.ADMIN, config: Con
 
 
 @token.command()
-def rotate(role: Role = RoleName.ADMIN, database: Database = None, config: Config = None, home: Home = None) -> None:
+def rotate(
+    role: Role = RoleName.ADMIN, database: Database = None, config: Config = None, home: Home = None
+) -> None:
     """Replace the bootstrap token of a role at once and print the new one; its browser sessions end."""
     from holdfast.api.security.tokens import rotate as rotated
 
@@ -78,7 +84,9 @@ def rotate(role: Role = RoleName.ADMIN, database: Database = None, config: Confi
     except NewDatabase:
         return
     except HoldfastError as error:
-        raise HoldfastError(f"the token is replaced, but its browser sessions could not be ended: {error}") from error
+        raise HoldfastError(
+            f"the token is replaced, but its browser sessions could not be ended: {error}"
+        ) from error
     if ended:
         echo(f"ended {ended} browser session{'s' if ended > 1 else ''}", err=True)
 
@@ -89,7 +97,12 @@ async def _end_sessions(settings: Settings, role: RoleName) -> int:
 
     async with opened(settings) as store:
         ended = await open_credentials(store).end_all(role.value)
-        entry = AuditEntry(actor=actor(), action="rotated", subject=f"api:{role.value}", details={"sessions": ended})
+        entry = AuditEntry(
+            actor=actor(),
+            action="rotated",
+            subject=f"api:{role.value}",
+            details={"sessions": ended},
+        )
         await store.audit(entry)
         return ended
 
@@ -97,14 +110,19 @@ async def _end_sessions(settings: Settings, role: RoleName) -> int:
 @token.command()
 def create(
     name: Annotated[str, typer.Option(help="Name of the person or program, unique among tokens.")],
-    role: Annotated[RoleName, typer.Option(help="What it allows: to look, to talk too, or everything.")],
+    role: Annotated[
+        RoleName, typer.Option(help="What it allows: to look, to talk too, or everything.")
+    ],
     channel: Annotated[
         list[str] | None, typer.Option(help="The only channel it may use or see; may be repeated.")
     ] = None,
-    agent: Annotated[list[str] | None, typer.Option(help="The only agent it may use or see; may be repeated.")] = None,
+    agent: Annotated[
+        list[str] | None, typer.Option(help="The only agent it may use or see; may be repeated.")
+    ] = None,
     sender: Annotated[str | None, typer.Option(help="The only name it may speak under.")] = None,
     expires: Annotated[
-        timedelta | None, typer.Option(parser=duration_of, metavar="DURATION", help="When it ends (default: never)")
+        timedelta | None,
+        typer.Option(parser=duration_of, metavar="DURATION", help="When it ends (default: never)"),
     ] = None,
     database: Database = None,
     config: Config = None,
@@ -136,10 +154,18 @@ async def _create(
 
 
 @token.command("list")
-def list_tokens(database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False) -> None:
+def list_tokens(
+    database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False
+) -> None:
     """List the tokens of people and programs, without their secrets."""
     found = asyncio.run(_tokens(settings_of(config, home=home, database=database)))
-    show([_shown(token) for token in found], as_json, COLUMNS, _line, empty="no tokens but the bootstrap ones")
+    show(
+        [_shown(token) for token in found],
+        as_json,
+        COLUMNS,
+        _line,
+        empty="no tokens but the bootstrap ones",
+    )
 
 
 async def _tokens(settings: Settings) -> list[Credential]:
@@ -164,8 +190,13 @@ def _shown(token: Credential) -> dict[str, Any]:
 
 
 def _line(token: dict[str, Any]) -> Sequence[object]:
-    bound = {name: token[name] for name in ("channels", "agents", "sender") if token[name] is not None}
-    limits = "; ".join(f"{name}: {value if name == 'sender' else ', '.join(value)}" for name, value in bound.items())
+    bound = {
+        name: token[name] for name in ("channels", "agents", "sender") if token[name] is not None
+    }
+    limits = "; ".join(
+        f"{name}: {value if name == 'sender' else ', '.join(value)}"
+        for name, value in bound.items()
+    )
     return token["name"], token["role"], limits, token["expiresAt"], token["lastUsedAt"]
 
 
@@ -191,8 +222,12 @@ async def _revoke(settings: Settings, name: str) -> bool:
 
 def login(
     role: Role = RoleName.ADMIN,
-    name: Annotated[str | None, typer.Option(help="Name of the session (default: your login name)")] = None,
-    token: Annotated[str | None, typer.Option(help="Give the session the rights of this token instead.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the session (default: your login name)")
+    ] = None,
+    token: Annotated[
+        str | None, typer.Option(help="Give the session the rights of this token instead.")
+    ] = None,
     database: Database = None,
     config: Config = None,
     home: Home = None,
@@ -206,7 +241,9 @@ def login(
     echo(asyncio.run(_login_link(settings, role, name, token)))
 
 
-async def _login_link(settings: Settings, role: RoleName, name: str | None, token: str | None) -> str:
+async def _login_link(
+    settings: Settings, role: RoleName, name: str | None, token: str | None
+) -> str:
     from holdfast.api.security.caller import Grant, login_link
 
     async with opened(settings) as store:

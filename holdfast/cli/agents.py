@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 NOBODY = "no agents are known yet: start `holdfast up`"
 
 
-def agents(database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False) -> None:
+def agents(
+    database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False
+) -> None:
     """Show the agents, and what waits for each."""
     rows = asyncio.run(_agents(settings_of(config, database=database, home=home)))
     if as_json:
@@ -32,7 +34,18 @@ def agents(database: Database = None, config: Config = None, home: Home = None, 
 
 
 def _print_wide(rows: list[dict[str, Any]]) -> None:
-    columns = ("agent", "name", "kind", "runs", "sandbox", "teams", "default", "lane", "processes", *LIVE)
+    columns = (
+        "agent",
+        "name",
+        "kind",
+        "runs",
+        "sandbox",
+        "teams",
+        "default",
+        "lane",
+        "processes",
+        *LIVE,
+    )
     cells = [[_cell(row[name]) for name in columns] for row in rows]
     print_table(columns, cells, empty=NOBODY)
 
@@ -89,7 +102,9 @@ def _sandbox(table: RunTable, settings: Settings) -> str | None:
     return "none" if bubblewrap_problem() else "bubblewrap"
 
 
-def _agent(id_: str, directory: Directory, settings: Settings, counts: list[Count]) -> dict[str, Any]:
+def _agent(
+    id_: str, directory: Directory, settings: Settings, counts: list[Count]
+) -> dict[str, Any]:
     """An agent as live processes and holdfast.toml define it; without processes it waits for a server."""
     routing, table = directory.routing, settings.agents.get(id_)
     is_default = id_ == routing.default

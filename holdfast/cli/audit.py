@@ -32,10 +32,15 @@ def actor() -> str:
 def audit(
     limit: Limit = 20,
     since: Annotated[
-        str | None, typer.Option(help="Only from then on: a duration ago (7d) or a time (2026-01-31T12:00).")
+        str | None,
+        typer.Option(help="Only from then on: a duration ago (7d) or a time (2026-01-31T12:00)."),
     ] = None,
-    action: Annotated[str | None, typer.Option(help="Only acts of this kind, such as retried.")] = None,
-    actor: Annotated[str | None, typer.Option(help="Only acts of this actor, such as cli:root.")] = None,
+    action: Annotated[
+        str | None, typer.Option(help="Only acts of this kind, such as retried.")
+    ] = None,
+    actor: Annotated[
+        str | None, typer.Option(help="Only acts of this actor, such as cli:root.")
+    ] = None,
     before: Annotated[int | None, typer.Option(help="Only older ones: ids less than this.")] = None,
     database: Database = None,
     config: Config = None,
@@ -64,7 +69,9 @@ def _since(text: str) -> datetime | timedelta:
     try:
         return duration(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is neither a duration (7d) nor a time (2026-01-31T12:00)") from None
+        raise typer.BadParameter(
+            f"{text!r} is neither a duration (7d) nor a time (2026-01-31T12:00)"
+        ) from None
 
 
 async def _audit(

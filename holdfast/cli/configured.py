@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, assert_never
 from holdfast.cli.loading import named
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings, place_of
-from holdfast.settings.agents import AgentTable, CommandTable, EchoTable, FunctionTable, LlmTable, McpTable
+from holdfast.settings.agents import (
+    AgentTable,
+    CommandTable,
+    EchoTable,
+    FunctionTable,
+    LlmTable,
+    McpTable,
+)
 from holdfast.settings.environment import passed_on
 from holdfast.settings.extras import require
 from holdfast.settings.secrets import secret_paths
@@ -36,7 +43,9 @@ def add_configured(app: AgentHarness, settings: Settings) -> None:
 
     for id_, table in settings.agents.items():
         if id_ in app.agents:
-            raise HoldfastError(f"{place_of(settings, 'agents', id_)}: the app has an agent of this name already")
+            raise HoldfastError(
+                f"{place_of(settings, 'agents', id_)}: the app has an agent of this name already"
+            )
         app.add(id_, _made(id_, table, settings), **table.policy())
     if not app.agents:
         app.add("echo", echo)
@@ -48,7 +57,9 @@ def add_configured(app: AgentHarness, settings: Settings) -> None:
             _require(app, settings, member, "teams", id_, "agents")
         if team.leader not in team.agents:
             place = place_of(settings, "teams", id_, "leader")
-            raise HoldfastError(f"{place}: {team.leader!r} is not one of its agents: {', '.join(team.agents)}")
+            raise HoldfastError(
+                f"{place}: {team.leader!r} is not one of its agents: {', '.join(team.agents)}"
+            )
         with _at(settings, "teams", id_, "agents"):
             app.team(id_, name=team.name, agents=team.agents, leader=team.leader)
 
@@ -83,7 +94,9 @@ def _command(id_: str, table: CommandTable, settings: Settings) -> Agent:
     )
 
 
-def _sandbox(keys: tuple[str, str], table: CommandTable | McpTable, workspace: Path, settings: Settings) -> Sandbox:
+def _sandbox(
+    keys: tuple[str, str], table: CommandTable | McpTable, workspace: Path, settings: Settings
+) -> Sandbox:
     from holdfast.agents.sandbox import View, sandbox_of
 
     with _at(settings, *keys, "readable"):
@@ -95,14 +108,20 @@ def _sandbox(keys: tuple[str, str], table: CommandTable | McpTable, workspace: P
         return sandbox_of(table.sandbox or settings.sandbox, view)
 
 
-def _paths(paths: Sequence[Path], settings: Settings, *, may_write: bool = False) -> tuple[Path, ...]:
+def _paths(
+    paths: Sequence[Path], settings: Settings, *, may_write: bool = False
+) -> tuple[Path, ...]:
     """Return paths in full; refuse missing ones, and those by which a program could change our files."""
     found = tuple(Path(os.path.normpath(_folder(settings) / path.expanduser())) for path in paths)
     for path in found:
         if not os.path.exists(path):
             raise HoldfastError(f"there is no {path}")
-        if may_write and any(secret.resolve().is_relative_to(path.resolve()) for secret in secret_paths(settings)):
-            raise HoldfastError(f"Holdfast keeps its own files in {path}; name a folder that has none of them")
+        if may_write and any(
+            secret.resolve().is_relative_to(path.resolve()) for secret in secret_paths(settings)
+        ):
+            raise HoldfastError(
+                f"Holdfast keeps its own files in {path}; name a folder that has none of them"
+            )
     return found
 
 
@@ -113,7 +132,11 @@ def _llm(id_: str, table: LlmTable, settings: Settings) -> Agent:
 
         script = table.model.removeprefix(SCRIPT)
         is_script = script != table.model
-        model = llm.scripted(_function(script)) if is_script else llm.model_of(table.model, settings.providers)
+        model = (
+            llm.scripted(_function(script))
+            if is_script
+            else llm.model_of(table.model, settings.providers)
+        )
     with _at(settings, "agents", id_, "prompt"):
         prompt = None if table.prompt is None else llm.Prompt.read(_folder(settings) / table.prompt)
     with _at(settings, "agents", id_, "tools"):
@@ -174,7 +197,9 @@ def _found(id_: str, table: CommandTable, settings: Settings) -> list[str]:
     if found is None:
         place = place_of(settings, "agents", id_, "command")
         if Path(wanted).is_file():
-            raise HoldfastError(f"{place}: the file {wanted} is not executable; run: chmod +x {shlex.quote(wanted)}")
+            raise HoldfastError(
+                f"{place}: the file {wanted} is not executable; run: chmod +x {shlex.quote(wanted)}"
+            )
         raise HoldfastError(
             f"{place}: there is no program {program!r} that can be run; is it installed, and on the PATH?"
         )
@@ -189,4 +214,6 @@ def _folder(settings: Settings) -> Path:
 def _require(app: AgentHarness, settings: Settings, agent: str, *keys: str) -> None:
     if agent not in app.agents:
         known = ", ".join(sorted(app.agents))
-        raise HoldfastError(f"{place_of(settings, *keys)}: there is no agent named {agent!r}; known are: {known}")
+        raise HoldfastError(
+            f"{place_of(settings, *keys)}: there is no agent named {agent!r}; known are: {known}"
+        )

@@ -38,7 +38,11 @@ def sandboxes(harness: AgentHarness) -> dict[str, str]:
     """Name the sandbox of each command agent."""
     from holdfast.agents.command import CommandAgent
 
-    return {id_: agent.sandbox.name for id_, agent in harness.agents.items() if isinstance(agent, CommandAgent)}
+    return {
+        id_: agent.sandbox.name
+        for id_, agent in harness.agents.items()
+        if isinstance(agent, CommandAgent)
+    }
 
 
 def open_programs(harness: AgentHarness, settings: Settings) -> list[str]:
@@ -49,7 +53,9 @@ def open_programs(harness: AgentHarness, settings: Settings) -> list[str]:
     from holdfast.agents.sandbox import bubblewrap_problem
 
     problem = bubblewrap_problem()
-    remedy = 'set sandbox = "auto"' if problem is None else f"bubblewrap does not work here: {problem}"
+    remedy = (
+        'set sandbox = "auto"' if problem is None else f"bubblewrap does not work here: {problem}"
+    )
     return [
         f"command agents without a sandbox can read the tokens and the database in {settings.home}:"
         f" {', '.join(free)}; {remedy}"

@@ -19,9 +19,14 @@ def migrate(
     database: Database = None,
     config: Config = None,
     home: Home = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and change nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done and change nothing.")
+    ] = False,
     timescale: Annotated[
-        bool, typer.Option("--timescale", help="Make a plain history a TimescaleDB hypertable; workers go on.")
+        bool,
+        typer.Option(
+            "--timescale", help="Make a plain history a TimescaleDB hypertable; workers go on."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -41,12 +46,20 @@ def migrate(
         from holdfast.migrations.timescale import use_timescale
 
         is_new = use_timescale(settings.database, progress)
-        progress("history is a hypertable now" if is_new else "history is a hypertable already, nothing to do")
+        progress(
+            "history is a hypertable now"
+            if is_new
+            else "history is a hypertable already, nothing to do"
+        )
 
 
 def init(
-    config: Annotated[Path | None, typer.Option(help="The file to write (default: holdfast.toml)")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    config: Annotated[
+        Path | None, typer.Option(help="The file to write (default: holdfast.toml)")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over a file that is there.")
+    ] = False,
 ) -> None:
     """Write a settings file with every setting explained."""
     from holdfast.settings import CONFIG_FILE, commented
@@ -56,7 +69,9 @@ def init(
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(commented())
     except FileExistsError:
-        raise HoldfastError(f"{path} is there already: --force writes over it, --config names another") from None
+        raise HoldfastError(
+            f"{path} is there already: --force writes over it, --config names another"
+        ) from None
     except OSError as error:
         raise HoldfastError(f"{path} cannot be written: {error.strerror}") from error
     echo(f"wrote {path}")
@@ -67,7 +82,9 @@ def backup(
     database: Database = None,
     config: Config = None,
     home: Home = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over a file that is there.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Copy a SQLite database to a file while it is in use; PostgreSQL has pg_dump."""
@@ -77,9 +94,13 @@ def backup(
     settings = settings_of(config, database=database, home=home)
     path = sqlite_path(settings.database)
     if path is None:
-        raise HoldfastError("this database is PostgreSQL: back it up with pg_dump --format=custom --schema=agent")
+        raise HoldfastError(
+            "this database is PostgreSQL: back it up with pg_dump --format=custom --schema=agent"
+        )
     size = back_up(path, file, replace=force)
-    print_json({"file": str(file), "bytes": size}) if as_json else echo(f"wrote {file}, {size} bytes, checked")
+    print_json({"file": str(file), "bytes": size}) if as_json else echo(
+        f"wrote {file}, {size} bytes, checked"
+    )
 
 
 def _as_text(report: Report) -> str:

@@ -30,10 +30,14 @@ if TYPE_CHECKING:
     from holdfast.settings import Settings
     from holdfast.store import Store
 
-dead = typer.Typer(help="Dead letters: list, show, retry, discard.", rich_markup_mode=None, add_completion=False)
+dead = typer.Typer(
+    help="Dead letters: list, show, retry, discard.", rich_markup_mode=None, add_completion=False
+)
 
 Ids = Annotated[list[int] | None, typer.Argument(help="Ids of dead letters.")]
-All = Annotated[bool, typer.Option("--all", help="All dead letters, or all that the other options leave.")]
+All = Annotated[
+    bool, typer.Option("--all", help="All dead letters, or all that the other options leave.")
+]
 Before = Annotated[int | None, typer.Option(help="Only older ones: ids less than this.")]
 
 NARROW = ("id", "ended", "for", "outcome", "error or text")
@@ -55,7 +59,9 @@ def list_dead(
 ) -> None:
     """List dead letters, newest first."""
     settings = settings_of(config, database=database, home=home)
-    found = asyncio.run(_list(settings, {"queue": queue, "error": error}, agent, limit, before, dead_only=True))
+    found = asyncio.run(
+        _list(settings, {"queue": queue, "error": error}, agent, limit, before, dead_only=True)
+    )
     _list_out(found, as_json, empty="there are no dead letters")
 
 
@@ -100,7 +106,9 @@ def discard_dead(
     queue: Queue = None,
     agent: Agent = None,
     error: Error = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before several are discarded.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask before several are discarded.")
+    ] = False,
     database: Database = None,
     config: Config = None,
     home: Home = None,
@@ -110,7 +118,11 @@ def discard_dead(
     chosen = _chosen(ids, every, queue, agent, error)
     settings = settings_of(config, database=database, home=home)
     if not ids and not yes and sys.stdin.isatty():
-        typer.confirm("Discard all of them? Their payloads and errors cannot be brought back.", abort=True, err=True)
+        typer.confirm(
+            "Discard all of them? Their payloads and errors cannot be brought back.",
+            abort=True,
+            err=True,
+        )
     _report("discarded", asyncio.run(_change(settings, "discard", chosen, agent)), ids, as_json)
 
 
@@ -118,7 +130,10 @@ def history(
     queue: Queue = None,
     agent: Agent = None,
     outcome: Annotated[
-        list[str] | None, typer.Option(help="Only with this outcome: completed, dead, expired, cancelled, discarded.")
+        list[str] | None,
+        typer.Option(
+            help="Only with this outcome: completed, dead, expired, cancelled, discarded."
+        ),
     ] = None,
     error: Error = None,
     limit: Limit = 20,
@@ -131,7 +146,9 @@ def history(
     """List finished events, newest first."""
     settings = settings_of(config, database=database, home=home)
     if unknown := [one for one in outcome or () if one not in OUTCOMES]:
-        raise typer.BadParameter(f"there is no outcome {unknown[0]!r}; known are: {', '.join(OUTCOMES)}")
+        raise typer.BadParameter(
+            f"there is no outcome {unknown[0]!r}; known are: {', '.join(OUTCOMES)}"
+        )
     which = {"queue": queue, "error": error, "outcomes": outcome or None}
     found = asyncio.run(_list(settings, which, agent, limit, before, dead_only=False))
     _list_out(found, as_json, empty="nothing has finished yet")
@@ -145,14 +162,18 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Put finished events in once more, as new ones."""
-    made = asyncio.run(_replay(settings_of(config, database=database, home=home), list(dict.fromkeys(ids))))
+    made = asyncio.run(
+        _replay(settings_of(config, database=database, home=home), list(dict.fromkeys(ids)))
+    )
     if as_json:
         print_json([{"id": old, "newId": new} for old, new in made.items() if new is not None])
     else:
         for old, new in made.items():
             if new is not None:
                 echo(f"event {old} again as event {new}")
-    _refuse_missing([old for old, new in made.items() if new is None], "finished event (or it was discarded)")
+    _refuse_missing(
+        [old for old, new in made.items() if new is None], "finished event (or it was discarded)"
+    )
 
 
 def _chosen(
@@ -166,14 +187,28 @@ def _chosen(
     return {"ids": ids or None, "queue": queue, "error": error}
 
 
-async def _change(settings: Settings, verb: str, which: dict[str, Any], agent: str | None) -> list[int]:
+async def _change(
+    settings: Settings, verb: str, which: dict[str, Any], agent: str | None
+) -> list[int]:
     async with opened(settings) as store:
         change = store.retry if verb == "retry" else store.discard
-        return sorted([id_ for one in await _filters(store, which, agent) for id_ in await change(one, actor=actor())])
+        return sorted(
+            [
+                id_
+                for one in await _filters(store, which, agent)
+                for id_ in await change(one, actor=actor())
+            ]
+        )
 
 
 async def _list(
-    settings: Settings, which: dict[str, Any], agent: str | None, limit: int, before: int | None, *, dead_only: bool
+    settings: Settings,
+    which: dict[str, Any],
+    agent: str | None,
+    limit: int,
+    before: int | None,
+    *,
+    dead_only: bool,
 ) -> list[FinishedEvent]:
     from holdfast.queue.pages import PAGE_BYTES
 
@@ -215,13 +250,22 @@ async def _refuse_unknown(store: Store, queue: str | None, agent: str | None) ->
 
     counts = await store.counts()
     queues = dict.fromkeys([INBOX, OUTBOX, MEMORY, *sorted(count.queue for count in counts)])
-    if queue is not None and queue not in queues and not await store.finished(Filter(queue=queue), limit=1):
+    if (
+        queue is not None
+        and queue not in queues
+        and not await store.finished(Filter(queue=queue), limit=1)
+    ):
         raise HoldfastError(f"there is no queue {queue!r}; known are: {', '.join(queues)}")
     if agent is None:
         return
-    known = {*(await read(store)).routing.lanes, *(count.target for count in counts if count.target)}
+    known = {
+        *(await read(store)).routing.lanes,
+        *(count.target for count in counts if count.target),
+    }
     if agent not in known and not await store.finished(Filter(target=agent), limit=1):
-        raise HoldfastError(f"there is no agent {agent!r}; known are: {', '.join(sorted(known)) or 'none'}")
+        raise HoldfastError(
+            f"there is no agent {agent!r}; known are: {', '.join(sorted(known)) or 'none'}"
+        )
 
 
 def _page(letter: FinishedEvent) -> str:
@@ -233,10 +277,15 @@ def _page(letter: FinishedEvent) -> str:
         "message": letter.message_id,
         "received": f"{ago(letter.created_at)}, {letter.created_at.isoformat(timespec='seconds')}",
         "ended": f"{letter.outcome} {ago(letter.finished_at)}, after {letter.attempts} attempts",
-        "error": f"{letter.error_class}: {letter.last_error}" if letter.error_class else letter.last_error,
+        "error": f"{letter.error_class}: {letter.last_error}"
+        if letter.error_class
+        else letter.last_error,
         "worker": letter.holder,
     }
-    lines = [f"dead letter {letter.id}", *(f"  {name:<9} {value}" for name, value in about.items() if value)]
+    lines = [
+        f"dead letter {letter.id}",
+        *(f"  {name:<9} {value}" for name, value in about.items() if value),
+    ]
     if letter.traceback:
         lines += ["", letter.traceback.rstrip()]
     payload = json.dumps(letter.event, indent=2, ensure_ascii=False, default=str)
@@ -277,7 +326,15 @@ def _narrow_line(event: FinishedEvent) -> tuple[object, ...]:
 def _line(event: FinishedEvent) -> tuple[object, ...]:
     from holdfast.queue.event import written_of
 
-    ended = (event.id, event.finished_at, event.queue, event.target, event.outcome, event.attempts, event.message_id)
+    ended = (
+        event.id,
+        event.finished_at,
+        event.queue,
+        event.target,
+        event.outcome,
+        event.attempts,
+        event.message_id,
+    )
     return *ended, short(written_of(event.event)), short(event.last_error or "")
 
 

@@ -37,7 +37,11 @@ class Finding:
 
 
 def doctor(
-    database: Database = None, config: Config = None, home: Home = None, app: App = None, as_json: AsJson = False
+    database: Database = None,
+    config: Config = None,
+    home: Home = None,
+    app: App = None,
+    as_json: AsJson = False,
 ) -> None:
     """Check whatever a start could stumble over."""
     settings = settings_of(config, database=database, home=home, app=app)
@@ -82,9 +86,15 @@ def _examine(settings: Settings) -> Iterator[Finding]:
 
 def _server(server: Facts) -> Finding:
     if server.major is not None and server.major < OLDEST_POSTGRES:
-        return Finding("database", "fail", f"{server.server} is too old, PostgreSQL {OLDEST_POSTGRES} is needed")
+        return Finding(
+            "database",
+            "fail",
+            f"{server.server} is too old, PostgreSQL {OLDEST_POSTGRES} is needed",
+        )
     if server.major is not None and server.major > NEWEST_POSTGRES:
-        return Finding("database", "warn", f"{server.server} is newer than what was tried, {NEWEST_POSTGRES}")
+        return Finding(
+            "database", "warn", f"{server.server} is newer than what was tried, {NEWEST_POSTGRES}"
+        )
     return Finding("database", "ok", server.server)
 
 
@@ -97,7 +107,9 @@ def _schema(settings: Settings) -> Finding:
         return Finding("schema", "fail", str(error))
     if report.due:
         found = f"version {report.found}" if report.found else "not there yet"
-        return Finding("schema", "warn", f"{found}; `holdfast migrate` brings it to {report.version}")
+        return Finding(
+            "schema", "warn", f"{found}; `holdfast migrate` brings it to {report.version}"
+        )
     if report.warnings:
         return Finding("schema", "warn", "; ".join(report.warnings))
     return Finding("schema", "ok", f"version {report.found}")
@@ -122,7 +134,11 @@ def _index(settings: Settings) -> Finding:
         return Finding("memory", "ok", "nothing is indexed yet")
     if index.other_model:
         return Finding("memory", "warn", told_of(index))
-    return Finding("memory", "ok", f"{index.documents} documents by {index.model}, {index.dimensions} numbers each")
+    return Finding(
+        "memory",
+        "ok",
+        f"{index.documents} documents by {index.model}, {index.dimensions} numbers each",
+    )
 
 
 def _agents(settings: Settings) -> Iterator[Finding]:
@@ -147,7 +163,11 @@ def _agents(settings: Settings) -> Iterator[Finding]:
         yield Finding("agents", "warn", f"no running process serves {', '.join(unserved)}")
     elif not directory.conflicts:
         running = ", ".join(sorted(directory.servers))
-        yield Finding("agents", "ok", f"running processes serve {running}" if running else "no process runs now")
+        yield Finding(
+            "agents",
+            "ok",
+            f"running processes serve {running}" if running else "no process runs now",
+        )
 
 
 def _extras(settings: Settings) -> Iterator[Finding]:
@@ -168,12 +188,20 @@ def _extras(settings: Settings) -> Iterator[Finding]:
 def _timescale(server: Facts) -> Finding:
     if server.has_hypertable:
         return Finding("TimescaleDB", "ok", f"version {server.timescale}, history is a hypertable")
-    if server.timescale is not None or (server.timescale_available is not None and server.timescale_loaded):
+    if server.timescale is not None or (
+        server.timescale_available is not None and server.timescale_loaded
+    ):
         version = server.timescale or server.timescale_available
-        return Finding("TimescaleDB", "ok", f"version {version} could be used: run holdfast migrate --timescale")
+        return Finding(
+            "TimescaleDB",
+            "ok",
+            f"version {version} could be used: run holdfast migrate --timescale",
+        )
     if server.timescale_available is not None:
         how = "add timescaledb to shared_preload_libraries, restart the server, run holdfast migrate --timescale"
-        return Finding("TimescaleDB", "ok", f"version {server.timescale_available} could be used: {how}")
+        return Finding(
+            "TimescaleDB", "ok", f"version {server.timescale_available} could be used: {how}"
+        )
     return Finding("TimescaleDB", "ok", "not there; history is a plain table")
 
 
@@ -182,7 +210,9 @@ def _pgvector(server: Facts) -> Finding:
         return Finding("pgvector", "ok", f"version {server.pgvector}")
     if server.pgvector_available is not None:
         remedy = "`create extension vector`, then `select agent.enable_vectors()`"
-        return Finding("pgvector", "warn", f"not in use, memory finds by words alone; as superuser: {remedy}")
+        return Finding(
+            "pgvector", "warn", f"not in use, memory finds by words alone; as superuser: {remedy}"
+        )
     return Finding("pgvector", "ok", "not there; memory finds by words alone")
 
 
@@ -192,7 +222,11 @@ def _clock(server: Facts) -> Finding:
     state: Literal["ok", "warn", "fail"] = "ok"
     if abs(server.ahead) > SKEW_WARN:
         state = "fail" if abs(server.ahead) > SKEW_FAIL else "warn"
-    return Finding("clock", state, f"the database is {abs(seconds):.3f} s {'ahead' if seconds > 0 else 'behind'}")
+    return Finding(
+        "clock",
+        state,
+        f"the database is {abs(seconds):.3f} s {'ahead' if seconds > 0 else 'behind'}",
+    )
 
 
 def _pool(server: Facts, settings: Settings) -> Finding:
@@ -202,7 +236,11 @@ def _pool(server: Facts, settings: Settings) -> Finding:
     need = settings.pool_size(settings.workers, len(settings.agents)) + SESSIONS_BESIDE_POOL
     detail = f"a process takes up to {need}, {free} of {server.connections_allowed} are free"
     if need > server.connections_allowed:
-        return Finding("connections", "fail", f"{detail}; lower `connections` or `workers`, or raise max_connections")
+        return Finding(
+            "connections",
+            "fail",
+            f"{detail}; lower `connections` or `workers`, or raise max_connections",
+        )
     return Finding("connections", "ok" if need <= free else "warn", detail)
 
 
@@ -214,7 +252,11 @@ def _direct(settings: Settings) -> Finding:
             return Finding("direct session", "ok", "keeps its locks, and they are seen")
     except HoldfastError as error:
         return Finding("direct session", "fail", str(error))
-    return Finding("direct session", "fail", "database_direct is another database, or a pooler stands before it")
+    return Finding(
+        "direct session",
+        "fail",
+        "database_direct is another database, or a pooler stands before it",
+    )
 
 
 def _tokens() -> Finding:
@@ -222,10 +264,16 @@ def _tokens() -> Finding:
     from holdfast.settings import SLACK_TOKENS, slack_tokens
 
     tokens = slack_tokens()
-    wrong = [f"{name} should begin with {SLACK_TOKENS[name]}" for name in tokens if not _fits(tokens[name], name)]
+    wrong = [
+        f"{name} should begin with {SLACK_TOKENS[name]}"
+        for name in tokens
+        if not _fits(tokens[name], name)
+    ]
     if wrong:
         return Finding("tokens", "warn", "; ".join(wrong))
-    return Finding("tokens", "ok", f"set are {', '.join(tokens)}" if tokens else "none of Slack's is set")
+    return Finding(
+        "tokens", "ok", f"set are {', '.join(tokens)}" if tokens else "none of Slack's is set"
+    )
 
 
 def _slack(settings: Settings) -> Iterator[Finding]:
@@ -249,7 +297,11 @@ def _slack(settings: Settings) -> Iterator[Finding]:
             lines = asyncio.run(check(access))
             yield from (Finding(f"{name}{of}", state, detail) for name, state, detail in lines)
         elif settings.channels.slack or tokens.app_token or tokens.signing_secret:
-            yield Finding(f"Slack{of}", "fail", f"{workspace.bot_token_variable} is not set, nothing comes in or out")
+            yield Finding(
+                f"Slack{of}",
+                "fail",
+                f"{workspace.bot_token_variable} is not set, nothing comes in or out",
+            )
 
 
 def _fits(token: str, name: str) -> bool:

@@ -37,7 +37,9 @@ class Grouped(TyperGroup):
         # Two columns: what is left beside the longest name and the margins.
         width = formatter.width - 6 - max(map(len, known))
         for title, names in {**GROUPS, "Further": tuple(rest)}.items():
-            rows = [(name, known[name].get_short_help_str(width)) for name in names if name in known]
+            rows = [
+                (name, known[name].get_short_help_str(width)) for name in names if name in known
+            ]
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)

@@ -25,7 +25,9 @@ def load_app(spec: str) -> AgentHarness:
         raise HoldfastError(f"the app {spec!r} is not module:name, as in --app my_module:app")
     module, app = named(module_name, name)
     if not isinstance(app, AgentHarness):
-        raise HoldfastError(f"{spec} is of type {type(app).__name__}, not an AgentHarness{_instead(module)}")
+        raise HoldfastError(
+            f"{spec} is of type {type(app).__name__}, not an AgentHarness{_instead(module)}"
+        )
     return app
 
 
@@ -35,7 +37,9 @@ def named(module_name: str, name: str) -> tuple[ModuleType, object]:
     found: object = module
     for part in name.split("."):
         if not hasattr(found, part):
-            raise HoldfastError(f"the module {module_name} ({_file(module)}) has no {name!r}{_instead(module)}")
+            raise HoldfastError(
+                f"the module {module_name} ({_file(module)}) has no {name!r}{_instead(module)}"
+            )
         found = getattr(found, part)
     return module, found
 
@@ -49,7 +53,9 @@ def _import(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         # The same class tells of a missing import inside the module, which is another mistake.
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-            raise HoldfastError(f"there is no module {error.name!r} in {folder} or among the installed ones") from None
+            raise HoldfastError(
+                f"there is no module {error.name!r} in {folder} or among the installed ones"
+            ) from None
         raise HoldfastError(_blame(name, error)) from error
     except (Exception, SystemExit) as error:
         raise HoldfastError(_blame(name, error)) from error
@@ -59,7 +65,11 @@ def _blame(name: str, error: BaseException) -> str:
     """The error, and the file and line where it arose."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"the module {name} cannot be imported: {error.filename}:{error.lineno}: {error.msg}"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<")
+    ]
     # The deepest line of the user's own says more than the depths of a library it called.
     own = [frame for frame in frames if _is_users(frame.filename)] or frames
     place = f"{own[-1].filename}:{own[-1].lineno}: " if own else ""
@@ -67,7 +77,10 @@ def _blame(name: str, error: BaseException) -> str:
 
 
 def _is_users(file: str) -> bool:
-    others = (Path(__file__).parents[1], *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")))
+    others = (
+        Path(__file__).parents[1],
+        *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")),
+    )
     return not any(folder in Path(file).parents for folder in others)
 
 

@@ -23,10 +23,15 @@ if TYPE_CHECKING:
     from holdfast.store.memories import ObservationStore
 
 memory = typer.Typer(
-    help="What agents remember: search, list, forget, verify, reindex.", rich_markup_mode=None, add_completion=False
+    help="What agents remember: search, list, forget, verify, reindex.",
+    rich_markup_mode=None,
+    add_completion=False,
 )
 
-About = Annotated[str, typer.Argument(help="Whom it is about: workspace:TYPE:id, such as default:USER:api:id:ann.")]
+About = Annotated[
+    str,
+    typer.Argument(help="Whom it is about: workspace:TYPE:id, such as default:USER:api:id:ann."),
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
@@ -41,7 +46,9 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Find what is known about a subject, by words and by meaning."""
-    hits = asyncio.run(_search(settings_of(config, database=database, home=home), subject, query, limit))
+    hits = asyncio.run(
+        _search(settings_of(config, database=database, home=home), subject, query, limit)
+    )
     show(
         hits,
         as_json,
@@ -53,7 +60,9 @@ def search(
 
 @memory.command("list")
 def list_memory(
-    subject: Annotated[str | None, typer.Argument(help="workspace:TYPE:id; without it, all subjects.")] = None,
+    subject: Annotated[
+        str | None, typer.Argument(help="workspace:TYPE:id; without it, all subjects.")
+    ] = None,
     limit: Limit = 20,
     database: Database = None,
     config: Config = None,
@@ -65,7 +74,13 @@ def list_memory(
     if subject is None:
         subjects = asyncio.run(_subjects(settings))
         columns: tuple[str, ...] = ("subject", "observations")
-        show(subjects, as_json, columns, lambda one: (one.key, one.observations), empty="nobody is remembered yet")
+        show(
+            subjects,
+            as_json,
+            columns,
+            lambda one: (one.key, one.observations),
+            empty="nobody is remembered yet",
+        )
         return
     known = asyncio.run(_observations(settings, subject, limit))
     columns = ("id", "type", "confidence", "updated", "observation")
@@ -81,7 +96,10 @@ def forget(
     subject: About,
     yes: Yes = False,
     vacuum: Annotated[
-        bool, typer.Option("--vacuum", help="Vacuum PostgreSQL's tables at once, so that the bytes are freed.")
+        bool,
+        typer.Option(
+            "--vacuum", help="Vacuum PostgreSQL's tables at once, so that the bytes are freed."
+        ),
     ] = False,
     database: Database = None,
     config: Config = None,
@@ -102,13 +120,17 @@ def forget(
     print_table(("what", "removed"), rows, empty="")
     for name, count in left.items():
         what = name.removeprefix("unattributed_").replace("_", " ")
-        echo(f"{count} {what} of earlier releases name no person and were left; some may be about this one.")
+        echo(
+            f"{count} {what} of earlier releases name no person and were left; some may be about this one."
+        )
     if settings.database.startswith("postgres") and not vacuum:
         echo("The server frees the bytes when it vacuums; `--vacuum` does so at once.")
 
 
 @memory.command()
-def verify(database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False) -> None:
+def verify(
+    database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False
+) -> None:
     """Compare the index with the observations; exit code 1 where they differ."""
     found = asyncio.run(_verify(settings_of(config, database=database, home=home)))
     show(
@@ -123,7 +145,9 @@ def verify(database: Database = None, config: Config = None, home: Home = None, 
 
 
 @memory.command()
-def reindex(database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False) -> None:
+def reindex(
+    database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False
+) -> None:
     """Write the whole index anew, searchable throughout."""
     done = asyncio.run(_reindex(settings_of(config, database=database, home=home)))
     if as_json:
@@ -168,11 +192,15 @@ async def _observations(settings: Settings, subject: str, limit: int) -> list[Ob
         return await observations.find_by_subject(*_parts(subject), limit=limit)
 
 
-async def _forget(settings: Settings, subject: tuple[str, str, str], *, vacuum: bool) -> dict[str, int]:
+async def _forget(
+    settings: Settings, subject: tuple[str, str, str], *, vacuum: bool
+) -> dict[str, int]:
     from holdfast.memory.maintenance import forget
 
     async with _memory(settings) as (observations, knowledge):
-        return await forget(observations, knowledge, *subject, actor=actor(), files=settings.files, vacuum=vacuum)
+        return await forget(
+            observations, knowledge, *subject, actor=actor(), files=settings.files, vacuum=vacuum
+        )
 
 
 async def _verify(settings: Settings) -> list[Difference]:
@@ -195,4 +223,6 @@ async def _reindex(settings: Settings) -> int:
         total = await observations.count()
         with Progress(console=console, disable=not console.is_terminal) as bar:
             task = bar.add_task("indexing", total=total)
-            return await reindex(observations, knowledge, lambda done: bar.update(task, completed=done))
+            return await reindex(
+                observations, knowledge, lambda done: bar.update(task, completed=done)
+            )

@@ -19,14 +19,28 @@ if TYPE_CHECKING:
     from holdfast.settings import Settings
     from holdfast.store import Store
 
-Database = Annotated[str | None, typer.Option(help="sqlite:///path or postgresql://… (env HOLDFAST_DATABASE)")]
-Config = Annotated[Path | None, typer.Option(help="Settings file (default: holdfast.toml, where there is one)")]
-Home = Annotated[Path | None, typer.Option(help="Folder for files (env HOLDFAST_HOME, default: ~/.holdfast)")]
-Host = Annotated[str | None, typer.Option(help="Address of the API (env HOLDFAST_API_HOST, default: 127.0.0.1)")]
-Port = Annotated[int | None, typer.Option(help="Port of the API (env HOLDFAST_API_PORT, default: 3777)")]
+Database = Annotated[
+    str | None, typer.Option(help="sqlite:///path or postgresql://… (env HOLDFAST_DATABASE)")
+]
+Config = Annotated[
+    Path | None, typer.Option(help="Settings file (default: holdfast.toml, where there is one)")
+]
+Home = Annotated[
+    Path | None, typer.Option(help="Folder for files (env HOLDFAST_HOME, default: ~/.holdfast)")
+]
+Host = Annotated[
+    str | None, typer.Option(help="Address of the API (env HOLDFAST_API_HOST, default: 127.0.0.1)")
+]
+Port = Annotated[
+    int | None, typer.Option(help="Port of the API (env HOLDFAST_API_PORT, default: 3777)")
+]
 NoAuth = Annotated[bool, typer.Option("--no-auth", help="Let everybody in; on loopback only.")]
-Workers = Annotated[int | None, typer.Option(help="Turns of each agent at once (env HOLDFAST_WORKERS, default: 5)")]
-App = Annotated[str | None, typer.Option(help="module:name of your AgentHarness (env HOLDFAST_APP)")]
+Workers = Annotated[
+    int | None, typer.Option(help="Turns of each agent at once (env HOLDFAST_WORKERS, default: 5)")
+]
+App = Annotated[
+    str | None, typer.Option(help="module:name of your AgentHarness (env HOLDFAST_APP)")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print data as JSON.")]
 Queue = Annotated[str | None, typer.Option(help="Only of this queue: inbox, outbox, memory, …")]
 Agent = Annotated[str | None, typer.Option(help="Only of this agent.")]
@@ -65,7 +79,9 @@ async def opened(settings: Settings) -> AsyncIterator[Store]:
         if report.found is None:
             raise NewDatabase(f"the database is new: {remedy}")
         raise HoldfastError(f"the database is at version {report.found}: {remedy}")
-    async with open_store(settings.database, direct_url=settings.database_direct, pool_size=FEW) as store:
+    async with open_store(
+        settings.database, direct_url=settings.database_direct, pool_size=FEW
+    ) as store:
         yield store
 
 
@@ -91,7 +107,9 @@ def make_home(home: Path) -> None:
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise HoldfastError(f"the home folder {home} cannot be made: {error.strerror}; set --home") from error
+        raise HoldfastError(
+            f"the home folder {home} cannot be made: {error.strerror}; set --home"
+        ) from error
 
 
 def progress(step: str) -> None:

@@ -21,12 +21,21 @@ people = typer.Typer(
 )
 
 Identity = Annotated[
-    str, typer.Argument(help="workspace:USER:channel:id:… or …:name:…, such as default:USER:api:name:Ann.")
+    str,
+    typer.Argument(
+        help="workspace:USER:channel:id:… or …:name:…, such as default:USER:api:name:Ann."
+    ),
 ]
 
 
 @people.command()
-def link(one: Identity, other: Identity, database: Database = None, config: Config = None, home: Home = None) -> None:
+def link(
+    one: Identity,
+    other: Identity,
+    database: Database = None,
+    config: Config = None,
+    home: Home = None,
+) -> None:
     """Say that two identities are one person: what is remembered of one is known to the other."""
     settings = settings_of(config, database=database, home=home)
     if asyncio.run(_link(settings, one, other)):
@@ -36,7 +45,9 @@ def link(one: Identity, other: Identity, database: Database = None, config: Conf
 
 
 @people.command()
-def unlink(identity: Identity, database: Database = None, config: Config = None, home: Home = None) -> None:
+def unlink(
+    identity: Identity, database: Database = None, config: Config = None, home: Home = None
+) -> None:
     """Make an identity a person of its own again; exit code 1 if it was not linked."""
     if not asyncio.run(_unlink(settings_of(config, database=database, home=home), identity)):
         echo(f"{identity} is not linked to anybody", err=True)
@@ -45,11 +56,19 @@ def unlink(identity: Identity, database: Database = None, config: Config = None,
 
 
 @people.command("list")
-def list_people(database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False) -> None:
+def list_people(
+    database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False
+) -> None:
     """List the identities that are remembered or linked, and which of them are one person."""
     found = asyncio.run(_people(settings_of(config, database=database, home=home)))
     columns = ("person", "identity", "observations")
-    show(found, as_json, columns, lambda one: tuple(one[name] for name in columns), empty="nobody is known yet")
+    show(
+        found,
+        as_json,
+        columns,
+        lambda one: tuple(one[name] for name in columns),
+        empty="nobody is known yet",
+    )
 
 
 async def _link(settings: Settings, one: str, other: str) -> bool:
@@ -74,7 +93,9 @@ async def _people(settings: Settings) -> list[dict[str, Any]]:
 
     async with opened(settings) as store:
         known = {
-            one.key: one.observations for one in await open_observations(store).find_subjects() if one.type == USER
+            one.key: one.observations
+            for one in await open_observations(store).find_subjects()
+            if one.type == USER
         }
         groups = await open_people(store).groups()
     linked = {identity for group in groups for identity in group}

@@ -24,7 +24,14 @@ PIPE_WIDTH = 200
 WIDE = 120
 """Columns from which on a terminal has room for every field."""
 TEXT_WIDTH = 60
-STYLES = {"dead": "red", "expired": "red", "cancelled": "yellow", "fail": "red", "warn": "yellow", "ok": "green"}
+STYLES = {
+    "dead": "red",
+    "expired": "red",
+    "cancelled": "yellow",
+    "fail": "red",
+    "warn": "yellow",
+    "ok": "green",
+}
 """Colours of outcomes and states; rich leaves them out without a terminal, and where NO_COLOR is set."""
 
 
@@ -48,7 +55,12 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
 
 
 def show(
-    found: Sequence[T], as_json: bool, columns: Sequence[str], row: Callable[[T], Sequence[object]], *, empty: str
+    found: Sequence[T],
+    as_json: bool,
+    columns: Sequence[str],
+    row: Callable[[T], Sequence[object]],
+    *,
+    empty: str,
 ) -> None:
     """What was found, as JSON or a row each."""
     if as_json:
@@ -63,7 +75,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
 
     # At 80 columns every space counts.
     is_narrow = console().width < WIDE
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=not is_narrow, padding=(0, 1) if not is_narrow else (0, 1, 0, 0))
+    made = Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=not is_narrow,
+        padding=(0, 1) if not is_narrow else (0, 1, 0, 0),
+    )
     for column in columns:
         made.add_column(column, overflow="fold", header_style="bold")
     for row in rows:

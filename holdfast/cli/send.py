@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.options import AsJson, Config, Database, Home, duration_of, login_name, opened, settings_of
+from holdfast.cli.options import (
+    AsJson,
+    Config,
+    Database,
+    Home,
+    duration_of,
+    login_name,
+    opened,
+    settings_of,
+)
 from holdfast.cli.printing import echo, print_json
 from holdfast.errors import HoldfastError
 
@@ -26,11 +35,16 @@ LOOK_AGAIN = timedelta(milliseconds=500)
 
 def send(
     text: Annotated[str, typer.Argument(help="The message; - reads it from stdin.")],
-    agent: Annotated[str | None, typer.Option(help="Who shall answer (default: the default agent)")] = None,
-    sender: Annotated[str | None, typer.Option(help="Whose conversation it is (default: your login name)")] = None,
+    agent: Annotated[
+        str | None, typer.Option(help="Who shall answer (default: the default agent)")
+    ] = None,
+    sender: Annotated[
+        str | None, typer.Option(help="Whose conversation it is (default: your login name)")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer and print it.")] = False,
     timeout: Annotated[
-        timedelta, typer.Option(parser=duration_of, metavar="DURATION", help="How long --wait waits")
+        timedelta,
+        typer.Option(parser=duration_of, metavar="DURATION", help="How long --wait waits"),
     ] = "5min",  # type: ignore[assignment]
     database: Database = None,
     config: Config = None,
@@ -40,7 +54,9 @@ def send(
     """Store a message for an agent."""
     message = _checked(sys.stdin.read() if text == "-" else text)
     settings = settings_of(config, database=database, home=home)
-    sent = asyncio.run(_send(settings, message, agent, sender or login_name(), timeout if wait else None))
+    sent = asyncio.run(
+        _send(settings, message, agent, sender or login_name(), timeout if wait else None)
+    )
     if as_json:
         print_json(sent)
     elif not wait:
@@ -102,13 +118,19 @@ async def _await_response(
         async with asyncio.timeout(patience.total_seconds()):
             ended = await _await_end(store, id_, woken)
             if ended.outcome != "completed":
-                raise HoldfastError(f"{_named(ended)} ended {ended.outcome}: {ended.last_error or 'no error'}")
+                raise HoldfastError(
+                    f"{_named(ended)} ended {ended.outcome}: {ended.last_error or 'no error'}"
+                )
             response = await _response_to(store, id_, message_id)
             if response is not None:
                 await store.ack(response.id)
             return response
     except TimeoutError:
-        working = "" if await store.processes() else "; nobody works on this database, start `holdfast up`"
+        working = (
+            ""
+            if await store.processes()
+            else "; nobody works on this database, start `holdfast up`"
+        )
         raise HoldfastError(
             f"no answer within {patience.total_seconds():g} s, event {id_} stays stored{working}"
         ) from None

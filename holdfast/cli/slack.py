@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 slack = typer.Typer(help="What Slack has to know of the app.", rich_markup_mode=None)
 demo = typer.Typer(help="Try a channel without an account.", rich_markup_mode=None)
 
-PortOfPage = Annotated[int, typer.Option("--port", help="Port of the chat page; 0 takes a free one.")]
+PortOfPage = Annotated[
+    int, typer.Option("--port", help="Port of the chat page; 0 takes a free one.")
+]
 
 
 @slack.callback()
@@ -39,23 +41,34 @@ def _demo() -> None:
 def manifest(
     name: Annotated[str, typer.Option(help="What people call the bot.")] = "holdfast",
     request_url: Annotated[
-        str | None, typer.Option(help="https://…/slack/events, where events come by HTTP (default: Socket Mode)")
+        str | None,
+        typer.Option(
+            help="https://…/slack/events, where events come by HTTP (default: Socket Mode)"
+        ),
     ] = None,
 ) -> None:
     """Print the app manifest, to be pasted at https://api.slack.com/apps."""
     from holdfast.channels.slack import manifest as manifests
 
     if request_url is not None and not request_url.startswith("https://"):
-        raise HoldfastError("Slack sends events to https:// addresses alone; leave --request-url out for Socket Mode")
+        raise HoldfastError(
+            "Slack sends events to https:// addresses alone; leave --request-url out for Socket Mode"
+        )
     print_json(manifests.manifest(name, request_url))
 
 
 @demo.command("slack")
-def demo_slack(port: PortOfPage = 3778, database: Database = None, config: Config = None, app: App = None) -> None:
+def demo_slack(
+    port: PortOfPage = 3778, database: Database = None, config: Config = None, app: App = None
+) -> None:
     """Chat with your agents through a Slack on this machine: the whole path of production, no account."""
     require("slack", "`holdfast demo slack`")
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
-        given = {"database": database or f"sqlite:///{folder}/demo.db", "home": Path(folder), "app": app}
+        given = {
+            "database": database or f"sqlite:///{folder}/demo.db",
+            "home": Path(folder),
+            "app": app,
+        }
         asyncio.run(_run(*load(config, given), port))
 
 
@@ -69,7 +82,9 @@ async def _run(harness: AgentHarness, settings: Settings, port: int) -> None:
     try:
         await local.__aenter__()
     except OSError as error:
-        raise HoldfastError(f"cannot listen at port {port}: {error.strerror}; choose another with --port") from error
+        raise HoldfastError(
+            f"cannot listen at port {port}: {error.strerror}; choose another with --port"
+        ) from error
     try:
         access = Access(bot_token=local.bot_token, app_token=local.app_token, api_url=local.api_url)
         harness.add_channel(SlackChannel([access], files=settings.files))

@@ -61,9 +61,12 @@ class State:
 
 
 def status(
-    watch: Annotated[bool, typer.Option("--watch", help="Keep looking, and show rates, until interrupted.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Keep looking, and show rates, until interrupted.")
+    ] = False,
     every: Annotated[
-        timedelta, typer.Option(parser=duration_of, metavar="DURATION", help="How often --watch looks")
+        timedelta,
+        typer.Option(parser=duration_of, metavar="DURATION", help="How often --watch looks"),
     ] = "1s",  # type: ignore[assignment]
     database: Database = None,
     config: Config = None,
@@ -119,11 +122,16 @@ async def _look(store: Store) -> State:
     unserved = await _unserved(store, [count for count in counts if count.queue == INBOX])
     names = dict.fromkeys([INBOX, OUTBOX, MEMORY, *sorted(count.queue for count in counts)])
     now = await store.now()
-    queues = [await _queue(store, name, [count for count in counts if count.queue == name], now) for name in names]
+    queues = [
+        await _queue(store, name, [count for count in counts if count.queue == name], now)
+        for name in names
+    ]
     index = await progress(store)
     if index is not None and not index.other_model:
         index = None
-    return State(at=now, queues=queues, processes=await store.processes(), unserved=unserved, index=index)
+    return State(
+        at=now, queues=queues, processes=await store.processes(), unserved=unserved, index=index
+    )
 
 
 async def _unserved(store: Store, counts: list[Count]) -> dict[str, int]:
@@ -181,7 +189,11 @@ def _drawn(state: State) -> RenderableType:
     from rich.console import Group
 
     columns = ["queue", *LIVE, "dead", "finished", "oldest", "oldest_pending"]
-    rates = ["arriving", "finishing"] if any(queue.arriving is not None for queue in state.queues) else []
+    rates = (
+        ["arriving", "finishing"]
+        if any(queue.arriving is not None for queue in state.queues)
+        else []
+    )
     rows = [[getattr(queue, name) for name in (*columns, *rates)] for queue in state.queues]
     heads = [*(name.replace("_", " ") for name in columns), *(f"{name}/s" for name in rates)]
     processes = [
@@ -190,9 +202,14 @@ def _drawn(state: State) -> RenderableType:
     ]
     named = ("process", "host", "started", "seen ago", "last wake", "turns")
     nobody = "no process works on this database: start `holdfast up`"
-    parts: list[RenderableType] = [table(heads, rows), table(named, processes) if processes else nobody]
+    parts: list[RenderableType] = [
+        table(heads, rows),
+        table(named, processes) if processes else nobody,
+    ]
     if state.unserved and processes:
-        waiting = ", ".join(f"{agent or 'the default agent'} ({number})" for agent, number in state.unserved.items())
+        waiting = ", ".join(
+            f"{agent or 'the default agent'} ({number})" for agent, number in state.unserved.items()
+        )
         parts.append(f"waiting for a server: {waiting}; no running process serves these agents")
     if state.index is not None:
         parts.append(told_of(state.index))
@@ -202,4 +219,6 @@ def _drawn(state: State) -> RenderableType:
 def told_of(index: IndexStatus) -> str:
     """How far the change to another model is."""
     done = index.documents - index.other_model
-    return f"memory is indexed anew by the model {index.model}: {done} of {index.documents} documents"
+    return (
+        f"memory is indexed anew by the model {index.model}: {done} of {index.documents} documents"
+    )

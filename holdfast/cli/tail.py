@@ -76,7 +76,11 @@ async def _print_new(store: Store, position: int, agent: str | None, as_json: bo
     for happened in await store.activity(position):
         position = happened.position + 1
         for frame in happened.frames:
-            if agent is None or agent in (frame.get("agent"), frame.get("fromAgent"), frame.get("toAgent")):
+            if agent is None or agent in (
+                frame.get("agent"),
+                frame.get("fromAgent"),
+                frame.get("toAgent"),
+            ):
                 print_json(frame, indent=None) if as_json else echo(_line(frame))
     return position
 
@@ -86,4 +90,6 @@ def _line(frame: dict[str, Any]) -> str:
     moment = datetime.now(UTC) if at is None else datetime.fromtimestamp(at / 1000, UTC)
     text = next((str(frame[name]) for name in TEXTS if frame.get(name)), "")
     parts = (frame.get("type"), frame.get("agent"), frame.get("messageId"), short(text))
-    return " ".join([moment.astimezone().strftime("%H:%M:%S"), *(str(part) for part in parts if part)])
+    return " ".join(
+        [moment.astimezone().strftime("%H:%M:%S"), *(str(part) for part in parts if part)]
+    )

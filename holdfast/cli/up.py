@@ -81,9 +81,14 @@ def work(
     workers: Workers = None,
     app: App = None,
     metrics_port: Annotated[
-        int | None, typer.Option(help="Serve health and /metrics here (env HOLDFAST_METRICS_PORT, default: nowhere)")
+        int | None,
+        typer.Option(
+            help="Serve health and /metrics here (env HOLDFAST_METRICS_PORT, default: nowhere)"
+        ),
     ] = None,
-    host: Annotated[str | None, typer.Option(help="Address for --metrics-port (default: 127.0.0.1)")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address for --metrics-port (default: 127.0.0.1)")
+    ] = None,
 ) -> None:
     """Run channels and agents without the API."""
     given: dict[str, object] = {"database": database, "home": home, "workers": workers, "app": app}
@@ -137,17 +142,23 @@ def _login_command(config: Path | None, home: Path | None, database: str | None)
     # A password is not printed: the user knows the URL.
     shown = database if database is None or "@" not in database else "…"
     given = {"--config": config, "--home": home, "--database": shown}
-    words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    words = [
+        word for name, value in given.items() if value is not None for word in (name, str(value))
+    ]
     return shlex.join(["holdfast", "login", *words])
 
 
-def _run_with_api(harness: AgentHarness, settings: Settings, command: str, *, works: bool = True) -> None:
+def _run_with_api(
+    harness: AgentHarness, settings: Settings, command: str, *, works: bool = True
+) -> None:
     from holdfast.api.security.guard import refuse_open
     from holdfast.api.server import serve_http
 
     refuse_open(settings, settings.api_host)
     started = Started(command)
-    server = _with_link(settings, _noting(serve_http, settings.api_host, settings.api_port, started), started)
+    server = _with_link(
+        settings, _noting(serve_http, settings.api_host, settings.api_port, started), started
+    )
     _run(harness, settings, server, started, works=works, has_page=True)
 
 
@@ -173,7 +184,11 @@ def _run(
         gc.freeze()
         lines = [_ready(settings, started, harness if works else None)]
         if has_page:
-            lines.append(f"open {started.link}" if started.link else f"to open the page, run: {started.command}")
+            lines.append(
+                f"open {started.link}"
+                if started.link
+                else f"to open the page, run: {started.command}"
+            )
         # In one piece: whoever waits for the first line may not stay for the second.
         echo("\n".join(lines))
         sys.stdout.flush()
@@ -183,7 +198,10 @@ def _run(
 
 
 def _noting(
-    serve: Callable[[Harness, str, int], AbstractAsyncContextManager[int]], host: str, port: int, started: Started
+    serve: Callable[[Harness, str, int], AbstractAsyncContextManager[int]],
+    host: str,
+    port: int,
+    started: Started,
 ) -> Server:
     """Serve, and note the address, which nobody knows before for port 0."""
 
@@ -208,7 +226,9 @@ def _with_link(settings: Settings, server: Server, started: Started) -> Server:
             if settings.api_auth == "none":
                 started.link = f"{address}/"
             elif sys.stdout.isatty():
-                started.link = await login_link(harness.store, address, Grant(name=login_name(), role="admin"))
+                started.link = await login_link(
+                    harness.store, address, Grant(name=login_name(), role="admin")
+                )
             yield
 
     return serving
@@ -223,7 +243,9 @@ def _ready(settings: Settings, started: Started, harness: AgentHarness | None) -
         parts.append(f"channels {', '.join(harness.channels)}")
     # Terminals make addresses clickable, and only the login link shall be.
     is_shown = sys.stdout.isatty() and started.link is not None
-    parts += [address.removeprefix("http://") if is_shown else address for address in started.addresses]
+    parts += [
+        address.removeprefix("http://") if is_shown else address for address in started.addresses
+    ]
     parts.append(f"database by {settings.database_source}: {_shown(settings.database)}")
     return f"holdfast {__version__} is ready: {'; '.join(parts)}"
 
@@ -248,7 +270,11 @@ async def _in_threads(running: Coroutine[Any, Any, None], executor: ThreadPoolEx
     await running
     executor.shutdown(wait=False, cancel_futures=True)
     give_up_at = time.monotonic() + IDLE_THREADS_END_WITHIN
-    others = [thread for thread in threading.enumerate() if thread is not threading.main_thread() and not thread.daemon]
+    others = [
+        thread
+        for thread in threading.enumerate()
+        if thread is not threading.main_thread() and not thread.daemon
+    ]
     for thread in others:
         thread.join(max(0, give_up_at - time.monotonic()))
     if any(thread.is_alive() for thread in others):

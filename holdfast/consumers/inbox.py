@@ -60,7 +60,9 @@ class _Limit:
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
         self._loop = asyncio.get_running_loop()
-        self._latest = None if seat.timeout is None else self._loop.time() + seat.timeout.total_seconds()
+        self._latest = (
+            None if seat.timeout is None else self._loop.time() + seat.timeout.total_seconds()
+        )
         self.timeout = asyncio.timeout_at(self._next())
 
     def _next(self) -> float | None:
@@ -153,7 +155,9 @@ class Worker:
         own = {event.message_id or str(event.id) for event in turn.events}
         wanted = max(min(limit, LONGEST_HISTORY), 0)
         found = await self._store.agent_messages(
-            turn.agent, conversation=turn.conversation, limit=min(wanted + len(own), LONGEST_HISTORY)
+            turn.agent,
+            conversation=turn.conversation,
+            limit=min(wanted + len(own), LONGEST_HISTORY),
         )
         lines = [line for line in found if line.message_id not in own][:wanted]
         return [_told(line) for line in reversed(lines)]
@@ -177,7 +181,9 @@ class Worker:
                 return answer
             case _:
                 kind = type(answer).__name__
-                return Retry(f"agent {turn.agent!r} answered {kind} instead of a text", error_class="answer")
+                return Retry(
+                    f"agent {turn.agent!r} answered {kind} instead of a text", error_class="answer"
+                )
 
     async def _replied(self, turn: Turn, reply: Reply) -> Done:
         """Tags go where they say; what is left is the answer, unless nothing is."""
@@ -190,7 +196,9 @@ class Worker:
         room = turn.event.get("origin_room")
         if room is not None:
             subject = subject_of(turn.event)
-            line = ChatMessage(team_id=room, from_agent=turn.agent, message=shared.text, subject=subject)
+            line = ChatMessage(
+                team_id=room, from_agent=turn.agent, message=shared.text, subject=subject
+            )
             return Done(emits, (*records, line), state)
         answer = replace(reply, text=shared.text, files=shared.files)
         return Done((response(turn, answer), *emits), records, state)
@@ -204,7 +212,9 @@ def _shown(channel: Attentive | None, turn: Turn) -> AbstractAsyncContextManager
 async def _as_said(channel: Attentive, turn: Turn) -> Turn:
     """The turn as its agent sees it: what was said to it, and a way to read what was said before."""
     said = [with_text(event.event, await channel.readable(event.event)) for event in turn.events]
-    events = tuple(replace(event, event=payload) for event, payload in zip(turn.events, said, strict=True))
+    events = tuple(
+        replace(event, event=payload) for event, payload in zip(turn.events, said, strict=True)
+    )
     reader, fetcher = partial(channel.thread, turn.event), partial(_fetched, channel, said)
     return replace(turn, events=events, reader=reader, fetcher=fetcher)
 

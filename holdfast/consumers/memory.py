@@ -26,7 +26,13 @@ from holdfast.store.memories import DEFAULT_AGENT_NAME, ObservationStore
 from holdfast.telemetry import INDEX_AWAY, RELAY_FAILED
 from holdfast.telemetry.logs import Entry
 
-__all__ = ["DEFAULT_AGENT_NAME", "POISON_CLAIM", "DrainResult", "KnowledgeStoreOutboxRelay", "RelayOptions"]
+__all__ = [
+    "DEFAULT_AGENT_NAME",
+    "POISON_CLAIM",
+    "DrainResult",
+    "KnowledgeStoreOutboxRelay",
+    "RelayOptions",
+]
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +63,9 @@ class RelayOptions:
         if not all(isinstance(number, int) and number >= 1 for number in numbers):
             raise ValueError("batch_size and max_attempts must each be at least 1")
         if not all(isinstance(duration, timedelta) and duration >= LEAST for duration in durations):
-            raise ValueError("claim_duration and poll_interval must each be at least 1 ms, as a timedelta")
+            raise ValueError(
+                "claim_duration and poll_interval must each be at least 1 ms, as a timedelta"
+            )
         if not str(self.node_id or "").strip():
             raise ValueError("a node needs an id")
 
@@ -79,7 +87,11 @@ class DrainResult:
         return self.processed + self.failed + self.poisoned
 
     def __add__(self, other: DrainResult) -> DrainResult:
-        return DrainResult(self.processed + other.processed, self.failed + other.failed, self.poisoned + other.poisoned)
+        return DrainResult(
+            self.processed + other.processed,
+            self.failed + other.failed,
+            self.poisoned + other.poisoned,
+        )
 
 
 DEFAULT_OPTIONS = RelayOptions.defaults()
@@ -97,7 +109,9 @@ class KnowledgeStoreOutboxRelay:
     ) -> None:
         # Checked although the types say so: the arguments of a user's own code may be anything.
         if None in (store, knowledge_store, options) or not str(agent_name or "").strip():
-            raise ValueError("a relay needs an observation store, a knowledge store, an agent name and options")
+            raise ValueError(
+                "a relay needs an observation store, a knowledge store, an agent name and options"
+            )
         self.agent_name = agent_name
         # The default is one object: each relay that uses it has an id of its own all the same.
         self.options = RelayOptions.defaults() if options is DEFAULT_OPTIONS else options
@@ -190,14 +204,18 @@ class KnowledgeStoreOutboxRelay:
         scope = KnowledgeScope(self.agent_name, key)
         versions: dict[str, int] = {}
         for event in turn.events:
-            versions[str(event.event["observation_local_id"])] = int(event.event.get("version") or 0)
+            versions[str(event.event["observation_local_id"])] = int(
+                event.event.get("version") or 0
+            )
         workspace = str(turn.event["workspace_id"])
         current = await self._observations.find_by_ids(workspace, sorted(versions))
         here = [observation for observation in current if observation.subject_key == key]
         for observation in here:
             del versions[observation.id]
         if here:
-            await _answer(self._knowledge.upsert, scope, [document_of(observation) for observation in here])
+            await _answer(
+                self._knowledge.upsert, scope, [document_of(observation) for observation in here]
+            )
         for id_, version in versions.items():
             await _answer(self._knowledge.delete, scope, [id_], version=version)
 
@@ -215,7 +233,9 @@ class KnowledgeStoreOutboxRelay:
             elif await self._consumer.is_stopping_within(pause):
                 return Snooze(timedelta(0))
 
-    def consumer(self, *, poll: timedelta | None = None, jitter: timedelta | None = None) -> Consumer:
+    def consumer(
+        self, *, poll: timedelta | None = None, jitter: timedelta | None = None
+    ) -> Consumer:
         """The one loop of every queue, over this relay; how often it polls may be given."""
         options = self.options
         share = Share(
@@ -258,7 +278,10 @@ class KnowledgeStoreOutboxRelay:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self.stop()
 
@@ -266,7 +289,10 @@ class KnowledgeStoreOutboxRelay:
         consumer = self.consumer()
         async with asyncio.TaskGroup() as group:
             working = group.create_task(consumer.run(STOP_WITHIN / 5))
-            others = [group.create_task(self._listen(consumer)), group.create_task(self._bury(consumer))]
+            others = [
+                group.create_task(self._listen(consumer)),
+                group.create_task(self._bury(consumer)),
+            ]
             await self._stop.wait()
             consumer.stop()
             await asyncio.wait([working])

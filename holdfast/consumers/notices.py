@@ -34,7 +34,9 @@ class Apologies:
 
     def __init__(self, store: Store, channels: Mapping[str, AnyChannel]) -> None:
         self._store = store
-        self._channels = {name for name, channel in channels.items() if attentive(channel) is not None}
+        self._channels = {
+            name for name, channel in channels.items() if attentive(channel) is not None
+        }
         self._known: dict[int, datetime] = {}
         self._seen_until: datetime | None = None
 
@@ -54,7 +56,9 @@ class Apologies:
         after = (since, 0)
         while letters := await self._store.died(INBOX, after, limit=AT_ONCE):
             new = [letter for letter in letters if self._known.get(letter.id) != letter.finished_at]
-            if apologies := [apology for letter in new if (apology := self._apology(letter)) is not None]:
+            if apologies := [
+                apology for letter in new if (apology := self._apology(letter)) is not None
+            ]:
                 await self._store.put(apologies)
             self._known |= {letter.id: letter.finished_at for letter in new}
             after = (letters[-1].finished_at, letters[-1].id)
@@ -69,4 +73,7 @@ class Apologies:
         text = f"I could not answer this. It is kept as dead letter {letter.id} and can be tried again."
         said = response(turn, Reply(text))
         # A letter that is tried again and dies again is another one.
-        return replace(said, message_id=f"{letter.message_id or letter.id}/dead.{letter.finished_at.timestamp():.0f}")
+        return replace(
+            said,
+            message_id=f"{letter.message_id or letter.id}/dead.{letter.finished_at.timestamp():.0f}",
+        )

@@ -53,7 +53,9 @@ class Delivery:
         # That the last part was sent is stored with the turn's end.
         return Done(state=progress.state)
 
-    async def _send_part(self, channel: InParts, turn: Turn, part: Part, progress: Progress) -> None:
+    async def _send_part(
+        self, channel: InParts, turn: Turn, part: Part, progress: Progress
+    ) -> None:
         response = turn.primary
         if progress.of(part) == SENDING:
             receipt = await _in_time(channel.find(response, part, progress.note(part)))
@@ -94,7 +96,9 @@ class Progress:
         self._parts[part.key] = {"state": SENDING, "note": note}
         until = await self._store.checkpoint(self._turn, self.state)
         # The request must be over before another may take the turn and look for the part.
-        if until - await self._store.now() < SEND_WITHIN and await self._store.renew([self._turn], LEASE):
+        if until - await self._store.now() < SEND_WITHIN and await self._store.renew(
+            [self._turn], LEASE
+        ):
             raise LeaseLost(f"event {self._turn.primary.id} is another worker's now")
 
     def sent(self, part: Part, receipt: Payload) -> None:

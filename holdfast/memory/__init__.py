@@ -114,7 +114,9 @@ class Memory(Protocol):
 class NoMemory:
     """The memory of an agent without one. Every use is refused with a line that says what to do."""
 
-    def __init__(self, reason: str = "this agent has no memory: register it with memory=True") -> None:
+    def __init__(
+        self, reason: str = "this agent has no memory: register it with memory=True"
+    ) -> None:
         self._reason = reason
 
     @property

@@ -33,7 +33,9 @@ Likened = list[tuple[str, str, float]]
 class Tables(Protocol):
     """What an engine does for an index; each call is one transaction."""
 
-    async def known(self, scope: KnowledgeScope, ids: Sequence[str] | None = None) -> dict[str, Known]:
+    async def known(
+        self, scope: KnowledgeScope, ids: Sequence[str] | None = None
+    ) -> dict[str, Known]:
         """What is there of these, or of all; stones of deleted ones too where ids are named."""
 
     async def write(self, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> set[str]:
@@ -45,7 +47,9 @@ class Tables(Protocol):
     async def forget(self, scope: KnowledgeScope) -> int:
         """Remove all of the scope, its name too, and for whoever writes later what he read before; how many."""
 
-    async def replace(self, scope: KnowledgeScope, written: Sequence[Entry], model: str, until: int) -> set[str]:
+    async def replace(
+        self, scope: KnowledgeScope, written: Sequence[Entry], model: str, until: int
+    ) -> set[str]:
         """Write these and remove the others up to a version, at once; which ones are written."""
 
     async def by_words(self, scope: KnowledgeScope, query: str, limit: int) -> Found:
@@ -54,7 +58,9 @@ class Tables(Protocol):
     async def has_vectors(self) -> bool:
         """Whether the engine can compare vectors."""
 
-    async def by_meaning(self, scope: KnowledgeScope, vector: bytes, model: str, limit: int) -> Likened:
+    async def by_meaning(
+        self, scope: KnowledgeScope, vector: bytes, model: str, limit: int
+    ) -> Likened:
         """By vectors of this model."""
 
     async def status(self, model: str, dimensions: int) -> IndexStatus:
@@ -87,7 +93,9 @@ class KnowledgeIndex:
         """The embedder, where the engine has a use for it."""
         return self.embedder if await self.tables.has_vectors() else _WORDS_ALONE
 
-    async def delete(self, scope: KnowledgeScope, ids: Iterable[str], *, version: int | None = None) -> int:
+    async def delete(
+        self, scope: KnowledgeScope, ids: Iterable[str], *, version: int | None = None
+    ) -> int:
         with _reachable():
             return await self.tables.remove(scope, sorted(ids), version)
 
@@ -96,7 +104,10 @@ class KnowledgeIndex:
             return await self.tables.forget(scope)
 
     async def reindex(
-        self, scope: KnowledgeScope, source: KnowledgeSource, options: IndexOptions = DEFAULT_OPTIONS
+        self,
+        scope: KnowledgeScope,
+        source: KnowledgeSource,
+        options: IndexOptions = DEFAULT_OPTIONS,
     ) -> int:
         with _reachable():
             using = await self.using()
@@ -113,7 +124,9 @@ class KnowledgeIndex:
         await self.upsert(scope, _overtaken(made, written))
         return len(made)
 
-    async def search(self, scope: KnowledgeScope, query: str, max_results: int = 5, min_score: float = 0) -> list[Hit]:
+    async def search(
+        self, scope: KnowledgeScope, query: str, max_results: int = 5, min_score: float = 0
+    ) -> list[Hit]:
         query = readable(query)
         if not query.strip() or max_results < 1:
             return []
@@ -152,7 +165,11 @@ class _reachable:  # noqa: N801 - reads as a condition
 
 def _overtaken(made: Sequence[Entry], written: set[str]) -> list[KnowledgeDocument]:
     """Those that seemed to be there already, until a relay that had lost its lease removed or changed them."""
-    return [entry.document for entry in made if entry.pieces is None and entry.document.id not in written]
+    return [
+        entry.document
+        for entry in made
+        if entry.pieces is None and entry.document.id not in written
+    ]
 
 
 def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -36,22 +36,32 @@ class Entry:
     pieces: tuple[Piece, ...] | None
 
 
-def entries(documents: Sequence[KnowledgeDocument], known: Mapping[str, Known], embedder: Embedder) -> list[Entry]:
+def entries(
+    documents: Sequence[KnowledgeDocument], known: Mapping[str, Known], embedder: Embedder
+) -> list[Entry]:
     """What has to be written of these. Runs in a thread: embedding takes its time."""
     newest = {document.id: document for document in documents}.values()
     wanted = [document for document in newest if not _is_older(document, known.get(document.id))]
-    changed = [document for document in wanted if not is_same(document, known.get(document.id), mark_of(embedder))]
+    changed = [
+        document
+        for document in wanted
+        if not is_same(document, known.get(document.id), mark_of(embedder))
+    ]
     split = {document.id: chunks(document.content) for document in changed}
     texts = [text for pieces in split.values() for text in pieces]
     vectors = iter(_checked(embedder.embed(texts), len(texts), embedder))
-    made = {id_: tuple(Piece(text, next(vectors)) for text in pieces) for id_, pieces in split.items()}
+    made = {
+        id_: tuple(Piece(text, next(vectors)) for text in pieces) for id_, pieces in split.items()
+    }
     return [Entry(document, made.get(document.id)) for document in wanted]
 
 
 def _checked(vectors: Sequence[bytes], count: int, embedder: Embedder) -> Sequence[bytes]:
     """What cannot be compared later is refused now."""
     if len(vectors) != count or any(len(vector) != 4 * embedder.dimensions for vector in vectors):
-        raise ValueError(f"the model {embedder.model} has to make one vector of {embedder.dimensions} numbers per text")
+        raise ValueError(
+            f"the model {embedder.model} has to make one vector of {embedder.dimensions} numbers per text"
+        )
     return vectors
 
 
@@ -61,4 +71,8 @@ def _is_older(document: KnowledgeDocument, known: Known | None) -> bool:
 
 def is_same(document: KnowledgeDocument, known: Known | None, model: str) -> bool:
     """Whether the index has this content already, by this model."""
-    return known is not None and not known.deleted and (known.hash, known.model) == (document.hash, model)
+    return (
+        known is not None
+        and not known.deleted
+        and (known.hash, known.model) == (document.hash, model)
+    )

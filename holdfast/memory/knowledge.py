@@ -49,7 +49,9 @@ class KnowledgeDocument:
 
 def readable(text: str) -> str:
     """The text without what no engine could store and no model read."""
-    return text.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return (
+        text.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    )
 
 
 KnowledgeSource = Iterable[KnowledgeDocument]
@@ -99,18 +101,25 @@ class KnowledgeStore(Protocol):
     async def upsert(self, scope: KnowledgeScope, documents: KnowledgeSource) -> int:
         """Index documents; how many were written. One that is unchanged, or older than what is there, is left alone."""
 
-    async def delete(self, scope: KnowledgeScope, ids: Iterable[str], *, version: int | None = None) -> int:
+    async def delete(
+        self, scope: KnowledgeScope, ids: Iterable[str], *, version: int | None = None
+    ) -> int:
         """Remove documents, unless theirs is a newer version; how many."""
 
     async def clear(self, scope: KnowledgeScope) -> int:
         """Remove a whole scope; how many documents."""
 
     async def reindex(
-        self, scope: KnowledgeScope, source: KnowledgeSource, options: IndexOptions = DEFAULT_OPTIONS
+        self,
+        scope: KnowledgeScope,
+        source: KnowledgeSource,
+        options: IndexOptions = DEFAULT_OPTIONS,
     ) -> int:
         """Make the scope hold what the source holds, in one step for those who search; how many."""
 
-    async def search(self, scope: KnowledgeScope, query: str, max_results: int = 5, min_score: float = 0) -> list[Hit]:
+    async def search(
+        self, scope: KnowledgeScope, query: str, max_results: int = 5, min_score: float = 0
+    ) -> list[Hit]:
         """The best documents of the scope, best first."""
 
     async def documents(self, scope: KnowledgeScope) -> dict[str, str]:

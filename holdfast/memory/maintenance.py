@@ -62,7 +62,9 @@ class Upkeep:
         while count := await self.observations.tell_again(DEFAULT_AGENT_NAME, mark):
             told += count
         if told:
-            log.warning(Entry(MODEL_CHANGED, model=using.model, dimensions=using.dimensions, documents=told))
+            log.warning(
+                Entry(MODEL_CHANGED, model=using.model, dimensions=using.dimensions, documents=told)
+            )
         return told
 
 
@@ -99,16 +101,24 @@ async def verify(observations: ObservationStore, knowledge: KnowledgeStore) -> l
     return found
 
 
-async def _compared(knowledge: KnowledgeStore, key: str, wanted: dict[str, str]) -> list[Difference]:
+async def _compared(
+    knowledge: KnowledgeStore, key: str, wanted: dict[str, str]
+) -> list[Difference]:
     there = await knowledge.documents(KnowledgeScope(DEFAULT_AGENT_NAME, key))
     missing = [Difference(key, id_, "missing") for id_ in wanted.keys() - there.keys()]
     unknown = [Difference(key, id_, "unknown") for id_ in there.keys() - wanted.keys()]
-    other = [Difference(key, id_, "other content") for id_ in wanted.keys() & there.keys() if wanted[id_] != there[id_]]
+    other = [
+        Difference(key, id_, "other content")
+        for id_ in wanted.keys() & there.keys()
+        if wanted[id_] != there[id_]
+    ]
     return sorted(missing + unknown + other, key=lambda difference: difference.id)
 
 
 async def reindex(
-    observations: ObservationStore, knowledge: KnowledgeStore, on_progress: Callable[[int], None] | None = None
+    observations: ObservationStore,
+    knowledge: KnowledgeStore,
+    on_progress: Callable[[int], None] | None = None,
 ) -> int:
     """Make the index hold what the observations say, subject by subject, searchable throughout; how many."""
     keys = [subject.key for subject in await observations.find_subjects()]
@@ -116,7 +126,9 @@ async def reindex(
     keys += [scope.context_id for scope in scopes if scope.agent_name == DEFAULT_AGENT_NAME]
     done = 0
     for key in dict.fromkeys(keys):
-        done += await _reindex_subject(observations, knowledge, key, _counting_on(done, on_progress))
+        done += await _reindex_subject(
+            observations, knowledge, key, _counting_on(done, on_progress)
+        )
     return done
 
 
@@ -132,7 +144,9 @@ async def _reindex_subject(
     scope = KnowledgeScope(DEFAULT_AGENT_NAME, key)
     workspace_id, subject_type, subject_id = key.split(":", 2)
     known = await observations.find_by_subject(workspace_id, subject_type, subject_id)
-    done = await knowledge.reindex(scope, [document_of(observation) for observation in known], options)
+    done = await knowledge.reindex(
+        scope, [document_of(observation) for observation in known], options
+    )
     # What a relay indexed since we read them was not among these, and went with what is no more.
     read = {observation.version for observation in known}
     current = await observations.find_by_subject(workspace_id, subject_type, subject_id)
@@ -161,7 +175,9 @@ async def forget(
     identities = await _identities(people, workspace_id, subject_type, subject_id)
     removed: dict[str, int] = {}
     for identity in identities:
-        for kind, count in (await _forget_identity(observations, knowledge, identity, actor, files)).items():
+        for kind, count in (
+            await _forget_identity(observations, knowledge, identity, actor, files)
+        ).items():
             # The count of rows without a person is the same for all of them.
             removed[kind] = count if kind.startswith(UNATTRIBUTED) else removed.get(kind, 0) + count
     # Last, so that forgetting that was cut short finds all of them once more.
@@ -173,17 +189,27 @@ async def forget(
     return removed
 
 
-async def _identities(people: People, workspace_id: str, subject_type: str, subject_id: str) -> list[str]:
+async def _identities(
+    people: People, workspace_id: str, subject_type: str, subject_id: str
+) -> list[str]:
     """All subjects of whoever is to be forgotten; one without a channel means everybody of that id or name."""
     key = subject_key(workspace_id, subject_type, subject_id)
     if subject_type.upper() != USER:
         return [key]
-    linked = [identity for one in (key, *await people.known_as(key)) for identity in await people.identities(one)]
+    linked = [
+        identity
+        for one in (key, *await people.known_as(key))
+        for identity in await people.identities(one)
+    ]
     return list(dict.fromkeys([*linked, *filter(None, map(former_key, linked))]))
 
 
 async def _forget_identity(
-    observations: ObservationStore, knowledge: KnowledgeStore, identity: str, actor: str | None, files: Path | None
+    observations: ObservationStore,
+    knowledge: KnowledgeStore,
+    identity: str,
+    actor: str | None,
+    files: Path | None,
 ) -> dict[str, int]:
     removed = await observations.forget(*parts_of(identity), actor=actor)
     # A relay may have read them before they went: what it writes late is older than this, and does not come back.

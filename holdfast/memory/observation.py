@@ -55,7 +55,9 @@ def subject_key(workspace_id: str, subject_type: str, subject_id: str) -> str:
 
 def _is_name(text: object) -> bool:
     """Whether it is a text that every engine gives back as it is."""
-    return isinstance(text, str) and bool(text.strip()) and "\0" not in text and not _LONE.search(text)
+    return (
+        isinstance(text, str) and bool(text.strip()) and "\0" not in text and not _LONE.search(text)
+    )
 
 
 def is_identity(subject_id: str) -> bool:
@@ -67,7 +69,10 @@ def is_person(subject: str, key: str) -> bool:
     """Whether a subject is the person whom a key names; agent.is_person in SQL says the same.
 
     A key without a channel, such as default:USER:ann, names everybody with that id or name."""
-    start, id_ = key[: key.find(":USER:") + len(":USER:")], key[key.find(":USER:") + len(":USER:") :]
+    start, id_ = (
+        key[: key.find(":USER:") + len(":USER:")],
+        key[key.find(":USER:") + len(":USER:") :],
+    )
     if subject == key or ":USER:" not in key or is_identity(id_) or not subject.startswith(start):
         return subject == key
     known = subject[len(start) :]
@@ -85,14 +90,20 @@ def former_key(key: str) -> str | None:
     A workspace of Slack and a user id in it name one person; other subjects without a channel are ambiguous."""
     workspace, type_, id_ = parts_of(key)
     user = id_.removeprefix("slack:id:")
-    return f"{workspace}:{type_}:{user}" if type_ == USER and workspace != "default" and user != id_ else None
+    return (
+        f"{workspace}:{type_}:{user}"
+        if type_ == USER and workspace != "default" and user != id_
+        else None
+    )
 
 
 def parts_of(key: str) -> tuple[str, str, str]:
     """Workspace, type and id of a subject, as a person writes its key."""
     parts = key.split(":", 2)
     if len(parts) != 3 or not key.isprintable():
-        raise HoldfastError(f"a subject is workspace:TYPE:id, such as default:USER:api:id:ann, not {key!r}")
+        raise HoldfastError(
+            f"a subject is workspace:TYPE:id, such as default:USER:api:id:ann, not {key!r}"
+        )
     subject_key(*parts)
     return parts[0], parts[1].upper(), parts[2]
 
@@ -121,7 +132,9 @@ class Observation:
             raise HoldfastError("an observation needs an id and a content")
         object.__setattr__(self, "type", ObservationType(self.type))
         object.__setattr__(self, "subject_type", self.subject_type.upper())
-        object.__setattr__(self, "source_message_ids", tuple(dict.fromkeys(self.source_message_ids)))
+        object.__setattr__(
+            self, "source_message_ids", tuple(dict.fromkeys(self.source_message_ids))
+        )
 
     @property
     def subject_key(self) -> str:
@@ -139,7 +152,9 @@ def id_of(observation: Observation | str) -> str:
     return observation if isinstance(observation, str) else observation.id
 
 
-def checked_merge(winner: Observation | str, loser: Observation | str, merged: Observation) -> tuple[str, str]:
+def checked_merge(
+    winner: Observation | str, loser: Observation | str, merged: Observation
+) -> tuple[str, str]:
     """Return the ids of the winner and the loser of a merge, if the three fit together.
 
     Whether they are stored, and about that subject, is for the store to check."""
@@ -147,10 +162,14 @@ def checked_merge(winner: Observation | str, loser: Observation | str, merged: O
     if ids[0] == ids[1]:
         raise HoldfastError(f"observation {ids[0]!r} cannot be merged with itself")
     if merged.id != ids[0] and (merged.id == ids[1] or not _DRAWN.fullmatch(merged.id)):
-        raise HoldfastError(f"what is merged keeps the winner's id {ids[0]!r}, and cannot have {merged.id!r}")
+        raise HoldfastError(
+            f"what is merged keeps the winner's id {ids[0]!r}, and cannot have {merged.id!r}"
+        )
     for one in (winner, loser):
         if isinstance(one, Observation) and one.subject_key != merged.subject_key:
-            raise HoldfastError(f"observation {one.id!r} is about {one.subject_key}, not {merged.subject_key}")
+            raise HoldfastError(
+                f"observation {one.id!r} is about {one.subject_key}, not {merged.subject_key}"
+            )
     return ids
 
 
@@ -177,4 +196,6 @@ class Subject:
 
 def document_of(observation: Observation) -> KnowledgeDocument:
     """Return the document that the index holds of an observation."""
-    return KnowledgeDocument(id=observation.id, content=observation.content, version=observation.version)
+    return KnowledgeDocument(
+        id=observation.id, content=observation.content, version=observation.version
+    )

@@ -40,7 +40,9 @@ def _stem(word: str) -> str:
     return word
 
 
-def fused(query: str, by_meaning: Sequence[tuple[str, str, float]], by_words: Sequence[tuple[str, str]]) -> list[Hit]:
+def fused(
+    query: str, by_meaning: Sequence[tuple[str, str, float]], by_words: Sequence[tuple[str, str]]
+) -> list[Hit]:
     """Hits, best first, from lists that are best first: id, content and, by meaning, the likeness.
 
     Ranks alone would let one shared word of ten outweigh a good match by meaning, and the least bad of a bad lot

@@ -10,7 +10,14 @@ from datetime import timedelta
 
 from holdfast.errors import HoldfastError
 from holdfast.memory.knowledge import IndexUnavailable, KnowledgeScope, KnowledgeStore
-from holdfast.memory.observation import USER, Observation, ObservationType, former_key, parts_of, subject_key
+from holdfast.memory.observation import (
+    USER,
+    Observation,
+    ObservationType,
+    former_key,
+    parts_of,
+    subject_key,
+)
 from holdfast.queue.event import MEMORY, NewEvent, Turn, person_of, workspace_of
 from holdfast.settings.extras import needs
 from holdfast.store.memories import DEFAULT_AGENT_NAME, ObservationStore
@@ -70,7 +77,9 @@ class TurnMemory:
         """The subjects of the person who asks: this identity, and those that are linked to it."""
         if not self._person:
             return []
-        keys = await self._recall.people.identities(subject_key(self._workspace, USER, self._person))
+        keys = await self._recall.people.identities(
+            subject_key(self._workspace, USER, self._person)
+        )
         # Releases before 0.5 observed under this subject in a Slack workspace.
         return [*keys, *(former for key in keys if (former := former_key(key)) is not None)]
 
@@ -106,7 +115,9 @@ class TurnMemory:
         found.sort(key=lambda observation: -observation.version)
         return [observation.content for observation in found[:limit]]
 
-    def observe(self, content: str, *, about: str = USER, kind: ObservationType = ObservationType.EXPLICIT) -> str:
+    def observe(
+        self, content: str, *, about: str = USER, kind: ObservationType = ObservationType.EXPLICIT
+    ) -> str:
         """Remember something about the person who asks, or the agent itself; stored with the end of the turn."""
         subject_id = self._turn.agent if about.upper() == AGENT else self._person
         observation = Observation(

@@ -128,7 +128,9 @@ def _locked(connection: Connection, migration: Migration) -> Iterator[None]:
 def _telling_of_waits(connection: Connection, url: str, migration: Migration) -> Iterator[None]:
     """Say so while a script waits for a lock, and who holds it; a migration that stands still looks broken."""
     done = threading.Event()
-    watch = threading.Thread(target=_watch_waits, args=(connection.info.backend_pid, url, migration, done), daemon=True)
+    watch = threading.Thread(
+        target=_watch_waits, args=(connection.info.backend_pid, url, migration, done), daemon=True
+    )
     watch.start()
     try:
         yield
@@ -141,14 +143,18 @@ def _watch_waits(pid: int, url: str, migration: Migration, done: threading.Event
     told: object = None
     while not done.wait(WAIT_TOLD_SECONDS):
         try:
-            with psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_SECONDS) as watcher:
+            with psycopg.connect(
+                url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_SECONDS
+            ) as watcher:
                 wait = watcher.execute(_WAIT, (pid,)).fetchone()
         except psycopg.Error:
             # Only the message is lost: the migration itself has its own connection.
             return
         if wait is not None and wait != told:
             what, holders = wait
-            migration.on_step(f"waiting for a lock on {what or 'the database'}, held by process {holders}")
+            migration.on_step(
+                f"waiting for a lock on {what or 'the database'}, held by process {holders}"
+            )
         told = wait
 
 
@@ -202,7 +208,9 @@ def _run(connection: Connection, migration: Migration, script: Script) -> None:
     except psycopg.Error as error:
         raise MigrationError(f"{script.label}{_line(script, error)}: {_message(error)}") from error
     if connection.info.transaction_status != pq.TransactionStatus.INTRANS:
-        raise MigrationError(f"{script.label} ends the transaction; a script must not commit or roll back")
+        raise MigrationError(
+            f"{script.label} ends the transaction; a script must not commit or roll back"
+        )
 
 
 def _check_owner(connection: Connection) -> bool:
@@ -214,7 +222,9 @@ def _check_owner(connection: Connection) -> bool:
             f'grant create on database "{database}" to "{user}", or create schema agent authorization "{user}"'
         )
     if owner is not None and owner != user:
-        raise MigrationError(f'schema agent belongs to "{owner}", not to "{user}": migrate as "{owner}"')
+        raise MigrationError(
+            f'schema agent belongs to "{owner}", not to "{user}": migrate as "{owner}"'
+        )
     return owner is not None
 
 

@@ -108,7 +108,9 @@ def version_key(version: str) -> tuple[tuple[int, ...], int, int]:
     """Orders versions as releases do: 0.9 < 0.10.dev1 < 0.10rc1 < 0.10 = 0.10.0."""
     match = _VERSION.fullmatch(version)
     if match is None:
-        raise MigrationError(f"{version!r} is not a version that can be compared, expected one like 1.2.3")
+        raise MigrationError(
+            f"{version!r} is not a version that can be compared, expected one like 1.2.3"
+        )
     numbers = [int(number) for number in match[1].split(".")]
     while numbers and numbers[-1] == 0:
         numbers.pop()
@@ -124,7 +126,9 @@ def _read_script(path: Path, number: int) -> Script:
     if not _NAME.fullmatch(path.name):
         raise MigrationError(f"{label}: a script must be named NNN-name.sql, with three digits")
     if int(path.name[:3]) != number:
-        raise MigrationError(f"{label}: scripts count from 000 without a gap, so number {number:03d} must come here")
+        raise MigrationError(
+            f"{label}: scripts count from 000 without a gap, so number {number:03d} must come here"
+        )
     try:
         return Script(path.parent.name, path.name, path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -139,6 +143,8 @@ def _differences(scripts: Sequence[Script], applied: Mapping[str, str]) -> list[
     ]
     known = {script.file_name for script in scripts}
     gone = [
-        f"{name} was applied to this database, but is not among the scripts" for name in applied if name not in known
+        f"{name} was applied to this database, but is not among the scripts"
+        for name in applied
+        if name not in known
     ]
     return changed + gone

@@ -50,7 +50,9 @@ def _look(path: Path, migration: Migration) -> Report:
     if not path.exists() or path.stat().st_size == 0:
         return migration.report(None, {}) if migration.dry_run else migration.nothing(None)
     # Opened for writing though only read: closing a read-only connection would leave its -wal and -shm files.
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None)) as connection:
+    with closing(
+        sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None)
+    ) as connection:
         connection.execute("pragma query_only = on")
         found = _version(connection)
         if not migration.is_due(found) or not migration.dry_run:
@@ -72,7 +74,9 @@ def _connect(path: Path, migration: Migration) -> sqlite3.Connection:
 def _use_wal(connection: sqlite3.Connection, path: Path) -> None:
     [mode] = connection.execute("pragma journal_mode = wal").fetchone()
     if mode != "wal":
-        raise MigrationError(f"{path} cannot use write-ahead logging (its journal mode is {mode}): use a local disk")
+        raise MigrationError(
+            f"{path} cannot use write-ahead logging (its journal mode is {mode}): use a local disk"
+        )
 
 
 @contextmanager
@@ -176,7 +180,9 @@ def _run(connection: sqlite3.Connection, migration: Migration, script: Script) -
         except sqlite3.Error as error:
             raise MigrationError(f"{script.label}, line {line}: {one_line(error)}") from error
         if not connection.in_transaction:
-            raise MigrationError(f"{script.label} ends the transaction; a script must not commit or roll back")
+            raise MigrationError(
+                f"{script.label} ends the transaction; a script must not commit or roll back"
+            )
 
 
 def _record(connection: sqlite3.Connection, script: Script, version: str) -> None:

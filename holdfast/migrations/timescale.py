@@ -47,7 +47,9 @@ def _convert(connection: Connection, on_step: Callable[[str], None]) -> None:
     # Tried before anything is moved: a role that may not create the extension changes nothing.
     with connection.transaction():
         connection.execute("create extension if not exists timescaledb schema public")
-        connection.execute("create table if not exists agent.event_hist_moved (like agent.event_hist)")
+        connection.execute(
+            "create table if not exists agent.event_hist_moved (like agent.event_hist)"
+        )
     _move(connection, "aside", on_step)
     on_step("making history a hypertable")
     connection.execute("select agent.history_to_hypertable()")
@@ -55,7 +57,9 @@ def _convert(connection: Connection, on_step: Callable[[str], None]) -> None:
 
 def _move(connection: Connection, where: str, on_step: Callable[[str], None]) -> None:
     moved = 0
-    while batch := _number(connection.execute("select agent.move_history(%s)", (where == "aside",)).fetchone()):
+    while batch := _number(
+        connection.execute("select agent.move_history(%s)", (where == "aside",)).fetchone()
+    ):
         moved += batch
         on_step(f"moved {moved} finished events {where}")
 

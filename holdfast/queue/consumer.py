@@ -54,7 +54,14 @@ HAND_ON_AT_MOST = timedelta(seconds=1)
 class Consumer:
     """Works one queue until told to stop. A failing handler or a database outage never ends it."""
 
-    def __init__(self, store: Store, policy: Policy, handler: Handler, holder: str, ended: Ended | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        policy: Policy,
+        handler: Handler,
+        holder: str,
+        ended: Ended | None = None,
+    ) -> None:
         self.policy = policy
         self.wake = Wake()
         self.last_wake_reason: Reason | None = None
@@ -87,7 +94,10 @@ class Consumer:
         """From now on messages that name no target are worked here as those of `name`; '' leaves them to others."""
         self._unnamed = self._meter.unnamed = name
         self._groups = {
-            share: {target: [target, ""] if target and target == name else [target] for target in share.targets}
+            share: {
+                target: [target, ""] if target and target == name else [target]
+                for target in share.targets
+            }
             for share in self.policy.shares
         }
         self.wake.set()
@@ -120,7 +130,13 @@ class Consumer:
                 await self._pause(OUTAGE.delay(failures))
                 continue
             if failures:
-                log.info(Entry(CLAIMS_AGAIN, queue=self.policy.queue, seconds=round(time.monotonic() - away_since)))
+                log.info(
+                    Entry(
+                        CLAIMS_AGAIN,
+                        queue=self.policy.queue,
+                        seconds=round(time.monotonic() - away_since),
+                    )
+                )
             failures = 0
             if is_idle and not self._stop.is_set():
                 self.last_wake_reason = await self.wake.wait(
@@ -242,7 +258,11 @@ class Consumer:
     async def _renew_share(self, share: Share, held: list[Held]) -> None:
         sent_at = time.monotonic()
         try:
-            lost = set(await self._store.renew([one.turn for one in held], share.lease)) if held else set()
+            lost = (
+                set(await self._store.renew([one.turn for one in held], share.lease))
+                if held
+                else set()
+            )
         except HoldfastError:
             # Not renewed is not lost: the leases hold for as long as they were given.
             lost = {one.turn for one in held if one.until < sent_at}
@@ -256,7 +276,9 @@ class Consumer:
     def _lose_what_came_again(self, turns: list[Turn]) -> None:
         """A lease of ours ran out unseen, and we have claimed its event ourselves."""
         ids = {turn.primary.id for turn in turns}
-        for held in [held for held in self._held if held.turn.primary.id in ids and held.outcome is None]:
+        for held in [
+            held for held in self._held if held.turn.primary.id in ids and held.outcome is None
+        ]:
             self._lose(held)
 
     def _lose(self, held: Held) -> None:
@@ -276,7 +298,9 @@ class Consumer:
 
     async def _outlast(self) -> None:
         """A handler that does not let go keeps its lease for as long as it runs, and its end is stored."""
-        running = [held.task for held in self._held if held.task is not None and not held.task.done()]
+        running = [
+            held.task for held in self._held if held.task is not None and not held.task.done()
+        ]
         if running:
             await asyncio.wait(running)
             await self._is_idle_within(LET_GO_WITHIN)
@@ -296,7 +320,11 @@ class Consumer:
         if tasks:
             await asyncio.wait(tasks, timeout=LET_GO_WITHIN.total_seconds())
         # Given back only once its handler has let go, or two would work it at once.
-        free = [held for held in left if held.outcome is None and held.task is not None and held.task.done()]
+        free = [
+            held
+            for held in left
+            if held.outcome is None and held.task is not None and held.task.done()
+        ]
         try:
             async with asyncio.timeout(LET_GO_WITHIN.total_seconds()):
                 await self._store.release([held.turn for held in free])

@@ -63,7 +63,9 @@ def response_event(payload: Payload) -> NewEvent:
     """A response for its channel, in order per conversation."""
     channel, conversation = payload["channel"], payload.get("conversation")
     lane = f"{channel}/{conversation}" if conversation else None
-    return NewEvent(event=payload, queue=OUTBOX, target=channel, lane=lane, max_attempts=RESPONSE_ATTEMPTS)
+    return NewEvent(
+        event=payload, queue=OUTBOX, target=channel, lane=lane, max_attempts=RESPONSE_ATTEMPTS
+    )
 
 
 class _Parsed:
@@ -91,7 +93,11 @@ def payload_of(text: str) -> Payload | Unreadable:
         return Unreadable(f"the payload cannot be read: {error}")
     if not isinstance(payload, dict):
         return Unreadable("the payload is not a JSON object")
-    return Unreadable("the payload could not be read") if payload.get("kind") == UNREADABLE else payload
+    return (
+        Unreadable("the payload could not be read")
+        if payload.get("kind") == UNREADABLE
+        else payload
+    )
 
 
 def payload_to_show(event: Event) -> Payload:
@@ -173,7 +179,9 @@ class Turn:
     on_progress: Callable[[], None] | None = field(default=None, compare=False)
     reader: Callable[[], Awaitable[Sequence[Line]]] | None = field(default=None, compare=False)
     fetcher: Callable[[], Awaitable[Sequence[Path]]] | None = field(default=None, compare=False)
-    historian: Callable[[Turn, int], Awaitable[Sequence[Line]]] | None = field(default=None, compare=False)
+    historian: Callable[[Turn, int], Awaitable[Sequence[Line]]] | None = field(
+        default=None, compare=False
+    )
 
     @property
     def primary(self) -> Event:
@@ -190,11 +198,17 @@ class Turn:
     @property
     def is_room_batch(self) -> bool:
         """Whether it is several copies of what was said in a room, worked together."""
-        return len(self.events) > 1 and all(event.event.get("kind") == ROOM for event in self.events)
+        return len(self.events) > 1 and all(
+            event.event.get("kind") == ROOM for event in self.events
+        )
 
     @property
     def text(self) -> str:
-        return "\n\n".join(event.text for event in self.events) if self.is_room_batch else self.primary.text
+        return (
+            "\n\n".join(event.text for event in self.events)
+            if self.is_room_batch
+            else self.primary.text
+        )
 
     @property
     def team(self) -> str | None:
@@ -288,7 +302,9 @@ def unrouted(payload: Payload) -> tuple[Payload, str | None, str | None]:
     return sent, None if text is None else str(text), None if team is None else str(team)
 
 
-def routed(payload: Payload | Unreadable, text: str | None, team: str | None) -> Payload | Unreadable:
+def routed(
+    payload: Payload | Unreadable, text: str | None, team: str | None
+) -> Payload | Unreadable:
     """Join a stored payload with its routed text and team; events of release 0.4.0 hold them already."""
     if isinstance(payload, Unreadable) or (text is None and team is None):
         return payload
@@ -349,7 +365,13 @@ def conversation_of(payload: Payload) -> str:
     if "kind" in payload:
         return str(payload.get("conversation") or "")
     thread = payload.get("thread_ts") or payload.get("ts")
-    return ":".join([str(part) for part in ("slack", payload.get("team"), payload.get("channel"), thread) if part])
+    return ":".join(
+        [
+            str(part)
+            for part in ("slack", payload.get("team"), payload.get("channel"), thread)
+            if part
+        ]
+    )
 
 
 def collect_key(payload: object) -> tuple[str | None, ...]:
@@ -364,7 +386,13 @@ def collect_key(payload: object) -> tuple[str | None, ...]:
         return next((str(value) for value in values if value is not None and value != ""), None)
 
     if "kind" not in payload:
-        return "slack", part("team"), part("channel"), part("thread_ts", "ts"), part("user", "bot_id")
+        return (
+            "slack",
+            part("team"),
+            part("channel"),
+            part("thread_ts", "ts"),
+            part("user", "bot_id"),
+        )
     person = part("sender_id")
     name = None if person else part("sender")
     return part("kind"), part("channel"), part("conversation"), part("room"), person, name
@@ -390,7 +418,11 @@ def person_of(payload: Payload) -> str:
     """The identity of the person behind a payload, `channel:id:…` or `channel:name:…`; '' if nobody is known.
 
     It carries the channel, and a name never equals an id: only `holdfast people link` makes two identities one."""
-    channel, id_, name = channel_of(payload).replace(":", "_"), sender_id_of(payload), sender_of(payload)
+    channel, id_, name = (
+        channel_of(payload).replace(":", "_"),
+        sender_id_of(payload),
+        sender_of(payload),
+    )
     if id_ is not None and id_.strip():
         return f"{channel}:id:{id_}"
     return f"{channel}:name:{name}" if name.strip() else ""

@@ -51,7 +51,12 @@ class Meter:
         return None if spans.tracing is None else self._span(spans.tracing, turn, since)
 
     def settled(
-        self, turn: Turn, outcome: Outcome | None, result: Settled | Lost, since: float, span: spans.TurnSpan | None
+        self,
+        turn: Turn,
+        outcome: Outcome | None,
+        result: Settled | Lost,
+        since: float,
+        span: spans.TurnSpan | None,
     ) -> None:
         """The turn is over, in whatever way."""
         seconds = time.monotonic() - since
@@ -63,14 +68,22 @@ class Meter:
             self._failed(agent, outcome, ended)
             if ended == "dead" and isinstance(outcome, Retry | Dead):
                 command = f"holdfast dead retry {primary.id}"
-                log.error(Entry(DEAD_LETTER, **self._about(turn), **_said(outcome), retry_with=command))
+                log.error(
+                    Entry(DEAD_LETTER, **self._about(turn), **_said(outcome), retry_with=command)
+                )
         elif self._queue == OUTBOX:
             waited = (primary.claimed[-1] - primary.created_at).total_seconds()
             RESPONSE_TO_DELIVERY.of(agent).observe(waited + seconds)
         if span is not None:
             span.end(ended, _error(outcome))
 
-    def failed(self, turn: Turn, outcome: Retry | Dead, max_attempts: int, raised: BaseException | None = None) -> None:
+    def failed(
+        self,
+        turn: Turn,
+        outcome: Retry | Dead,
+        max_attempts: int,
+        raised: BaseException | None = None,
+    ) -> None:
         """Log an attempt that failed, whether its handler raised or returned the failure."""
         # The relay names what it could not index by itself.
         if self._queue != MEMORY:
@@ -81,7 +94,11 @@ class Meter:
     def _about(self, turn: Turn) -> dict[str, object]:
         primary = turn.primary
         name = "channel" if self._queue == OUTBOX else "agent"
-        about = {"queue": self._queue, name: primary.target or self.unnamed, "message_id": turn.message_id}
+        about = {
+            "queue": self._queue,
+            name: primary.target or self.unnamed,
+            "message_id": turn.message_id,
+        }
         return about | {"event_id": primary.id}
 
     def lost(self, turn: Turn, since: float, span: spans.TurnSpan | None) -> None:

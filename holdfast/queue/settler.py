@@ -47,7 +47,12 @@ class Settler:
     """Takes turns that have an outcome and says of each when it is over."""
 
     def __init__(
-        self, store: Store, policy: Policy, meter: Meter, forget: Callable[[Held], None], ended: Ended | None = None
+        self,
+        store: Store,
+        policy: Policy,
+        meter: Meter,
+        forget: Callable[[Held], None],
+        ended: Ended | None = None,
     ) -> None:
         self._store = store
         self._policy = policy
@@ -90,7 +95,9 @@ class Settler:
     async def _settle_refused(self, share: Share, held: Held, error: Exception) -> None:
         queue, event = self._policy.queue, held.turn.primary.id
         log.warning(Entry(END_REFUSED, queue=queue, event_id=event, error=error))
-        held.outcome = self._policy.timed(held.turn, Retry(f"its end was refused: {error}", error_class="refused"))
+        held.outcome = self._policy.timed(
+            held.turn, Retry(f"its end was refused: {error}", error_class="refused")
+        )
         try:
             [result] = await self._settle_in_time(share, [held])
             self._tell(held, result)

@@ -76,7 +76,10 @@ class Slots:
 
     @property
     def _is_scarce(self) -> bool:
-        return self._may_be_scarce and sum(max(self.free(name), 0) for name in self._working) > self.all_free
+        return (
+            self._may_be_scarce
+            and sum(max(self.free(name), 0) for name in self._working) > self.all_free
+        )
 
     @property
     def _spare(self) -> int:
@@ -88,12 +91,16 @@ class Slots:
     def rounds(self) -> tuple[Round, ...]:
         return (Round.IDLE, Round.REST) if self._is_scarce else (Round.ALL,)
 
-    def request(self, groups: Mapping[str, Sequence[str]], which: Round, batch: int) -> Request | None:
+    def request(
+        self, groups: Mapping[str, Sequence[str]], which: Round, batch: int
+    ) -> Request | None:
         """Build the claim of one round for these names and their targets; None where nothing may be claimed."""
         limit = min(self._spare if which is Round.REST else self.all_free, batch)
         free = {name: self.free(name) for name in random.sample(list(groups), len(groups))}
         if which is Round.IDLE:
-            free = {name: 1 for name, slots in free.items() if slots > 0 and not self._working[name]}
+            free = {
+                name: 1 for name, slots in free.items() if slots > 0 and not self._working[name]
+            }
         elif which is Round.REST:
             free = {name: free[name] for name in sorted(free, key=self._working.__getitem__)}
         free = {name: slots for name, slots in free.items() if slots > 0}
@@ -108,7 +115,9 @@ class Slots:
         """Targets that a claim could ask for now."""
         if self.all_free <= 0:
             return []
-        return [target for name, targets in groups.items() if self.free(name) > 0 for target in targets]
+        return [
+            target for name, targets in groups.items() if self.free(name) > 0 for target in targets
+        ]
 
 
 def _request(groups: Mapping[str, Sequence[str]], free: Mapping[str, int], limit: int) -> Request:

@@ -125,7 +125,11 @@ class Store(Protocol):
         """A transaction that `put` can join; committed at the end of the block, rolled back on an error."""
 
     async def put(
-        self, events: Sequence[NewEvent], *, records: Sequence[Record] = (), tx: Transaction | None = None
+        self,
+        events: Sequence[NewEvent],
+        *,
+        records: Sequence[Record] = (),
+        tx: Transaction | None = None,
     ) -> list[int | None]:
         """Store all events or none; the id of each, or None where its message_id is already known."""
 
@@ -212,7 +216,9 @@ class Store(Protocol):
     ) -> Page[FinishedEvent]:
         """Dead letters (dead, expired, cancelled), newest first."""
 
-    async def died(self, queue: str, after: tuple[datetime, int], *, limit: int) -> list[FinishedEvent]:
+    async def died(
+        self, queue: str, after: tuple[datetime, int], *, limit: int
+    ) -> list[FinishedEvent]:
         """Dead letters in the order in which they died, from after a moment and an id."""
 
     async def retry(self, which: Filter, *, actor: str | None = None) -> list[int]:
@@ -311,7 +317,9 @@ class Store(Protocol):
     async def use_choice(self, key: str, *, tx: Transaction | None = None) -> None:
         """Note that the setting of a conversation was used: drop the time since which it is unused."""
 
-    async def prune_choices(self, keep: timedelta | None, most: int, channels: Sequence[str]) -> int:
+    async def prune_choices(
+        self, keep: timedelta | None, most: int, channels: Sequence[str]
+    ) -> int:
         """Delete settings `default/<conversation>` that are unused for `keep`, and return how many.
 
         At most so many are left of each of these channels, and of all others together, latest used first. A setting
@@ -360,7 +368,9 @@ class Store(Protocol):
     ) -> Page[ChatMessage]:
         """A room's history, newest first."""
 
-    async def activity(self, position: int, *, limit: int = 500, most_bytes: int | None = None) -> Page[Happened]:
+    async def activity(
+        self, position: int, *, limit: int = 500, most_bytes: int | None = None
+    ) -> Page[Happened]:
         """What happened from a position on, oldest first; nothing will ever come to stand before what was read."""
 
     async def activity_span(self) -> tuple[int, int]:

@@ -78,7 +78,9 @@ def merge(routings: Iterable[Routing]) -> Routing:
     merged = Routing()
     for one in routings:
         limits = [limits for limits in (merged.limits, one.limits) if limits]
-        smallest = {agent: min(by[agent] for by in limits if agent in by) for by in limits for agent in by}
+        smallest = {
+            agent: min(by[agent] for by in limits if agent in by) for by in limits for agent in by
+        }
         merged = Routing(
             default=merged.default or one.default,
             lanes={**one.lanes, **merged.lanes},
@@ -94,7 +96,11 @@ def merge(routings: Iterable[Routing]) -> Routing:
 def configured(settings: Settings) -> Routing:
     """The agents and teams that holdfast.toml names, whether or not a process serves them."""
     tables = settings.agents
-    usual = {id_: COMMAND_POLICY["lane"] for id_, table in tables.items() if isinstance(table, CommandTable)}
+    usual = {
+        id_: COMMAND_POLICY["lane"]
+        for id_, table in tables.items()
+        if isinstance(table, CommandTable)
+    }
     return Routing(
         default=settings.default or next(iter(tables), ""),
         lanes={id_: table.lane or usual.get(id_, "conversation") for id_, table in tables.items()},
@@ -190,7 +196,9 @@ class Current:
         self._read_at = -REMEMBERED
 
 
-def _directory(processes: Sequence[Process], written: Payload, known: Routing | None = None) -> Directory:
+def _directory(
+    processes: Sequence[Process], written: Payload, known: Routing | None = None
+) -> Directory:
     entries = list(_entries(processes, _older(written)))
     merged = merge(routing for _, routing in entries)
     if not merged.lanes:

@@ -60,7 +60,9 @@ class Attachments:
     def refuse(self, turn: Turn, names: Sequence[str]) -> None:
         """Say in log and metadata which files are not sent."""
         if names:
-            log.error(Entry(FILES_KEPT, agent=turn.agent, event_id=turn.primary.id, files=list(names)))
+            log.error(
+                Entry(FILES_KEPT, agent=turn.agent, event_id=turn.primary.id, files=list(names))
+            )
             turn.metadata[REFUSED] = [*turn.metadata.get(REFUSED, ()), *names]
 
     async def _from_workspace(self, turn: Turn, name: str) -> str | None:
@@ -72,7 +74,15 @@ class Attachments:
         try:
             await asyncio.to_thread(_copy, workspace, path, target)
         except OSError as error:
-            log.error(Entry(FILES_KEPT, agent=turn.agent, event_id=turn.primary.id, files=[name], error=error))
+            log.error(
+                Entry(
+                    FILES_KEPT,
+                    agent=turn.agent,
+                    event_id=turn.primary.id,
+                    files=[name],
+                    error=error,
+                )
+            )
             return None
         return below(self._root, target.relative_to(self._root).as_posix())
 
@@ -95,4 +105,8 @@ def _is_quoted(turn: Turn, text: str, tag: Tag) -> bool:
         for event in turn.events
         for part in (written_of(event.event), event.text, event.event.get("origin_message"))
     )
-    return any(part.startswith(tag.text, found.end()) for part in heard for found in SEND_FILE.finditer(part))
+    return any(
+        part.startswith(tag.text, found.end())
+        for part in heard
+        for found in SEND_FILE.finditer(part)
+    )

@@ -7,7 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.agents.base import Reply
-from holdfast.queue.event import ChatMessage, NewEvent, Payload, Turn, own_workspace, subject_of, written_of
+from holdfast.queue.event import (
+    ChatMessage,
+    NewEvent,
+    Payload,
+    Turn,
+    own_workspace,
+    subject_of,
+    written_of,
+)
 from holdfast.queue.store import Store
 from holdfast.routing.files import Attachments
 from holdfast.routing.limits import BUDGET, FURTHER, STOPPED_TAGS, TAGS, used_budget
@@ -68,10 +76,17 @@ class Teamwork:
         self._attachments.refuse(turn, attached[len(files) :])
         return self._followed(turn, text, meant, files, used + len(files))
 
-    def _followed(self, turn: Turn, text: str, meant: Meant, attached: tuple[str, ...], used: int) -> Shared:
+    def _followed(
+        self, turn: Turn, text: str, meant: Meant, attached: tuple[str, ...], used: int
+    ) -> Shared:
         """Follow tags until one too many; lines and files only as long as the budget lasts."""
         origin, rest = origin_of(turn), without(text, meant)
-        files, lines, messages, stopped = list(attached), list[ChatMessage](), list[NewEvent](), list[Tag]()
+        files, lines, messages, stopped = (
+            list(attached),
+            list[ChatMessage](),
+            list[NewEvent](),
+            list[Tag](),
+        )
         for nth, (tag, ids) in enumerate(meant.items()):
             if nth >= TAGS or (tag.kind != "mate" and used >= BUDGET):
                 stopped.append(tag)
@@ -92,7 +107,13 @@ class Teamwork:
         over = "".join(text[tag.start : tag.end] for tag in stopped[:LONGEST_REST])[:LONGEST_REST]
         message = f"[{len(stopped)} tags of your reply were not followed]\n{over}"
         return self._routing.event(
-            {"kind": "message", **origin, "message": message, "from_agent": turn.agent, STOPPED_TAGS: len(stopped)},
+            {
+                "kind": "message",
+                **origin,
+                "message": message,
+                "from_agent": turn.agent,
+                STOPPED_TAGS: len(stopped),
+            },
             Route(turn.agent, turn.team),
             turn.conversation,
             message_id=f"internal_{turn.message_id or turn.primary.id}/rest",
@@ -103,7 +124,9 @@ class Teamwork:
         """All tags that mean something. Of files only so many are looked for as can be sent; the rest counts, too."""
         named = [tag for tag in found if tag.kind == "file" and tag.text]
         paths = await self._attachments.tagged(turn, text, named[:TAGS])
-        meant: Meant = {tag: [path] for tag, path in paths.items()} | {tag: [] for tag in named[TAGS:]}
+        meant: Meant = {tag: [path] for tag, path in paths.items()} | {
+            tag: [] for tag in named[TAGS:]
+        }
         teams = self._teams(turn)
         rooms = {id_.lower(): id_ for id_ in reversed(teams)}
         mates = {
@@ -115,7 +138,11 @@ class Teamwork:
         for tag in found:
             if tag.kind != "file" and tag.text:
                 known = rooms if tag.kind == "room" else mates
-                if ids := list(dict.fromkeys(known[name.lower()] for name in tag.names if name.lower() in known)):
+                if ids := list(
+                    dict.fromkeys(
+                        known[name.lower()] for name in tag.names if name.lower() in known
+                    )
+                ):
                     meant[tag] = ids
         return dict(sorted(meant.items(), key=lambda one: one[0].start))
 
@@ -124,7 +151,9 @@ class Teamwork:
         mine = [id_ for id_, team in self._routing.teams.items() if turn.agent in team.agents]
         return [turn.team] if turn.team in mine else mine
 
-    def _messages(self, turn: Turn, tag: Tag, ids: Sequence[str], rest: str, origin: Payload) -> Iterator[NewEvent]:
+    def _messages(
+        self, turn: Turn, tag: Tag, ids: Sequence[str], rest: str, origin: Payload
+    ) -> Iterator[NewEvent]:
         for id_ in ids:
             if tag.kind == "room":
                 line, max_attempts = _line(turn, tag, id_), turn.primary.max_attempts
@@ -178,7 +207,10 @@ def _named(turn: Turn, messages: Sequence[NewEvent]) -> list[NewEvent]:
     """Ids from the parent's and the position, so that a repeated turn emits the same."""
     source = turn.message_id or turn.primary.id
     return [
-        replace(new, message_id=f"{'internal' if new.event['kind'] == 'message' else 'chat'}_{source}/{nth}")
+        replace(
+            new,
+            message_id=f"{'internal' if new.event['kind'] == 'message' else 'chat'}_{source}/{nth}",
+        )
         for nth, new in enumerate(messages, 1)
     ]
 
@@ -189,4 +221,7 @@ def _within_budget(messages: Sequence[NewEvent], stopped: int) -> tuple[NewEvent
     if len(messages) <= BUDGET or not further:
         return tuple(messages)
     last = messages[BUDGET]
-    return (*messages[:BUDGET], replace(last, event=last.event | {FURTHER: further, STOPPED_TAGS: stopped}))
+    return (
+        *messages[:BUDGET],
+        replace(last, event=last.event | {FURTHER: further, STOPPED_TAGS: stopped}),
+    )

@@ -60,7 +60,11 @@ class Hooks:
         """The answer as it is to be stored."""
         if not self.outgoing or not isinstance(answer, str | Reply):
             return answer
-        reply = Reply(answer) if isinstance(answer, str) else replace(answer, metadata=dict(answer.metadata))
+        reply = (
+            Reply(answer)
+            if isinstance(answer, str)
+            else replace(answer, metadata=dict(answer.metadata))
+        )
         for hook in self.outgoing:
             match await _result(hook(turn, reply)):
                 case None:
@@ -91,4 +95,6 @@ def _emitting(turn: Turn, outcome: Outcome) -> Outcome:
 
 def _misuse(hook: Callable[..., object], answer: object) -> TypeError:
     name = getattr(hook, "__name__", type(hook).__name__)
-    return TypeError(f"the hook {name} answered {type(answer).__name__} instead of a text, an outcome or None")
+    return TypeError(
+        f"the hook {name} answered {type(answer).__name__} instead of a text, an outcome or None"
+    )

@@ -32,13 +32,17 @@ async def stopped(store: Store, turn: Turn) -> Outcome | None:
     """The end of a turn that was handed on too far, or is one too many; a person's retry lets it through."""
     if all(event.hops == 0 for event in turn.events):
         return None
-    end = await _too_many(store, [event for event in turn.events if event.hops > 0 and not _is_let_through(event)])
+    end = await _too_many(
+        store, [event for event in turn.events if event.hops > 0 and not _is_let_through(event)]
+    )
     if end is None:
         if turn.primary.error_class in STOPPED and len(turn.events) == 1:
             await store.checkpoint(turn, LET_THROUGH)
         return None
     if len(turn.events) > 1:
-        return Retry("not all of these go through: they are worked one by one", timedelta(0), "one_by_one")
+        return Retry(
+            "not all of these go through: they are worked one by one", timedelta(0), "one_by_one"
+        )
     return end
 
 
@@ -57,7 +61,9 @@ async def _too_many(store: Store, events: Sequence[Event]) -> Dead | None:
         if event.event.get(STOPPED_TAGS) and FURTHER not in event.event:
             return Dead(_rest(event), "budget")
         if event.hops > HOPS:
-            return Dead(f"hop limit: {HOPS} hand-offs from {_root(event)}{_tail(event)}", "hop_limit")
+            return Dead(
+                f"hop limit: {HOPS} hand-offs from {_root(event)}{_tail(event)}", "hop_limit"
+            )
     # Of one root, what is fine for the last is fine for those before it.
     for event in {event.root_id: event for event in events}.values():
         if await store.handed_on(event.root_id or event.id, event.id) >= BUDGET:

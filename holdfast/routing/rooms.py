@@ -19,7 +19,13 @@ class _IdTaken(Exception):
 
 
 async def post(
-    store: Store, routing: Routing, team: str, text: str, *, max_attempts: int, sent_by: str | None = None
+    store: Store,
+    routing: Routing,
+    team: str,
+    text: str,
+    *,
+    max_attempts: int,
+    sent_by: str | None = None,
 ) -> int:
     """A person says something in a team's room: stored as a line, whose id is returned, and for every member."""
     if not text.strip():
@@ -29,18 +35,25 @@ async def post(
         id_ = new_id(CHANNEL)
         origin = _origin(team_id, id_, text)
         line = ChatMessage(
-            team_id=team_id, from_agent=PERSON, message=text, subject=subject_of(origin), key=f"line_{id_}"
+            team_id=team_id,
+            from_agent=PERSON,
+            message=text,
+            subject=subject_of(origin),
+            key=f"line_{id_}",
         )
         new = copies(routing, line, origin, max_attempts)
         first, *others = [
-            replace(one, message_id=f"chat_{id_}/{nth}", sent_by=sent_by) for nth, one in enumerate(new, 1)
+            replace(one, message_id=f"chat_{id_}/{nth}", sent_by=sent_by)
+            for nth, one in enumerate(new, 1)
         ]
         try:
             async with store.transaction() as tx:
                 line_id = await store.say(line, tx=tx)
                 # One root for all: what is made of one post has one budget.
                 [root] = await store.put([first], tx=tx)
-                if root is None or None in await store.put([replace(one, root_id=root) for one in others], tx=tx):
+                if root is None or None in await store.put(
+                    [replace(one, root_id=root) for one in others], tx=tx
+                ):
                     raise _IdTaken
                 return line_id
         except _IdTaken:
@@ -61,7 +74,12 @@ def _origin(team_id: str, id_: str, text: str) -> Payload:
 
 
 def copies(
-    routing: Routing, line: ChatMessage, origin: Payload, max_attempts: int | None, *, speaker: str | None = None
+    routing: Routing,
+    line: ChatMessage,
+    origin: Payload,
+    max_attempts: int | None,
+    *,
+    speaker: str | None = None,
 ) -> list[NewEvent]:
     """Copies of a line of a room, for every member but the agent who said it. Each carries the line's key."""
     payload: Payload = origin | {
@@ -83,7 +101,9 @@ def prompt_of(line: ChatMessage) -> str:
     return f"[In room #{line.team_id}, from @{line.from_agent}]\n{line.message}"
 
 
-def _copy(routing: Routing, payload: Payload, team_id: str, agent: str, max_attempts: int | None) -> NewEvent:
+def _copy(
+    routing: Routing, payload: Payload, team_id: str, agent: str, max_attempts: int | None
+) -> NewEvent:
     """In a lane of their own, so that those that wait are worked together; '#' begins no conversation."""
     return routing.event(
         payload,

@@ -158,8 +158,12 @@ class Routing:
         conversation = conversation_of(new.event)
         if new.lane is not None or not conversation:
             return new
-        placed = self.event(new.event, route, conversation, message_id=new.message_id, max_attempts=new.max_attempts)
-        return replace(placed, queue=new.queue, event_ts=new.event_ts, vt=new.vt, sent_by=new.sent_by)
+        placed = self.event(
+            new.event, route, conversation, message_id=new.message_id, max_attempts=new.max_attempts
+        )
+        return replace(
+            placed, queue=new.queue, event_ts=new.event_ts, vt=new.vt, sent_by=new.sent_by
+        )
 
     def event(
         self,
@@ -185,7 +189,9 @@ class Routing:
 def checked_id(id: str) -> str:
     """The id of an agent or a team, if texts and tags can name it."""
     if not ID.fullmatch(id):
-        raise HoldfastError(f"{id!r} cannot be an id: it is empty, or has a space or one of @ # , : / [ ]")
+        raise HoldfastError(
+            f"{id!r} cannot be an id: it is empty, or has a space or one of @ # , : / [ ]"
+        )
     return id
 
 
@@ -237,7 +243,9 @@ async def receive(
     """Store a message for the agent that is given, that its text names, or that its conversation chose."""
     since = time.monotonic()
     # An agent that is given wins, and the text stays as it is.
-    route = routing.given(agent) if agent else Route(new.target) if new.target else routing.route(text)
+    route = (
+        routing.given(agent) if agent else Route(new.target) if new.target else routing.route(text)
+    )
     if route is DEFAULT and channel_of(new.event) not in NOT_CHATS:
         choice = routing.choice(text)
         if choice is not None:
@@ -264,7 +272,9 @@ def _key(conversation: str) -> str:
     return f"default/{conversation}"
 
 
-async def _chosen(store: Store, routing: Routing, conversation: str, tx: Transaction | None) -> Route:
+async def _chosen(
+    store: Store, routing: Routing, conversation: str, tx: Transaction | None
+) -> Route:
     """The agent or team that was made this conversation's default, if it is still there."""
     chosen = await store.setting(_key(conversation)) or {}
     if "unused_since" in chosen:
@@ -275,7 +285,9 @@ async def _chosen(store: Store, routing: Routing, conversation: str, tx: Transac
     return Route(chosen["agent"]) if chosen.get("agent") in routing.lanes else DEFAULT
 
 
-async def _choose(store: Store, routing: Routing, choice: Route, new: NewEvent, tx: Transaction | None) -> int | None:
+async def _choose(
+    store: Store, routing: Routing, choice: Route, new: NewEvent, tx: Transaction | None
+) -> int | None:
     """Another default for a conversation, and a word that it is so: both or none, and once if it is delivered again."""
     conversation = conversation_of(new.event)
     value = None if choice is DEFAULT else {"agent": choice.agent, "team": choice.team}
@@ -290,10 +302,23 @@ def _confirmation(routing: Routing, choice: Route, new: NewEvent) -> NewEvent:
     agent = choice.agent or routing.default
     meant = f"@{choice.team or agent}"
     text = (
-        f"{meant} answers here again." if choice is DEFAULT else f"{meant} answers here from now on; @default ends it."
+        f"{meant} answers here again."
+        if choice is DEFAULT
+        else f"{meant} answers here from now on; @default ends it."
     )
-    payload = {name: new.event.get(name) for name in ("channel", "conversation", "sender", "sender_id")}
+    payload = {
+        name: new.event.get(name) for name in ("channel", "conversation", "sender", "sender_id")
+    }
     payload |= own_workspace(new.event)
-    answer = {"message": text, "original_message": written_of(new.event), "message_id": new.message_id, "agent": agent}
+    answer = {
+        "message": text,
+        "original_message": written_of(new.event),
+        "message_id": new.message_id,
+        "agent": agent,
+    }
     id_ = None if new.message_id is None else f"{new.message_id}/1"
-    return replace(response_event({"kind": "response", **payload, **answer}), message_id=id_, sent_by=new.sent_by)
+    return replace(
+        response_event({"kind": "response", **payload, **answer}),
+        message_id=id_,
+        sent_by=new.sent_by,
+    )

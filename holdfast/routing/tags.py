@@ -35,7 +35,9 @@ def tags(text: str) -> list[Tag]:
     for start, end in _pairs(text).items():
         head = HEAD.match(text, start, end) if end and start >= after else None
         if head is not None:
-            names = tuple(name for part in (head[2] or "").split(",") if (name := part.strip().lstrip("@#")))
+            names = tuple(
+                name for part in (head[2] or "").split(",") if (name := part.strip().lstrip("@#"))
+            )
             found.append(Tag(KINDS[head[1]], names, text[head.end() : end - 1].strip(), start, end))
             after = end
     return found

@@ -14,7 +14,11 @@ from holdfast.settings.duration import Duration
 from holdfast.settings.table import Table
 
 MAX_OUTPUT = 8 * 1024 * 1024
-COMMAND_POLICY: dict[str, Any] = {"lane": "agent", "turns": "collect", "timeout": timedelta(minutes=30)}
+COMMAND_POLICY: dict[str, Any] = {
+    "lane": "agent",
+    "turns": "collect",
+    "timeout": timedelta(minutes=30),
+}
 """A program works in one folder, so one run at a time, which takes what waits."""
 HISTORY_TOKENS = 8000
 MAX_REQUESTS = 50
@@ -69,7 +73,9 @@ class RunTable(Table):
     """Turns of the agent at once, over all processes."""
     heartbeat: Duration | None = Field(default=None, examples=["30 min"])
     """How often the agent is asked by itself whether there is anything to do, where it has its own; 0 is never."""
-    heartbeat_prompt: str | None = Field(default=None, min_length=1, examples=["Look at the build."])
+    heartbeat_prompt: str | None = Field(
+        default=None, min_length=1, examples=["Look at the build."]
+    )
     """What it is asked then."""
     memory: bool | None = Field(default=None, examples=[True])
     """Whether its turns come with what is known of who asks; a language model then has tools to look and to observe."""
@@ -81,7 +87,11 @@ class RunTable(Table):
 
     def policy(self) -> dict[str, Any]:
         """What is set of how the agent is run."""
-        return {name: value for name in RunTable.model_fields if (value := getattr(self, name)) is not None}
+        return {
+            name: value
+            for name in RunTable.model_fields
+            if (value := getattr(self, name)) is not None
+        }
 
 
 class CommandTable(RunTable):
@@ -154,13 +164,17 @@ class EchoTable(RunTable):
     """It says what it was told."""
 
 
-AgentTable = Annotated[CommandTable | LlmTable | FunctionTable | EchoTable, Field(discriminator="kind")]
+AgentTable = Annotated[
+    CommandTable | LlmTable | FunctionTable | EchoTable, Field(discriminator="kind")
+]
 
 
 class McpTable(Table):
     """A server of the Model Context Protocol, by command or by address."""
 
-    command: tuple[str, ...] = Field(default=(), examples=[["npx", "-y", "@modelcontextprotocol/server-memory"]])
+    command: tuple[str, ...] = Field(
+        default=(), examples=[["npx", "-y", "@modelcontextprotocol/server-memory"]]
+    )
     """The program that is started for a turn, and its arguments."""
     variables: tuple[str, ...] = Field(default=(), examples=[["GITHUB_TOKEN"]])
     """Variables of the environment that it may see beside ordinary ones such as PATH and HOME."""

@@ -25,5 +25,7 @@ def sqlite_path(url: str) -> Path | None:
     scheme, path = url[: len("sqlite:///")], url[len("sqlite:///") :]
     if scheme != "sqlite:///" or path in ("", ":memory:"):
         # The URL itself is not repeated: a mistyped one may hold a password.
-        raise HoldfastError("a database URL is sqlite:///path/to/file.db or postgresql://user:password@host/database")
+        raise HoldfastError(
+            "a database URL is sqlite:///path/to/file.db or postgresql://user:password@host/database"
+        )
     return Path(path).expanduser()

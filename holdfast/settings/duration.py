@@ -10,7 +10,17 @@ from pydantic import BeforeValidator
 
 FOREVER = "forever"
 
-_UNITS = {"ms": 0.001, "s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600}
+_UNITS = {
+    "ms": 0.001,
+    "s": 1,
+    "sec": 1,
+    "second": 1,
+    "m": 60,
+    "min": 60,
+    "minute": 60,
+    "h": 3600,
+    "hour": 3600,
+}
 _UNITS |= {"d": 86_400, "day": 86_400, "w": 604_800, "week": 604_800}
 _NUMBER = r"[0-9]{1,20}+(?:\.[0-9]{1,20}+)?"
 _AMOUNT = re.compile(rf"({_NUMBER}) *([a-z]+)")
@@ -28,7 +38,9 @@ def duration(value: object) -> timedelta:
         amounts = _AMOUNT.findall(text) or [(text, "s")]
         return timedelta(seconds=sum(float(number) * _unit(unit) for number, unit in amounts))
     except (ValueError, KeyError, OverflowError):
-        raise ValueError('a duration is a text like "30s", "10 min" or "24h", or a number of seconds') from None
+        raise ValueError(
+            'a duration is a text like "30s", "10 min" or "24h", or a number of seconds'
+        ) from None
 
 
 def duration_text(value: timedelta) -> str:

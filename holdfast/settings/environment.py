@@ -59,7 +59,9 @@ def common_database() -> tuple[str, str] | None:
     # Some libraries name their driver in the scheme.
     url = _WITH_DRIVER.sub(r"\1://", os.environ.get(DATABASE_URL, ""))
     if url and not url.startswith(("postgres://", "postgresql://", "sqlite:///")):
-        raise HoldfastError(f"{DATABASE_URL} is neither postgresql:// nor sqlite:///: set {PREFIX}DATABASE")
+        raise HoldfastError(
+            f"{DATABASE_URL} is neither postgresql:// nor sqlite:///: set {PREFIX}DATABASE"
+        )
     if url:
         return url, DATABASE_URL
     named = [name for name in LIBPQ_DATABASE if os.environ.get(name)]
@@ -82,4 +84,8 @@ def is_set(variable: str) -> bool:
 def passed_on(names: Sequence[str]) -> dict[str, str]:
     """The environment of a program of others: what is ordinary, and the names it is trusted with."""
     allowed = {*ORDINARY, *names}
-    return {name: value for name, value in os.environ.items() if name in allowed or name.startswith("LC_")}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in allowed or name.startswith("LC_")
+    }

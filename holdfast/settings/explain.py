@@ -27,7 +27,9 @@ KIND = "kind"
 """The key by which tables are told apart."""
 
 
-def explain(problem: ErrorDetails, model: type[BaseModel], path: Path, given: Mapping[str, object]) -> str:
+def explain(
+    problem: ErrorDetails, model: type[BaseModel], path: Path, given: Mapping[str, object]
+) -> str:
     """Which place the value came from, which setting it is, and what would be right."""
     error = problem.get("ctx", {}).get("error")
     keys = error.keys if isinstance(error, Misfit) else _without_kinds(problem["loc"], path)
@@ -80,7 +82,9 @@ def place(path: Path, keys: Keys) -> str:
     if not keys:
         return str(path)
     # The first line from which on the file holds the key; inside a value of several lines nothing can be read.
-    before = bisect_left(range(1, len(lines)), True, key=lambda count: _holds(_beginning(lines, count), keys))
+    before = bisect_left(
+        range(1, len(lines)), True, key=lambda count: _holds(_beginning(lines, count), keys)
+    )
     return f"{path}:{before + 1}"
 
 
@@ -144,12 +148,16 @@ def _without_kinds(location: Keys, path: Path) -> Keys:
 def _instead(model: type[BaseModel], keys: Keys) -> str:
     names = [name for one in models_at(model, keys[:-1]) for name in one.model_fields]
     like = get_close_matches(str(keys[-1]), names, n=1)
-    return f"did you mean {like[0]}?" if like else "`holdfast init` writes a file with all there are"
+    return (
+        f"did you mean {like[0]}?" if like else "`holdfast init` writes a file with all there are"
+    )
 
 
 def _shown(problem: ErrorDetails, model: type[BaseModel], keys: Keys) -> str:
     """The value, unless there is none or it may hold a password."""
-    fields = [one.model_fields.get(str(keys[-1])) for one in models_at(model, keys[:-1])] if keys else []
+    fields = (
+        [one.model_fields.get(str(keys[-1])) for one in models_at(model, keys[:-1])] if keys else []
+    )
     is_open = any(field is not None and field.repr for field in fields)
     if problem["type"] == "missing" or not is_open:
         return ""

@@ -31,7 +31,9 @@ _ORIGIN = re.compile(r"\Ahttps?://[^/?#\s]++/?")
 class Settings(BaseSettings):
     """A value comes from the command line, else HOLDFAST_<NAME>, else holdfast.toml, else the default here."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True
+    )
     _database_source: str = PrivateAttr("default")
 
     # The text below a field is what `holdfast init` writes; an example stands where the default is no value.
@@ -39,7 +41,9 @@ class Settings(BaseSettings):
     """Folder of everything that is kept in files."""
     database: str = Field(default="", repr=False, examples=["sqlite:///~/.holdfast/holdfast.db"])
     """sqlite:///path or postgresql://…; by default DATABASE_URL, PGHOST …, or holdfast.db in the home folder."""
-    database_direct: str = Field(default="", repr=False, examples=["postgresql://user@host/database"])
+    database_direct: str = Field(
+        default="", repr=False, examples=["postgresql://user@host/database"]
+    )
     """The same database without a pooler between, for the one session per process that must last."""
     connections: int | None = Field(default=None, ge=1, le=MOST_CONNECTIONS, examples=[20])
     """Most connections of one process to PostgreSQL beside the direct one; by default 8, and one per turn at once."""
@@ -151,7 +155,9 @@ class Settings(BaseSettings):
     """Whether other programs of the same user may look into this process, as debuggers and py-spy do."""
     default: str = Field(default="", examples=["coder"])
     """The agent of messages that name none; by default the first."""
-    agents: dict[Id, AgentTable] = Field(default_factory=dict, examples=["coder", "writer", "helper", "parrot"])
+    agents: dict[Id, AgentTable] = Field(
+        default_factory=dict, examples=["coder", "writer", "helper", "parrot"]
+    )
     """An agent."""
     teams: dict[Id, TeamTable] = Field(default_factory=dict, examples=["dev"])
     """Agents that work together; a message to the team goes to its leader."""
@@ -193,7 +199,9 @@ class Settings(BaseSettings):
     @classmethod
     def _is_origin(cls, url: str) -> str:
         if url and not _ORIGIN.fullmatch(url):
-            raise ValueError("an address without a path is needed, such as https://holdfast.example.com")
+            raise ValueError(
+                "an address without a path is needed, such as https://holdfast.example.com"
+            )
         return url.rstrip("/")
 
     @model_validator(mode="before")
@@ -216,7 +224,9 @@ class Settings(BaseSettings):
         database = self.database
         if database:
             file = str(self.model_config.get("toml_file") or "the program")
-            self._database_source = variable_of("database") if is_set(variable_of("database")) else file
+            self._database_source = (
+                variable_of("database") if is_set(variable_of("database")) else file
+            )
         else:
             default = f"sqlite:///{self.home / 'holdfast.db'}", "default"
             database, self._database_source = common_database() or default

@@ -20,7 +20,9 @@ def load(*, config: Path | None = None, **given: object) -> Settings:
     """The settings of this process; what is given and not None wins over every other place."""
     path = config or CONFIG_FILE
     if config is not None and not config.is_file():
-        raise HoldfastError(f"there is no configuration file {config}: `holdfast init --config {config}` writes one")
+        raise HoldfastError(
+            f"there is no configuration file {config}: `holdfast init --config {config}` writes one"
+        )
 
     class Loaded(Settings):
         model_config = SettingsConfigDict(toml_file=path)

@@ -25,4 +25,6 @@ def _network(text: str) -> Network:
     try:
         return ip_network(text, strict=False)
     except ValueError:
-        raise ValueError(f"{text!r} is neither an address nor a network such as 10.0.0.0/8") from None
+        raise ValueError(
+            f"{text!r} is neither an address nor a network such as 10.0.0.0/8"
+        ) from None

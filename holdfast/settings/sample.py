@@ -27,7 +27,9 @@ def descriptions(model: type[BaseModel] = Settings) -> dict[str, str]:
         field.target.id: text.value.value
         for field, text in pairwise(made.body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+        if isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
     }
 
 
@@ -50,7 +52,13 @@ def commented() -> str:
     ]
     lines += _values(Settings, descriptions())
     for section in sections():
-        lines += ["", "", f"# {section.text}", f"#{section.header}", *_values(section.table, section.fields)]
+        lines += [
+            "",
+            "",
+            f"# {section.text}",
+            f"#{section.header}",
+            *_values(section.table, section.fields),
+        ]
     return "\n".join([*lines, ""])
 
 
@@ -71,7 +79,9 @@ def sections(model: type[BaseModel] = Settings, above: str = "") -> Iterator[Sec
         kinds = tables_in(field)
         for header, table in zip(headers_of(f"{above}{name}", field), kinds, strict=False):
             texts = {known: text for known, text in _inherited(table).items() if known not in told}
-            told |= {known for base in table.__bases__ for known in getattr(base, "model_fields", ())}
+            told |= {
+                known for base in table.__bases__ for known in getattr(base, "model_fields", ())
+            }
             text = descriptions(model)[name] if len(kinds) == 1 else _purpose(table)
             yield Section(header, text, table, texts)
             yield from sections(table, f"{above}{name}.")
@@ -83,7 +93,9 @@ def _purpose(table: type[Table]) -> str:
 
 def _inherited(model: type[BaseModel]) -> dict[str, str]:
     bases = [base for base in model.__bases__ if issubclass(base, Table) and base is not Table]
-    return descriptions(model) | {name: text for base in bases for name, text in _inherited(base).items()}
+    return descriptions(model) | {
+        name: text for base in bases for name, text in _inherited(base).items()
+    }
 
 
 def _values(model: type[BaseModel], texts: dict[str, str]) -> Iterator[str]:

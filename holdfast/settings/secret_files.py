@@ -44,7 +44,9 @@ def read_named_secrets(settings: Settings) -> None:
 def secret_files() -> list[Path]:
     """List the files and folders that secrets may have been read from."""
     folder = os.environ.get(CREDENTIALS)
-    files = [Path(os.environ[f"{name}{ENDING}"]).absolute() for name in _named_files() if name in _taken]
+    files = [
+        Path(os.environ[f"{name}{ENDING}"]).absolute() for name in _named_files() if name in _taken
+    ]
     return [*files, *([Path(folder)] if folder else [])]
 
 
@@ -78,7 +80,11 @@ def _credentials() -> Iterator[tuple[str, Path]]:
     """List credentials whose names are those of variables; others are not for us."""
     folder = os.environ.get(CREDENTIALS)
     if folder and Path(folder).is_dir():
-        yield from ((path.name, path) for path in sorted(Path(folder).iterdir()) if _NAME.fullmatch(path.name))
+        yield from (
+            (path.name, path)
+            for path in sorted(Path(folder).iterdir())
+            if _NAME.fullmatch(path.name)
+        )
 
 
 def _variables(model: object) -> Iterator[str]:

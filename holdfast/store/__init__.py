@@ -27,5 +27,7 @@ async def open_store(
     else:
         from holdfast.store.postgres.store import PostgresStore
 
-        async with PostgresStore(url, direct_url=direct_url, clock=clock, pool_size=pool_size) as store:
+        async with PostgresStore(
+            url, direct_url=direct_url, clock=clock, pool_size=pool_size
+        ) as store:
             yield measured(store)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from holdfast.queue.event import INBOX, UNREADABLE, NewEvent, Payload, channel_of, sender_of, subject_of, written_of
+from holdfast.queue.event import (
+    INBOX,
+    UNREADABLE,
+    NewEvent,
+    Payload,
+    channel_of,
+    sender_of,
+    subject_of,
+    written_of,
+)
 from holdfast.queue.store import Happened
 from holdfast.store.payload import parse
 
@@ -19,7 +28,12 @@ SHOWN = 2000
 
 
 def about(
-    kind: str, id: int, message_id: str | None, agent: str, event: Payload, sent_by: str | None = None
+    kind: str,
+    id: int,
+    message_id: str | None,
+    agent: str,
+    event: Payload,
+    sent_by: str | None = None,
 ) -> Payload:
     """Return the part that all frames about a message share; the agent '' is the default one."""
     shared = {
@@ -40,8 +54,12 @@ def received(events: Sequence[NewEvent], ids: Sequence[int | None]) -> Iterator[
             yield received_frame(id, new.message_id, new.target, new.event, new.sent_by)
 
 
-def received_frame(id: int, message_id: str | None, target: str, event: Payload, sent_by: str | None = None) -> Payload:
-    return about("message_received", id, message_id, target, event, sent_by) | {"message": written_of(event)[:SHOWN]}
+def received_frame(
+    id: int, message_id: str | None, target: str, event: Payload, sent_by: str | None = None
+) -> Payload:
+    return about("message_received", id, message_id, target, event, sent_by) | {
+        "message": written_of(event)[:SHOWN]
+    }
 
 
 def happened(position: int, frames: str, milliseconds: int) -> Happened:
@@ -70,4 +88,6 @@ def _told(frames: Iterable[Payload], milliseconds: int) -> Iterator[Payload]:
         yield told
         if told["type"] == "message_received":
             # A message is routed when it is stored, and never again: to store that too would tell nothing new.
-            yield {key: value for key, value in told.items() if key != "message"} | {"type": "agent_routed"}
+            yield {key: value for key, value in told.items() if key != "message"} | {
+                "type": "agent_routed"
+            }

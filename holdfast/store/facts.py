@@ -63,20 +63,26 @@ def facts(url: str) -> Facts:
         return Facts(server=f"SQLite {sqlite3.sqlite_version}")
     import psycopg
 
-    with translated(), closing(psycopg.connect(url, autocommit=True, connect_timeout=10)) as connection:
+    with (
+        translated(),
+        closing(psycopg.connect(url, autocommit=True, connect_timeout=10)) as connection,
+    ):
         sent_at = datetime.now(UTC)
         row = connection.execute(_SERVER).fetchone()
         received_at = datetime.now(UTC)
         assert row is not None
-        version, major, allowed, used, timescale, available, pgvector, pgvector_available, loaded, clock = row
-        has_hypertable = timescale is not None and connection.execute(_IS_HYPERTABLE).fetchone() == (True,)
+        version, major, allowed, used, *extensions, loaded, clock = row
+        timescale, timescale_available, pgvector, pgvector_available = extensions
+        has_hypertable = timescale is not None and connection.execute(
+            _IS_HYPERTABLE
+        ).fetchone() == (True,)
     return Facts(
         server=f"PostgreSQL {version}",
         major=major,
         connections_allowed=allowed,
         connections_used=used,
         timescale=timescale,
-        timescale_available=available,
+        timescale_available=timescale_available,
         timescale_loaded=loaded,
         has_hypertable=has_hypertable,
         pgvector=pgvector,
@@ -98,5 +104,7 @@ def is_same_session(url: str, direct_url: str) -> bool:
     ):
         direct.execute("select pg_catalog.pg_advisory_lock(%s)", (key,))
         seen = other.execute(_SEES_LOCK, (key,)).fetchone() == (True,)
-        freed = direct.execute("select pg_catalog.pg_advisory_unlock(%s)", (key,)).fetchone() == (True,)
+        freed = direct.execute("select pg_catalog.pg_advisory_unlock(%s)", (key,)).fetchone() == (
+            True,
+        )
     return seen and freed

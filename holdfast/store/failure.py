@@ -28,8 +28,14 @@ NO_FAILURE = Failure(None, None, None)
 def failure_of(outcome: Retry | Dead) -> Failure:
     error = outcome.reason if isinstance(outcome, Dead) else outcome.error
     # Users' code chooses these; anything but a text must not keep the turn from ending.
-    kind = None if outcome.error_class is None else readable(str(outcome.error_class))[:CLASS_LENGTH]
-    trace = None if outcome.traceback is None else readable(redact_end(str(outcome.traceback), TRACEBACK_LENGTH))
+    kind = (
+        None if outcome.error_class is None else readable(str(outcome.error_class))[:CLASS_LENGTH]
+    )
+    trace = (
+        None
+        if outcome.traceback is None
+        else readable(redact_end(str(outcome.traceback), TRACEBACK_LENGTH))
+    )
     return Failure(stored_error(error), kind, trace)
 
 

@@ -71,7 +71,11 @@ def below(root: Path, name: str) -> str | None:
     """The path of a file relative to the folder; None if there is no such file, or it lies elsewhere."""
     path = place(root, name)
     try:
-        return path.relative_to(root.resolve()).as_posix() if path is not None and path.is_file() else None
+        return (
+            path.relative_to(root.resolve()).as_posix()
+            if path is not None and path.is_file()
+            else None
+        )
     except OSError:
         return None
 
@@ -115,7 +119,9 @@ def keep(path: Path, content: bytes | BinaryIO) -> None:
     """Write a file that only this user can read, in a folder that only this user can open."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
+    with open(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb"
+    ) as file:
         if isinstance(content, bytes):
             file.write(content)
         else:

@@ -11,7 +11,11 @@ from typing import Any
 from holdfast.queue.store import Store
 from holdfast.telemetry import STORE_CALL, STORE_ERRORS, spans
 
-CALLS = tuple(name for name, method in vars(Store).items() if inspect.iscoroutinefunction(method) and name != "close")
+CALLS = tuple(
+    name
+    for name, method in vars(Store).items()
+    if inspect.iscoroutinefunction(method) and name != "close"
+)
 
 
 def measured(store: Store) -> Store:

@@ -26,14 +26,23 @@ class ObservationStore(Protocol):
     async def save(self, observation: Observation, *, tx: Transaction | None = None) -> int:
         """Insert or replace; where the subject changed, the old one's index loses it."""
 
-    async def delete(self, workspace_id: str, id: str, *, tx: Transaction | None = None) -> int | None:
+    async def delete(
+        self, workspace_id: str, id: str, *, tx: Transaction | None = None
+    ) -> int | None:
         """Gone for good; None where there is none."""
 
-    async def soft_delete(self, workspace_id: str, id: str, *, tx: Transaction | None = None) -> int | None:
+    async def soft_delete(
+        self, workspace_id: str, id: str, *, tx: Transaction | None = None
+    ) -> int | None:
         """Out of every search, kept until purged; None where there is none."""
 
     async def merge(
-        self, winner: Observation | str, loser: Observation | str, merged: Observation, *, tx: Transaction | None = None
+        self,
+        winner: Observation | str,
+        loser: Observation | str,
+        merged: Observation,
+        *,
+        tx: Transaction | None = None,
     ) -> int:
         """Make one of two observations of a subject, named by themselves or their ids.
 

@@ -50,7 +50,9 @@ def checked(subject: str) -> str:
     """Return the key of a person in its stored form; refuse everything else."""
     workspace, type_, id_ = parts_of(subject)
     if type_ != USER:
-        raise HoldfastError(f"only people can be linked: {subject!r} is of type {type_}, not {USER}")
+        raise HoldfastError(
+            f"only people can be linked: {subject!r} is of type {type_}, not {USER}"
+        )
     return f"{workspace}:{type_}:{id_}"
 
 

@@ -7,7 +7,14 @@ from typing import Any, TypeVar
 
 from holdfast.errors import Unreadable
 from holdfast.memory.observation import ObservationType
-from holdfast.queue.event import UNREADABLE, Event, FinishedEvent, Payload, payload_of, payload_to_show
+from holdfast.queue.event import (
+    UNREADABLE,
+    Event,
+    FinishedEvent,
+    Payload,
+    payload_of,
+    payload_to_show,
+)
 from holdfast.store.payload import parse
 
 # A day inside of what Python can hold: in a time zone of its own, a moment may lie up to a day further.
@@ -42,7 +49,11 @@ def setting_of(text: str) -> Any:
 def shown_payload(text: str) -> Payload:
     """Parse a stored payload for frames; one that cannot be read is replaced by a message that says so."""
     payload = payload_of(text)
-    return {"kind": UNREADABLE, "message": f"({payload})"} if isinstance(payload, Unreadable) else payload
+    return (
+        {"kind": UNREADABLE, "message": f"({payload})"}
+        if isinstance(payload, Unreadable)
+        else payload
+    )
 
 
 def shown(event: AnyEvent) -> AnyEvent:
@@ -60,4 +71,8 @@ def observation_type_of(text: str) -> ObservationType:
 
 def texts_of(values: object) -> tuple[str, ...]:
     """The texts among stored values; anything else is left out."""
-    return tuple([value for value in values if isinstance(value, str)]) if isinstance(values, list) else ()
+    return (
+        tuple([value for value in values if isinstance(value, str)])
+        if isinstance(values, list)
+        else ()
+    )

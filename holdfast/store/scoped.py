@@ -34,7 +34,11 @@ class Scope:
     @property
     def given(self) -> dict[str, Any]:
         """The limits that are set."""
-        limits: dict[str, Any] = {"sent_by": self.sent_by, "channels": self.channels, "agents": self.agents}
+        limits: dict[str, Any] = {
+            "sent_by": self.sent_by,
+            "channels": self.channels,
+            "agents": self.agents,
+        }
         return {name: value for name, value in limits.items() if value is not None}
 
 
@@ -67,7 +71,8 @@ class ScopedReads:
         limits = scope.given
         self._where = " and ".join(f"({dialect.conditions[name]})" for name in limits) or "true"
         self._params = {
-            name: value if isinstance(value, str) else dialect.array(value) for name, value in limits.items()
+            name: value if isinstance(value, str) else dialect.array(value)
+            for name, value in limits.items()
         }
 
     async def recent(
@@ -125,7 +130,9 @@ class ScopedReads:
         wanted = f"queue = {self._mark('queue')} and fence > 0 and vt > {self._mark('now')}"
         now = self._dialect.moment(await self._store.now())
         params = {"queue": queue, "now": now, **_bounds(most, before_id, since_id)}
-        return await self._live(await self._ids("event", wanted, params), "id desc", most, most_bytes)
+        return await self._live(
+            await self._ids("event", wanted, params), "id desc", most, most_bytes
+        )
 
     async def dead(
         self,
@@ -210,7 +217,9 @@ class ScopedReads:
     def _mark(self, name: str) -> str:
         return self._dialect.mark.format(name)
 
-    async def _ids(self, table: str, wanted: str, params: dict[str, Any], *, order: str = "id desc") -> list[int]:
+    async def _ids(
+        self, table: str, wanted: str, params: dict[str, Any], *, order: str = "id desc"
+    ) -> list[int]:
         """The ids of a page, without the payloads of others."""
         rows = await self._rows(
             f"select id from {self._table(table)} where {self._where} and {wanted}"
@@ -220,12 +229,18 @@ class ScopedReads:
         )
         return [id_ for (id_,) in rows]
 
-    async def _live(self, ids: list[int], order: str, limit: int, most_bytes: int | None) -> Page[Event]:
+    async def _live(
+        self, ids: list[int], order: str, limit: int, most_bytes: int | None
+    ) -> Page[Event]:
         statement = f"select {COLUMNS} from {self._table('event')} where {self._dialect.ids} order by {order}"
         return (await self._page(statement, ids, limit, most_bytes)).made(self._dialect.event)
 
-    async def _page(self, statement: str, ids: list[int], limit: int, most_bytes: int | None) -> Page[Any]:
-        return await self._dialect.page(statement, {"ids": self._dialect.array(ids)}, limit, most_bytes)
+    async def _page(
+        self, statement: str, ids: list[int], limit: int, most_bytes: int | None
+    ) -> Page[Any]:
+        return await self._dialect.page(
+            statement, {"ids": self._dialect.array(ids)}, limit, most_bytes
+        )
 
     async def _rows(self, statement: str, **params: Any) -> Sequence[Any]:
         return await self._dialect.rows(statement, self._params | params)

@@ -6,10 +6,28 @@ from collections.abc import Mapping
 
 from holdfast.telemetry.instruments import Counter, Gauge, Histogram, Instrument
 
-QUERY_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+QUERY_SECONDS = (
+    0.00025,
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    5,
+    10,
+)
 
 RECEIPT_TO_CLAIM = Histogram(
-    "holdfast_receipt_to_claim_seconds", "From an event being stored to its first claim.", ("queue",)
+    "holdfast_receipt_to_claim_seconds",
+    "From an event being stored to its first claim.",
+    ("queue",),
 )
 CLAIM_TO_SETTLE = Histogram(
     "holdfast_claim_to_settle_seconds",
@@ -17,37 +35,72 @@ CLAIM_TO_SETTLE = Histogram(
     ("queue", "agent", "ended"),
 )
 RESPONSE_TO_DELIVERY = Histogram(
-    "holdfast_response_to_delivery_seconds", "From a response being stored to its channel having it.", ("channel",)
+    "holdfast_response_to_delivery_seconds",
+    "From a response being stored to its channel having it.",
+    ("channel",),
 )
-RETRIES = Counter("holdfast_retries_total", "Turns that failed and are tried again.", ("queue", "agent", "error_class"))
+RETRIES = Counter(
+    "holdfast_retries_total",
+    "Turns that failed and are tried again.",
+    ("queue", "agent", "error_class"),
+)
 FAILURES = Counter(
-    "holdfast_failures_total", "Turns that failed for good: dead letters.", ("queue", "agent", "error_class")
+    "holdfast_failures_total",
+    "Turns that failed for good: dead letters.",
+    ("queue", "agent", "error_class"),
 )
-LEASES_LOST = Counter("holdfast_leases_lost_total", "Turns that became another worker's while we had them.", ("queue",))
-WAKES = Counter("holdfast_wakes_total", "Why a waiting consumer looked: triggered, due, timeout.", ("queue", "reason"))
-SWEPT = Counter("holdfast_swept_total", "Events ended and rows removed by maintenance.", ("queue", "what"))
-REAPED = Counter("holdfast_processes_reaped_total", "Processes found dead, whose turns were taken from them.", ())
+LEASES_LOST = Counter(
+    "holdfast_leases_lost_total",
+    "Turns that became another worker's while we had them.",
+    ("queue",),
+)
+WAKES = Counter(
+    "holdfast_wakes_total",
+    "Why a waiting consumer looked: triggered, due, timeout.",
+    ("queue", "reason"),
+)
+SWEPT = Counter(
+    "holdfast_swept_total", "Events ended and rows removed by maintenance.", ("queue", "what")
+)
+REAPED = Counter(
+    "holdfast_processes_reaped_total", "Processes found dead, whose turns were taken from them.", ()
+)
 STORE_CALL = Histogram(
-    "holdfast_store_call_seconds", "Calls of the store, with their wait for a connection.", ("call",), QUERY_SECONDS
+    "holdfast_store_call_seconds",
+    "Calls of the store, with their wait for a connection.",
+    ("call",),
+    QUERY_SECONDS,
 )
-STORE_ERRORS = Counter("holdfast_store_errors_total", "Calls of the store that failed.", ("call", "error_class"))
+STORE_ERRORS = Counter(
+    "holdfast_store_errors_total", "Calls of the store that failed.", ("call", "error_class")
+)
 
 LOOP_BLOCKED = Counter(
-    "holdfast_loop_blocked_total", "Callbacks that blocked the event loop, by what they ran.", ("where",)
+    "holdfast_loop_blocked_total",
+    "Callbacks that blocked the event loop, by what they ran.",
+    ("where",),
 )
 LOOP_BLOCKED_SECONDS = Counter(
-    "holdfast_loop_blocked_seconds_total", "For how long callbacks blocked the event loop.", ("where",)
+    "holdfast_loop_blocked_seconds_total",
+    "For how long callbacks blocked the event loop.",
+    ("where",),
 )
 
 TOKENS = Counter(
-    "holdfast_tokens_total", "Tokens that language models read (input) and wrote (output).", ("agent", "model", "kind")
+    "holdfast_tokens_total",
+    "Tokens that language models read (input) and wrote (output).",
+    ("agent", "model", "kind"),
 )
 
 PLACES = Gauge("holdfast_places", "Turns that this process may work at once.", ("queue",))
 PLACES_BUSY = Gauge("holdfast_places_busy", "Turns that this process works now.", ("queue",))
-EVENTS = Gauge("holdfast_events", "Live events: ready, delayed, queued, leased.", ("queue", "agent", "state"))
+EVENTS = Gauge(
+    "holdfast_events", "Live events: ready, delayed, queued, leased.", ("queue", "agent", "state")
+)
 OLDEST_READY = Gauge(
-    "holdfast_oldest_ready_seconds", "How long the event that waits longest has been ready.", ("queue",)
+    "holdfast_oldest_ready_seconds",
+    "How long the event that waits longest has been ready.",
+    ("queue",),
 )
 OLDEST_PENDING = Gauge(
     "holdfast_oldest_pending_seconds",
@@ -55,7 +108,9 @@ OLDEST_PENDING = Gauge(
     ("queue",),
 )
 OLDEST_SNAPSHOT = Gauge(
-    "holdfast_oldest_snapshot_seconds", "Age of the oldest transaction that keeps dead rows from being removed.", ()
+    "holdfast_oldest_snapshot_seconds",
+    "Age of the oldest transaction that keeps dead rows from being removed.",
+    (),
 )
 STORE_UP = Gauge("holdfast_store_up", "Whether the database answered.", ())
 
@@ -122,7 +177,9 @@ END_WAITS = "a turn has to wait for its lease to end"
 EVENTS_SWEPT = "events ended without an answer"
 HEARTBEAT_ANSWERED = "an agent answered its heartbeat"
 INDEX_AWAY = "the knowledge index is away, its changes wait"
-FILES_KEPT = "files that an agent named are not sent: not below the files root, or of another conversation"
+FILES_KEPT = (
+    "files that an agent named are not sent: not below the files root, or of another conversation"
+)
 FILE_REFUSED = "a file of a message is left where it is"
 LANES_MENDED = "lanes had no head and were mended: please report this"
 LISTENERS_SLOW = "listeners are too slow, this is not told to them"
@@ -130,7 +187,9 @@ LISTENER_FAILED = "a listener failed"
 LISTENS_AGAIN = "the database session is back"
 LOOP_IS_BLOCKED = "the event loop is blocked"
 LOOP_RUNS_AGAIN = "the event loop runs again"
-MEMORY_MISSING = "memory needs packages that are not installed: observations are kept, and nothing is found"
+MEMORY_MISSING = (
+    "memory needs packages that are not installed: observations are kept, and nothing is found"
+)
 MODEL_CHANGED = "another model indexes from now on, what there is goes to the relays again"
 PROCESS_GONE = "a process is gone, its turns can be claimed again"
 READER_SLOW = "a client takes its answer too slowly, its connection is closed"

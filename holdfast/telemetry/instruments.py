@@ -18,7 +18,28 @@ MOST_LABELS = 500
 """Sets of labels kept apart by one instrument; error classes come from users' code and might never end."""
 LONGEST_LABEL = 100
 
-SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600, 1800, 3600, 86400)
+SECONDS = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    5,
+    10,
+    30,
+    60,
+    300,
+    600,
+    1800,
+    3600,
+    86400,
+)
 """From a claim next door to a message that waited a day."""
 
 
@@ -75,7 +96,9 @@ class Histogram:
             return self.values[labels]
         except KeyError:
             labels = bounded(labels, len(self.values))
-            return self.values.setdefault(labels, Buckets(self.bounds, [0] * (len(self.bounds) + 1)))
+            return self.values.setdefault(
+                labels, Buckets(self.bounds, [0] * (len(self.bounds) + 1))
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,9 @@ class Entry:
         self.fields = fields
 
     def __str__(self) -> str:
-        return " ".join([self.event, *(f"{name}={_quoted(value)}" for name, value in self.fields.items())])
+        return " ".join(
+            [self.event, *(f"{name}={_quoted(value)}" for name, value in self.fields.items())]
+        )
 
 
 def start(*, level: str = "info", as_json: bool = False) -> None:
@@ -64,7 +66,12 @@ class JsonLines(logging.Formatter):
     """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {"time": _moment(record), "level": record.levelname.lower(), "logger": record.name, **fields(record)}
+        line = {
+            "time": _moment(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            **fields(record),
+        }
         if trouble := _trouble(self, record):
             line["traceback"] = trouble
         return printable_json(json.dumps(line, ensure_ascii=False))
@@ -81,12 +88,19 @@ def fields(record: logging.LogRecord) -> dict[str, object]:
 def _text(record: logging.LogRecord) -> str:
     """The event and its fields as one text; each field is cut and redacted before it is quoted."""
     if isinstance(record.msg, Entry):
-        return str(Entry(record.msg.event, **{name: _redacted(value) for name, value in record.msg.fields.items()}))
+        return str(
+            Entry(
+                record.msg.event,
+                **{name: _redacted(value) for name, value in record.msg.fields.items()},
+            )
+        )
     return redact_start(record.getMessage(), FIELD_LENGTH)
 
 
 def _redacted(value: object) -> object:
-    return value if isinstance(value, int | float | None) else redact_start(str(value), FIELD_LENGTH)
+    return (
+        value if isinstance(value, int | float | None) else redact_start(str(value), FIELD_LENGTH)
+    )
 
 
 def _trouble(formatter: logging.Formatter, record: logging.LogRecord) -> str:
@@ -103,13 +117,19 @@ def _short_trouble(record: logging.LogRecord) -> str:
     part: traceback.TracebackException | None = told
     while part is not None:
         frames = [frame for frame in part.stack if not frame.filename.startswith(_PACKAGE)]
-        part.stack = traceback.StackSummary.from_list(frames[-USERS_FRAMES:] or list(part.stack)[-1:])
+        part.stack = traceback.StackSummary.from_list(
+            frames[-USERS_FRAMES:] or list(part.stack)[-1:]
+        )
         part = part.__cause__ or part.__context__
     return redact_end("".join(told.format()).rstrip("\n"), TRACEBACK_LENGTH)
 
 
 def _moment(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(record.created, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
 
 
 def _quoted(value: object) -> str:

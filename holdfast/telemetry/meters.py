@@ -35,7 +35,11 @@ def _parts(instrument: Instrument) -> Iterator[tuple[str, Labels, Series]]:
         case Counter(values=counted):
             yield name, labels, lambda: list(counted.items())
         case Gauge():
-            yield name, labels, lambda: [(key, value) for read, key, value in latest if read is instrument]
+            yield (
+                name,
+                labels,
+                lambda: [(key, value) for read, key, value in latest if read is instrument],
+            )
         case Histogram(values=observed):
             # There is no histogram that is only observed: its parts go as counters.
             yield (
@@ -47,7 +51,11 @@ def _parts(instrument: Instrument) -> Iterator[tuple[str, Labels, Series]]:
                     for bound, count in buckets.cumulative()
                 ],
             )
-            yield f"{name}_sum", labels, lambda: [(key, buckets.sum) for key, buckets in list(observed.items())]
+            yield (
+                f"{name}_sum",
+                labels,
+                lambda: [(key, buckets.sum) for key, buckets in list(observed.items())],
+            )
             yield (
                 f"{name}_count",
                 labels,
@@ -58,4 +66,6 @@ def _parts(instrument: Instrument) -> Iterator[tuple[str, Labels, Series]]:
 def _callback(labels: Labels, series: Series) -> Callable[[CallbackOptions], list[Observation]]:
     from opentelemetry.metrics import Observation
 
-    return lambda _: [Observation(value, dict(zip(labels, key, strict=True))) for key, value in series()]
+    return lambda _: [
+        Observation(value, dict(zip(labels, key, strict=True))) for key, value in series()
+    ]

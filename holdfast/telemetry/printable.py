@@ -9,7 +9,11 @@ REPLACEMENT = "\ufffd"
 _KEPT = "\n\t"
 _BIDI = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 """Embeddings, overrides and isolates: they make a text read otherwise than it is."""
-_CONTROL = [code for code in range(0xA0) if unicodedata.category(chr(code)) == "Cc" and chr(code) not in _KEPT]
+_CONTROL = [
+    code
+    for code in range(0xA0)
+    if unicodedata.category(chr(code)) == "Cc" and chr(code) not in _KEPT
+]
 _UNPRINTABLE = (*_CONTROL, *_BIDI, 0x2028, 0x2029, *range(0xD800, 0xE000))
 _REPLACED = dict.fromkeys(_UNPRINTABLE, REPLACEMENT)
 _ESCAPED = {code: f"\\u{code:04x}" for code in _UNPRINTABLE}

@@ -93,7 +93,9 @@ class Tracing:
         with self._trace_of(root_id):
             return TurnSpan(self.tracer, since, attributes)
 
-    def received(self, root_id: int, since: float, stored_since: float, attributes: Attributes) -> None:
+    def received(
+        self, root_id: int, since: float, stored_since: float, attributes: Attributes
+    ) -> None:
         """Begin the trace of a message that was received at monotonic `since` and is stored by now."""
         from opentelemetry.context import Context
         from opentelemetry.trace import set_span_in_context
@@ -102,7 +104,9 @@ class Tracing:
             return
         began_at, stored_at, now = _nanoseconds(since), _nanoseconds(stored_since), time.time_ns()
         with self._trace_of(root_id):
-            span = self.tracer.start_span(SPAN_RECEIVE, Context(), attributes=_clean(attributes), start_time=began_at)
+            span = self.tracer.start_span(
+                SPAN_RECEIVE, Context(), attributes=_clean(attributes), start_time=began_at
+            )
         below = set_span_in_context(span)
         self.tracer.start_span(f"{SPAN_STORE_CALL}.put", below, start_time=stored_at).end(now)
         span.end(now)
@@ -119,7 +123,9 @@ class Tracing:
     @contextmanager
     def _trace_of(self, root_id: int) -> Iterator[None]:
         """New root spans belong to the trace of this message meanwhile."""
-        _trace_id.set(int.from_bytes(hashlib.sha256(f"{self._place}/{root_id}".encode()).digest()[:16], "big"))
+        _trace_id.set(
+            int.from_bytes(hashlib.sha256(f"{self._place}/{root_id}".encode()).digest()[:16], "big")
+        )
         try:
             yield
         finally:
@@ -138,7 +144,11 @@ class TurnSpan:
         self._tracer = tracer
         self._handled_at = claimed_at
         self._span: Span = tracer.start_span(
-            SPAN_TURN, Context(), attributes=_clean(attributes), start_time=began_at, record_exception=False
+            SPAN_TURN,
+            Context(),
+            attributes=_clean(attributes),
+            start_time=began_at,
+            record_exception=False,
         )
         self._context = set_span_in_context(self._span)
         tracer.start_span(SPAN_CLAIM, self._context, start_time=began_at).end(claimed_at)
@@ -210,9 +220,13 @@ def _nanoseconds(moment: float) -> int:
     return time.time_ns() - int((time.monotonic() - moment) * 1e9)
 
 
-def _current(tracer: Tracer, name: str, context: Context | None = None) -> AbstractContextManager[Span]:
+def _current(
+    tracer: Tracer, name: str, context: Context | None = None
+) -> AbstractContextManager[Span]:
     # The text of an exception may hold a secret: what is told of it goes through `redact`, at the end of the turn.
-    return tracer.start_as_current_span(name, context, record_exception=False, set_status_on_exception=False)
+    return tracer.start_as_current_span(
+        name, context, record_exception=False, set_status_on_exception=False
+    )
 
 
 def start(*, service: str | None, ratio: float, place: str) -> None:
@@ -230,7 +244,9 @@ def start(*, service: str | None, ratio: float, place: str) -> None:
 
 def _has_provider() -> bool:
     trace = sys.modules.get("opentelemetry.trace")
-    return trace is not None and not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+    return trace is not None and not isinstance(
+        trace.get_tracer_provider(), trace.ProxyTracerProvider
+    )
 
 
 def _configure(service: str) -> None:

@@ -65,7 +65,10 @@ class Watchdog:
             # An import blocks once in the life of a process, mostly while it starts.
             self._level = logging.DEBUG if _is_import(frame) else logging.WARNING
             seconds = round(now - self._since, 3)
-            log.log(self._level, Entry(LOOP_IS_BLOCKED, where=self._culprit, at=place(frame), seconds=seconds))
+            log.log(
+                self._level,
+                Entry(LOOP_IS_BLOCKED, where=self._culprit, at=place(frame), seconds=seconds),
+            )
 
     def _end(self, now: float) -> None:
         """Count a block once it is over: only the loop's thread writes metrics."""
@@ -124,7 +127,11 @@ def culprit(frame: FrameType | None) -> str:
 
 def place(frame: FrameType | None) -> str:
     """Where the loop's thread is right now, also outside of Holdfast."""
-    return NO_NAME if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"
+    return (
+        NO_NAME
+        if frame is None
+        else f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"
+    )
 
 
 def _callback(frame: FrameType | None) -> FrameType | None:

@@ -147,7 +147,9 @@ def _overlaps(turns: Sequence[list[Run]]) -> Iterator[tuple[Run, str]]:
             yield first, f"started before {busiest} was through"
         # One without an end died at an unknown moment after its start.
         latest = max(turn, key=lambda run: run.ended_at or run.started_at)
-        if busiest is None or (latest.ended_at or latest.started_at) > (busiest.ended_at or busiest.started_at):
+        if busiest is None or (latest.ended_at or latest.started_at) > (
+            busiest.ended_at or busiest.started_at
+        ):
             busiest = latest
 
 

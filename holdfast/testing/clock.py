@@ -47,5 +47,7 @@ class Clock:
 
 def _utc(moment: datetime) -> datetime:
     if moment.tzinfo is None:
-        raise ValueError("a clock needs an aware datetime, such as datetime(2026, 1, 1, tzinfo=UTC)")
+        raise ValueError(
+            "a clock needs an aware datetime, such as datetime(2026, 1, 1, tzinfo=UTC)"
+        )
     return moment.astimezone(UTC)

@@ -27,7 +27,9 @@ class Databases:
     def __init__(self, *, durable: bool = False) -> None:
         self._durable = durable
         self._stack = ExitStack()
-        place = tempfile.TemporaryDirectory(prefix="holdfast-", dir=servers.scratch(durable=durable))
+        place = tempfile.TemporaryDirectory(
+            prefix="holdfast-", dir=servers.scratch(durable=durable)
+        )
         self._folder = self._stack.enter_context(place)
         self._servers: dict[str, str | servers.Unavailable] = {}
         self._admins: dict[str, psycopg.Connection[tuple[object, ...]]] = {}
@@ -55,7 +57,11 @@ class Databases:
         """The URL of a migrated database without events, gone after the block."""
         if engine not in self._templates:
             self._templates[engine] = self._template(engine)
-        with self._sqlite() if engine == SQLITE else self._postgres(engine, self._templates[engine]) as url:
+        with (
+            self._sqlite()
+            if engine == SQLITE
+            else self._postgres(engine, self._templates[engine]) as url
+        ):
             if engine == SQLITE:
                 shutil.copy(self._templates[engine], _path(url))
             yield url
@@ -85,8 +91,12 @@ class Databases:
         name = _path(url).removeprefix("/")
         # TimescaleDB's scheduler sits in every database it can enter, and one that is in use cannot be copied.
         admin = self._admin(engine)
-        admin.execute(sql.SQL("alter database {} with allow_connections false").format(sql.Identifier(name)))
-        admin.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name])
+        admin.execute(
+            sql.SQL("alter database {} with allow_connections false").format(sql.Identifier(name))
+        )
+        admin.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name]
+        )
         return name
 
     @contextmanager
@@ -101,7 +111,9 @@ class Databases:
         names = {"name": sql.Identifier(name), "template": sql.Identifier(template)}
         admin = self._admin(engine)
         # Half the work of the default, which writes every page of the copy to the log as well.
-        admin.execute(sql.SQL("create database {name} template {template} strategy file_copy").format(**names))
+        admin.execute(
+            sql.SQL("create database {name} template {template} strategy file_copy").format(**names)
+        )
         try:
             yield servers.url_of(self.server(engine), name)
         finally:

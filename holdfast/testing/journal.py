@@ -40,14 +40,23 @@ class Journal:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         os.close(self._file)
 
     def start(self, turn: Turn) -> None:
         """The handler begins."""
         self._write(
-            {"what": "start", "id": event.id, "lane": event.lane, "queue": event.queue, "attempt": event.attempts}
+            {
+                "what": "start",
+                "id": event.id,
+                "lane": event.lane,
+                "queue": event.queue,
+                "attempt": event.attempts,
+            }
             | self._stamp(turn)
             for event in turn.events
         )
@@ -56,14 +65,17 @@ class Journal:
         """The handler is through; what follows is its settle, with so many emits."""
         # What a turn of several emits derives from its primary.
         self._write(
-            {"what": "end", "id": id, "emits": emits if id == turn.primary.id else 0} | self._stamp(turn)
+            {"what": "end", "id": id, "emits": emits if id == turn.primary.id else 0}
+            | self._stamp(turn)
             for id in turn.ids
         )
 
     def settle(self, turn: Turn, result: object) -> None:
         """What the store answered."""
         ended = result.ended if isinstance(result, Settled) else "lost"
-        self._write({"what": "settle", "id": id, "ended": ended} | self._stamp(turn) for id in turn.ids)
+        self._write(
+            {"what": "settle", "id": id, "ended": ended} | self._stamp(turn) for id in turn.ids
+        )
 
     def _stamp(self, turn: Turn) -> dict[str, Any]:
         # The monotonic clock is the machine's, so that the times of all its processes compare.
@@ -125,7 +137,9 @@ def _take_in(runs: dict[tuple[int, int], Run], entry: dict[str, Any]) -> Iterato
         if run is not None:
             yield f"{name} was started under a fence that process {run.process} had started it under"
         names = ("process", "id", "queue", "lane", "fence", "attempt")
-        runs.setdefault(key, Run(**{field: entry[field] for field in names}, started_at=entry["at"]))
+        runs.setdefault(
+            key, Run(**{field: entry[field] for field in names}, started_at=entry["at"])
+        )
     elif run is None or run.process != entry["process"]:
         yield f"{name} has an entry '{entry['what']}' without a start"
     elif entry["what"] == "end":
@@ -143,4 +157,7 @@ def read_tables(url: str) -> list[Row]:
     else:
         with psycopg.connect(url) as server:
             found = server.execute(POSTGRES_ROWS).fetchall()
-    return [Row(id=id, parent_id=parent, claims=claims, outcome=outcome) for id, parent, claims, outcome in found]
+    return [
+        Row(id=id, parent_id=parent, claims=claims, outcome=outcome)
+        for id, parent, claims, outcome in found
+    ]

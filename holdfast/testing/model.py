@@ -32,7 +32,9 @@ class Model(Tables):
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
     ) -> dict[str, list[tuple[int, ...]]]:
         """Per target the turns that may be claimed now, in the order in which they must be."""
-        return {target: self._turns(queue, target, collect_limit, max_attempts) for target in targets}
+        return {
+            target: self._turns(queue, target, collect_limit, max_attempts) for target in targets
+        }
 
     def claim(self, turn: Held, lease: timedelta, holder: str | None) -> None:
         """Hand out a turn that `claimable` offered, under a fence that is new."""
@@ -56,7 +58,9 @@ class Model(Tables):
             self.live[turn.ids[0]].state = state
         return held
 
-    def settle(self, turn: Held, outcome: Outcome, max_attempts: int = DEFAULT_MAX_ATTEMPTS) -> str | None:
+    def settle(
+        self, turn: Held, outcome: Outcome, max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    ) -> str | None:
         """How the turn ended, None if it was lost."""
         if not self.holds(turn):
             return None
@@ -118,7 +122,11 @@ class Model(Tables):
         return sorted(row.id for row in rows)
 
     def replay(self, ids: Sequence[int]) -> list[int]:
-        old = [self.history[id] for id in ids if id in self.history and self.history[id].outcome != "discarded"]
+        old = [
+            self.history[id]
+            for id in ids
+            if id in self.history and self.history[id].outcome != "discarded"
+        ]
         new = [self._replay(row) for row in old]
         self.promote()
         return new
@@ -145,7 +153,9 @@ class Model(Tables):
 
     def _replay(self, old: Row) -> int:
         new = NewEvent(event=old.event, queue=old.queue, target=old.target, lane=old.lane)
-        new_id = self.store(replace(new, event_ts=old.event_ts, max_attempts=old.max_attempts), None)
+        new_id = self.store(
+            replace(new, event_ts=old.event_ts, max_attempts=old.max_attempts), None
+        )
         assert new_id is not None  # without a message id nothing can be there already
         if old.message_id is not None:
             self.live[new_id].message_id = message_id = f"{old.message_id}~{new_id}"
@@ -154,13 +164,21 @@ class Model(Tables):
 
     def _emit(self, new: NewEvent, parent: Row, position: int) -> None:
         message_id = new.message_id or f"{parent.message_id or parent.id}/{position}"
-        while (known := self.keys.get((new.queue, message_id))) is not None and known.parent_id != parent.id:
+        while (
+            known := self.keys.get((new.queue, message_id))
+        ) is not None and known.parent_id != parent.id:
             message_id += f"~{parent.id}"
         self.store(replace(new, message_id=message_id), parent)
 
-    def _turns(self, queue: str, target: str, collect_limit: int, max_attempts: int) -> list[tuple[int, ...]]:
+    def _turns(
+        self, queue: str, target: str, collect_limit: int, max_attempts: int
+    ) -> list[tuple[int, ...]]:
         now = self.clock()
-        heads = [row for row in self.live.values() if row.head and (row.queue, row.target) == (queue, target)]
+        heads = [
+            row
+            for row in self.live.values()
+            if row.head and (row.queue, row.target) == (queue, target)
+        ]
         ready = [row for row in heads if row.vt <= now and self.has_attempts(row, max_attempts)]
         ready.sort(key=lambda row: (row.vt, row.id))
         if (queue, target) in self.limits:
@@ -174,7 +192,11 @@ class Model(Tables):
             return due and may_share_turn(head.queue, head.event, row.event)
 
         lane = [row for row in self.lane_of(head) if row.id > head.id]
-        return [row.id for row in itertools.takewhile(joins, lane)][: collect_limit - 1] if joins(head) else []
+        return (
+            [row.id for row in itertools.takewhile(joins, lane)][: collect_limit - 1]
+            if joins(head)
+            else []
+        )
 
     def _end_turn(self, rows: list[Row], outcome: Outcome, max_attempts: int) -> str:
         match outcome:
@@ -187,7 +209,11 @@ class Model(Tables):
                 return self.give_back(rows, self.clock() + (delay or timedelta()))
             case Dead(reason, error_class):
                 blame(rows, reason, error_class)
-                return self.finish(rows[0], "dead") if len(rows) == 1 else self.give_back(rows, self.clock())
+                return (
+                    self.finish(rows[0], "dead")
+                    if len(rows) == 1
+                    else self.give_back(rows, self.clock())
+                )
             case Snooze(delay):
                 for row in rows:
                     row.attempts -= 1
@@ -206,7 +232,9 @@ class Model(Tables):
         over = [
             row
             for row in self.live.values()
-            if row.queue == policy.queue and not self.has_attempts(row, policy.max_attempts) and row.vt <= self.clock()
+            if row.queue == policy.queue
+            and not self.has_attempts(row, policy.max_attempts)
+            and row.vt <= self.clock()
         ]
         return len([self.finish(row, "dead") for row in over])
 
@@ -216,7 +244,10 @@ class Model(Tables):
         over = [
             row
             for row in self.live.values()
-            if row.queue == policy.queue and row.head and row.vt < self.clock() - age and not self.is_leased(row)
+            if row.queue == policy.queue
+            and row.head
+            and row.vt < self.clock() - age
+            and not self.is_leased(row)
             if row.attempts == 0 or outcome == "expired"
         ]
         for row in over:

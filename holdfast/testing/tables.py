@@ -79,11 +79,15 @@ class Tables:
         return row.attempts < (max_attempts if row.max_attempts is None else row.max_attempts)
 
     def holds(self, turn: Held) -> bool:
-        return turn.fence > 0 and all(id in self.live and self.live[id].fence == turn.fence for id in turn.ids)
+        return turn.fence > 0 and all(
+            id in self.live and self.live[id].fence == turn.fence for id in turn.ids
+        )
 
     def matching(self, which: Filter) -> list[Row]:
         """Finished events that the filter means, newest first."""
-        return sorted((row for row in self.history.values() if _matches(row, which)), key=lambda row: -row.id)
+        return sorted(
+            (row for row in self.history.values() if _matches(row, which)), key=lambda row: -row.id
+        )
 
     def lane_of(self, of: Row) -> list[Row]:
         if of.lane is None:

@@ -57,10 +57,17 @@ class Trial:
             raise HoldfastError(f"no answer to {message_id}: {_ends(worked)}")
         return "\n\n".join(str(event.event["message"]) for event in answers)
 
-    async def say(self, text: str, *, agent: str | None = None, address: Address | None = None) -> str:
+    async def say(
+        self, text: str, *, agent: str | None = None, address: Address | None = None
+    ) -> str:
         """Store a message and return its id."""
         id_, _ = await put_message(
-            self.store, self.app.routing, text, address or Address(), max_attempts=MAX_ATTEMPTS, agent=agent
+            self.store,
+            self.app.routing,
+            text,
+            address or Address(),
+            max_attempts=MAX_ATTEMPTS,
+            agent=agent,
         )
         return id_
 
@@ -72,13 +79,17 @@ class Trial:
         """Work what is ready, and what becomes ready by that. Returns each turn with its outcome."""
         handle = self.app.worker(self.store, self.files, self.recall).handle
         done: list[tuple[Turn, Outcome]] = []
-        while turns := await self.store.claim(INBOX, self._targets(), limit=1, lease=LEASE, max_attempts=MAX_ATTEMPTS):
+        while turns := await self.store.claim(
+            INBOX, self._targets(), limit=1, lease=LEASE, max_attempts=MAX_ATTEMPTS
+        ):
             turn = turns[0]
             try:
                 outcome = await handle(turn)
             except Exception as error:  # noqa: BLE001 - as in the real loop, it is an outcome of its turn
                 outcome = failed(error)
-            outcome = Policy(queue=INBOX, shares=(Share(targets=(), lease=LEASE),), at_once=1).timed(turn, outcome)
+            outcome = Policy(
+                queue=INBOX, shares=(Share(targets=(), lease=LEASE),), at_once=1
+            ).timed(turn, outcome)
             await self.store.settle([(turn, outcome)], max_attempts=MAX_ATTEMPTS)
             done.append((turn, outcome))
             await self._index()

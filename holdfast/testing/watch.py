@@ -56,7 +56,9 @@ class Stream:
         return status
 
     async def body(self) -> str:
-        return (await self._reader.readexactly(int(self.headers.get("content-length", "0")))).decode()
+        return (
+            await self._reader.readexactly(int(self.headers.get("content-length", "0")))
+        ).decode()
 
     async def frames(self) -> AsyncIterator[Frame]:
         while self._blocks or await self._more():
@@ -110,7 +112,11 @@ async def watching(
     """A connection to the stream; raises Refused where there is none to be had."""
     reader, writer = await asyncio.open_connection(host, port, limit=limit)
     try:
-        given = {"host": f"{host}:{port}", **(headers or {}), **({} if last_id is None else {"last-event-id": last_id})}
+        given = {
+            "host": f"{host}:{port}",
+            **(headers or {}),
+            **({} if last_id is None else {"last-event-id": last_id}),
+        }
         lines = "".join(f"{name}: {value}\r\n" for name, value in given.items())
         writer.write(f"GET {PATH}{query} HTTP/1.1\r\n{lines}\r\n".encode())
         stream = Stream(reader)

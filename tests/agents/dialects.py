@@ -77,14 +77,30 @@ class OpenAiChat:
 
     def _chunk(self, delta: Object, finish: str | None = None) -> Object:
         choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
-        about = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "fake"}
+        about = {
+            "id": "chatcmpl-1",
+            "object": "chat.completion.chunk",
+            "created": 1,
+            "model": "fake",
+        }
         return about | {"choices": [choice]}
 
     def refusal(self, refusal: Refusal) -> Object:
-        return {"error": {"message": refusal.message, "type": "error", "param": None, "code": refusal.code}}
+        return {
+            "error": {
+                "message": refusal.message,
+                "type": "error",
+                "param": None,
+                "code": refusal.code,
+            }
+        }
 
     def lines(self, request: Object) -> list[tuple[str, str]]:
-        return [(line["role"], line["content"]) for line in request["messages"] if line["role"] != "system"]
+        return [
+            (line["role"], line["content"])
+            for line in request["messages"]
+            if line["role"] != "system"
+        ]
 
     def system(self, request: Object) -> str:
         return str(request["messages"][0]["content"])
@@ -107,36 +123,59 @@ class OpenAi:
         item: Object
         if isinstance(said, Call):
             text = json.dumps(said.arguments)
-            item = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": said.name, "arguments": ""}
-            yield {"type": "response.output_item.added", "item": item | {"status": "in_progress"}, **at}
-            yield {"type": "response.function_call_arguments.delta", "item_id": "fc_1", "delta": text, **at}
-            yield {"type": "response.function_call_arguments.done", "item_id": "fc_1", "arguments": text, **at}
+            item = {"type": "function_call", "id": "fc_1", "call_id": "call_1"}
+            item |= {"name": said.name, "arguments": ""}
+            added = item | {"status": "in_progress"}
+            yield {"type": "response.output_item.added", "item": added, **at}
+            arguments = {"item_id": "fc_1", **at}
+            yield {"type": "response.function_call_arguments.delta", "delta": text, **arguments}
+            yield {"type": "response.function_call_arguments.done", "arguments": text, **arguments}
             item |= {"arguments": text, "status": "completed"}
         else:
             part = {"type": "output_text", "text": "", "annotations": []}
-            item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "in_progress", "content": []}
+            item = {"type": "message", "id": "msg_1", "role": "assistant"}
+            item |= {"status": "in_progress", "content": []}
             of = {"item_id": "msg_1", "content_index": 0, **at}
             yield {"type": "response.output_item.added", "item": item, **at}
             yield {"type": "response.content_part.added", "part": part, **of}
             for word in said.split(" "):
-                yield {"type": "response.output_text.delta", "delta": f"{word} ", "logprobs": [], **of}
+                delta = {"delta": f"{word} ", "logprobs": []}
+                yield {"type": "response.output_text.delta", **delta, **of}
             yield {"type": "response.output_text.done", "text": said, "logprobs": [], **of}
             item = item | {"status": "completed", "content": [part | {"text": said}]}
         yield {"type": "response.output_item.done", "item": item, **at}
         usage = {"input_tokens": 11, "output_tokens": 7, "total_tokens": 18}
-        details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
+        details = {
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": 0},
+        }
         ended = self._response("completed") | {"output": [item], "usage": usage | details}
         yield {"type": "response.completed", "response": ended}
 
     def _response(self, status: str) -> Object:
-        about = {"id": "resp_1", "object": "response", "created_at": 1, "model": "fake", "status": status}
-        return about | {"output": [], "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+        about = {
+            "id": "resp_1",
+            "object": "response",
+            "created_at": 1,
+            "model": "fake",
+            "status": status,
+        }
+        return about | {
+            "output": [],
+            "parallel_tool_calls": True,
+            "tool_choice": "auto",
+            "tools": [],
+        }
 
     def refusal(self, refusal: Refusal) -> Object:
         return OpenAiChat().refusal(refusal)
 
     def lines(self, request: Object) -> list[tuple[str, str]]:
-        return [(line["role"], _text(line["content"])) for line in request["input"] if line["role"] != "system"]
+        return [
+            (line["role"], _text(line["content"]))
+            for line in request["input"]
+            if line["role"] != "system"
+        ]
 
     def system(self, request: Object) -> str:
         return str(request["instructions"])
@@ -154,7 +193,13 @@ class Anthropic:
     kind, path, base = "anthropic", "/v1/messages", ""
 
     def stream(self, said: Said) -> Iterator[Object]:
-        about = {"id": "msg_1", "type": "message", "role": "assistant", "model": "fake", "content": []}
+        about = {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": "fake",
+            "content": [],
+        }
         usage = {"input_tokens": 11, "output_tokens": 1}
         ends = {"stop_reason": None, "stop_sequence": None}
         yield {"type": "message_start", "message": about | ends | {"usage": usage}}
@@ -169,7 +214,11 @@ class Anthropic:
             yield {"type": "content_block_delta", "index": 0, "delta": delta}
         yield {"type": "content_block_stop", "index": 0}
         reason = "tool_use" if isinstance(said, Call) else "end_turn"
-        yield {"type": "message_delta", "delta": ends | {"stop_reason": reason}, "usage": {"output_tokens": 7}}
+        yield {
+            "type": "message_delta",
+            "delta": ends | {"stop_reason": reason},
+            "usage": {"output_tokens": 7},
+        }
         yield {"type": "message_stop"}
 
     def refusal(self, refusal: Refusal) -> Object:

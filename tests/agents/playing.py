@@ -42,7 +42,12 @@ def text(outcome: Outcome) -> str:
 
 def shown(messages: list[ModelMessage]) -> str:
     """What a model sees of the conversation, in one line."""
-    return " | ".join(str(part.content) for message in messages for part in message.parts if hasattr(part, "content"))
+    return " | ".join(
+        str(part.content)
+        for message in messages
+        for part in message.parts
+        if hasattr(part, "content")
+    )
 
 
 def instructions(messages: list[ModelMessage]) -> str:

@@ -31,14 +31,18 @@ class Server:
         self.requests.append(await request.json())
         step = self.steps.pop(0)
         if isinstance(step, Refusal) and step is not BREAK_OFF:
-            return web.json_response(self.dialect.refusal(step), status=step.status, headers=step.headers)
+            return web.json_response(
+                self.dialect.refusal(step), status=step.status, headers=step.headers
+            )
         assert self.requests[-1]["stream"] is True
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         events = list(self.dialect.stream("half an answer" if isinstance(step, Refusal) else step))
         for number, event in enumerate(events[: len(events) // 2] if step is BREAK_OFF else events):
             name = f"event: {event['type']}\n" if "type" in event else ""
-            await response.write(f"{name}data: {json.dumps(event | {'sequence_number': number})}\n\n".encode())
+            await response.write(
+                f"{name}data: {json.dumps(event | {'sequence_number': number})}\n\n".encode()
+            )
         if step is BREAK_OFF:
             assert request.transport is not None
             request.transport.abort()

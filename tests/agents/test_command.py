@@ -21,14 +21,20 @@ from holdfast.telemetry import TOKENS
 from holdfast.testing.trial import Trial, trial
 from tests.agents.commands import PATIENCE, Scripts
 
-pytestmark = pytest.mark.skipif(not Path("/proc").exists(), reason="looks at processes as Linux shows them")
+pytestmark = pytest.mark.skipif(
+    not Path("/proc").exists(), reason="looks at processes as Linux shows them"
+)
 
 SHORT = timedelta(milliseconds=300)
 HANG = "while :; do sleep 0.05; done"
 
 
 def app_of(
-    scripts: Scripts, script: str, *arguments: str, policy: dict[str, Any] | None = None, **more: Any
+    scripts: Scripts,
+    script: str,
+    *arguments: str,
+    policy: dict[str, Any] | None = None,
+    **more: Any,
 ) -> AgentHarness:
     app = AgentHarness()
     command = [scripts.write(script), *arguments]
@@ -98,7 +104,9 @@ async def test_one_that_shows_no_sign_of_work_is_ended(scripts: Scripts) -> None
 
 async def test_output_and_complaints_are_signs_of_work(scripts: Scripts) -> None:
     busy = "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.3; echo $i >&2; sleep 0.3; done"
-    assert (await answer(app_of(scripts, busy, policy={"idle": timedelta(seconds=2)}))).endswith("8")
+    assert (await answer(app_of(scripts, busy, policy={"idle": timedelta(seconds=2)}))).endswith(
+        "8"
+    )
 
 
 @pytest.mark.parametrize("script", ["yes", "trap '' TERM; yes", "yes noise >&2 & yes"])
@@ -112,7 +120,9 @@ async def test_one_that_floods_its_output_is_stopped(scripts: Scripts, script: s
 
 
 async def test_a_flood_of_complaints_keeps_only_its_end(scripts: Scripts) -> None:
-    failed = await failure(app_of(scripts, "yes noise | head -c 5000000 >&2; echo the end >&2; exit 3"))
+    failed = await failure(
+        app_of(scripts, "yes noise | head -c 5000000 >&2; echo the end >&2; exit 3")
+    )
     assert str(failed.error).endswith("the end")
     assert len(str(failed.error)) < 5000
 
@@ -126,7 +136,9 @@ async def test_one_that_dies_is_tried_again_with_what_it_complained_of(scripts: 
 
 async def test_one_that_ignores_sigterm_is_killed(scripts: Scripts) -> None:
     since = time.monotonic()
-    failed = await failure(app_of(scripts, f"trap '' TERM INT HUP; {HANG}", policy={"timeout": SHORT}))
+    failed = await failure(
+        app_of(scripts, f"trap '' TERM INT HUP; {HANG}", policy={"timeout": SHORT})
+    )
     assert failed.error_class == "timeout"
     assert scripts.left() == {}
     assert time.monotonic() - since < 10
@@ -134,13 +146,16 @@ async def test_one_that_ignores_sigterm_is_killed(scripts: Scripts) -> None:
 
 async def test_one_that_obeys_sigterm_may_tidy_up(scripts: Scripts) -> None:
     tidy = scripts.folder / "tidy"
-    await failure(app_of(scripts, f"trap 'echo done > {tidy}; exit' TERM; {HANG}", policy={"timeout": SHORT}))
+    await failure(
+        app_of(scripts, f"trap 'echo done > {tidy}; exit' TERM; {HANG}", policy={"timeout": SHORT})
+    )
     assert tidy.exists()
 
 
 async def test_children_do_not_outlive_it(scripts: Scripts) -> None:
     children = (
-        "sleep 1000 & (sleep 1001 &) ; setsid sleep 1002 & setsid sh -c 'trap \"\" TERM; sleep 1003 & sleep 1004' &"
+        "sleep 1000 & (sleep 1001 &) ; setsid sleep 1002 & "
+        "setsid sh -c 'trap \"\" TERM; sleep 1003 & sleep 1004' &"
     )
     assert await answer(app_of(scripts, f"{children} sleep 0.3; echo done")) == "done"
     assert scripts.left() == {}
@@ -184,8 +199,12 @@ async def test_a_cancelled_turn_leaves_nothing(scripts: Scripts) -> None:
 
 
 def test_a_program_can_be_ended_with_its_own_standard_input(scripts: Scripts) -> None:
-    command = supervised(0, [scripts.write(f"echo begun; trap '' TERM; setsid sleep 1000 & {HANG}")])
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as process:
+    command = supervised(
+        0, [scripts.write(f"echo begun; trap '' TERM; setsid sleep 1000 & {HANG}")]
+    )
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(b"not for the supervisor")
@@ -203,7 +222,12 @@ async def test_messages_that_waited_are_one_run(scripts: Scripts) -> None:
         for text in ("first", "second"):
             await put_message(store, app.routing, text, Address(sender="ann"), max_attempts=3)
         [turn] = await store.claim(
-            INBOX, ["coder", ""], limit=5, lease=timedelta(minutes=1), collect_limit=10, max_attempts=3
+            INBOX,
+            ["coder", ""],
+            limit=5,
+            lease=timedelta(minutes=1),
+            collect_limit=10,
+            max_attempts=3,
         )
         turn.agent = "coder"
         reply = await app.agents["coder"].answer(turn)
@@ -212,7 +236,9 @@ async def test_messages_that_waited_are_one_run(scripts: Scripts) -> None:
 
 
 async def test_tokens_that_a_program_tells_of_are_counted(scripts: Scripts) -> None:
-    result = '{"type": "result", "result": "done", "usage": {"input_tokens": 5, "output_tokens": 2}}'
+    result = (
+        '{"type": "result", "result": "done", "usage": {"input_tokens": 5, "output_tokens": 2}}'
+    )
     app = app_of(scripts, f"echo '{result}'")
     outcome, _ = await told(app)
     assert isinstance(outcome, Done)

@@ -22,7 +22,9 @@ from holdfast.queue.event import INBOX, Turn
 from holdfast.testing.trial import trial
 from tests.agents.commands import PATIENCE, Scripts
 
-pytestmark = pytest.mark.skipif(not Path("/proc").exists(), reason="looks at processes as Linux shows them")
+pytestmark = pytest.mark.skipif(
+    not Path("/proc").exists(), reason="looks at processes as Linux shows them"
+)
 
 FAMILY = "sleep 1000 & (setsid sleep 1001 &) ; (setsid sh -c 'trap \"\" TERM; sleep 1002 & sleep 1003' &) ; sleep 1004"
 """A command with a child, a double fork in a session of its own, and one that ignores SIGTERM."""
@@ -37,20 +39,26 @@ async def turn() -> AsyncIterator[Turn]:
     app.add("coder", lambda turn: turn.text)
     async with trial(app) as at_work:
         await at_work.say("hello")
-        [turn] = await at_work.store.claim(INBOX, ["coder", ""], limit=1, lease=timedelta(minutes=1), max_attempts=3)
+        [turn] = await at_work.store.claim(
+            INBOX, ["coder", ""], limit=1, lease=timedelta(minutes=1), max_attempts=3
+        )
         turn.agent = "coder"
         yield turn
 
 
 def agent_of(scripts: Scripts, script: str = FAMILY) -> CommandAgent:
-    return CommandAgent([scripts.write(script)], scripts.folder.parent / "workspace", variables=["MARK"])
+    return CommandAgent(
+        [scripts.write(script)], scripts.folder.parent / "workspace", variables=["MARK"]
+    )
 
 
 def grown(left: dict[int, str]) -> bool:
     return set(MEMBERS) <= set(left.values())
 
 
-async def test_a_cancellation_while_pipes_are_connected_ends_the_turn(scripts: Scripts, turn: Turn) -> None:
+async def test_a_cancellation_while_pipes_are_connected_ends_the_turn(
+    scripts: Scripts, turn: Turn
+) -> None:
     agent = agent_of(scripts)
     async with asyncio.TaskGroup() as group:
         working = group.create_task(agent.answer(turn))
@@ -65,7 +73,9 @@ async def test_a_cancellation_while_pipes_are_connected_ends_the_turn(scripts: S
         assert scripts.left() == {}
 
 
-async def test_a_second_cancellation_does_not_stop_the_cleaning_up(scripts: Scripts, turn: Turn) -> None:
+async def test_a_second_cancellation_does_not_stop_the_cleaning_up(
+    scripts: Scripts, turn: Turn
+) -> None:
     agent = agent_of(scripts)
     async with asyncio.TaskGroup() as group:
         working = group.create_task(agent.answer(turn))
@@ -79,7 +89,9 @@ async def test_a_second_cancellation_does_not_stop_the_cleaning_up(scripts: Scri
 
 
 @pytest.mark.parametrize("which", ["supervisor", "guardian"])
-async def test_a_supervisor_that_is_killed_leaves_nothing(scripts: Scripts, turn: Turn, which: str) -> None:
+async def test_a_supervisor_that_is_killed_leaves_nothing(
+    scripts: Scripts, turn: Turn, which: str
+) -> None:
     agent = agent_of(scripts)
     async with asyncio.TaskGroup() as group:
         working = group.create_task(agent.answer(turn))
@@ -98,12 +110,16 @@ def test_a_killed_worker_leaves_nothing_even_with_its_supervisor_killed(scripts:
         assert scripts.until(lambda left: not left), scripts.left()
 
 
-async def test_cancellations_spread_over_a_start_leave_no_process_and_no_task(scripts: Scripts, turn: Turn) -> None:
+async def test_cancellations_spread_over_a_start_leave_no_process_and_no_task(
+    scripts: Scripts, turn: Turn
+) -> None:
     await cancelled_starts(scripts, turn, 60)
 
 
 @pytest.mark.chaos
-async def test_a_thousand_cancellations_spread_over_a_start_under_load(scripts: Scripts, turn: Turn) -> None:
+async def test_a_thousand_cancellations_spread_over_a_start_under_load(
+    scripts: Scripts, turn: Turn
+) -> None:
     with load():
         await cancelled_starts(scripts, turn, 1000)
 
@@ -134,7 +150,8 @@ async def _cancelled(agent: CommandAgent, turn: Turn, delay: float) -> None:
 def load() -> Iterator[None]:
     """Keep every core busy twice over."""
     busy = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"], env={}) for _ in range(2 * (os.cpu_count() or 1))
+        subprocess.Popen([sys.executable, "-c", "while True: pass"], env={})
+        for _ in range(2 * (os.cpu_count() or 1))
     ]
     try:
         yield

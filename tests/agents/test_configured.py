@@ -47,7 +47,11 @@ def test_up_runs_the_agents_of_the_file(shell: Shell, scripts: Scripts) -> None:
         assert shell.out("send", "hello", "--wait") == "coded:\nhello\n"
         assert shell.out("send", "hello", "--wait", "--agent", "dev") == "you said hello\n"
         coder, parrot = shell.json("agents")
-    assert (coder["name"], coder["kind"], coder["runs"]) == ("Coder", "command", "./scripts/agent.sh")
+    assert (coder["name"], coder["kind"], coder["runs"]) == (
+        "Coder",
+        "command",
+        "./scripts/agent.sh",
+    )
     assert (coder["default"], coder["lane"], coder["teams"]) == (True, "agent", ["dev"])
     assert (parrot["kind"], parrot["lane"]) == ("echo", "conversation")
 
@@ -106,7 +110,9 @@ def test_a_language_model_has_its_prompt_tools_and_mcp_servers_from_the_file(she
     with shell.running("work") as work:
         said = shell.out("send", "hello", "--wait", "--sender", "ann")
         assert said == "I am Writer: [\"HELLO ['SECRET_ONE']\", '(hello ann)']\n", work.log
-        assert [(row["kind"], row["runs"]) for row in shell.json("agents")] == [("llm", "script:my_model:play")]
+        assert [(row["kind"], row["runs"]) for row in shell.json("agents")] == [
+            ("llm", "script:my_model:play")
+        ]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +128,10 @@ def test_a_language_model_has_its_prompt_tools_and_mcp_servers_from_the_file(she
             "[agents.x]\nkind = 'echo'\nlan = 'agent'",
             r"holdfast.toml:3: there is no setting agents.x.lan; did you mean lane\?",
         ),
-        ("[agents.x]\nkind = 'echo'\ntimeout = 'soon'", r"holdfast.toml:3: agents.x.timeout: a duration is .*'soon'"),
+        (
+            "[agents.x]\nkind = 'echo'\ntimeout = 'soon'",
+            r"holdfast.toml:3: agents.x.timeout: a duration is .*'soon'",
+        ),
         ("[agents.X]\nkind = 'echo'", r"holdfast.toml:1: agents.X: an id is made of"),
         (
             "[agents.x]\nkind = 'command'\ncommand = ['nosuch']",
@@ -132,7 +141,10 @@ def test_a_language_model_has_its_prompt_tools_and_mcp_servers_from_the_file(she
             "[agents.x]\nkind = 'function'\nfunction = 'nosuch:f'",
             r"holdfast.toml:3: agents.x.function: there is no module 'nosuch'",
         ),
-        ("[agents.x]\nkind = 'llm'\nmodel = 'gpt'", r"holdfast.toml:3: agents.x.model: a model is named"),
+        (
+            "[agents.x]\nkind = 'llm'\nmodel = 'gpt'",
+            r"holdfast.toml:3: agents.x.model: a model is named",
+        ),
         (
             "[agents.x]\nkind = 'llm'\nmodel = 'test'\nmcp = ['y']",
             r"holdfast.toml:4: agents.x.mcp: .*\[mcp.y\]; known are: none",

@@ -37,7 +37,11 @@ async def test_a_function(app: AgentHarness) -> None:
             await at_work.say(text)
             await at_work.work()
         hint = 'say something like "6 * 7"'
-        assert [event.event["message"] for event in await at_work.responses()] == ["6 * 7 = 42", hint, hint]
+        assert [event.event["message"] for event in await at_work.responses()] == [
+            "6 * 7 = 42",
+            hint,
+            hint,
+        ]
         assert await at_work.dead_letters() == ["division by zero"]
 
 
@@ -69,5 +73,7 @@ async def test_a_team(app: AgentHarness) -> None:
 
 def test_every_example_is_listed() -> None:
     page = (EXAMPLES / "README.md").read_text()
-    folders = [path.name for path in EXAMPLES.iterdir() if path.is_dir() and not path.name.startswith("_")]
+    folders = [
+        path.name for path in EXAMPLES.iterdir() if path.is_dir() and not path.name.startswith("_")
+    ]
     assert [name for name in folders if f"[{name}]({name})" not in page] == []

@@ -55,7 +55,10 @@ async def test_of_a_long_conversation_the_newest_is_kept_within_the_budget() -> 
                 conversation="api:ann",
             )
             for number in range(200)
-            for role, content in (("user", f"{number} " + "x" * 396), ("assistant", f"re {number} " + "x" * 390))
+            for role, content in (
+                ("user", f"{number} " + "x" * 396),
+                ("assistant", f"re {number} " + "x" * 390),
+            )
         ]
         await at_work.store.put([], records=lines)
         seen = text(await told(at_work, "now")).split(" | ")
@@ -78,7 +81,9 @@ async def test_the_prompt_knows_agent_team_sender_and_date(tmp_path: Path) -> No
     path.write_text(
         "{{ name }}/{{ agent }} {{ channel }} {{ sender }} {{ date }}{% for id in teammates %} @{{ id }}{% endfor %}"
     )
-    app = app_of(lambda messages, _: instructions(messages), {"name": "Coder"}, prompt=Prompt.read(path))
+    app = app_of(
+        lambda messages, _: instructions(messages), {"name": "Coder"}, prompt=Prompt.read(path)
+    )
     app.add("writer", lambda turn: "written")
     app.team("dev", agents=["coder", "writer"], leader="coder")
     async with trial(app) as at_work:
@@ -102,7 +107,9 @@ async def test_the_standard_prompt_names_the_agent_and_how_to_reach_its_teammate
         ("{{ teammmates }}", "there is no 'teammmates' to write; known are: agent,"),
     ],
 )
-def test_a_mistake_in_a_prompt_is_found_before_anything_runs(tmp_path: Path, template: str, problem: str) -> None:
+def test_a_mistake_in_a_prompt_is_found_before_anything_runs(
+    tmp_path: Path, template: str, problem: str
+) -> None:
     path = tmp_path / "prompt.md"
     path.write_text(template)
     with pytest.raises(HoldfastError, match=problem):
@@ -115,7 +122,9 @@ async def test_reminders_are_added_to_the_prompt() -> None:
     async def remind(context: Context) -> str:
         return f"{context.turn.sender} likes tea."
 
-    app = app_of(lambda messages, _: instructions(messages), prompt=Prompt("Be brief."), reminders=[remind])
+    app = app_of(
+        lambda messages, _: instructions(messages), prompt=Prompt("Be brief."), reminders=[remind]
+    )
     [outcome] = await asked(app, "hello")
     assert text(outcome) == "Be brief.\n\nann likes tea."
 
@@ -151,7 +160,9 @@ async def test_the_tokens_of_a_turn_go_with_its_response_and_are_counted() -> No
 async def test_words_as_they_come_are_signs_of_work() -> None:
     signs: list[int] = []
     app = app_of(lambda messages, _: "a few words")
-    app.agents["coder"] = With(app.agents["coder"], lambda turn: setattr(turn, "on_progress", lambda: signs.append(1)))
+    app.agents["coder"] = With(
+        app.agents["coder"], lambda turn: setattr(turn, "on_progress", lambda: signs.append(1))
+    )
     await asked(app, "hello")
     assert len(signs) >= 2
 
@@ -161,7 +172,9 @@ async def test_an_empty_answer_is_said_so(said: str) -> None:
     [outcome] = await asked(app_of(lambda messages, _: said), "hello")
     assert text(outcome) == "(no answer)"
     assert isinstance(outcome, Done)
-    assert outcome.emits[0].event["metadata"]["usage"]["requests"] == 1, "the model is not asked again"
+    assert outcome.emits[0].event["metadata"]["usage"]["requests"] == 1, (
+        "the model is not asked again"
+    )
 
 
 def failing(error: Exception) -> Play:
@@ -172,7 +185,9 @@ def failing(error: Exception) -> Play:
 
 
 async def test_a_server_that_fails_is_tried_again() -> None:
-    [outcome] = await asked(app_of(failing(ModelHTTPError(500, "gpt", {"message": "oops"}))), "hello")
+    [outcome] = await asked(
+        app_of(failing(ModelHTTPError(500, "gpt", {"message": "oops"}))), "hello"
+    )
     assert isinstance(outcome, Retry)
     assert "500" in str(outcome.error)
 
@@ -205,8 +220,17 @@ def test_a_model_limits_its_time() -> None:
         ("mine:model", "the key of the provider 'mine' is missing: MY_KEY is not set"),
     ],
 )
-def test_what_a_model_lacks_is_one_clear_line(name: str, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_model_lacks_is_one_clear_line(
+    name: str, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(HoldfastError, match=problem) as refusal:
-        model_of(name, {"mine": Provider(kind="openai-chat", base_url="http://127.0.0.1:1/v1", key_variable="MY_KEY")})
+        model_of(
+            name,
+            {
+                "mine": Provider(
+                    kind="openai-chat", base_url="http://127.0.0.1:1/v1", key_variable="MY_KEY"
+                )
+            },
+        )
     assert "\n" not in str(refusal.value)

@@ -33,11 +33,17 @@ async def test_an_agent_with_memory_is_reminded_and_may_look_and_observe() -> No
     notes = Notes()
 
     def play(messages: list[ModelMessage], info: AgentInfo) -> Any:
-        returned = [str(part.content) for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
+        returned = [
+            str(part.content) for part in messages[-1].parts if isinstance(part, ToolReturnPart)
+        ]
         if returned:
             return " / ".join(returned)
         assert "- ann likes tea" in instructions(messages)
-        calls = [("memory_search", {"query": "tea"}), ("memory_recall", {}), ("observe", {"content": "ann is here"})]
+        calls = [
+            ("memory_search", {"query": "tea"}),
+            ("memory_recall", {}),
+            ("observe", {"content": "ann is here"}),
+        ]
         return ModelResponse(parts=[ToolCallPart(name, given) for name, given in calls])
 
     app = app_of(play)

@@ -29,7 +29,9 @@ def dialect(request: pytest.FixtureRequest) -> Dialect:
 
 
 def app_on(server: Server, **given: Any) -> AgentHarness:
-    providers = {"local": Provider(kind=server.dialect.kind, base_url=server.url, key_variable="LOCAL_KEY")}
+    providers = {
+        "local": Provider(kind=server.dialect.kind, base_url=server.url, key_variable="LOCAL_KEY")
+    }
     app = AgentHarness()
     app.add("coder", LlmAgent(model_of("local:fake", providers), **given))
     return app
@@ -76,7 +78,9 @@ async def test_a_tool_is_called_and_its_result_goes_back(dialect: Dialect) -> No
 
 
 async def test_too_many_requests_are_tried_again_when_the_provider_says(dialect: Dialect) -> None:
-    async with serving(dialect, Refusal(429, "rate_limit_exceeded", "slow down", {"Retry-After": "7"})) as server:
+    async with serving(
+        dialect, Refusal(429, "rate_limit_exceeded", "slow down", {"Retry-After": "7"})
+    ) as server:
         [outcome] = await asked(app_on(server), "hello")
     assert isinstance(outcome, Retry)
     assert (outcome.delay, outcome.error_class) == (timedelta(seconds=7), "ModelRateLimitError")

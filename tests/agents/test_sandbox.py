@@ -23,7 +23,9 @@ from holdfast.testing.trial import trial
 from tests.agents.commands import PATIENCE, Scripts
 from tests.cli.shell import Shell, eventually
 
-pytestmark = pytest.mark.skipif(not Path("/proc").exists(), reason="looks at processes as Linux shows them")
+pytestmark = pytest.mark.skipif(
+    not Path("/proc").exists(), reason="looks at processes as Linux shows them"
+)
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "bubblewrap"
 GET_DUMPABLE = 3
@@ -37,7 +39,9 @@ def bubblewrap() -> None:
     sandboxes.bubblewrap_problem.cache_clear()
     problem = asked.stderr.strip() if asked.returncode else sandboxes.bubblewrap_problem()
     if problem:
-        pytest.fail(problem, pytrace=False) if os.environ.get("CI") == "true" else pytest.skip(problem)
+        pytest.fail(problem, pytrace=False) if os.environ.get("CI") == "true" else pytest.skip(
+            problem
+        )
 
 
 @pytest.fixture
@@ -50,10 +54,14 @@ def home(tmp_path: Path) -> Path:
     return home
 
 
-async def ran(scripts: Scripts, home: Path, script: str, kind: str = "bubblewrap", **view: object) -> Outcome:
+async def ran(
+    scripts: Scripts, home: Path, script: str, kind: str = "bubblewrap", **view: object
+) -> Outcome:
     workspace = home / "workspace" / "coder"
     where = View(workspace, hidden=(home,), **view)  # type: ignore[arg-type]
-    agent = CommandAgent([scripts.write(script)], workspace, variables=["MARK"], sandbox=sandbox_of(kind, where))
+    agent = CommandAgent(
+        [scripts.write(script)], workspace, variables=["MARK"], sandbox=sandbox_of(kind, where)
+    )
     app = AgentHarness()
     app.add("coder", agent)
     async with trial(app) as at_work, asyncio.timeout(PATIENCE):
@@ -62,7 +70,9 @@ async def ran(scripts: Scripts, home: Path, script: str, kind: str = "bubblewrap
         return outcome
 
 
-async def said(scripts: Scripts, home: Path, script: str, kind: str = "bubblewrap", **view: object) -> str:
+async def said(
+    scripts: Scripts, home: Path, script: str, kind: str = "bubblewrap", **view: object
+) -> str:
     outcome = await ran(scripts, home, script, kind, **view)
     assert isinstance(outcome, Done), outcome
     return str(outcome.emits[0].event["message"])
@@ -93,15 +103,21 @@ async def test_a_program_in_bubblewrap_reads_no_token_no_environment_and_no_othe
 
 
 @pytest.mark.usefixtures("bubblewrap")
-async def test_a_program_in_bubblewrap_sees_no_process_but_its_own(scripts: Scripts, home: Path) -> None:
+async def test_a_program_in_bubblewrap_sees_no_process_but_its_own(
+    scripts: Scripts, home: Path
+) -> None:
     answer = await said(scripts, home, f"ls -d /proc/[0-9]*; kill -0 {os.getpid()} 2>&1; echo $$")
-    pids = [int(line.rpartition("/")[2]) for line in answer.splitlines() if line.startswith("/proc/")]
+    pids = [
+        int(line.rpartition("/")[2]) for line in answer.splitlines() if line.startswith("/proc/")
+    ]
     assert max(pids) < 10
     assert "No such process" in answer
 
 
 @pytest.mark.usefixtures("bubblewrap")
-async def test_the_system_is_read_only_and_the_workspace_is_not(scripts: Scripts, home: Path) -> None:
+async def test_the_system_is_read_only_and_the_workspace_is_not(
+    scripts: Scripts, home: Path
+) -> None:
     script = """
     pwd; echo kept > note; echo gone > ~/note; echo gone > /tmp/note
     for place in /usr /etc /; do touch $place/holdfast-was-here 2>&1; done; true
@@ -147,7 +163,9 @@ async def test_secrets_stay_hidden_behind_links_and_inside_of_arguments(
 
 
 @pytest.mark.usefixtures("bubblewrap")
-def test_an_argument_that_names_a_folder_above_the_home_shows_no_secret(home: Path, tmp_path: Path) -> None:
+def test_an_argument_that_names_a_folder_above_the_home_shows_no_secret(
+    home: Path, tmp_path: Path
+) -> None:
     workspace = home / "workspace" / "coder"
     workspace.mkdir()
     wrapped = Bubblewrap(View(workspace, hidden=(home,))).wrap(["ls", "-R", str(tmp_path)])
@@ -203,7 +221,9 @@ async def test_an_interpreter_of_its_own_is_found(scripts: Scripts, home: Path) 
 
 
 @pytest.mark.usefixtures("bubblewrap")
-async def test_a_program_that_lacks_a_file_in_the_sandbox_is_told_what_to_set(scripts: Scripts, home: Path) -> None:
+async def test_a_program_that_lacks_a_file_in_the_sandbox_is_told_what_to_set(
+    scripts: Scripts, home: Path
+) -> None:
     helper = scripts.write("echo helped", "helper.sh")
     outcome = await ran(scripts, home, f"exec {helper}")
     assert isinstance(outcome, Dead)
@@ -232,9 +252,13 @@ async def test_a_program_of_another_user_reads_no_token_and_no_environment(
     assert (home / "workspace" / "coder" / "note").owner() == "nobody"
 
 
-def test_a_sandbox_that_does_not_work_is_refused_or_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_sandbox_that_does_not_work_is_refused_or_left_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(sandboxes, "bubblewrap_problem", lambda: "bwrap is not installed")
-    with pytest.raises(HoldfastError, match="bubblewrap does not work here: bwrap is not installed"):
+    with pytest.raises(
+        HoldfastError, match="bubblewrap does not work here: bwrap is not installed"
+    ):
         sandbox_of("bubblewrap", View(tmp_path))
     assert sandbox_of("auto", View(tmp_path)) == NoSandbox("bwrap is not installed")
     with pytest.raises(HoldfastError, match="no user 'nobody-of-this-name'"):
@@ -243,7 +267,9 @@ def test_a_sandbox_that_does_not_work_is_refused_or_left_out(monkeypatch: pytest
         sandbox_of("user:root", View(tmp_path))
 
 
-def test_a_program_cannot_read_the_environment_of_a_process_that_is_not_dumpable(tmp_path: Path) -> None:
+def test_a_program_cannot_read_the_environment_of_a_process_that_is_not_dumpable(
+    tmp_path: Path,
+) -> None:
     """As a user without privileges: root may look into any process."""
     parent = (
         f"import ctypes, subprocess, sys; ctypes.CDLL(None).prctl({SET_DUMPABLE}, int(sys.argv[1]), 0, 0, 0);"
@@ -281,7 +307,9 @@ def shell(scripts: Scripts) -> Shell:
 
 
 @pytest.mark.usefixtures("bubblewrap")
-def test_the_sandbox_is_shown_at_the_start_by_agents_and_by_doctor(scripts: Scripts, shell: Shell) -> None:
+def test_the_sandbox_is_shown_at_the_start_by_agents_and_by_doctor(
+    scripts: Scripts, shell: Shell
+) -> None:
     scripts.write("cat ~/.holdfast/token-admin ../../token-admin 2>&1; env")
     shell.write("holdfast.toml", AGENT)
     shell.write(".env", "SLACK_SIGNING_SECRET=precious\n")
@@ -303,7 +331,9 @@ def test_programs_without_a_sandbox_are_warned_of(scripts: Scripts, shell: Shell
     with shell.running("work") as running:
         assert "sandbox none" in running.ready
         assert "secrets are open to others" in running.log
-        assert "command agents without a sandbox can read the tokens and the database" in running.log
+        assert (
+            "command agents without a sandbox can read the tokens and the database" in running.log
+        )
     assert shell.json("agents")[0]["sandbox"] == "none"
     assert "warn  sandbox: command agents without a sandbox" in shell.run("doctor").stdout
 
@@ -313,10 +343,14 @@ def test_a_file_without_its_x_bit_is_told(scripts: Scripts, shell: Shell) -> Non
     shell.write("holdfast.toml", AGENT)
     line = shell.refused("work")
     path = shell.folder / "agent.sh"
-    assert line.endswith(f"agents.coder.command: the file {path} is not executable; run: chmod +x {path}")
+    assert line.endswith(
+        f"agents.coder.command: the file {path} is not executable; run: chmod +x {path}"
+    )
 
 
-def test_paths_that_are_missing_or_would_let_it_write_settings_are_refused(scripts: Scripts, shell: Shell) -> None:
+def test_paths_that_are_missing_or_would_let_it_write_settings_are_refused(
+    scripts: Scripts, shell: Shell
+) -> None:
     scripts.write("cat")
     shell.write("holdfast.toml", f'{AGENT}readable = ["./missing"]\n')
     assert f"agents.coder.readable: there is no {shell.folder / 'missing'}" in shell.refused("work")
@@ -327,16 +361,26 @@ def test_paths_that_are_missing_or_would_let_it_write_settings_are_refused(scrip
 def test_a_wrong_sandbox_is_refused_with_its_line(scripts: Scripts, shell: Shell) -> None:
     scripts.write("cat")
     shell.write("holdfast.toml", f'{AGENT}sandbox = "jail"\n')
-    assert 'holdfast.toml:6: agents.coder.sandbox: a sandbox is "auto", "none"' in shell.refused("work")
+    assert 'holdfast.toml:6: agents.coder.sandbox: a sandbox is "auto", "none"' in shell.refused(
+        "work"
+    )
     shell.write("holdfast.toml", f'{AGENT}sandbox = "bubblewrap"\n')
     refused = shell.refused("work", PATH="/nowhere")
     assert "bubblewrap does not work here: bwrap is not installed" in refused
 
 
 @pytest.mark.parametrize(("setting", "dumpable"), [("", "0"), ("debuggable = true", "1")])
-def test_the_worker_is_not_dumpable_unless_it_is_set(shell: Shell, setting: str, dumpable: str) -> None:
-    shell.write("asked.py", f"import ctypes\ndef answer(turn): return str(ctypes.CDLL(None).prctl({GET_DUMPABLE}))\n")
-    shell.write("holdfast.toml", f"{setting}\n[agents.asked]\nkind = 'function'\nfunction = 'asked:answer'\n")
+def test_the_worker_is_not_dumpable_unless_it_is_set(
+    shell: Shell, setting: str, dumpable: str
+) -> None:
+    shell.write(
+        "asked.py",
+        f"import ctypes\ndef answer(turn): return str(ctypes.CDLL(None).prctl({GET_DUMPABLE}))\n",
+    )
+    shell.write(
+        "holdfast.toml",
+        f"{setting}\n[agents.asked]\nkind = 'function'\nfunction = 'asked:answer'\n",
+    )
     with shell.running("work"):
         assert shell.out("send", "are you?", "--wait") == f"{dumpable}\n"
 
@@ -375,10 +419,14 @@ def test_an_mcp_server_can_have_a_sandbox(scripts: Scripts, shell: Shell) -> Non
 
 @pytest.mark.usefixtures("bubblewrap")
 def test_a_killed_worker_leaves_nothing_in_a_sandbox(scripts: Scripts, shell: Shell) -> None:
-    scripts.write("setsid sh -c 'trap \"\" TERM; sleep 1000 & sleep 1001' & (sleep 1002 &) ; sleep 1003")
+    scripts.write(
+        "setsid sh -c 'trap \"\" TERM; sleep 1000 & sleep 1001' & (sleep 1002 &) ; sleep 1003"
+    )
     shell.write("holdfast.toml", f'{AGENT}sandbox = "bubblewrap"\n')
     with shell.running("work") as running:
         shell.out("send", "hello")
-        assert scripts.until(lambda left: {f"sleep {number} " for number in range(1000, 1004)} <= set(left.values()))
+        assert scripts.until(
+            lambda left: {f"sleep {number} " for number in range(1000, 1004)} <= set(left.values())
+        )
         running.signal(signal.SIGKILL)
         assert scripts.until(lambda left: not left), scripts.left()

@@ -13,23 +13,47 @@ from holdfast.agents.transcript import transcript_of
 
 CLAUDE: list[Any] = [
     {"type": "system", "subtype": "init", "session_id": "s", "tools": ["Bash"]},
-    {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": "let me look"}]}},
     {
         "type": "assistant",
-        "message": {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "Bash"}]},
+        "message": {"role": "assistant", "content": [{"type": "text", "text": "let me look"}]},
     },
-    {"type": "user", "message": {"role": "user", "content": [{"type": "tool_result", "content": "ok"}]}},
-    {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": "it is fixed"}]}},
+    {
+        "type": "assistant",
+        "message": {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "t", "name": "Bash"}],
+        },
+    },
+    {
+        "type": "user",
+        "message": {"role": "user", "content": [{"type": "tool_result", "content": "ok"}]},
+    },
+    {
+        "type": "assistant",
+        "message": {"role": "assistant", "content": [{"type": "text", "text": "it is fixed"}]},
+    },
 ]
 RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "it is fixed"}
 RESULT |= {"usage": {"input_tokens": 12, "output_tokens": 7, "service_tier": "standard"}}
 CODEX: list[Any] = [
     {"type": "thread.started", "thread_id": "0199"},
     {"type": "turn.started"},
-    {"type": "item.completed", "item": {"id": "item_0", "type": "reasoning", "text": "**Thinking**"}},
-    {"type": "item.completed", "item": {"id": "item_1", "type": "command_execution", "command": "ls", "exit_code": 0}},
-    {"type": "item.completed", "item": {"id": "item_2", "type": "agent_message", "text": "two files"}},
-    {"type": "turn.completed", "usage": {"input_tokens": 5, "cached_input_tokens": 1, "output_tokens": 3}},
+    {
+        "type": "item.completed",
+        "item": {"id": "item_0", "type": "reasoning", "text": "**Thinking**"},
+    },
+    {
+        "type": "item.completed",
+        "item": {"id": "item_1", "type": "command_execution", "command": "ls", "exit_code": 0},
+    },
+    {
+        "type": "item.completed",
+        "item": {"id": "item_2", "type": "agent_message", "text": "two files"},
+    },
+    {
+        "type": "turn.completed",
+        "usage": {"input_tokens": 5, "cached_input_tokens": 1, "output_tokens": 3},
+    },
 ]
 
 
@@ -50,7 +74,12 @@ def test_without_a_result_the_last_text_of_claude_is_the_answer() -> None:
 
 
 def test_an_error_of_claude_is_no_answer() -> None:
-    failed = {"type": "result", "subtype": "error_during_execution", "is_error": True, "result": "overloaded"}
+    failed = {
+        "type": "result",
+        "subtype": "error_during_execution",
+        "is_error": True,
+        "result": "overloaded",
+    }
     assert transcript_of(lines([*CLAUDE, failed])).error == "overloaded"
 
 
@@ -60,11 +89,21 @@ def test_the_last_message_of_codex_is_the_answer() -> None:
 
 
 def test_an_error_of_codex_is_no_answer() -> None:
-    assert transcript_of(lines([*CODEX[:2], {"type": "turn.failed", "error": {"message": "quota"}}])).error == "quota"
+    assert (
+        transcript_of(
+            lines([*CODEX[:2], {"type": "turn.failed", "error": {"message": "quota"}}])
+        ).error
+        == "quota"
+    )
 
 
 def test_broken_lines_among_events_are_ignored() -> None:
-    broken = ['{"type": "assistant", "message"', "warning: slow", '{"type": "result", "result": }', "[" * 100_000]
+    broken = [
+        '{"type": "assistant", "message"',
+        "warning: slow",
+        '{"type": "result", "result": }',
+        "[" * 100_000,
+    ]
     assert transcript_of(lines([*broken, *CLAUDE, *broken, RESULT, *broken])).text == "it is fixed"
 
 
@@ -96,7 +135,19 @@ def test_no_output_is_too_strange(text: str) -> None:
         lambda inner: (
             st.lists(inner)
             | st.dictionaries(
-                st.sampled_from(["type", "message", "content", "item", "text", "result", "usage", "error", "is_error"]),
+                st.sampled_from(
+                    [
+                        "type",
+                        "message",
+                        "content",
+                        "item",
+                        "text",
+                        "result",
+                        "usage",
+                        "error",
+                        "is_error",
+                    ]
+                ),
                 inner,
             )
         ),
@@ -104,5 +155,9 @@ def test_no_output_is_too_strange(text: str) -> None:
 )
 def test_no_event_is_too_strange(event: object) -> None:
     for kind in ("assistant", "result", "item.completed", "turn.completed", "turn.failed", "error"):
-        shaped = event | {"type": kind} if isinstance(event, dict) else {"type": kind, "message": event, "item": event}
+        shaped = (
+            event | {"type": kind}
+            if isinstance(event, dict)
+            else {"type": kind, "message": event, "item": event}
+        )
         transcript_of(json.dumps(shaped))

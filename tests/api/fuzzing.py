@@ -32,7 +32,14 @@ from tests.harness.test_unreadable import ROUTES as LISTS
 AT_ONCE = 16
 REPLIES_AT_ONCE = 100
 PATIENCE = 120.0
-SHARES = (("http", 0.4), ("slack", 0.15), ("replies", 0.05), ("rows", 0.05), ("sockets", 0.15), ("http again", 0.2))
+SHARES = (
+    ("http", 0.4),
+    ("slack", 0.15),
+    ("replies", 0.05),
+    ("rows", 0.05),
+    ("sockets", 0.15),
+    ("http again", 0.2),
+)
 """Kinds in their order, and their shares; HTTP comes once more to read what the others left."""
 BLOCKED = re.compile(r'^holdfast_loop_blocked_total\{where="(.*)"\} (\d+)', re.M)
 STATUS = re.compile(rb"^HTTP/1\.[01] (\d{3}) ", re.M)
@@ -40,7 +47,14 @@ LIVE = (
     "select count(*) from {event} where queue = 'inbox' or queue = 'outbox' and target = 'slack'",
     "select id, queue, target, lane, attempts from {event} where queue = 'inbox' or target = 'slack' limit 5",
 )
-ROUTES = (*LISTS, "/api/agents", "/api/teams", "/api/audit", "/api/chatroom/dev", "/api/agents/echo/messages")
+ROUTES = (
+    *LISTS,
+    "/api/agents",
+    "/api/teams",
+    "/api/audit",
+    "/api/chatroom/dev",
+    "/api/agents/echo/messages",
+)
 SETTINGS = {
     # Failed turns end soon, so that everything ends within the test's patience.
     "HOLDFAST_RETRY_FIRST": "10ms",
@@ -55,7 +69,9 @@ SETTINGS = {
 class Fuzz:
     """One server under fire. `faults` lists each answer that should not have been."""
 
-    def __init__(self, seed: str, running: Running, slack: FakeSlack, database: str, home: Path) -> None:
+    def __init__(
+        self, seed: str, running: Running, slack: FakeSlack, database: str, home: Path
+    ) -> None:
         self.seed = seed
         self.running = running
         self.slack = slack
@@ -70,7 +86,12 @@ class Fuzz:
 
     async def run(self, count: int) -> None:
         """Send so many inputs in all."""
-        kinds = {"http": self.http, "http again": self.http, "slack": self.slack_body, "sockets": self.socket}
+        kinds = {
+            "http": self.http,
+            "http again": self.http,
+            "slack": self.slack_body,
+            "sockets": self.socket,
+        }
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(60)) as self.session:
             paths = (await self.ask("/openapi.json"))["paths"]
             self.operations += [(method.upper(), path) for path in paths for method in paths[path]]
@@ -88,12 +109,18 @@ class Fuzz:
                     await self.all_of(kind, kinds[kind], inputs)
                 rate = len(inputs) / (time.monotonic() - started)
                 print(f"{kind}: {len(inputs)} inputs, {rate:.0f} per second", flush=True)
-                assert self.running.process.poll() is None, f"the process ended: {self.running.log[-3000:]}"
-                assert not self.faults, f"seed {self.seed}: {len(self.faults)} faults: {self.faults[:5]}"
+                assert self.running.process.poll() is None, (
+                    f"the process ended: {self.running.log[-3000:]}"
+                )
+                assert not self.faults, (
+                    f"seed {self.seed}: {len(self.faults)} faults: {self.faults[:5]}"
+                )
             await self.is_well()
             self.blocks = await self.all_blocks() - self.blocked_before
 
-    async def all_of(self, kind: str, send: Callable[[Inputs], Awaitable[str]], inputs: range) -> None:
+    async def all_of(
+        self, kind: str, send: Callable[[Inputs], Awaitable[str]], inputs: range
+    ) -> None:
         """Send the inputs of a kind, some at once."""
         numbers = iter(inputs)
 
@@ -188,7 +215,9 @@ class Fuzz:
 
     def select(self, query: str) -> list[tuple[Any, ...]]:
         with connected(self.database) as shell:
-            return list(shell.execute(query.format(event=table_of(self.database, "event"))).fetchall())
+            return list(
+                shell.execute(query.format(event=table_of(self.database, "event"))).fetchall()
+            )
 
     def rows(self, inputs: range) -> None:
         """Insert rows by hand; a refused one is no fault."""
@@ -204,22 +233,32 @@ class Fuzz:
             await self.ask(route)
         given = {"channel": "check", "sender": "Ada", "message": "are you well?", "agent": "echo"}
         headers = {"authorization": f"Bearer {self.admin}", "content-type": "application/json"}
-        assert await self._send("POST", "/api/message", headers, json.dumps(given).encode()) == "200"
+        assert (
+            await self._send("POST", "/api/message", headers, json.dumps(given).encode()) == "200"
+        )
         async with asyncio.timeout(PATIENCE):
             while not (found := await self.ask("/api/responses/pending?channel=check")):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         assert "are you well?" in found[0]["message"]
-        assert await self._send("POST", f"/api/responses/{found[0]['id']}/ack", headers, b"") == "200"
+        assert (
+            await self._send("POST", f"/api/responses/{found[0]['id']}/ack", headers, b"") == "200"
+        )
 
     async def ask(self, path: str) -> Any:
         headers = {"authorization": f"Bearer {self.admin}"}
         async with self.session.get(f"{self.running.address}{path}", headers=headers) as answer:
             assert answer.status == 200, (path, answer.status)
-            return await answer.json() if answer.content_type == "application/json" else await answer.text()
+            return (
+                await answer.json()
+                if answer.content_type == "application/json"
+                else await answer.text()
+            )
 
     async def all_blocks(self) -> Counter[str]:
         """How often each function has blocked the loop for longer than the limit since the start."""
-        return Counter({where: int(times) for where, times in BLOCKED.findall(await self.ask("/metrics"))})
+        return Counter(
+            {where: int(times) for where, times in BLOCKED.findall(await self.ask("/metrics"))}
+        )
 
 
 @contextmanager

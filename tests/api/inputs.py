@@ -13,18 +13,87 @@ from tests.conformance.by_hand import BROKEN_SQLITE_ROWS, ODD_PAYLOADS
 from tests.hostile import UNITS
 
 MARKERS = (
-    *("\ue0010\ue002", "\ue0017\ue002", "\ue001", "\ue002", "[@x: ", "[@echo: a]", "[#dev: a]", "[#dev: ", "```"),
-    *("[send_file: /etc/passwd]", "[send_file: ../token-admin]", "<!channel>", "<@U0BOT>", "<https://a|", "&amp;"),
-    *("\x00", "\x1b[2J", "\x7f", "\u202e", "\ufeff", "\u2028", "\U0001f600", "' or 1=1 --", "../", "%00", "\r\n"),
+    *(
+        "\ue0010\ue002",
+        "\ue0017\ue002",
+        "\ue001",
+        "\ue002",
+        "[@x: ",
+        "[@echo: a]",
+        "[#dev: a]",
+        "[#dev: ",
+        "```",
+    ),
+    *(
+        "[send_file: /etc/passwd]",
+        "[send_file: ../token-admin]",
+        "<!channel>",
+        "<@U0BOT>",
+        "<https://a|",
+        "&amp;",
+    ),
+    *(
+        "\x00",
+        "\x1b[2J",
+        "\x7f",
+        "\u202e",
+        "\ufeff",
+        "\u2028",
+        "\U0001f600",
+        "' or 1=1 --",
+        "../",
+        "%00",
+        "\r\n",
+    ),
 )
 ALL_UNITS = (*UNITS, *MARKERS)
 SIZES = (1,) * 8 + (3, 10, 100, 1_000, 4_100, 40_000)
-NUMBERS = (0, 1, -1, 7, 2**31 - 1, 2**31, 2**53, 2**63 - 1, 2**63, -(2**63), 10**30, 0.5, -0.0, 1e308)
-FIELDS = (
-    *("message", "channel", "sender", "senderId", "messageId", "agent", "metadata", "files", "originalMessage"),
-    *("name", "role", "channels", "agents", "expires", "limit", "before", "after", "queue", "team", "q", "subject"),
+NUMBERS = (
+    0,
+    1,
+    -1,
+    7,
+    2**31 - 1,
+    2**31,
+    2**53,
+    2**63 - 1,
+    2**63,
+    -(2**63),
+    10**30,
+    0.5,
+    -0.0,
+    1e308,
 )
-METHODS = ("GET",) * 8 + ("POST",) * 8 + ("DELETE", "PUT", "PATCH", "HEAD", "OPTIONS", "TRACE", "FOO")
+FIELDS = (
+    *(
+        "message",
+        "channel",
+        "sender",
+        "senderId",
+        "messageId",
+        "agent",
+        "metadata",
+        "files",
+        "originalMessage",
+    ),
+    *(
+        "name",
+        "role",
+        "channels",
+        "agents",
+        "expires",
+        "limit",
+        "before",
+        "after",
+        "queue",
+        "team",
+        "q",
+        "subject",
+    ),
+)
+METHODS = (
+    ("GET",) * 8 + ("POST",) * 8 + ("DELETE", "PUT", "PATCH", "HEAD", "OPTIONS", "TRACE", "FOO")
+)
 EVENT: dict[str, Any] = {
     "token": "fake",
     "team_id": "T0FAKE",
@@ -41,13 +110,36 @@ EVENT: dict[str, Any] = {
         "channel": "C0GENERAL",
         "event_ts": "1700000000.000100",
         "thread_ts": "1700000000.000100",
-        "files": [{"id": "F1", "name": "a.txt", "size": 1, "url_private_download": "http://127.0.0.1:1/x"}],
+        "files": [
+            {"id": "F1", "name": "a.txt", "size": 1, "url_private_download": "http://127.0.0.1:1/x"}
+        ],
         "blocks": [],
     },
 }
 COLUMNS = (
-    *("queue", "target", "lane", "head", "event_ts", "attempts", "vt", "claimed", "event", "fence", "holder"),
-    *("message_id", "max_attempts", "parent_id", "root_id", "hops", "state", "last_error", "error_class"),
+    *(
+        "queue",
+        "target",
+        "lane",
+        "head",
+        "event_ts",
+        "attempts",
+        "vt",
+        "claimed",
+        "event",
+        "fence",
+        "holder",
+    ),
+    *(
+        "message_id",
+        "max_attempts",
+        "parent_id",
+        "root_id",
+        "hops",
+        "state",
+        "last_error",
+        "error_class",
+    ),
     *("created_at", "updated_at", "sent_by", "traceback", "routed_text", "routed_team"),
 )
 OTHER_TABLES = {
@@ -166,18 +258,26 @@ class Inputs:
     def query(self) -> str:
         if self.chance.random() < 0.6:
             return ""
-        pairs = [f"{quote(_valid(self.key()))}={self.segment()}" for _ in range(self.chance.randrange(4))]
+        pairs = [
+            f"{quote(_valid(self.key()))}={self.segment()}" for _ in range(self.chance.randrange(4))
+        ]
         return "?" + "&".join(pairs)
 
     def headers(self, tokens: dict[Role, str]) -> dict[str, str]:
         chance = self.chance
-        given = chance.choice([tokens["admin"]] * 4 + [tokens["send"], tokens["send"], tokens["read"], "wrong"])
+        given = chance.choice(
+            [tokens["admin"]] * 4 + [tokens["send"], tokens["send"], tokens["read"], "wrong"]
+        )
         headers = {"authorization": f"Bearer {given}"} if chance.random() < 0.95 else {}
         odd = _printable(self.short())
         others = {
             "authorization": chance.choice((odd, f"Bearer {odd}", "Basic YTpi", "Bearer")),
-            "cookie": chance.choice((f"session={odd}", f"holdfast={odd}", f"__Host-holdfast={odd}", ";;=;", odd)),
-            "content-type": chance.choice(("application/json", "text/plain", "multipart/form-data", odd)),
+            "cookie": chance.choice(
+                (f"session={odd}", f"holdfast={odd}", f"__Host-holdfast={odd}", ";;=;", odd)
+            ),
+            "content-type": chance.choice(
+                ("application/json", "text/plain", "multipart/form-data", odd)
+            ),
             "content-encoding": "gzip",
             "origin": chance.choice(("null", "https://evil.example.com", odd)),
             "host": chance.choice(("evil.example.com", odd or "x")),
@@ -195,11 +295,17 @@ class Inputs:
         if self.chance.random() < 0.2:
             return self.body()
         event = json.loads(json.dumps(EVENT))
-        event["event"]["ts"] = f"17{self.chance.randrange(10**8):08d}.{self.chance.randrange(10**6):06d}"
+        event["event"]["ts"] = (
+            f"17{self.chance.randrange(10**8):08d}.{self.chance.randrange(10**6):06d}"
+        )
         event["event"]["text"] = f"<@U0BOT> {self.text()}"
         for _ in range(self.chance.randrange(4)):
-            place = self.chance.choice((event, event["event"]) if isinstance(event.get("event"), dict) else (event,))
-            name = self.chance.choice([*place, "bot_id", "subtype", "payload", "command", "challenge"])
+            place = self.chance.choice(
+                (event, event["event"]) if isinstance(event.get("event"), dict) else (event,)
+            )
+            name = self.chance.choice(
+                [*place, "bot_id", "subtype", "payload", "command", "challenge"]
+            )
             if self.chance.random() < 0.3:
                 place.pop(name, None)
             else:
@@ -217,7 +323,11 @@ class Inputs:
             values[name] = self.cell(name)
         if self.chance.random() < 0.3:
             odd = self.chance.choice([*ODD_PAYLOADS.values(), *BROKEN_SQLITE_ROWS.values()])
-            values |= {name: cell[1:-1] for name, cell in odd.items() if cell.endswith("'") and "||" not in cell}
+            values |= {
+                name: cell[1:-1]
+                for name, cell in odd.items()
+                if cell.endswith("'") and "||" not in cell
+            }
         return Row("event", values, is_checked)
 
     def cell(self, name: str) -> str | None:
@@ -227,13 +337,28 @@ class Inputs:
             "queue": ("inbox", "inbox", "outbox", "memory", ""),
             "target": ("", "echo", "parrot", "slack", "api", "fuzz"),
             "claimed": ("[]", "{}", "[1]", "[null]", "{NULL}", "{infinity}"),
-            "event": ("null", "[1]", "{}", '{"kind": 1}', '{"text": null}', json.dumps(self.value())),
+            "event": (
+                "null",
+                "[1]",
+                "{}",
+                '{"kind": 1}',
+                '{"text": null}',
+                json.dumps(self.value()),
+            ),
             "state": ("{}", "[1]", "null", '{"parts": 1}', json.dumps(self.value())),
             "frames": ("[]", "{}", "[1]", "[null]", '[{"type": 1}]', json.dumps(self.value())),
             "role": ("user", "assistant"),
         }
         numbers = (str(self.number()), str(chance.randrange(6)), str(chance.randrange(2**50)))
-        moments = ("infinity", "-infinity", "10000-01-01", "4000-01-01 BC", "2024-01-01", "now", *numbers)
+        moments = (
+            "infinity",
+            "-infinity",
+            "10000-01-01",
+            "4000-01-01 BC",
+            "2024-01-01",
+            "now",
+            *numbers,
+        )
         if name.endswith(("_ts", "_at", "vt")):
             fitting[name] = moments
         elif name.endswith(("_id", "attempts", "hops", "fence", "head")):
@@ -250,16 +375,27 @@ class Inputs:
             return chance.randbytes(chance.randrange(1, 2_000))
         body = self.body()[:70_000]
         method = chance.choice((*METHODS, "get", "G T", ""))
-        target = chance.choice(("/api/message", "/healthz", "*", "http://x/", "//", "/\xff", "/" + "a" * 9_000))
-        version = chance.choice(("HTTP/1.1",) * 6 + ("HTTP/1.0", "HTTP/2.0", "HTTP/9", "http/1.1", ""))
-        lines = [f"{method} {target} {version}", f"host: 127.0.0.1:{port}", f"authorization: Bearer {token}"]
+        target = chance.choice(
+            ("/api/message", "/healthz", "*", "http://x/", "//", "/\xff", "/" + "a" * 9_000)
+        )
+        version = chance.choice(
+            ("HTTP/1.1",) * 6 + ("HTTP/1.0", "HTTP/2.0", "HTTP/9", "http/1.1", "")
+        )
+        lines = [
+            f"{method} {target} {version}",
+            f"host: 127.0.0.1:{port}",
+            f"authorization: Bearer {token}",
+        ]
         lines += chance.sample(_odd_headers(len(body), self.short()), chance.randrange(4))
         if chance.random() < 0.1:
             chance.shuffle(lines)
         end = chance.choice(("\r\n",) * 5 + ("\n", "\r", "\n\r"))
         whole = (end.join(lines) + end + end).encode("utf-8", "surrogatepass") + body
         if chance.random() < 0.3:
-            whole += f"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n\r\n".encode() * chance.randrange(1, 4)
+            whole += (
+                f"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n\r\n".encode()
+                * chance.randrange(1, 4)
+            )
         return whole[: chance.randrange(1, len(whole))] if chance.random() < 0.3 else whole
 
 
@@ -267,10 +403,32 @@ def _odd_headers(length: int, odd: str) -> list[str]:
     return [
         f"content-length: {length}",
         f"content-length: {length}",
-        *("content-length: -1", "content-length: +5", "content-length: 5, 5", f"content-length: {10**30}"),
-        *("transfer-encoding: chunked", "transfer-encoding: gzip, chunked", "transfer-encoding: xchunked"),
-        *("connection: close", "connection: upgrade\r\nupgrade: websocket", "expect: 100-continue", "host: b"),
-        *("no colon", ": empty", " folded", f"x: {odd}", f"{odd}: x", "x: " + "y" * 70_000, "cookie: a=b; c"),
+        *(
+            "content-length: -1",
+            "content-length: +5",
+            "content-length: 5, 5",
+            f"content-length: {10**30}",
+        ),
+        *(
+            "transfer-encoding: chunked",
+            "transfer-encoding: gzip, chunked",
+            "transfer-encoding: xchunked",
+        ),
+        *(
+            "connection: close",
+            "connection: upgrade\r\nupgrade: websocket",
+            "expect: 100-continue",
+            "host: b",
+        ),
+        *(
+            "no colon",
+            ": empty",
+            " folded",
+            f"x: {odd}",
+            f"{odd}: x",
+            "x: " + "y" * 70_000,
+            "cookie: a=b; c",
+        ),
     ]
 
 

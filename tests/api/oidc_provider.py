@@ -23,7 +23,11 @@ class LoopbackProvider:
     """Its claims, keys and answers can be changed by a test."""
 
     def __init__(self) -> None:
-        self.claims: dict[str, Any] = {"sub": "17", "preferred_username": "ada", "groups": ["staff"]}
+        self.claims: dict[str, Any] = {
+            "sub": "17",
+            "preferred_username": "ada",
+            "groups": ["staff"],
+        }
         self.user_info: dict[str, Any] = {}
         self.key = RSAKey.generate_key(2048, {"kid": "one"})
         self.published = self.key
@@ -58,7 +62,13 @@ class LoopbackProvider:
         if not is_right:
             return 400, {"error": "invalid_grant"}
         now = int(time.time())
-        claims = {"iss": self.address, "aud": CLIENT, "iat": now, "exp": now + 300, "nonce": self.asked["nonce"]}
+        claims = {
+            "iss": self.address,
+            "aud": CLIENT,
+            "iat": now,
+            "exp": now + 300,
+            "nonce": self.asked["nonce"],
+        }
         token = jwt.encode({"alg": "RS256", "kid": "one"}, claims | self.claims, self.key)
         return 200, {"access_token": "x", "token_type": "Bearer", "id_token": token}
 

@@ -62,13 +62,17 @@ def token_of(port: int, role: Role) -> dict[str, str]:
     return {"authorization": f"Bearer {secret_of(port, role)}"}
 
 
-async def ask(port: int, path: str, method: str = "GET", body: Any = None, role: Role = "admin") -> tuple[int, str]:
+async def ask(
+    port: int, path: str, method: str = "GET", body: Any = None, role: Role = "admin"
+) -> tuple[int, str]:
     """Status and body of an answer to somebody with the token of a role."""
 
     def asking() -> tuple[int, str]:
         data = None if body is None else json.dumps(body).encode()
         headers = token_of(port, role)
-        request = urllib.request.Request(f"http://{LOOPBACK}:{port}{path}", data, headers, method=method)
+        request = urllib.request.Request(
+            f"http://{LOOPBACK}:{port}{path}", data, headers, method=method
+        )
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
                 return answer.status, answer.read().decode()

@@ -43,7 +43,11 @@ async def port(app: AgentHarness) -> AsyncIterator[int]:
 
 
 async def ask(
-    port: int, path: str = "/api/queue/status", method: str = "GET", body: bytes | None = None, **headers: str
+    port: int,
+    path: str = "/api/queue/status",
+    method: str = "GET",
+    body: bytes | None = None,
+    **headers: str,
 ) -> Answered:
     """Exactly these headers; names with _ for -."""
 
@@ -57,14 +61,20 @@ async def ask(
             connection.putheader("content-length", str(len(body)))
         connection.endheaders(body)
         answer = connection.getresponse()
-        found = answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read().decode()
+        found = (
+            answer.status,
+            {name.lower(): value for name, value in answer.getheaders()},
+            answer.read().decode(),
+        )
         connection.close()
         return found
 
     return await asyncio.to_thread(asking)
 
 
-async def status(port: int, path: str = "/api/queue/status", method: str = "GET", **headers: str) -> int:
+async def status(
+    port: int, path: str = "/api/queue/status", method: str = "GET", **headers: str
+) -> int:
     return (await ask(port, path, method, None, **headers))[0]
 
 
@@ -83,10 +93,17 @@ async def test_every_route_needs_its_role_and_says_so(app: AgentHarness, port: i
                 continue
             filled = path.replace("{id}", "0").replace("{team}", "x")
             code, headers, body = await ask(port, filled, method.upper())
-            assert (code, headers["www-authenticate"], list(json.loads(body))) == (401, "Bearer", ["error"])
+            assert (code, headers["www-authenticate"], list(json.loads(body))) == (
+                401,
+                "Bearer",
+                ["error"],
+            )
             assert await status(port, filled, method.upper(), authorization="Bearer wrong") == 401
             for role in ROLES[: ROLES.index(needed)]:
-                assert await status(port, filled, method.upper(), authorization=bearer(port, role)) == 403
+                assert (
+                    await status(port, filled, method.upper(), authorization=bearer(port, role))
+                    == 403
+                )
             checked += 1
     assert checked >= 18
 
@@ -95,7 +112,9 @@ async def test_health_is_open(port: int) -> None:
     assert (await status(port, "/healthz"), await status(port, "/readyz")) == (200, 200)
 
 
-@pytest.mark.parametrize("value", ["{}", "bearer {}", "Basic {}", "Bearer", "Bearer  ", "Bearer {}x", "Bearer \xe9"])
+@pytest.mark.parametrize(
+    "value", ["{}", "bearer {}", "Basic {}", "Bearer", "Bearer  ", "Bearer {}x", "Bearer \xe9"]
+)
 async def test_only_a_bearer_token_as_it_is_counts(port: int, value: str) -> None:
     expected = 200 if value.startswith("bearer") else 401
     assert await status(port, authorization=value.format(secret_of(port, "admin"))) == expected
@@ -114,7 +133,9 @@ async def test_only_a_bearer_token_as_it_is_counts(port: int, value: str) -> Non
         "a b",
     ],
 )
-async def test_a_name_made_to_point_here_is_refused_whatever_else_is_right(port: int, host: str) -> None:
+async def test_a_name_made_to_point_here_is_refused_whatever_else_is_right(
+    port: int, host: str
+) -> None:
     code, _, body = await ask(port, host=host, authorization=bearer(port))
     assert (code, list(json.loads(body))) == (421, ["error"])
     assert await status(port, "/healthz", host=host) == 421
@@ -126,12 +147,19 @@ async def test_names_of_this_machine_are_known_at_any_port(port: int, host: str)
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1", "", "file://"]
+    "origin",
+    ["http://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1", "", "file://"],
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_a_foreign_page_is_refused_also_with_a_token(port: int, method: str, origin: str) -> None:
+async def test_a_foreign_page_is_refused_also_with_a_token(
+    port: int, method: str, origin: str
+) -> None:
     code, headers, body = await ask(
-        port, "/api/message" if method == "POST" else "/api/agents", method, origin=origin, authorization=bearer(port)
+        port,
+        "/api/message" if method == "POST" else "/api/agents",
+        method,
+        origin=origin,
+        authorization=bearer(port),
     )
     assert (code, list(json.loads(body))) == (403, ["error"])
     assert "access-control-allow-origin" not in headers
@@ -141,14 +169,23 @@ async def test_our_own_page_may_ask(port: int) -> None:
     own = f"http://{LOOPBACK}:{port}"
     assert await status(port, origin=own, authorization=bearer(port)) == 200
     assert (
-        await status(port, host=f"localhost:{port}", origin=f"http://localhost:{port}", authorization=bearer(port))
+        await status(
+            port,
+            host=f"localhost:{port}",
+            origin=f"http://localhost:{port}",
+            authorization=bearer(port),
+        )
         == 200
     )
 
 
 async def test_a_cross_site_form_that_posts_json_as_text_stores_nothing(port: int) -> None:
     body = b'{"message": "run rm -rf"}'
-    cross = {"origin": "http://evil.example", "content_type": "text/plain", "authorization": bearer(port)}
+    cross = {
+        "origin": "http://evil.example",
+        "content_type": "text/plain",
+        "authorization": bearer(port),
+    }
     assert (await ask(port, "/api/message", "POST", body, **cross))[0] == 403
     _, _, found = await ask(port, authorization=bearer(port))
     assert json.loads(found)["pending"] + json.loads(found)["completed"] == 0
@@ -156,7 +193,11 @@ async def test_a_cross_site_form_that_posts_json_as_text_stores_nothing(port: in
 
 async def test_without_cors_a_preflight_allows_nothing(port: int) -> None:
     code, headers, _ = await ask(
-        port, "/api/message", "OPTIONS", origin="http://evil.example", access_control_request_method="POST"
+        port,
+        "/api/message",
+        "OPTIONS",
+        origin="http://evil.example",
+        access_control_request_method="POST",
     )
     assert code == 403
     assert not any(name.startswith("access-control") for name in headers)
@@ -164,15 +205,24 @@ async def test_without_cors_a_preflight_allows_nothing(port: int) -> None:
 
 async def test_a_configured_origin_may_ask_with_a_token(app: AgentHarness) -> None:
     assert app.settings is not None
-    app.settings = app.settings.model_copy(update={"api_origins": "https://chat.example, https://other.example/"})
+    app.settings = app.settings.model_copy(
+        update={"api_origins": "https://chat.example, https://other.example/"}
+    )
     async with serving(app) as port:
         page = {"origin": "https://chat.example", "access_control_request_method": "POST"}
         code, headers, _ = await ask(
-            port, "/api/message", "OPTIONS", None, **page, access_control_request_headers="authorization, content-type"
+            port,
+            "/api/message",
+            "OPTIONS",
+            None,
+            **page,
+            access_control_request_headers="authorization, content-type",
         )
         assert (code, headers["access-control-allow-origin"]) == (200, "https://chat.example")
         assert await status(port, origin="https://chat.example") == 401
-        code, headers, _ = await ask(port, origin="https://other.example", authorization=bearer(port))
+        code, headers, _ = await ask(
+            port, origin="https://other.example", authorization=bearer(port)
+        )
         assert (code, headers["access-control-allow-origin"]) == (200, "https://other.example")
         assert await status(port, origin="https://evil.example", authorization=bearer(port)) == 403
 
@@ -220,7 +270,9 @@ async def test_a_client_that_asks_too_often_has_to_wait(app: AgentHarness) -> No
     assert refused[0]["retry-after"] == "1"
 
 
-async def test_a_connection_that_never_says_what_it_wants_is_closed(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_that_never_says_what_it_wants_is_closed(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("holdfast.api.connection.HEAD_WITHIN", 0.2)
     async with asyncio.timeout(10):
         for said in (b"", b"GET / HTTP/1.1\r\nhost: loc"):
@@ -231,7 +283,8 @@ async def test_a_connection_that_never_says_what_it_wants_is_closed(port: int, m
 
 
 @pytest.mark.parametrize(
-    ("proxies", "expected"), [("", [200, 429]), ("192.0.2.1", [200, 429]), (f"192.0.2.1, {LOOPBACK}/32", [200])]
+    ("proxies", "expected"),
+    [("", [200, 429]), ("192.0.2.1", [200, 429]), (f"192.0.2.1, {LOOPBACK}/32", [200])],
 )
 async def test_forwarded_addresses_are_believed_of_configured_proxies_alone(
     app: AgentHarness, proxies: str, expected: list[int]
@@ -240,7 +293,10 @@ async def test_forwarded_addresses_are_believed_of_configured_proxies_alone(
     assert app.settings is not None
     app.settings = app.settings.model_copy(update={"api_rate": 1.0, "api_proxies": proxies})
     async with serving(app) as port:
-        found = [await status(port, "/healthz", x_forwarded_for=f"198.51.100.{number}") for number in range(5)]
+        found = [
+            await status(port, "/healthz", x_forwarded_for=f"198.51.100.{number}")
+            for number in range(5)
+        ]
     assert sorted(set(found)) == expected
 
 
@@ -258,7 +314,11 @@ async def test_no_token_is_in_any_log_line_or_answer(
 
         monkeypatch.setattr(app.store, "counts", broken)
         code, _, body = await ask(port, authorization=f"Bearer {token}")
-        answers = [body, (await ask(port, f"/login?code={token}"))[2], (await ask(port, f"/x?token={token}"))[2]]
+        answers = [
+            body,
+            (await ask(port, f"/login?code={token}"))[2],
+            (await ask(port, f"/x?token={token}"))[2],
+        ]
     assert code == 500
     assert token not in "".join(answers)
     lines = "\n".join(TextLines().format(record) for record in caplog.records)

@@ -35,7 +35,9 @@ def settings(database_url: str) -> Settings:
     return Settings(database=database_url)
 
 
-async def asked(port: int, path: str, method: str = "GET", body: str | None = None, **headers: str) -> tuple[int, str]:
+async def asked(
+    port: int, path: str, method: str = "GET", body: str | None = None, **headers: str
+) -> tuple[int, str]:
     """Status and body, on a connection of its own."""
 
     def asking() -> tuple[int, str]:
@@ -57,7 +59,15 @@ def bearer(port: int) -> dict[str, str]:
 async def dripping(port: int, said: bytes, *seconds: float) -> AsyncIterator[None]:
     """A process that holds a thousand connections which said this and go on in drops, so many seconds apart."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.api.dripping", str(port), str(ATTACKERS), said.hex(), *map(str, seconds)),
+        *(
+            sys.executable,
+            "-m",
+            "tests.api.dripping",
+            str(port),
+            str(ATTACKERS),
+            said.hex(),
+            *map(str, seconds),
+        ),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -85,7 +95,10 @@ ATTACKS: dict[str, Callable[[int], bytes]] = {
 
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_1000_connections_that_drip_lock_nobody_out(settings: Settings, attack: str) -> None:
-    async with serving(AgentHarness(echo, settings=settings)) as port, dripping(port, ATTACKS[attack](port)):
+    async with (
+        serving(AgentHarness(echo, settings=settings)) as port,
+        dripping(port, ATTACKS[attack](port)),
+    ):
         slowest, until = 0.0, time.monotonic() + ATTACKED_FOR
         for number in itertools.takewhile(lambda _: time.monotonic() < until, itertools.count()):
             for path, method, body in (
@@ -120,7 +133,9 @@ async def test_health_and_readiness_are_answered_within_2_s_while_1000_strangers
         unattacked = await slowest_health(port, 10)
         async with dripping(port, ATTACKS[attack](port), 5.0):
             attacked = await slowest_health(port, 30)
-    assert attacked < max(2.0, 10 * unattacked), "10 times as long, where the machine itself is that slow"
+    assert attacked < max(2.0, 10 * unattacked), (
+        "10 times as long, where the machine itself is that slow"
+    )
 
 
 async def test_a_body_in_drops_is_refused_long_before_its_time_is_over(
@@ -139,7 +154,9 @@ async def test_a_body_in_drops_is_refused_long_before_its_time_is_over(
         writer.close()
 
 
-async def test_connections_beyond_the_limit_are_turned_away_and_health_is_not(settings: Settings) -> None:
+async def test_connections_beyond_the_limit_are_turned_away_and_health_is_not(
+    settings: Settings,
+) -> None:
     few = settings.model_copy(update={"api_connections": 3})
     async with serving(AgentHarness(echo, settings=few)) as port:
         async with streams(port, 3):
@@ -159,7 +176,11 @@ async def streams(port: int, count: int) -> AsyncIterator[None]:
         for _ in range(count):
             reader, writer = await asyncio.open_connection(LOOPBACK, port)
             stack.callback(writer.close)
-            lines = ["GET /api/events/stream HTTP/1.1", f"host: {LOOPBACK}", *map(": ".join, bearer(port).items())]
+            lines = [
+                "GET /api/events/stream HTTP/1.1",
+                f"host: {LOOPBACK}",
+                *map(": ".join, bearer(port).items()),
+            ]
             writer.write("\r\n".join([*lines, "", ""]).encode())
             assert (await asyncio.wait_for(reader.readline(), 10)).startswith(b"HTTP/1.1 200")
         yield

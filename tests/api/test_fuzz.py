@@ -55,11 +55,17 @@ async def port(database_url: str) -> AsyncIterator[int]:
     async with serving(AgentHarness(echo, settings=Settings(database=database_url))) as port:
         yield port
         _, status = await ask_json(port, "/api/queue/status")
-        assert (status["pending"], status["processing"], status["completed"]) == (0, 0, 0), "nothing was stored"
+        assert (status["pending"], status["processing"], status["completed"]) == (0, 0, 0), (
+            "nothing was stored"
+        )
 
 
 def head(port: int, path: str = "/api/message", *headers: str) -> bytes:
-    lines = [f"POST {path} HTTP/1.1", f"host: {LOOPBACK}:{port}", f"authorization: Bearer {secret_of(port, 'admin')}"]
+    lines = [
+        f"POST {path} HTTP/1.1",
+        f"host: {LOOPBACK}:{port}",
+        f"authorization: Bearer {secret_of(port, 'admin')}",
+    ]
     return "\r\n".join([*lines, *headers, "", ""]).encode("latin-1")
 
 
@@ -84,7 +90,9 @@ async def say(port: int, *parts: bytes) -> tuple[int, bytes]:
 
 
 @pytest.mark.parametrize("path", ["/api/message", "/api/responses", "/api/chatroom/x"])
-async def test_a_body_that_is_not_as_it_should_be_is_a_400_that_says_why(port: int, path: str) -> None:
+async def test_a_body_that_is_not_as_it_should_be_is_a_400_that_says_why(
+    port: int, path: str
+) -> None:
     for name, body in BODIES.items():
         status, answer = await say(port, head(port, path, f"content-length: {len(body)}"), body)
         assert (status, list(json.loads(answer))) == (400, ["error"]), name
@@ -93,7 +101,9 @@ async def test_a_body_that_is_not_as_it_should_be_is_a_400_that_says_why(port: i
 
 @pytest.mark.parametrize("body", [b"[]", b"null", b"5", b'"message"'])
 async def test_a_body_that_is_no_object_is_refused_in_plain_words(port: int, body: bytes) -> None:
-    status, answer = await say(port, head(port, "/api/message", f"content-length: {len(body)}"), body)
+    status, answer = await say(
+        port, head(port, "/api/message", f"content-length: {len(body)}"), body
+    )
     assert (status, json.loads(answer)) == (400, {"error": "the body is not a JSON object"})
 
 
@@ -111,7 +121,9 @@ async def test_what_is_only_unusual_is_taken(port: int, depth: int) -> None:
 
 async def test_a_body_over_a_mebibyte_is_a_413(port: int) -> None:
     body = json.dumps({"message": "x" * MEBIBYTE}).encode()
-    status, answer = await say(port, head(port, "/api/message", f"content-length: {len(body)}"), body)
+    status, answer = await say(
+        port, head(port, "/api/message", f"content-length: {len(body)}"), body
+    )
     assert (status, list(json.loads(answer))) == (413, ["error"])
     status, _ = await say(port, head(port, "/api/message", f"content-length: {10**15}"))
     assert status == 413
@@ -119,14 +131,18 @@ async def test_a_body_over_a_mebibyte_is_a_413(port: int) -> None:
 
 async def test_a_body_over_a_mebibyte_in_chunks_without_a_length_is_a_413(port: int) -> None:
     chunk = b"%x\r\n%s\r\n" % (65536, b"x" * 65536)
-    status, answer = await say(port, head(port, "/api/message", "transfer-encoding: chunked"), *[chunk] * 20)
+    status, answer = await say(
+        port, head(port, "/api/message", "transfer-encoding: chunked"), *[chunk] * 20
+    )
     assert (status, list(json.loads(answer))) == (413, ["error"])
 
 
 async def test_a_body_of_almost_a_mebibyte_is_taken(port: int) -> None:
     text = "x" * (MEBIBYTE - 200)
     body = json.dumps({"channel": "c", "sender": "Ada", "message": text}).encode()
-    assert (await say(port, head(port, "/api/responses", f"content-length: {len(body)}"), body))[0] == 200
+    assert (await say(port, head(port, "/api/responses", f"content-length: {len(body)}"), body))[
+        0
+    ] == 200
 
 
 @pytest.mark.parametrize(
@@ -154,7 +170,11 @@ async def test_random_bytes_never_break_the_server(port: int) -> None:
     chance = random.Random(5)
     for _ in range(50):
         garbage = chance.randbytes(chance.randrange(1, 300))
-        for sent in (garbage + b"\r\n\r\n", head(port) + garbage, head(port, "/api/message?\xff")[:-2] + garbage):
+        for sent in (
+            garbage + b"\r\n\r\n",
+            head(port) + garbage,
+            head(port, "/api/message?\xff")[:-2] + garbage,
+        ):
             reader, writer = await asyncio.open_connection(LOOPBACK, port)
             writer.write(sent)
             writer.write_eof()
@@ -166,7 +186,13 @@ async def test_random_bytes_never_break_the_server(port: int) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/static/../tokens.py", "/static/%2e%2e/app.py", "/static//etc/passwd", "/static/..%2fapp.py", "/../x"],
+    [
+        "/static/../tokens.py",
+        "/static/%2e%2e/app.py",
+        "/static//etc/passwd",
+        "/static/..%2fapp.py",
+        "/../x",
+    ],
 )
 async def test_no_path_leads_to_a_file_that_is_no_page(port: int, path: str) -> None:
     assert await ask_json(port, path) == (404, {"error": "Not found"})
@@ -175,5 +201,9 @@ async def test_no_path_leads_to_a_file_that_is_no_page(port: int, path: str) -> 
 async def test_unknown_paths_and_wrong_methods_have_their_own_answers(port: int) -> None:
     for path in ("/nothing", "/api", "/api/message/", "/api/queue/dead/1/x", "/docs/x"):
         assert await ask_json(port, path) == (404, {"error": "Not found"})
-    for method, path in (("GET", "/api/message"), ("DELETE", "/api/agents"), ("PUT", "/api/queue/dead/1")):
+    for method, path in (
+        ("GET", "/api/message"),
+        ("DELETE", "/api/agents"),
+        ("PUT", "/api/queue/dead/1"),
+    ):
         assert await ask_json(port, path, method) == (405, {"error": "Method not allowed"})

@@ -28,7 +28,10 @@ async def attack(engine: str, databases: Databases, folder: Path, count: int) ->
     with available(engine, databases.fresh(engine)) as database:
         async with fuzzed(SEED, folder, database) as fuzz:
             await fuzz.run(count)
-            print(f"answers: {dict(sorted(fuzz.answers.items()))}\nblocked the loop: {dict(fuzz.blocks)}", flush=True)
+            print(
+                f"answers: {dict(sorted(fuzz.answers.items()))}\nblocked the loop: {dict(fuzz.blocks)}",
+                flush=True,
+            )
             assert not re.search("a request failed|Fatal error", fuzz.running.log)
             assert fuzz.running.process.poll() is None
     return fuzz.blocks
@@ -42,14 +45,20 @@ async def nothing_breaks(engine: str, databases: Databases, folder: Path, count:
     blocks = await attack(engine, databases, folder / "first", count)
     if blocks:
         again = await attack(engine, databases, folder / "second", count)
-        assert not blocks.keys() & again.keys(), f"seed {SEED}: blocked the loop twice: {blocks}, {again}"
+        assert not blocks.keys() & again.keys(), (
+            f"seed {SEED}: blocked the loop twice: {blocks}, {again}"
+        )
 
 
-async def test_a_few_hundred_hostile_inputs_break_nothing(databases: Databases, tmp_path: Path) -> None:
+async def test_a_few_hundred_hostile_inputs_break_nothing(
+    databases: Databases, tmp_path: Path
+) -> None:
     await nothing_breaks("sqlite", databases, tmp_path, FEW)
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
-async def test_100_000_hostile_inputs_break_nothing(engine: str, databases: Databases, tmp_path: Path) -> None:
+async def test_100_000_hostile_inputs_break_nothing(
+    engine: str, databases: Databases, tmp_path: Path
+) -> None:
     await nothing_breaks(engine, databases, tmp_path, MANY)

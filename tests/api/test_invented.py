@@ -36,7 +36,9 @@ async def port(app: AgentHarness) -> AsyncIterator[int]:
         *("internal_", "chat_", "chatroom_", "proactive_", "heartbeat_", "schedule_"),
     ],
 )
-async def test_client_message_ids_may_not_begin_with_a_platforms_prefix(port: int, prefix: str) -> None:
+async def test_client_message_ids_may_not_begin_with_a_platforms_prefix(
+    port: int, prefix: str
+) -> None:
     body = {"message": "hi", "messageId": f"{prefix}T1_C1_1.2"}
     status, answer = await ask_json(port, "/api/message", "POST", body)
     assert status == 400
@@ -44,7 +46,12 @@ async def test_client_message_ids_may_not_begin_with_a_platforms_prefix(port: in
     assert (await ask_json(port, "/api/queue/status"))[1]["completed"] == 0
 
 
-@pytest.mark.parametrize("message_id", ["api_1", "mine_1", "slack", "slackish_1", "x_slack_1", "_", "1"])
+@pytest.mark.parametrize(
+    "message_id", ["api_1", "mine_1", "slack", "slackish_1", "x_slack_1", "_", "1"]
+)
 async def test_all_other_ids_are_the_clients_own(port: int, message_id: str) -> None:
     body = {"message": "hi", "messageId": message_id}
-    assert await ask_json(port, "/api/message", "POST", body) == (200, {"ok": True, "messageId": message_id})
+    assert await ask_json(port, "/api/message", "POST", body) == (
+        200,
+        {"ok": True, "messageId": message_id},
+    )

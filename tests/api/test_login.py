@@ -67,7 +67,9 @@ async def test_a_login_link_opens_a_session_that_is_no_token(app: AgentHarness, 
     assert (told["name"], told["role"], told["isSession"]) == ("ada", "send", True)
 
 
-async def test_a_login_link_works_once_even_for_two_at_the_same_time(app: AgentHarness, port: int) -> None:
+async def test_a_login_link_works_once_even_for_two_at_the_same_time(
+    app: AgentHarness, port: int
+) -> None:
     link = await code_for(app)
     found = sorted(await asyncio.gather(*(status(port, link) for _ in range(8))))
     assert found == [303, *[401] * 7]
@@ -81,19 +83,28 @@ async def test_a_login_link_expires_within_minutes(
 
 
 async def test_a_session_expires(app: AgentHarness, port: int) -> None:
-    secret, _ = await issue(app.store, "session", Grant(name="ada", role="admin"), -callers.CODE_LIFE)
+    secret, _ = await issue(
+        app.store, "session", Grant(name="ada", role="admin"), -callers.CODE_LIFE
+    )
     cookie = f"{cookie_name({'server': (LOOPBACK, port)})}={secret}"
     assert await status(port, cookie=cookie) == 401
 
 
 @pytest.mark.parametrize(
-    "link", ["/login", "/login?code=", "/login?code=wrong", "/login?code=hfc_%00%ff", "/login?token=x"]
+    "link",
+    ["/login", "/login?code=", "/login?code=wrong", "/login?code=hfc_%00%ff", "/login?token=x"],
 )
-async def test_a_wrong_login_link_is_a_page_for_browsers_and_json_for_others(port: int, link: str) -> None:
+async def test_a_wrong_login_link_is_a_page_for_browsers_and_json_for_others(
+    port: int, link: str
+) -> None:
     code, headers, body = await ask(port, link)
     assert (code, "set-cookie" in headers, json.loads(body)) == (401, False, {"error": INVALID})
     code, headers, body = await ask(port, link, accept="text/html,*/*;q=0.8")
-    assert (code, "set-cookie" in headers, headers["content-type"]) == (401, False, "text/html; charset=utf-8")
+    assert (code, "set-cookie" in headers, headers["content-type"]) == (
+        401,
+        False,
+        "text/html; charset=utf-8",
+    )
     assert "invalid or used login link; run <code>holdfast login</code> for a new one" in body
 
 
@@ -134,7 +145,11 @@ async def test_a_removed_token_file_lets_nobody_in(app: AgentHarness, port: int)
     assert await status(port, authorization="Bearer ") == 401
 
 
-FOREIGN = [{"sec_fetch_site": "cross-site"}, {"sec_fetch_site": "same-site"}, {"sec_purpose": "prefetch"}]
+FOREIGN = [
+    {"sec_fetch_site": "cross-site"},
+    {"sec_fetch_site": "same-site"},
+    {"sec_purpose": "prefetch"},
+]
 
 
 @pytest.mark.parametrize("headers", FOREIGN, ids=str)
@@ -150,7 +165,11 @@ async def test_login_by_a_foreign_page_asks_first_and_uses_nothing(
         assert "<b>" not in body
     secret = link.partition("=")[2]
     form = f"code={secret}".encode()
-    refused = {"sec_fetch_site": "cross-site"}, {"origin": "http://evil.example"}, {"origin": "null"}
+    refused = (
+        {"sec_fetch_site": "cross-site"},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+    )
     for foreign in refused:
         assert (await ask(port, "/login", "POST", form, **foreign))[0] == 403
     own = {"origin": f"http://{LOOPBACK}:{port}", "sec_fetch_site": "same-origin"}
@@ -158,7 +177,9 @@ async def test_login_by_a_foreign_page_asks_first_and_uses_nothing(
     assert (code, told["location"], "set-cookie" in told) == (303, "/", True)
 
 
-async def test_a_login_does_not_replace_the_session_of_somebody_else_unasked(app: AgentHarness, port: int) -> None:
+async def test_a_login_does_not_replace_the_session_of_somebody_else_unasked(
+    app: AgentHarness, port: int
+) -> None:
     mine = await logged_in(app, port)
     link = await code_for(app, "mallory")
     code, headers, body = await ask(port, link, cookie=mine)
@@ -166,7 +187,9 @@ async def test_a_login_does_not_replace_the_session_of_somebody_else_unasked(app
     assert "You are logged in as ada" in body
     code, headers, _ = await ask(port, await code_for(app), cookie=mine)
     assert (code, "set-cookie" in headers) == (303, False), "the same person keeps the session"
-    code, headers, _ = await ask(port, "/login", "POST", f"code={link.partition('=')[2]}".encode(), cookie=mine)
+    code, headers, _ = await ask(
+        port, "/login", "POST", f"code={link.partition('=')[2]}".encode(), cookie=mine
+    )
     assert (code, "set-cookie" in headers) == (303, True)
     assert await status(port, cookie=mine) == 401, "the session before it ended"
 
@@ -180,7 +203,8 @@ def test_over_tls_the_cookie_is_secure_and_bound_to_the_host() -> None:
 
 
 @pytest.mark.parametrize(
-    ("proxies", "is_believed"), [("", False), ("192.0.2.1", False), (f"192.0.2.1, {LOOPBACK}/32", True)]
+    ("proxies", "is_believed"),
+    [("", False), ("192.0.2.1", False), (f"192.0.2.1, {LOOPBACK}/32", True)],
 )
 async def test_a_forwarded_scheme_is_believed_of_configured_proxies_alone(
     app: AgentHarness, proxies: str, is_believed: bool
@@ -190,18 +214,32 @@ async def test_a_forwarded_scheme_is_believed_of_configured_proxies_alone(
     async with serving(app) as port:
         code, headers, _ = await ask(port, await code_for(app), x_forwarded_proto="https")
         cookie, *attributes = headers["set-cookie"].split("; ")
-        assert (code, cookie.startswith("__Host-"), "Secure" in attributes) == (303, is_believed, is_believed)
+        assert (code, cookie.startswith("__Host-"), "Secure" in attributes) == (
+            303,
+            is_believed,
+            is_believed,
+        )
         assert await status(port, cookie=cookie, x_forwarded_proto="https") == 200
-        assert await status(port, cookie=cookie) == (401 if is_believed else 200), "never without TLS"
+        assert await status(port, cookie=cookie) == (401 if is_believed else 200), (
+            "never without TLS"
+        )
         _, plain, _ = await ask(port, await code_for(app), x_forwarded_proto="http")
         assert not plain["set-cookie"].startswith("__Host-")
 
 
-async def test_many_wrong_links_have_to_wait(app: AgentHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_wrong_links_have_to_wait(
+    app: AgentHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("holdfast.api.security.guard.WRONG_TOKENS_PER_SECOND", 0.001)
     monkeypatch.setattr("holdfast.api.security.guard.WRONG_TOKENS_SAVED", 3000)
     async with serving(app) as port:
-        assert [await status(port, f"/login?code=hfc_{n}") for n in range(5)] == [401, 401, 401, 429, 429]
+        assert [await status(port, f"/login?code=hfc_{n}") for n in range(5)] == [
+            401,
+            401,
+            401,
+            429,
+            429,
+        ]
 
 
 async def test_no_secret_is_stored_as_it_is(app: AgentHarness, port: int) -> None:
@@ -218,5 +256,9 @@ async def test_logins_and_logouts_are_in_the_audit_log(app: AgentHarness, port: 
     cookie = await logged_in(app, port, role="read")
     await ask(port, "/logout", "POST", cookie=cookie)
     out, entered = await app.store.audit_log(AuditFilter())
-    assert (entered.actor, entered.action, entered.details) == ("session:ada", "logged_in", {"role": "read"})
+    assert (entered.actor, entered.action, entered.details) == (
+        "session:ada",
+        "logged_in",
+        {"role": "read"},
+    )
     assert (out.actor, out.action, out.subject) == ("session:ada", "logged_out", entered.subject)

@@ -46,7 +46,9 @@ class Recording:
 
 @pytest.fixture
 def app(database_url: str) -> AgentHarness:
-    return AgentHarness(settings=Settings(database=database_url, retry_first=timedelta(0), retry_most=timedelta(0)))
+    return AgentHarness(
+        settings=Settings(database=database_url, retry_first=timedelta(0), retry_most=timedelta(0))
+    )
 
 
 async def scrape(port: int) -> Samples:
@@ -73,7 +75,9 @@ async def growth(port: int, before: Samples, name: str, by: float, **labels: str
 
 
 @both_engines
-async def test_an_answered_message_is_timed_from_receipt_to_claim_to_settle_to_delivery(app: AgentHarness) -> None:
+async def test_an_answered_message_is_timed_from_receipt_to_claim_to_settle_to_delivery(
+    app: AgentHarness,
+) -> None:
     app.add("echo", echo)
     channel = Recording()
     app.add_channel(channel)
@@ -100,8 +104,18 @@ async def test_retries_and_failures_are_counted_by_agent_and_error(app: AgentHar
     async with serving(app) as port:
         before = await scrape(port)
         await app.put("hello")
-        await growth(port, before, "retries_total", 1, queue="inbox", agent="picky", error_class="LookupError")
-        await growth(port, before, "failures_total", 1, queue="inbox", agent="picky", error_class="hopeless")
+        await growth(
+            port,
+            before,
+            "retries_total",
+            1,
+            queue="inbox",
+            agent="picky",
+            error_class="LookupError",
+        )
+        await growth(
+            port, before, "failures_total", 1, queue="inbox", agent="picky", error_class="hopeless"
+        )
 
 
 @both_engines
@@ -136,12 +150,19 @@ async def test_places_say_how_much_of_the_process_is_in_use(app: AgentHarness) -
 
 
 @both_engines
-async def test_depth_and_age_are_read_when_asked_and_an_unnamed_event_is_its_default_agents(app: AgentHarness) -> None:
+async def test_depth_and_age_are_read_when_asked_and_an_unnamed_event_is_its_default_agents(
+    app: AgentHarness,
+) -> None:
     app.add("echo", echo)
     async with serving(app, serve_metrics) as port:
         long_ago = await app.store.now() - timedelta(minutes=2)
         # Nobody here serves the queue, so what is put stays.
-        await app.store.put([NewEvent(event={}, queue="letters", target=target, vt=long_ago) for target in ("", "x")])
+        await app.store.put(
+            [
+                NewEvent(event={}, queue="letters", target=target, vt=long_ago)
+                for target in ("", "x")
+            ]
+        )
         samples = await scrape(port)
     assert value(samples, "events", queue="letters", agent="x", state="ready") == 1
     assert value(samples, "events", queue="letters", agent="", state="ready") == 1
@@ -161,7 +182,10 @@ async def test_the_default_agent_is_one_whether_it_was_named_or_not(app: AgentHa
         await app.put("hello", sender="b", agent="slow")
 
         async def both_are_leased() -> bool:
-            return value(await scrape(port), "events", queue="inbox", agent="slow", state="leased") == 2
+            return (
+                value(await scrape(port), "events", queue="inbox", agent="slow", state="leased")
+                == 2
+            )
 
         await until(both_are_leased)
         finish.set()
@@ -181,13 +205,23 @@ async def test_a_lost_lease_is_counted(app: AgentHarness) -> None:
         await app.put("hello")
         assert await app.store.cancel(await started, "not wanted")
         await growth(port, before, "leases_lost_total", 1, queue="inbox")
-        await growth(port, before, "claim_to_settle_seconds_count", 1, queue="inbox", agent="slow", ended="lost")
+        await growth(
+            port,
+            before,
+            "claim_to_settle_seconds_count",
+            1,
+            queue="inbox",
+            agent="slow",
+            ended="lost",
+        )
 
 
 @both_engines
 async def test_what_maintenance_ended_is_counted(app: AgentHarness) -> None:
     app.add("echo", echo)
-    app.settings = app.settings and app.settings.model_copy(update={"sweep_every": timedelta(milliseconds=50)})
+    app.settings = app.settings and app.settings.model_copy(
+        update={"sweep_every": timedelta(milliseconds=50)}
+    )
     async with serving(app) as port:
         before = await scrape(port)
         longer = await app.store.now() - timedelta(days=2)
@@ -227,7 +261,13 @@ async def test_the_lag_of_memory_and_its_oldest_change_are_seen(database_url: st
     async with serving(app) as port:
         for number in range(2):
             await open_observations(app.store).save(
-                Observation(workspace_id="w", subject_type="USER", subject_id="ann", id=str(number), content="tea")
+                Observation(
+                    workspace_id="w",
+                    subject_type="USER",
+                    subject_id="ann",
+                    id=str(number),
+                    content="tea",
+                )
             )
         samples = await scrape(port)
         for state in ("ready", "queued"):
@@ -249,13 +289,21 @@ async def test_issue_13_18_a_token_count_that_cannot_be_true_does_not_break_metr
     assert value(after, "tokens_total", **labels) == value(before, "tokens_total", **labels) + 3
 
 
-async def test_issue_13_18_a_command_that_reports_impossible_tokens_is_answered(app: AgentHarness) -> None:
-    said = {"type": "result", "result": "hello", "usage": {"input_tokens": 10**400, "output_tokens": -1}}
+async def test_issue_13_18_a_command_that_reports_impossible_tokens_is_answered(
+    app: AgentHarness,
+) -> None:
+    said = {
+        "type": "result",
+        "result": "hello",
+        "usage": {"input_tokens": 10**400, "output_tokens": -1},
+    }
     heard = transcript_of(json.dumps(said))
     assert (heard.text, heard.usage) == ("hello", {})
 
 
-async def test_issue_13_18_any_error_class_is_a_label_that_can_be_written(app: AgentHarness) -> None:
+async def test_issue_13_18_any_error_class_is_a_label_that_can_be_written(
+    app: AgentHarness,
+) -> None:
     classes: list[Any] = ["\ud800", 404, "x" * 10_000, "a\nb", "\x1b[0m", 'q"\\']
 
     async def answer(turn: Turn) -> Dead:
@@ -273,7 +321,10 @@ async def test_issue_13_18_any_error_class_is_a_label_that_can_be_written(app: A
 
 async def test_issue_13_18_invented_channels_are_counted_together(app: AgentHarness) -> None:
     async with serving(app) as port:
-        invented = [NewEvent(event={"kind": "response"}, queue="outbox", target=f"c{number}") for number in range(500)]
+        invented = [
+            NewEvent(event={"kind": "response"}, queue="outbox", target=f"c{number}")
+            for number in range(500)
+        ]
         await app.store.put(invented)
         samples = await scrape(port)
     channels = {dict(labels)["agent"] for name, labels in samples if name == "holdfast_events"}

@@ -45,12 +45,18 @@ def provider() -> Iterator[LoopbackProvider]:
 
 def settings_for(issuer: str, database: str) -> Settings:
     return Settings(
-        database=database, oidc_issuer=issuer, oidc_client_id=CLIENT, oidc_client_secret=SECRET, oidc_roles=ROLES
+        database=database,
+        oidc_issuer=issuer,
+        oidc_client_id=CLIENT,
+        oidc_client_secret=SECRET,
+        oidc_roles=ROLES,
     )
 
 
 @pytest_asyncio.fixture
-async def served(provider: LoopbackProvider, database_url: str) -> AsyncIterator[tuple[int, AgentHarness]]:
+async def served(
+    provider: LoopbackProvider, database_url: str
+) -> AsyncIterator[tuple[int, AgentHarness]]:
     app = AgentHarness(echo, settings=settings_for(provider.address, database_url))
     async with serving(app) as port:
         yield port, app
@@ -64,7 +70,9 @@ async def come_back(port: int, provider: LoopbackProvider, **headers: str) -> An
     """The answer to a browser that comes back from the provider."""
     code, told, _ = await ask(port, "/login/oidc")
     assert code == 303
-    return await ask(port, provider.authorize(told["location"]), "GET", None, cookie=cookies_of(told), **headers)
+    return await ask(
+        port, provider.authorize(told["location"]), "GET", None, cookie=cookies_of(told), **headers
+    )
 
 
 async def session(port: int, told: dict[str, str]) -> dict[str, Any]:
@@ -82,11 +90,18 @@ async def test_a_person_gets_the_role_of_their_groups(
     assert (code, told["location"]) == (303, "/")
     assert "SameSite=Strict" in told["set-cookie"]
     found = await session(port, told)
-    assert (found["name"], found["role"], found["sender"], found["isSession"]) == ("ada", "send", "ada", True)
+    assert (found["name"], found["role"], found["sender"], found["isSession"]) == (
+        "ada",
+        "send",
+        "ada",
+        True,
+    )
     [entry] = await app.store.audit_log(AuditFilter(action="logged_in"))
     assert entry.actor == "session:ada"
     body = json.dumps({"message": "hi", "sender": "bob"}).encode()
-    assert (await ask(port, "/api/message", "POST", body, cookie=cookies_of(told)))[0] == 403, "no other's name"
+    assert (await ask(port, "/api/message", "POST", body, cookie=cookies_of(told)))[0] == 403, (
+        "no other's name"
+    )
     provider.claims["groups"] = ["guests", "ops", "others"]
     _, told, _ = await come_back(port, provider)
     assert (await session(port, told))["role"] == "admin", "the greatest of them"
@@ -129,7 +144,10 @@ async def test_a_person_sees_their_own_messages_at_the_next_login_and_nobody_els
     ids=str,
 )
 async def test_a_wrong_id_token_or_group_is_refused_with_a_page(
-    served: tuple[int, AgentHarness], provider: LoopbackProvider, claims: dict[str, Any], problem: str
+    served: tuple[int, AgentHarness],
+    provider: LoopbackProvider,
+    claims: dict[str, Any],
+    problem: str,
 ) -> None:
     provider.claims |= claims
     code, told, body = await come_back(served[0], provider)
@@ -158,14 +176,22 @@ async def test_a_login_that_this_browser_did_not_begin_is_refused(
     port, _ = served
     _, told, _ = await ask(port, "/login/oidc")
     back = provider.authorize(told["location"])
-    for cookie in ({}, {"cookie": cookies_of(told).replace("=", "=x", 1)}, {"cookie": "holdfast=1.2.3"}):
+    for cookie in (
+        {},
+        {"cookie": cookies_of(told).replace("=", "=x", 1)},
+        {"cookie": "holdfast=1.2.3"},
+    ):
         code, _, body = await ask(port, back, "GET", None, **cookie)
         assert (code, "not begun in this browser" in body) == (400, True)
     code, told, _ = await ask(port, "/login/oidc", "GET", None, sec_fetch_site="cross-site")
-    assert (code, told["location"], "set-cookie" in told) == (303, "/login", False), "no foreign page begins one"
+    assert (code, told["location"], "set-cookie" in told) == (303, "/login", False), (
+        "no foreign page begins one"
+    )
 
 
-async def test_another_verifier_gets_nothing(served: tuple[int, AgentHarness], provider: LoopbackProvider) -> None:
+async def test_another_verifier_gets_nothing(
+    served: tuple[int, AgentHarness], provider: LoopbackProvider
+) -> None:
     port, _ = served
     _, told, _ = await ask(port, "/login/oidc")
     back = provider.authorize(told["location"])
@@ -194,7 +220,10 @@ async def test_a_provider_that_is_away_or_refuses_is_a_page(database_url: str) -
 
 async def test_without_a_provider_there_is_no_such_login(database_url: str) -> None:
     async with serving(AgentHarness(echo, settings=Settings(database=database_url))) as port:
-        assert (await status(port, "/login/oidc"), await status(port, "/login/oidc/callback")) == (404, 404)
+        assert (await status(port, "/login/oidc"), await status(port, "/login/oidc/callback")) == (
+            404,
+            404,
+        )
         assert "Log in with your account" not in (await ask(port, "/login", accept="text/html"))[2]
 
 
@@ -217,13 +246,24 @@ def real_provider() -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as place:
         port = place.getsockname()[1]
     user = json.dumps({"sub": "grace", "name": "Grace", "groups": ["ops"]})
-    command = [sys.executable, "-m", "oidc_provider_mock", "--port", str(port), "--user-claims", user]
+    command = [
+        sys.executable,
+        "-m",
+        "oidc_provider_mock",
+        "--port",
+        str(port),
+        "--user-claims",
+        user,
+    ]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     address = f"http://localhost:{port}"
     try:
         give_up_at = time.monotonic() + 60
         while time.monotonic() < give_up_at:
-            with suppress(OSError), urllib.request.urlopen(f"{address}/.well-known/openid-configuration"):
+            with (
+                suppress(OSError),
+                urllib.request.urlopen(f"{address}/.well-known/openid-configuration"),
+            ):
                 break
             time.sleep(0.05)
         yield address
@@ -249,7 +289,9 @@ def _consent(location: str) -> str:
 
 
 async def test_a_real_provider_logs_a_person_in(real_provider: str, database_url: str) -> None:
-    async with serving(AgentHarness(echo, settings=settings_for(real_provider, database_url))) as port:
+    async with serving(
+        AgentHarness(echo, settings=settings_for(real_provider, database_url))
+    ) as port:
         code, told, _ = await ask(port, "/login/oidc")
         assert code == 303
         back = await asyncio.to_thread(_consent, told["location"])

@@ -49,7 +49,8 @@ app.team("dev", agents=["echo"], leader="echo")
 
 def document() -> dict[str, Any]:
     harness = AgentHarness(
-        echo, settings=Settings(home=Path("/nonexistent"), database="sqlite:///x.db", api_auth="none")
+        echo,
+        settings=Settings(home=Path("/nonexistent"), database="sqlite:///x.db", api_auth="none"),
     )
     return document_of(create_app(harness, "127.0.0.1"))
 
@@ -81,7 +82,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, 
 
 
 @pytest.mark.parametrize(("method", "path", "mode"), CASES)
-def test_the_document_is_true(server: tuple[Running, str], method: str, path: str, mode: GenerationMode) -> None:
+def test_the_document_is_true(
+    server: tuple[Running, str], method: str, path: str, mode: GenerationMode
+) -> None:
     running, token = server
     operation = schemathesis.openapi.from_dict(DOCUMENT)[path][method]
     headers = {"authorization": f"Bearer {token}"}
@@ -102,7 +105,9 @@ def test_the_document_is_true(server: tuple[Running, str], method: str, path: st
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-async def test_the_document_is_made_beside_the_event_loop(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_document_is_made_beside_the_event_loop(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     threads = []
 
     def openapi(app: FastAPI) -> dict[str, Any]:

@@ -25,7 +25,9 @@ def server() -> Iterator[Server]:
         yield server
 
 
-async def test_a_post_and_reads_during_an_immediate_stop_are_a_503_within_2_s(server: Server) -> None:
+async def test_a_post_and_reads_during_an_immediate_stop_are_a_503_within_2_s(
+    server: Server,
+) -> None:
     settings = Settings(database=server.url, database_direct=server.url, connections=4)
     async with serving(AgentHarness(echo, settings=settings)) as port:
         found: list[tuple[int, float]] = []

@@ -39,7 +39,13 @@ def engine(request: pytest.FixtureRequest) -> str:
 async def fill(database_url: str, count: int) -> None:
     async with open_store(database_url) as store:
         for number in range(count):
-            payload = {"kind": "response", "channel": "c", "sender": "s", "message": "x" * MEGABYTE, "number": number}
+            payload = {
+                "kind": "response",
+                "channel": "c",
+                "sender": "s",
+                "message": "x" * MEGABYTE,
+                "number": number,
+            }
             await store.put([NewEvent(event=payload, queue=OUTBOX, target="c")])
 
 
@@ -47,7 +53,11 @@ def get(port: int, path: str) -> tuple[int, dict[str, str], Any]:
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=60)
     connection.request("GET", path)
     answer = connection.getresponse()
-    found = answer.status, {name.lower(): value for name, value in answer.getheaders()}, json.loads(answer.read())
+    found = (
+        answer.status,
+        {name.lower(): value for name, value in answer.getheaders()},
+        json.loads(answer.read()),
+    )
     connection.close()
     return found
 
@@ -92,16 +102,21 @@ def test_150_messages_of_a_megabyte_are_listed_in_bounded_memory_while_health_is
 
 
 @pytest.mark.parametrize(
-    ("path", "cursor"), [("/api/responses?limit=1000", "before"), ("/api/responses/pending?channel=c", "since")]
+    ("path", "cursor"),
+    [("/api/responses?limit=1000", "before"), ("/api/responses/pending?channel=c", "since")],
 )
-async def test_the_next_page_is_where_the_headers_say(database_url: str, path: str, cursor: str) -> None:
+async def test_the_next_page_is_where_the_headers_say(
+    database_url: str, path: str, cursor: str
+) -> None:
     await fill(database_url, 12)
     async with serving(AgentHarness(echo, settings=Settings(database=database_url))) as port:
         following: str | None = path
         found: list[int] = []
         while following is not None:
             connection = http.client.HTTPConnection(LOOPBACK, port, timeout=60)
-            rows, headers = await asyncio.to_thread(_page, connection, following, token_of(port, "admin"))
+            rows, headers = await asyncio.to_thread(
+                _page, connection, following, token_of(port, "admin")
+            )
             found += [row["id"] for row in rows]
             link = headers.get("link")
             following = None if link is None else link.partition(">")[0][1:]
@@ -110,7 +125,9 @@ async def test_the_next_page_is_where_the_headers_say(database_url: str, path: s
         assert len(set(found)) == len(found) == 12
 
 
-def _page(connection: http.client.HTTPConnection, path: str, headers: dict[str, str]) -> tuple[Any, dict[str, str]]:
+def _page(
+    connection: http.client.HTTPConnection, path: str, headers: dict[str, str]
+) -> tuple[Any, dict[str, str]]:
     connection.request("GET", path, headers=headers)
     answer = connection.getresponse()
     assert answer.status == 200
@@ -119,9 +136,15 @@ def _page(connection: http.client.HTTPConnection, path: str, headers: dict[str, 
     return found
 
 
-@pytest.mark.parametrize(("path", "whole"), [("/api/responses?limit=1000", 5), ("/api/events/stream", 12)])
+@pytest.mark.parametrize(
+    ("path", "whole"), [("/api/responses?limit=1000", 5), ("/api/events/stream", 12)]
+)
 async def test_a_reader_that_takes_nothing_is_dropped(
-    database_url: str, path: str, whole: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    database_url: str,
+    path: str,
+    whole: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("holdfast.api.connection.TAKEN_WITHIN", 0.5)
     caplog.set_level("INFO")
@@ -132,7 +155,9 @@ async def test_a_reader_that_takes_nothing_is_dropped(
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.connect((LOOPBACK, port))
             [(name, value)] = token_of(port, "admin").items()
-            client.sendall(f"GET {path} HTTP/1.1\r\nhost: {LOOPBACK}\r\n{name}: {value}\r\n\r\n".encode())
+            client.sendall(
+                f"GET {path} HTTP/1.1\r\nhost: {LOOPBACK}\r\n{name}: {value}\r\n\r\n".encode()
+            )
             await asyncio.sleep(0.5)
             if path.endswith("stream"):
                 for _ in range(whole):

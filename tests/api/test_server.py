@@ -37,7 +37,9 @@ async def test_an_unknown_path_and_a_wrong_method_are_refused_in_json(app: Agent
         assert await ask_json(port, "/healthz", "POST") == (405, {"error": "Method not allowed"})
 
 
-async def test_a_database_that_refuses_connections_turns_readiness_red_until_it_is_back(databases: Databases) -> None:
+async def test_a_database_that_refuses_connections_turns_readiness_red_until_it_is_back(
+    databases: Databases,
+) -> None:
     with databases.fresh("postgres") as url, _admin(databases) as admin:
         name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
         async with serving(AgentHarness(echo, settings=Settings(database=url))) as port:
@@ -46,7 +48,10 @@ async def test_a_database_that_refuses_connections_turns_readiness_red_until_it_
             async with asyncio.timeout(PATIENCE):
                 while (await ask_json(port, "/readyz"))[0] == 200:
                     # Again and again: a session that was just being opened is not yet among them.
-                    admin.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", (name,))
+                    admin.execute(
+                        "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s",
+                        (name,),
+                    )
             assert (await ask_json(port, "/healthz"))[0] == 200
             admin.execute(f"alter database {name} allow_connections true")
             await becomes(port, "/readyz", 200)
@@ -62,7 +67,9 @@ async def test_a_database_without_our_tables_is_not_ready(databases: Databases) 
             assert (await ask_json(port, "/readyz"))[0] == 200
 
 
-async def test_a_harness_that_was_told_to_stop_takes_nothing_new_and_still_answers(app: AgentHarness) -> None:
+async def test_a_harness_that_was_told_to_stop_takes_nothing_new_and_still_answers(
+    app: AgentHarness,
+) -> None:
     working, finish = asyncio.Event(), asyncio.Event()
 
     @app.agent("slow")
@@ -78,7 +85,9 @@ async def test_a_harness_that_was_told_to_stop_takes_nothing_new_and_still_answe
         finish.set()
 
 
-async def test_the_server_ends_with_the_harness_and_its_port_is_free_again(app: AgentHarness) -> None:
+async def test_the_server_ends_with_the_harness_and_its_port_is_free_again(
+    app: AgentHarness,
+) -> None:
     async with serving(app) as port:
         pass
     socket.create_server((LOOPBACK, port)).close()
@@ -110,7 +119,9 @@ async def test_a_cancelled_harness_takes_its_server_along(app: AgentHarness) -> 
 async def test_a_port_in_use_is_one_clear_error(app: AgentHarness) -> None:
     with socket.create_server((LOOPBACK, 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(HoldfastError, match=f"cannot listen at 127.0.0.1 port {port}: .*--port"):
+        with pytest.raises(
+            HoldfastError, match=f"cannot listen at 127.0.0.1 port {port}: .*--port"
+        ):
             async with serve_http(app, LOOPBACK, port):
                 pass
 

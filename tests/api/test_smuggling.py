@@ -68,7 +68,9 @@ async def refused(port: int, status: int, *parts: bytes) -> None:
     assert await ask_json(port, "/api/responses/pending?channel=hidden") == (200, [])
 
 
-async def test_length_and_chunked_together_are_refused_and_the_hidden_request_does_not_run(port: int) -> None:
+async def test_length_and_chunked_together_are_refused_and_the_hidden_request_does_not_run(
+    port: int,
+) -> None:
     both = ("content-length: 5", "transfer-encoding: chunked")
     for headers in (both, both[::-1]):
         await refused(port, 400, request(port, token(port), *headers) + b"0\r\n\r\n" + hidden(port))
@@ -91,17 +93,23 @@ async def test_every_refused_body_closes_the_connection(
 ) -> None:
     length = 10**9 if status == 413 else 10_000
     given = [token(port) if header == "TOKEN" else header for header in headers]
-    await refused(port, status, request(port, f"content-length: {length}", *given, path=path), hidden(port))
+    await refused(
+        port, status, request(port, f"content-length: {length}", *given, path=path), hidden(port)
+    )
 
 
 async def test_a_foreign_host_with_a_body_closes_the_connection(port: int) -> None:
-    await refused(port, 421, b"POST / HTTP/1.1\r\nhost: evil\r\ncontent-length: 9999\r\n\r\n", hidden(port))
+    await refused(
+        port, 421, b"POST / HTTP/1.1\r\nhost: evil\r\ncontent-length: 9999\r\n\r\n", hidden(port)
+    )
 
 
 async def test_a_chunked_body_that_grows_too_large_closes_the_connection(port: int) -> None:
     chunk = b"%x\r\n%s\r\n" % (65536, b"x" * 65536)
     chunks = [*[chunk] * 17, b"0\r\n\r\n"]
-    await refused(port, 413, request(port, token(port), "transfer-encoding: chunked"), *chunks, hidden(port))
+    await refused(
+        port, 413, request(port, token(port), "transfer-encoding: chunked"), *chunks, hidden(port)
+    )
 
 
 async def test_too_many_requests_with_a_body_close_the_connection(database_url: str) -> None:
@@ -171,7 +179,9 @@ async def test_odd_or_repeated_lengths_are_refused(port: int, lengths: tuple[str
 
 
 async def test_chunks_in_http_1_0_are_refused(port: int) -> None:
-    head = request(port, token(port), "transfer-encoding: chunked").replace(b"HTTP/1.1", b"HTTP/1.0", 1)
+    head = request(port, token(port), "transfer-encoding: chunked").replace(
+        b"HTTP/1.1", b"HTTP/1.0", 1
+    )
     await refused(port, 400, head + b"0\r\n\r\n" + hidden(port))
 
 
@@ -196,7 +206,14 @@ async def test_chunks_in_http_1_0_are_refused(port: int) -> None:
 async def test_chunks_that_others_could_read_otherwise_are_refused(port: int, body: bytes) -> None:
     head = request(port, token(port), "transfer-encoding: chunked")
     await refused(port, 400, head + body + hidden(port))
-    await refused(port, 400, head, *[body[at : at + 1] for at in range(min(len(body), 30))], body[30:], hidden(port))
+    await refused(
+        port,
+        400,
+        head,
+        *[body[at : at + 1] for at in range(min(len(body), 30))],
+        body[30:],
+        hidden(port),
+    )
 
 
 async def test_a_body_in_too_many_chunks_is_refused(port: int) -> None:
@@ -206,7 +223,9 @@ async def test_a_body_in_too_many_chunks_is_refused(port: int) -> None:
 
 async def test_plain_chunks_are_taken_however_they_are_cut(port: int) -> None:
     body = b'{"channel": "plain", "sender": "x", "message": "hello"}'
-    chunks = b"".join(b"%X\r\n%b\r\n" % (len(part), part) for part in (body[:1], body[1:17], body[17:]))
+    chunks = b"".join(
+        b"%X\r\n%b\r\n" % (len(part), part) for part in (body[:1], body[1:17], body[17:])
+    )
     sent = request(port, token(port), "transfer-encoding: chunked") + chunks + b"0\r\n\r\n"
     for size in (1, 2, 3, 7, len(sent)):
         reader, writer = await asyncio.open_connection(LOOPBACK, port)
@@ -225,7 +244,9 @@ async def test_two_whole_requests_in_a_row_are_both_answered(port: int) -> None:
     assert (await answers(port, twice)).count(b"HTTP/1.1 200") == 3
 
 
-async def test_a_refused_client_that_has_left_is_no_error_of_ours(port: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_refused_client_that_has_left_is_no_error_of_ours(
+    port: int, caplog: pytest.LogCaptureFixture
+) -> None:
     both = ("content-length: 5", "transfer-encoding: chunked")
     # Gone before the server, which runs on this loop, can read a byte.
     with socket.create_connection((LOOPBACK, port)) as client:

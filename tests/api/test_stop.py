@@ -85,7 +85,9 @@ async def refuses(port: int) -> None:
 
 
 @both_engines
-async def test_a_message_whose_body_is_still_to_come_is_stored_and_answered(shell: Shell, database_url: str) -> None:
+async def test_a_message_whose_body_is_still_to_come_is_stored_and_answered(
+    shell: Shell, database_url: str
+) -> None:
     body = '{"message": "hello", "messageId": "m1"}'
     with serving(shell) as (server, port):
         async with asking(port, "POST /api/message", len(body)) as post:
@@ -104,10 +106,15 @@ async def test_a_message_whose_body_is_still_to_come_is_stored_and_answered(shel
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-async def test_requests_that_wait_for_the_database_are_answered(shell: Shell, database_url: str) -> None:
+async def test_requests_that_wait_for_the_database_are_answered(
+    shell: Shell, database_url: str
+) -> None:
     body = '{"message": "hello", "messageId": "m1"}'
     with serving(shell) as (server, port):
-        async with asking(port, "POST /api/message", len(body)) as post, asking(port, "GET /api/responses") as get:
+        async with (
+            asking(port, "POST /api/message", len(body)) as post,
+            asking(port, "GET /api/responses") as get,
+        ):
             async with held(database_url) as waiting:
                 await post.send(body)
                 await waiting(2)
@@ -137,9 +144,15 @@ async def held(url: str) -> AsyncIterator[Callable[[int], Awaitable[None]]]:
 
 
 @both_engines
-async def test_streams_end_cleanly_and_go_on_at_another_server(shell: Shell, database_url: str) -> None:
+async def test_streams_end_cleanly_and_go_on_at_another_server(
+    shell: Shell, database_url: str
+) -> None:
     with serving(shell) as (first, port), serving(shell) as (_, other):
-        async with open_store(database_url) as store, watching(port) as stream, watching(other, last_id="0") as steady:
+        async with (
+            open_store(database_url) as store,
+            watching(port) as stream,
+            watching(other, last_id="0") as steady,
+        ):
             for number in range(3):
                 await store.put([_said(number)])
             told = [await stream.next() for _ in range(4)]

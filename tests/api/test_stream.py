@@ -33,12 +33,16 @@ async def echo(turn: Turn) -> str | Dead:
 
 @pytest.fixture
 def app(database_url: str, tmp_path: Path) -> AgentHarness:
-    return AgentHarness(echo, default="coder", settings=Settings(home=tmp_path, database=database_url))
+    return AgentHarness(
+        echo, default="coder", settings=Settings(home=tmp_path, database=database_url)
+    )
 
 
 def watching(port: int, **options: Any) -> AbstractAsyncContextManager[Stream]:
     """A stream for somebody who may read."""
-    return watch.watching(port, **{**options, "headers": token_of(port, "read") | options.get("headers", {})})
+    return watch.watching(
+        port, **{**options, "headers": token_of(port, "read") | options.get("headers", {})}
+    )
 
 
 @asynccontextmanager
@@ -69,7 +73,9 @@ async def test_a_message_is_told_from_receipt_to_response(app: AgentHarness) -> 
     assert [frame.event for frame in told] == TURN
     assert [frame.data["type"] for frame in told] == TURN
     about = {"messageId": message_id, "agent": "coder", "channel": "api", "sender": "ann"}
-    assert all(about.items() <= frame.data.items() and frame.data["timestamp"] > 10**12 for frame in told)
+    assert all(
+        about.items() <= frame.data.items() and frame.data["timestamp"] > 10**12 for frame in told
+    )
     assert told[3].data["response"] == "you said hi"
     assert len({frame.id for frame in told}) == 5
 
@@ -99,20 +105,30 @@ async def test_a_stream_begins_now_and_resumes_after_any_of_its_frames(app: Agen
             assert [frame.id for frame in await take(again, 5)] == [frame.id for frame in told]
 
 
-async def test_a_stream_resumes_after_a_restart_and_from_another_process(app: AgentHarness, database_url: str) -> None:
+async def test_a_stream_resumes_after_a_restart_and_from_another_process(
+    app: AgentHarness, database_url: str
+) -> None:
     async with serving(app) as port, opened(port) as watched:
         await app.put("one")
         last_id = (await take(watched, 5))[-1].id
     async with open_store(database_url) as other:
-        await other.put([], records=[Activity(({"type": "chain_handoff", "agent": "coder", "toAgent": "mate"},))])
+        await other.put(
+            [],
+            records=[Activity(({"type": "chain_handoff", "agent": "coder", "toAgent": "mate"},))],
+        )
     async with serving(app) as port, opened(port, last_id=last_id) as watched:
-        assert [frame.event for frame in await take(watched, 2)] == ["chain_handoff", "processor_start"]
+        assert [frame.event for frame in await take(watched, 2)] == [
+            "chain_handoff",
+            "processor_start",
+        ]
         async with open_store(database_url) as other:
             await other.put([], records=[Activity(({"type": "response_ready"},))])
         assert (await watched.next()).event == "response_ready"
 
 
-async def test_a_position_older_than_what_is_kept_gives_a_gap_then_what_is_there(app: AgentHarness) -> None:
+async def test_a_position_older_than_what_is_kept_gives_a_gap_then_what_is_there(
+    app: AgentHarness,
+) -> None:
     async with serving(app) as port:
         async with opened(port, last_id="0") as watched:
             # Nothing was lost yet: the beginning of all is no gap.
@@ -128,18 +144,24 @@ async def test_a_position_older_than_what_is_kept_gives_a_gap_then_what_is_there
             assert (await watched.next()).event == "gap"
 
 
-async def test_what_is_forgotten_keeps_its_place_from_which_others_go_on(database_url: str, tmp_path: Path) -> None:
+async def test_what_is_forgotten_keeps_its_place_from_which_others_go_on(
+    database_url: str, tmp_path: Path
+) -> None:
     """From every frame of its row, before and after, from the window of those who watch and from the store."""
     app = AgentHarness(settings=Settings(home=tmp_path, database=database_url))
     async with serving(app) as port, opened(port) as steady:
         begun_at = steady.last_id
         before = await _said_by_ann_and_bob(app, steady)
-        await forget(open_observations(app.store), open_knowledge(app.store), "default", "user", "ann")
+        await forget(
+            open_observations(app.store), open_knowledge(app.store), "default", "user", "ann"
+        )
         await app.store.put([], records=[Activity(({"type": "processor_start"},))])
         end = await steady.next()
         assert end.event == "processor_start"
         for nth, last_id in enumerate([begun_at, *(frame.id for frame in before)]):
-            left = [frame.id for frame in before[nth:] if frame.data["messageId"] != "m1"] + [end.id]
+            left = [frame.id for frame in before[nth:] if frame.data["messageId"] != "m1"] + [
+                end.id
+            ]
             async with opened(port, last_id=last_id) as again:
                 assert [frame.id for frame in await take(again, len(left))] == left
 
@@ -147,11 +169,15 @@ async def test_what_is_forgotten_keeps_its_place_from_which_others_go_on(databas
 async def _said_by_ann_and_bob(app: AgentHarness, watched: Stream) -> list[Frame]:
     """Twelve frames, in one row or two; those on Ann are in the middle of each."""
     said = [
-        NewEvent(event={"kind": "message", "sender_id": sender, "message": "hi"}, message_id=message_id)
+        NewEvent(
+            event={"kind": "message", "sender_id": sender, "message": "hi"}, message_id=message_id
+        )
         for message_id, sender in (("m0", "bob"), ("m1", "ann"), ("m2", "bob"))
     ]
     ends = [
-        {"type": kind, "messageId": id} for kind in ("chain_step_start", "chain_step_done") for id in ("m0", "m1", "m2")
+        {"type": kind, "messageId": id}
+        for kind in ("chain_step_start", "chain_step_done")
+        for id in ("m0", "m1", "m2")
     ]
     await app.store.put(said, records=[Activity(tuple(ends))])
     return await take(watched, 12)
@@ -161,7 +187,9 @@ async def _said_by_ann_and_bob(app: AgentHarness, watched: Stream) -> list[Frame
 async def test_a_malformed_position_is_refused(app: AgentHarness, last_id: str) -> None:
     async with serving(app) as port:
         with pytest.raises(Refused) as refused:
-            async with watching(port, headers={"last-event-id": last_id.encode().decode("latin-1")}):
+            async with watching(
+                port, headers={"last-event-id": last_id.encode().decode("latin-1")}
+            ):
                 pass
     assert refused.value.status == 400
     assert "Last-Event-ID" in json.loads(refused.value.body)["error"]
@@ -172,7 +200,10 @@ async def test_filters_leave_out_and_positions_pass_what_they_leave_out(
 ) -> None:
     monkeypatch.setattr(stream, "PING", 0.2)
     app.add("writer", echo)
-    async with serving(app) as port, opened(port, query="?agent=Writer&type=chain_step_done,response_ready") as watched:
+    async with (
+        serving(app) as port,
+        opened(port, query="?agent=Writer&type=chain_step_done,response_ready") as watched,
+    ):
         await app.put("one")
         await app.put("two", agent="writer", channel="web")
         assert [frame.data["agent"] for frame in await take(watched, 2)] == ["writer", "writer"]
@@ -204,7 +235,9 @@ async def test_an_unknown_type_is_refused(app: AgentHarness) -> None:
     assert refused.value.status == 400
 
 
-async def test_silence_is_filled_with_comments(app: AgentHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silence_is_filled_with_comments(
+    app: AgentHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert stream.PING == 15
     monkeypatch.setattr(stream, "PING", 0.05)
     async with serving(app) as port, opened(port) as watched:

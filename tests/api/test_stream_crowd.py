@@ -35,7 +35,9 @@ async def echo(turn: Turn) -> str:
     return turn.text
 
 
-async def until_answered(port: int, count: int, begun: asyncio.Semaphore | None = None) -> list[Frame]:
+async def until_answered(
+    port: int, count: int, begun: asyncio.Semaphore | None = None
+) -> list[Frame]:
     """What a client sees until so many messages are answered."""
     told: list[Frame] = []
     async with watching(port, headers=token_of(port, "read")) as stream:
@@ -51,7 +53,9 @@ async def until_answered(port: int, count: int, begun: asyncio.Semaphore | None 
 
 
 @both_engines
-async def test_two_hundred_clients_see_two_hundred_messages_answered_once(database_url: str, tmp_path: Path) -> None:
+async def test_two_hundred_clients_see_two_hundred_messages_answered_once(
+    database_url: str, tmp_path: Path
+) -> None:
     app = AgentHarness(echo, settings=Settings(home=tmp_path, database=database_url, workers=50))
     async with serving(app) as port, asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
         begun = asyncio.Semaphore(0)
@@ -64,17 +68,31 @@ async def test_two_hundred_clients_see_two_hundred_messages_answered_once(databa
     ids = [frame.id for frame in seen[0]]
     assert len(set(ids)) == len(ids)
     assert all([frame.id for frame in told] == ids for told in seen)
-    for kind in ("message_received", "agent_routed", "chain_step_start", "chain_step_done", "response_ready"):
-        assert sorted(frame.data["messageId"] for frame in seen[0] if frame.event == kind) == sorted(sent), kind
+    for kind in (
+        "message_received",
+        "agent_routed",
+        "chain_step_start",
+        "chain_step_done",
+        "response_ready",
+    ):
+        assert sorted(
+            frame.data["messageId"] for frame in seen[0] if frame.event == kind
+        ) == sorted(sent), kind
     for message_id in sent[:20]:
         about = [frame.event for frame in seen[0] if frame.data["messageId"] == message_id]
-        assert about.index("chain_step_start") < about.index("chain_step_done") < about.index("response_ready")
+        assert (
+            about.index("chain_step_start")
+            < about.index("chain_step_done")
+            < about.index("response_ready")
+        )
 
 
 async def _post(port: int, count: int) -> list[str]:
     url = f"http://{LOOPBACK}:{port}/api/message"
     async with httpx.AsyncClient(headers=token_of(port, "send"), timeout=60) as client:
-        bodies = [{"message": f"hello {number}", "senderId": str(number)} for number in range(count)]
+        bodies = [
+            {"message": f"hello {number}", "senderId": str(number)} for number in range(count)
+        ]
         answers = await asyncio.gather(*(client.post(url, json=body) for body in bodies))
     assert {answer.status_code for answer in answers} == {200}
     return [answer.json()["messageId"] for answer in answers]
@@ -96,17 +114,22 @@ async def test_a_client_that_reconnects_ten_times_misses_and_repeats_nothing(
             late = group.create_task(_insert_late(database_url, engine))
             async with open_store(database_url) as store:
                 for number in range(MESSAGES):
-                    payload = {"kind": "message", "channel": "api", "sender": "ann", "message": str(number)}
+                    payload = {"kind": "message", "channel": "api", "sender": "ann"}
+                    payload["message"] = str(number)
                     await store.put([NewEvent(event=payload, message_id=f"m{number}")])
                     await asyncio.sleep(HELD_OPEN / MESSAGES if engine == "postgres" else 0)
             was_committed_at = await late
             seen = [await task for task in (*steady, restless)]
     ids = [frame.id for frame in seen[0]]
     assert [[frame.id for frame in told] for told in seen] == [ids] * 4
-    answered = Counter(frame.data["messageId"] for frame in seen[0] if frame.event == "response_ready")
+    answered = Counter(
+        frame.data["messageId"] for frame in seen[0] if frame.event == "response_ready"
+    )
     assert answered == Counter([LATE, *(f"m{number}" for number in range(MESSAGES))])
     [received] = [
-        nth for nth, f in enumerate(seen[0]) if (f.event, f.data.get("messageId")) == ("message_received", LATE)
+        nth
+        for nth, f in enumerate(seen[0])
+        if (f.event, f.data.get("messageId")) == ("message_received", LATE)
     ]
     if engine == "postgres":
         # Others went on meanwhile, and were told of first.
@@ -152,7 +175,9 @@ async def _insert_late(url: str, engine: str) -> float:
 
 
 async def _now(connection: psycopg.AsyncConnection[tuple[object, ...]]) -> float:
-    row = await (await connection.execute("select extract(epoch from clock_timestamp())::float8")).fetchone()
+    row = await (
+        await connection.execute("select extract(epoch from clock_timestamp())::float8")
+    ).fetchone()
     assert row is not None
     return float(str(row[0]))
 

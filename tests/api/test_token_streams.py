@@ -83,13 +83,19 @@ async def token(app: AgentHarness, name: str, role: str = "send", **rights: Any)
 
 async def say(port: int, secret: str, text: str, **fields: str) -> None:
     body = json.dumps({"message": text, "sender": "x"} | fields).encode()
-    code, _, answer = await ask(port, "/api/message", "POST", body, authorization=f"Bearer {secret}")
+    code, _, answer = await ask(
+        port, "/api/message", "POST", body, authorization=f"Bearer {secret}"
+    )
     assert code == 200, answer
 
 
-async def test_two_people_with_role_send_hear_nothing_of_each_other(app: AgentHarness, port: int) -> None:
+async def test_two_people_with_role_send_hear_nothing_of_each_other(
+    app: AgentHarness, port: int
+) -> None:
     ada, bob = await token(app, "ada"), await token(app, "bob")
-    streams = {name: await Watching.open(port, secret) for name, secret in (("ada", ada), ("bob", bob))}
+    streams = {
+        name: await Watching.open(port, secret) for name, secret in (("ada", ada), ("bob", bob))
+    }
     everything = await Watching.open(port, secret_of(port, "send"))
     heard: list[dict[str, Any]] = []
     for text, secret in (
@@ -102,7 +108,9 @@ async def test_two_people_with_role_send_hear_nothing_of_each_other(app: AgentHa
         await say(port, secret, text)
         # Answered before the next one comes, so that the order of frames is known.
         heard = await everything.until("response_ready")
-    assert {"message_received", "agent_routed", "chain_step_done", "response_ready"} <= {one["type"] for one in heard}
+    assert {"message_received", "agent_routed", "chain_step_done", "response_ready"} <= {
+        one["type"] for one in heard
+    }
     for name, stream in streams.items():
         for turn in ("1", "2"):
             frames = await stream.until("response_ready")
@@ -113,10 +121,15 @@ async def test_two_people_with_role_send_hear_nothing_of_each_other(app: AgentHa
     everything.close()
 
 
-async def test_a_bound_reader_hears_of_its_channels_and_agents_alone(app: AgentHarness, port: int) -> None:
+async def test_a_bound_reader_hears_of_its_channels_and_agents_alone(
+    app: AgentHarness, port: int
+) -> None:
     of_web = await Watching.open(port, await token(app, "web", "read", channels=("web",)))
     of_other = await Watching.open(port, await token(app, "other", "read", agents=("other",)))
-    admin, everything = secret_of(port, "admin"), await Watching.open(port, secret_of(port, "admin"))
+    admin, everything = (
+        secret_of(port, "admin"),
+        await Watching.open(port, secret_of(port, "admin")),
+    )
     for text, fields in (
         ("neither", {"channel": "crm"}),
         ("web", {"channel": "web"}),
@@ -130,7 +143,9 @@ async def test_a_bound_reader_hears_of_its_channels_and_agents_alone(app: AgentH
         stream.close()
 
 
-async def test_the_stream_of_a_revoked_token_ends_before_it_tells_anything_more(app: AgentHarness, port: int) -> None:
+async def test_the_stream_of_a_revoked_token_ends_before_it_tells_anything_more(
+    app: AgentHarness, port: int
+) -> None:
     stream = await Watching.open(port, await token(app, "reader", "read"))
     await say(port, secret_of(port, "admin"), "before")
     await stream.until("response_ready")

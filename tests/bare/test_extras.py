@@ -47,7 +47,10 @@ def install(extra: str) -> str:
 
 def test_demo_slack_says_which_extra_is_missing(bare: Shell) -> None:
     refusal = bare.refused("demo", "slack")
-    assert refusal == f"holdfast: `holdfast demo slack` needs packages that are not installed: {install('slack')}"
+    assert (
+        refusal
+        == f"holdfast: `holdfast demo slack` needs packages that are not installed: {install('slack')}"
+    )
 
 
 def test_slack_says_which_extra_is_missing(bare: Shell) -> None:
@@ -58,7 +61,9 @@ def test_slack_says_which_extra_is_missing(bare: Shell) -> None:
 def test_a_language_model_says_which_extra_is_missing(bare: Shell) -> None:
     bare.write("holdfast.toml", LLM)
     refusal = bare.refused("work")
-    assert refusal.endswith(f"a language model needs packages that are not installed: {install('llm')}")
+    assert refusal.endswith(
+        f"a language model needs packages that are not installed: {install('llm')}"
+    )
     assert "holdfast.toml:4: agents.writer.model: " in refusal
 
 
@@ -96,15 +101,28 @@ def test_a_plain_install_in_a_venv_of_its_own_answers(tmp_path: Path) -> None:
     """A wheel, its dependencies without extras, and the commands that a new user runs."""
     folder = tmp_path / "venv"
     venv.create(folder, with_pip=True)
-    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+        str(tmp_path),
+    ]
     subprocess.run([*build, str(ROOT)], check=True, capture_output=True)
     [wheel] = tmp_path.glob("holdfast_agents-*.whl")
     subprocess.run([folder / "bin" / "pip", "install", "--quiet", str(wheel)], check=True)
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     program = str(folder / "bin" / "holdfast")
-    told = subprocess.run([program, "doctor"], env=environment, capture_output=True, text=True, cwd=tmp_path)
+    told = subprocess.run(
+        [program, "doctor"], env=environment, capture_output=True, text=True, cwd=tmp_path
+    )
     assert told.returncode == 0
     assert install("slack") in told.stdout
-    demo = subprocess.run([program, "demo", "slack"], env=environment, capture_output=True, text=True, cwd=tmp_path)
+    demo = subprocess.run(
+        [program, "demo", "slack"], env=environment, capture_output=True, text=True, cwd=tmp_path
+    )
     assert (demo.returncode, demo.stderr.count("\n")) == (1, 1)
     assert install("slack") in demo.stderr

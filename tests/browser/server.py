@@ -30,7 +30,10 @@ class Server:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.end(signal.SIGKILL)
         self._place.close()
@@ -42,12 +45,16 @@ class Server:
     def start(self) -> None:
         arguments = ["up", "--home", str(self.folder / "home"), "--port", str(self.port)]
         shell = Shell(self.folder)
-        self._running = self._stack.enter_context(shell.running(*arguments, "--app", "tests.browser.app:app"))
+        self._running = self._stack.enter_context(
+            shell.running(*arguments, "--app", "tests.browser.app:app")
+        )
         self.link = self.login("--name", "tester")
 
     def login(self, *options: str) -> str:
         """A login link."""
-        return Shell(self.folder).out("login", "--home", str(self.folder / "home"), *options).strip()
+        return (
+            Shell(self.folder).out("login", "--home", str(self.folder / "home"), *options).strip()
+        )
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> None:
         if self._running is not None:

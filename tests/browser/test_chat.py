@@ -36,7 +36,9 @@ async def test_what_happens_is_shown_while_the_agent_works(page: Page, server: S
     await expect(page.locator(".said.theirs")).to_have_text("slowly: take your time")
 
 
-async def test_a_reload_in_the_middle_of_an_answer_loses_nothing(page: Page, server: Server) -> None:
+async def test_a_reload_in_the_middle_of_an_answer_loses_nothing(
+    page: Page, server: Server
+) -> None:
     await say(page, "wait for me", "slow")
     await expect(page.locator(".steps")).to_contain_text("working")
     await page.reload()
@@ -93,7 +95,9 @@ async def test_two_tabs_show_the_same_and_answer_once(page: Page, server: Server
         await expect(tab.locator(".said.theirs").last).to_have_text("you said from the second")
 
 
-async def test_another_browser_sees_nothing_of_it(page: Page, server: Server, browser: Browser) -> None:
+async def test_another_browser_sees_nothing_of_it(
+    page: Page, server: Server, browser: Browser
+) -> None:
     await say(page, "between us")
     await expect(page.locator(".said.theirs")).to_have_count(1)
     context = await browser.new_context()
@@ -119,12 +123,16 @@ async def test_the_page_works_by_keyboard_alone(page: Page) -> None:
     await page.keyboard.press("Shift+Enter")
     await page.keyboard.type("second line")
     await page.keyboard.press("Enter")
-    await expect(page.locator(".said.mine")).to_have_text("first line\nsecond line", use_inner_text=True)
+    await expect(page.locator(".said.mine")).to_have_text(
+        "first line\nsecond line", use_inner_text=True
+    )
     await expect(page.get_by_label("Message")).to_be_focused()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_the_page_fits_a_narrow_screen(browser: Browser, server: Server, scheme: str, shots: Shots) -> None:
+async def test_the_page_fits_a_narrow_screen(
+    browser: Browser, server: Server, scheme: str, shots: Shots
+) -> None:
     context = await browser.new_context(viewport={"width": 360, "height": 640}, color_scheme=scheme)  # type: ignore[arg-type]
     page = await context.new_page()
     await page.goto(server.link)

@@ -27,7 +27,10 @@ async def page(browser: Browser, address: str) -> AsyncIterator[Page]:
     page = await browser.new_page(viewport={"width": 1000, "height": 600})
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on(
+        "console",
+        lambda message: complaints.append(message.text) if message.type == "error" else None,
+    )
     await page.goto(address)
     yield page
     assert [complaint for complaint in complaints if "favicon" not in complaint] == []
@@ -50,7 +53,9 @@ async def test_a_direct_message_is_answered_and_markup_stays_text(page: Page) ->
     await page.get_by_role("button", name="holdfast").click()
     await page.get_by_label("Message").fill("<img src=x onerror=alert(1)> & more")
     await page.keyboard.press("Enter")
-    await expect(page.locator("li.bot .text")).to_have_text("you said <img src=x onerror=alert(1)> & more")
+    await expect(page.locator("li.bot .text")).to_have_text(
+        "you said <img src=x onerror=alert(1)> & more"
+    )
     await expect(page.locator("#messages img")).to_have_count(0)
 
 

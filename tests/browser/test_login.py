@@ -16,13 +16,17 @@ async def test_the_logout_button_ends_the_session(page: Page, server: Server) ->
     await expect(page.locator("#notice")).to_contain_text("holdfast login")
     await expect(page.locator("#line")).to_have_attribute("data-state", "out")
     await page.goto(server.link)
-    await expect(page.locator("main")).to_contain_text("invalid or used login link; run holdfast login for a new one")
+    await expect(page.locator("main")).to_contain_text(
+        "invalid or used login link; run holdfast login for a new one"
+    )
 
 
 async def test_a_link_on_a_foreign_page_logs_in_only_after_a_click(
     page: Page, browser: Browser, server: Server
 ) -> None:
-    await expect(page.get_by_role("button", name="Log out")).to_have_attribute("title", "Logged in as tester (admin)")
+    await expect(page.get_by_role("button", name="Log out")).to_have_attribute(
+        "title", "Logged in as tester (admin)"
+    )
     other = server.login("--role", "send", "--name", "mallory")
     # Another origin: the guard of the server knows this name, too.
     await page.goto(server.address.replace("127.0.0.1", "localhost"))
@@ -30,10 +34,14 @@ async def test_a_link_on_a_foreign_page_logs_in_only_after_a_click(
     button = page.get_by_role("button", name="Log in as mallory")
     await expect(button).to_be_visible()
     await button.click()
-    await expect(page.get_by_role("button", name="Log out")).to_have_attribute("title", "Logged in as mallory (send)")
+    await expect(page.get_by_role("button", name="Log out")).to_have_attribute(
+        "title", "Logged in as mallory (send)"
+    )
 
 
-async def test_the_page_offers_only_what_the_role_may_do(page: Page, browser: Browser, server: Server) -> None:
+async def test_the_page_offers_only_what_the_role_may_do(
+    page: Page, browser: Browser, server: Server
+) -> None:
     await say(page, "nobody can", "broken")
     await expect(page.get_by_role("button", name="Retry")).to_be_visible()
     state = await page.evaluate("JSON.stringify(localStorage)")
@@ -42,7 +50,8 @@ async def test_the_page_offers_only_what_the_role_may_do(page: Page, browser: Br
         other = await context.new_page()
         await other.goto(server.login("--role", role))
         await other.evaluate(
-            "state => { for (const [k, v] of Object.entries(JSON.parse(state))) localStorage[k] = v; }", state
+            "state => { for (const [k, v] of Object.entries(JSON.parse(state))) localStorage[k] = v; }",
+            state,
         )
         await other.reload()
         await expect(other.locator(".exchange")).to_have_attribute("data-state", "failed")

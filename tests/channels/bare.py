@@ -26,7 +26,11 @@ class BareSlack:
         self.acked: asyncio.Event = asyncio.Event()
         self.refuse_after_posting = 0
         where = {"channel": CHANNEL, "ts": TS, "event_ts": TS}
-        self.mention = {"type": "app_mention", "user": "U1ADA", "text": f"<@{BOT}> ask <@U1EVE>"} | where
+        self.mention = {
+            "type": "app_mention",
+            "user": "U1ADA",
+            "text": f"<@{BOT}> ask <@U1EVE>",
+        } | where
 
     async def __aenter__(self) -> BareSlack:
         app = web.Application()
@@ -39,7 +43,10 @@ class BareSlack:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self._runner.cleanup()
 
@@ -59,7 +66,11 @@ class BareSlack:
         return web.json_response(self.answers.get(method, UNKNOWN))
 
     async def _post(self, request: web.Request) -> web.Response:
-        given = await request.json() if request.content_type == "application/json" else dict(await request.post())
+        given = (
+            await request.json()
+            if request.content_type == "application/json"
+            else dict(await request.post())
+        )
         self.posted.append(given)
         if len(self.posted) <= self.refuse_after_posting:
             return web.Response(status=500)
@@ -69,15 +80,29 @@ class BareSlack:
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         await socket.send_json({"type": "hello"})
-        payload = {"type": "event_callback", "team_id": TEAM, "event_id": "Ev1", "event": self.mention}
+        payload = {
+            "type": "event_callback",
+            "team_id": TEAM,
+            "event_id": "Ev1",
+            "event": self.mention,
+        }
         if not self.acked.is_set():
             await socket.send_json({"envelope_id": "1", "type": "events_api", "payload": payload})
         async for message in socket:
-            if message.type is web.WSMsgType.TEXT and json.loads(message.data).get("envelope_id") == "1":
+            if (
+                message.type is web.WSMsgType.TEXT
+                and json.loads(message.data).get("envelope_id") == "1"
+            ):
                 self.acked.set()
         return socket
 
     def has_replies(self, *, text: str) -> None:
         """From now on its threads can be read: one message of the bot, without metadata."""
-        mine = {"user": BOT, "bot_id": "B1BARE", "text": text, "ts": "1700000001.000100", "thread_ts": TS}
+        mine = {
+            "user": BOT,
+            "bot_id": "B1BARE",
+            "text": text,
+            "ts": "1700000001.000100",
+            "thread_ts": TS,
+        }
         self.answers["conversations.replies"] = {"ok": True, "messages": [mine]}

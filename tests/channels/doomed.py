@@ -29,7 +29,15 @@ IN_BETWEEN = "between two parts"
 BEFORE_SHARE = "before a file is shared"
 AFTER_SHARE = "between sharing a file and settle"
 FILE_POINTS = (BEFORE_SHARE, AFTER_SHARE)
-POINTS = (BEFORE_INSERT, AFTER_INSERT, AFTER_ACK, WHILE_WORKING, BEFORE_POST, AFTER_POST, IN_BETWEEN)
+POINTS = (
+    BEFORE_INSERT,
+    AFTER_INSERT,
+    AFTER_ACK,
+    WHILE_WORKING,
+    BEFORE_POST,
+    AFTER_POST,
+    IN_BETWEEN,
+)
 NOWHERE = "nowhere"
 PARTS = ["x" * 3000, "y" * 3000]
 

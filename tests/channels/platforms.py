@@ -46,7 +46,9 @@ class SlackPlatform:
 
     async def visible(self, count: int) -> list[str]:
         assert self._root is not None
-        return [reply["text"] for reply in await self._slack.replies(self._root, GENERAL, count=count)]
+        return [
+            reply["text"] for reply in await self._slack.replies(self._root, GENERAL, count=count)
+        ]
 
 
 class ApiPlatform:
@@ -63,12 +65,18 @@ class ApiPlatform:
         return message
 
     async def say_again(self, message: str) -> None:
-        assert await self._app.put(self._texts[message], sender_id="ada", message_id=message) is None
+        assert (
+            await self._app.put(self._texts[message], sender_id="ada", message_id=message) is None
+        )
 
     async def visible(self, count: int) -> list[str]:
         async def waiting() -> list[str]:
             found = await self._app.responses("api")
-            return [str(response.event["message"]) for response in found] if len(found) >= count else []
+            return (
+                [str(response.event["message"]) for response in found]
+                if len(found) >= count
+                else []
+            )
 
         texts: list[str] = await until(waiting)
         return texts

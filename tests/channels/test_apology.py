@@ -15,7 +15,13 @@ MANY = 2 * AT_ONCE + 50
 
 
 def mention(number: int) -> NewEvent:
-    payload = {"type": "app_mention", "channel": "C1", "user": "U1", "ts": f"{number}.5", "text": "<@B> hello"}
+    payload = {
+        "type": "app_mention",
+        "channel": "C1",
+        "user": "U1",
+        "ts": f"{number}.5",
+        "text": "<@B> hello",
+    }
     return NewEvent(event=payload, message_id=f"slack_T1_C1_{number}.5")
 
 
@@ -43,7 +49,9 @@ async def test_each_of_many_that_die_at_once_is_told_of_once(store: Store, clock
     assert len([id for id in ids if id is not None]) == MANY
 
 
-async def test_a_message_that_is_tried_again_and_dies_again_is_told_of_again(store: Store, clock: Clock) -> None:
+async def test_a_message_that_is_tried_again_and_dies_again_is_told_of_again(
+    store: Store, clock: Clock
+) -> None:
     apologies = Apologies(store, {"slack": SlackChannel([Access(bot_token="")])})
     [id_] = await store.put([mention(1)])
     for times in (1, 2):

@@ -20,7 +20,10 @@ from holdfast.testing.slack import FakeSlack
 from tests.channels.platforms import ApiPlatform, Platform, SlackPlatform, undelivered
 from tests.harness.steps import both_engines, finished, running
 
-PLATFORMS: dict[str, Callable[[FakeSlack, AgentHarness], Platform]] = {"slack": SlackPlatform, "api": ApiPlatform}
+PLATFORMS: dict[str, Callable[[FakeSlack, AgentHarness], Platform]] = {
+    "slack": SlackPlatform,
+    "api": ApiPlatform,
+}
 Make = Callable[[AgentHarness], Platform]
 
 pytestmark = both_engines
@@ -48,7 +51,9 @@ async def test_what_is_said_is_answered_in_its_order(settings: Settings, platfor
         assert await there.visible(5) == [f"you said {number}" for number in range(5)]
 
 
-async def test_a_message_that_comes_again_is_the_same_message(settings: Settings, platform: Make) -> None:
+async def test_a_message_that_comes_again_is_the_same_message(
+    settings: Settings, platform: Make
+) -> None:
     app = AgentHarness(echo)
     async with running(app, settings):
         there = platform(app)
@@ -75,7 +80,9 @@ async def test_a_long_answer_is_delivered_whole(settings: Settings, platform: Ma
     assert "\n\n".join(texts).split("\n\n") == paragraphs
 
 
-async def test_files_go_with_the_answer(settings: Settings, platform: Make, slack: FakeSlack) -> None:
+async def test_files_go_with_the_answer(
+    settings: Settings, platform: Make, slack: FakeSlack
+) -> None:
     (settings.home / "files").mkdir()
     (settings.home / "files" / "a.txt").write_text("a")
 
@@ -91,7 +98,9 @@ async def test_files_go_with_the_answer(settings: Settings, platform: Make, slac
             [response] = await app.responses("api")
             assert response.event["files"] == ["a.txt"]
         else:
-            await slack.until(lambda: [upload for upload in slack.workspace.uploads.values() if upload.shares])
+            await slack.until(
+                lambda: [upload for upload in slack.workspace.uploads.values() if upload.shares]
+            )
 
 
 async def test_a_stop_loses_nothing_and_ends_soon(settings: Settings, platform: Make) -> None:
@@ -118,7 +127,9 @@ async def test_a_stop_loses_nothing_and_ends_soon(settings: Settings, platform: 
 
 
 @pushed_to
-async def test_a_platform_that_asks_for_patience_gets_it(settings: Settings, platform: Make, slack: FakeSlack) -> None:
+async def test_a_platform_that_asks_for_patience_gets_it(
+    settings: Settings, platform: Make, slack: FakeSlack
+) -> None:
     slack.faults.plan("chat.postMessage", "ratelimited", seconds=1)
     app = AgentHarness(echo)
     async with running(app, settings):
@@ -144,7 +155,9 @@ async def test_what_is_refused_for_ever_is_a_dead_letter_with_a_class(
 
 
 @pushed_to
-async def test_a_send_of_unknown_end_is_looked_up(settings: Settings, platform: Make, slack: FakeSlack) -> None:
+async def test_a_send_of_unknown_end_is_looked_up(
+    settings: Settings, platform: Make, slack: FakeSlack
+) -> None:
     slack.faults.plan("chat.postMessage", "drop_after")
     app = AgentHarness(echo)
     async with running(app, settings):

@@ -36,7 +36,10 @@ class Letters:
         """Nothing comes in."""
 
     def split(self, response: Event) -> Sequence[Part]:
-        return [Part(part_key(response, n), text) for n, text in enumerate(response.event["message"].split())]
+        return [
+            Part(part_key(response, n), text)
+            for n, text in enumerate(response.event["message"].split())
+        ]
 
     async def prepare(self, response: Event, part: Part) -> Payload:
         return {"size": len(part.text)}
@@ -88,7 +91,9 @@ async def test_who_lost_its_lease_sends_nothing(store: Store, clock: Clock) -> N
     assert letters.posted == ["one", "two", "three"]
 
 
-async def test_a_request_begins_with_more_lease_than_it_may_take(store: Store, clock: Clock) -> None:
+async def test_a_request_begins_with_more_lease_than_it_may_take(
+    store: Store, clock: Clock
+) -> None:
     letters = Letters()
     turn = await response(store)
     clock.tick(seconds=(LEASE - SEND_WITHIN / 2).total_seconds())
@@ -98,7 +103,9 @@ async def test_a_request_begins_with_more_lease_than_it_may_take(store: Store, c
     assert event.vt - clock.now >= SEND_WITHIN
 
 
-async def test_what_may_have_been_taken_is_looked_up_and_the_rest_sent(store: Store, clock: Clock) -> None:
+async def test_what_may_have_been_taken_is_looked_up_and_the_rest_sent(
+    store: Store, clock: Clock
+) -> None:
     letters = Letters()
     letters.failures, letters.taken_before_failing = [ConnectionError("reset")], True
     delivery = Delivery({"letters": letters}, store)

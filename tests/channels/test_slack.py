@@ -34,7 +34,9 @@ async def test_bolt_leaves_our_own_log_lines_alone(slack: FakeSlack, settings: S
     assert logging.getLogger("holdfast").level == before
 
 
-async def test_the_event_is_stored_as_insert_event_stores_it(slack: FakeSlack, settings: Settings) -> None:
+async def test_the_event_is_stored_as_insert_event_stores_it(
+    slack: FakeSlack, settings: Settings
+) -> None:
     app = AgentHarness(echo)
     async with running(app, settings):
         ts = await slack.mention("hello")
@@ -44,7 +46,10 @@ async def test_the_event_is_stored_as_insert_event_stores_it(slack: FakeSlack, s
     assert event.lane == f"agent/slack:{TEAM}:{GENERAL}:{ts}"
     assert (event.target, event.max_attempts) == ("", None)
     seconds, micros = ts.split(".")
-    assert (int(event.event_ts.timestamp()), event.event_ts.microsecond) == (int(seconds), int(micros))
+    assert (int(event.event_ts.timestamp()), event.event_ts.microsecond) == (
+        int(seconds),
+        int(micros),
+    )
 
 
 async def test_a_direct_message_is_answered_outside_a_thread_and_in_a_thread_inside(
@@ -57,10 +62,17 @@ async def test_a_direct_message_is_answered_outside_a_thread_and_in_a_thread_ins
         await slack.say_directly("more", thread_ts=first)
         await slack.until(lambda: len(room.messages) == 4)
     assert [message.get("thread_ts") for message in room.messages] == [None, None, first, first]
-    assert [message["text"] for message in room.messages] == ["hi", "you said hi", "more", "you said more"]
+    assert [message["text"] for message in room.messages] == [
+        "hi",
+        "you said hi",
+        "more",
+        "you said more",
+    ]
 
 
-async def test_a_message_that_comes_again_is_answered_once(slack: FakeSlack, settings: Settings) -> None:
+async def test_a_message_that_comes_again_is_answered_once(
+    slack: FakeSlack, settings: Settings
+) -> None:
     slack.sockets.ack_within, slack.faults.lose_acks = 0.1, 3
     app = AgentHarness(echo)
     async with running(app, settings):
@@ -72,7 +84,9 @@ async def test_a_message_that_comes_again_is_answered_once(slack: FakeSlack, set
     assert len(slack.bot_messages(ts)) == 1
 
 
-async def test_a_thread_is_answered_in_its_order_and_threads_in_parallel(slack: FakeSlack, settings: Settings) -> None:
+async def test_a_thread_is_answered_in_its_order_and_threads_in_parallel(
+    slack: FakeSlack, settings: Settings
+) -> None:
     running_now: dict[str, int] = defaultdict(int)
     most = 0
 
@@ -96,7 +110,9 @@ async def test_a_thread_is_answered_in_its_order_and_threads_in_parallel(slack: 
     assert most > 5
 
 
-async def test_the_agent_gets_the_text_without_the_name_of_the_bot(slack: FakeSlack, settings: Settings) -> None:
+async def test_the_agent_gets_the_text_without_the_name_of_the_bot(
+    slack: FakeSlack, settings: Settings
+) -> None:
     heard: list[str] = []
 
     async def answer(turn: Turn) -> str:

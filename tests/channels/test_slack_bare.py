@@ -28,7 +28,9 @@ def engine() -> str:
 
 
 @pytest_asyncio.fixture
-async def bare(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[BareSlack]:
+async def bare(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[BareSlack]:
     soon = Backoff(first=timedelta(milliseconds=5), most=timedelta(milliseconds=20))
     monkeypatch.setattr(plan, "OUTBOX_BACKOFF", soon)
     async with BareSlack(getattr(request, "param", FULL)) as bare:
@@ -52,29 +54,41 @@ async def answered(settings: Settings, bare: BareSlack) -> FinishedEvent:
 
 
 @pytest.mark.parametrize("bare", [FULL, TERSE], ids=["told who it is", "not told"], indirect=True)
-async def test_a_mention_is_answered_where_slack_can_do_next_to_nothing(bare: BareSlack, settings: Settings) -> None:
+async def test_a_mention_is_answered_where_slack_can_do_next_to_nothing(
+    bare: BareSlack, settings: Settings
+) -> None:
     ended = await answered(settings, bare)
     assert (ended.outcome, ended.attempts) == ("completed", 1)
     [post] = bare.posted
-    assert (post["channel"], post["thread_ts"], post["text"]) == (CHANNEL, TS, "you said ask <@U1EVE>")
+    assert (post["channel"], post["thread_ts"], post["text"]) == (
+        CHANNEL,
+        TS,
+        "you said ask <@U1EVE>",
+    )
     assert bare.calls["reactions.add"] == 1
 
 
 @pytest.mark.parametrize("method", ["users.info", "reactions.add", "reactions.remove"])
-async def test_an_answer_without_fields_is_taken_as_it_is(bare: BareSlack, settings: Settings, method: str) -> None:
+async def test_an_answer_without_fields_is_taken_as_it_is(
+    bare: BareSlack, settings: Settings, method: str
+) -> None:
     bare.answers[method] = TERSE
     await answered(settings, bare)
     assert [post["text"] for post in bare.posted] == ["you said ask <@U1EVE>"]
 
 
-async def test_a_part_is_found_by_its_words_where_no_metadata_comes_back(bare: BareSlack, settings: Settings) -> None:
+async def test_a_part_is_found_by_its_words_where_no_metadata_comes_back(
+    bare: BareSlack, settings: Settings
+) -> None:
     bare.refuse_after_posting = 1
     bare.has_replies(text="you said ask <@U1EVE>")
     ended = await answered(settings, bare)
     assert (ended.outcome, len(bare.posted)) == ("completed", 1)
 
 
-@pytest.mark.parametrize("thread", [None, UNKNOWN, TERSE, {"ok": True, "messages": [{"text": "you said else"}]}])
+@pytest.mark.parametrize(
+    "thread", [None, UNKNOWN, TERSE, {"ok": True, "messages": [{"text": "you said else"}]}]
+)
 async def test_a_part_that_cannot_be_looked_up_is_sent_again_rather_than_lost(
     bare: BareSlack, settings: Settings, thread: dict[str, Any] | None
 ) -> None:
@@ -94,7 +108,9 @@ async def test_doctor_says_what_such_a_slack_does_not(bare: BareSlack) -> None:
     ]
 
 
-async def test_an_agent_may_ask_for_a_thread_that_slack_does_not_tell(bare: BareSlack, settings: Settings) -> None:
+async def test_an_agent_may_ask_for_a_thread_that_slack_does_not_tell(
+    bare: BareSlack, settings: Settings
+) -> None:
     bare.mention["thread_ts"] = "1600000000.000100"
     lines: list[object] = []
 

@@ -59,7 +59,10 @@ def test_the_demo_answers_a_mention_without_an_account(alone: Shell) -> None:
 
 
 def test_the_page_of_the_demo_runs_nothing_but_its_own_script(alone: Shell) -> None:
-    with alone.running("demo", "slack", "--port", "0") as demo, urllib.request.urlopen(demo.ready.split()[-1]) as page:
+    with (
+        alone.running("demo", "slack", "--port", "0") as demo,
+        urllib.request.urlopen(demo.ready.split()[-1]) as page,
+    ):
         policy = page.headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
@@ -79,7 +82,9 @@ async def test_doctor_asks_slack_for_tokens_scopes_and_a_socket(slack: FakeSlack
     assert (await check(silent))[-1][1] == "warn"
 
 
-async def test_a_wrong_bot_token_is_one_line_and_exit_code_1(slack: FakeSlack, alone: Shell) -> None:
+async def test_a_wrong_bot_token_is_one_line_and_exit_code_1(
+    slack: FakeSlack, alone: Shell
+) -> None:
     tokens = {"SLACK_BOT_TOKEN": "xoxb-hunter2", "SLACK_API_URL": slack.api_url}
     done = await asyncio.to_thread(alone.run, "work", **tokens)
     # Whether it said before that it is ready is up to Slack: nobody waits long for its answer.

@@ -13,7 +13,15 @@ import pytest
 
 from holdfast.store import open_store
 from holdfast.testing.slack import FakeSlack
-from tests.channels.doomed import AFTER_POST, AFTER_SHARE, FILE_POINTS, IN_BETWEEN, NOWHERE, PARTS, POINTS
+from tests.channels.doomed import (
+    AFTER_POST,
+    AFTER_SHARE,
+    FILE_POINTS,
+    IN_BETWEEN,
+    NOWHERE,
+    PARTS,
+    POINTS,
+)
 from tests.crash.conftest import GRACE
 from tests.harness.private_server import private_server
 from tests.harness.steps import finished

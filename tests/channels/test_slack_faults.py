@@ -28,7 +28,9 @@ from tests.harness.steps import Proxy, finished, running
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        plan, "OUTBOX_BACKOFF", Backoff(first=timedelta(milliseconds=5), most=timedelta(milliseconds=20))
+        plan,
+        "OUTBOX_BACKOFF",
+        Backoff(first=timedelta(milliseconds=5), most=timedelta(milliseconds=20)),
     )
     monkeypatch.setattr(workspace, "PING_EVERY", 0.1)
 
@@ -117,7 +119,9 @@ async def test_slack_may_ask_for_a_new_connection(slack: FakeSlack, settings: Se
             assert len(await slack.replies(ts)) == 1
 
 
-async def test_in_a_storm_of_429_every_wait_is_kept_and_no_attempt_used(slack: FakeSlack, settings: Settings) -> None:
+async def test_in_a_storm_of_429_every_wait_is_kept_and_no_attempt_used(
+    slack: FakeSlack, settings: Settings
+) -> None:
     slack.faults.limits["chat.postMessage"] = Limit(most=3, seconds=1, by="channel")
     app = AgentHarness(echo)
     async with running(app, settings):
@@ -125,7 +129,10 @@ async def test_in_a_storm_of_429_every_wait_is_kept_and_no_attempt_used(slack: F
         for root in roots:
             await slack.mention("1", thread_ts=root)
         for root in roots:
-            assert [reply["text"] for reply in await slack.replies(root, count=2)] == ["you said 0", "you said 1"]
+            assert [reply["text"] for reply in await slack.replies(root, count=2)] == [
+                "you said 0",
+                "you said 1",
+            ]
         ended = await finished(app.store, 8, queue="outbox")
     assert slack.faults.refused["chat.postMessage"] >= 1
     assert slack.faults.impatient["chat.postMessage"] == 0
@@ -200,7 +207,9 @@ async def test_what_slack_will_never_take_is_a_dead_letter_with_slacks_word(
     assert len(slack.bot_messages(ts)) == 1
 
 
-async def test_a_channel_that_is_slow_answers_late_and_once(slack: FakeSlack, settings: Settings) -> None:
+async def test_a_channel_that_is_slow_answers_late_and_once(
+    slack: FakeSlack, settings: Settings
+) -> None:
     slack.faults.plan("chat.postMessage", "slow", seconds=0.5)
     async with running(AgentHarness(echo), settings):
         ts = await slack.mention("hello")

@@ -33,7 +33,9 @@ async def events_url(app: AgentHarness) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{port}/slack/events"
 
 
-async def test_a_signed_mention_is_answered_once_though_it_comes_again(slack: FakeSlack, settings: Settings) -> None:
+async def test_a_signed_mention_is_answered_once_though_it_comes_again(
+    slack: FakeSlack, settings: Settings
+) -> None:
     app = AgentHarness(echo, settings=settings)
     slack.faults.lose_acks = 2
     async with events_url(app) as url:
@@ -46,12 +48,18 @@ async def test_a_signed_mention_is_answered_once_though_it_comes_again(slack: Fa
     assert sum(slack.sockets.sent.values()) >= 3
 
 
-async def test_what_slack_did_not_sign_or_signed_long_ago_is_refused(slack: FakeSlack, settings: Settings) -> None:
+async def test_what_slack_did_not_sign_or_signed_long_ago_is_refused(
+    slack: FakeSlack, settings: Settings
+) -> None:
     app = AgentHarness(echo, settings=settings)
-    body = json.dumps({"type": "event_callback", "event": {"type": "app_mention", "channel": "C1", "ts": "1.2"}})
+    body = json.dumps(
+        {"type": "event_callback", "event": {"type": "app_mention", "channel": "C1", "ts": "1.2"}}
+    )
     async with events_url(app) as url, httpx.AsyncClient() as client:
         wrong = await client.post(url, content=body, headers=sign("other secret", body))
-        old = await client.post(url, content=body, headers=sign(slack.signing_secret, body, time.time() - 600))
+        old = await client.post(
+            url, content=body, headers=sign(slack.signing_secret, body, time.time() - 600)
+        )
         bare = await client.post(url, content=body)
         assert [answer.status_code for answer in (wrong, old, bare)] == [401, 401, 401]
         assert await app.store.counts() == []
@@ -59,7 +67,10 @@ async def test_what_slack_did_not_sign_or_signed_long_ago_is_refused(slack: Fake
 
 async def test_slack_is_told_that_the_address_is_ours(slack: FakeSlack, settings: Settings) -> None:
     body = json.dumps({"type": "url_verification", "challenge": "abc", "token": "t"})
-    async with events_url(AgentHarness(echo, settings=settings)) as url, httpx.AsyncClient() as client:
+    async with (
+        events_url(AgentHarness(echo, settings=settings)) as url,
+        httpx.AsyncClient() as client,
+    ):
         await slack.until(lambda: slack.faults.calls["auth.test"])
         answer = await client.post(url, content=body, headers=sign(slack.signing_secret, body))
         while answer.status_code == 503:
@@ -71,30 +82,61 @@ NO_NUMBERS = ("", "x", "1.5", "-1", "nan", "9" * 5000, "1e9", "0x10", "\xb2")
 
 
 @pytest.mark.parametrize("timestamp", NO_NUMBERS)
-async def test_a_timestamp_that_is_no_number_is_a_401(slack: FakeSlack, settings: Settings, timestamp: str) -> None:
-    async with events_url(AgentHarness(echo, settings=settings)) as url, httpx.AsyncClient() as client:
+async def test_a_timestamp_that_is_no_number_is_a_401(
+    slack: FakeSlack, settings: Settings, timestamp: str
+) -> None:
+    async with (
+        events_url(AgentHarness(echo, settings=settings)) as url,
+        httpx.AsyncClient() as client,
+    ):
         signed = sign(slack.signing_secret, "{}")
         for signature in (signed["x-slack-signature"].encode(), b"\xe9", b""):
-            headers = {b"x-slack-request-timestamp": timestamp.encode("latin-1"), b"x-slack-signature": signature}
+            headers = {
+                b"x-slack-request-timestamp": timestamp.encode("latin-1"),
+                b"x-slack-signature": signature,
+            }
             assert (await client.post(url, content="{}", headers=headers)).status_code == 401
 
 
 @pytest.mark.parametrize("body", [b"\xff\xfe", b'{"event": "\xff"}', b"\xed\xa0\x80"])
-async def test_a_body_that_is_not_utf_8_is_a_400(slack: FakeSlack, settings: Settings, body: bytes) -> None:
-    async with events_url(AgentHarness(echo, settings=settings)) as url, httpx.AsyncClient() as client:
+async def test_a_body_that_is_not_utf_8_is_a_400(
+    slack: FakeSlack, settings: Settings, body: bytes
+) -> None:
+    async with (
+        events_url(AgentHarness(echo, settings=settings)) as url,
+        httpx.AsyncClient() as client,
+    ):
         headers = sign(slack.signing_secret, "{}")
         assert (await client.post(url, content=body, headers=headers)).status_code == 400
 
 
-@pytest.mark.parametrize("body", ["[]", "null", "5", '"x"', "", "x", "[" * 100_000, "{", "a=b", "payload=[]"])
-async def test_signed_json_that_is_no_object_is_a_400(slack: FakeSlack, settings: Settings, body: str) -> None:
-    async with events_url(AgentHarness(echo, settings=settings)) as url, httpx.AsyncClient() as client:
+@pytest.mark.parametrize(
+    "body", ["[]", "null", "5", '"x"', "", "x", "[" * 100_000, "{", "a=b", "payload=[]"]
+)
+async def test_signed_json_that_is_no_object_is_a_400(
+    slack: FakeSlack, settings: Settings, body: str
+) -> None:
+    async with (
+        events_url(AgentHarness(echo, settings=settings)) as url,
+        httpx.AsyncClient() as client,
+    ):
         headers = {"content-type": "application/json"} | sign(slack.signing_secret, body)
         assert (await client.post(url, content=body, headers=headers)).status_code == 400
 
 
 BODIES = [
-    *("[]", "[1]", "null", "7", '"text"', "not json", "", "[" * 100_000, '{"event":' * 50_000, "1" * 10_000),
+    *(
+        "[]",
+        "[1]",
+        "null",
+        "7",
+        '"text"',
+        "not json",
+        "",
+        "[" * 100_000,
+        '{"event":' * 50_000,
+        "1" * 10_000,
+    ),
     '{"event": 5}',
     '{"type": "event_callback", "event": []}',
     '{"type": "event_callback", "event": {"channel": {}, "ts": [1]}, "authorizations": 3}',
@@ -117,7 +159,11 @@ async def test_a_signed_body_that_is_no_event_is_no_error_of_ours(
         for body in BODIES:
             headers = sign(slack.signing_secret, body) | {"content-type": "application/json"}
             answer = await client.post(url, content=body, headers=headers)
-            assert answer.status_code in (200, 400, 404), (body[:100], answer.status_code, answer.text)
+            assert answer.status_code in (200, 400, 404), (
+                body[:100],
+                answer.status_code,
+                answer.text,
+            )
             assert answer.status_code == 400 or body.startswith("{"), body[:100]
         assert await app.store.counts() == []
     assert "Traceback" not in caplog.text

@@ -41,11 +41,18 @@ async def test_a_token_alone_is_told_at_start_by_readyz_and_by_doctor(
         status, answer = await ask_json(port, "/readyz")
         assert (status, answer["status"]) == (200, "ready")
         assert answer["slack"].startswith(alone)
-    told = [line for line in caplog.messages if "Slack is only partly set up" in line and alone in line]
+    told = [
+        line for line in caplog.messages if "Slack is only partly set up" in line and alone in line
+    ]
     assert len(told) == 1
-    assert [record.levelno for record in caplog.records if "partly" in record.getMessage()] == [logging.WARNING]
+    assert [record.levelno for record in caplog.records if "partly" in record.getMessage()] == [
+        logging.WARNING
+    ]
     findings = await asyncio.to_thread(lambda: list(_slack(settings)))
-    assert any(finding.state in ("warn", "fail") and "SLACK_BOT_TOKEN" in finding.detail for finding in findings)
+    assert any(
+        finding.state in ("warn", "fail") and "SLACK_BOT_TOKEN" in finding.detail
+        for finding in findings
+    )
 
 
 async def test_both_tokens_together_tell_nothing(
@@ -57,7 +64,10 @@ async def test_both_tokens_together_tell_nothing(
 
 
 async def test_slack_out_of_reach_is_an_outage_told_once_with_the_reason(
-    slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    slack: FakeSlack,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
     at_once = Backoff(first=timedelta(milliseconds=20), most=timedelta(milliseconds=20))
@@ -85,7 +95,9 @@ async def test_slack_out_of_reach_is_an_outage_told_once_with_the_reason(
 
 
 @pytest.mark.parametrize("again", [True, False])
-async def test_a_group_cancelled_during_a_slack_turn_leaves_no_coroutine_behind(again: bool) -> None:
+async def test_a_group_cancelled_during_a_slack_turn_leaves_no_coroutine_behind(
+    again: bool,
+) -> None:
     channel = SlackChannel([Access(bot_token="xoxb-1", app_token="xapp-1")])
     begun = asyncio.Event()
 

@@ -65,13 +65,35 @@ async def test_the_slack_client_does_not_post_again_by_itself_when_the_connectio
     assert len(slack.bot_messages(ts)) == 1
 
 
-async def test_an_event_that_nobody_handles_is_acknowledged(slack: FakeSlack, settings: Settings) -> None:
+async def test_an_event_that_nobody_handles_is_acknowledged(
+    slack: FakeSlack, settings: Settings
+) -> None:
     strange: list[dict[str, Any]] = [
         {"type": "reaction_added", "user": "U0ADA", "reaction": "eyes"},
         {"type": "message", "subtype": "message_changed", "channel": "C0GENERAL", "ts": "1.2"},
-        {"type": "message", "channel": "C0GENERAL", "ts": "1.3", "user": "U0ADA", "text": "not for the bot"},
-        {"type": "message", "channel": "D0ADA", "channel_type": "im", "ts": "1.4", "bot_id": "B2", "text": "a bot"},
-        {"type": "message", "channel": "D0ADA", "channel_type": "im", "ts": "1.5", "user": "U0BOT", "text": "itself"},
+        {
+            "type": "message",
+            "channel": "C0GENERAL",
+            "ts": "1.3",
+            "user": "U0ADA",
+            "text": "not for the bot",
+        },
+        {
+            "type": "message",
+            "channel": "D0ADA",
+            "channel_type": "im",
+            "ts": "1.4",
+            "bot_id": "B2",
+            "text": "a bot",
+        },
+        {
+            "type": "message",
+            "channel": "D0ADA",
+            "channel_type": "im",
+            "ts": "1.5",
+            "user": "U0BOT",
+            "text": "itself",
+        },
     ]
     app = AgentHarness(echo)
     async with running(app, settings):
@@ -96,7 +118,9 @@ async def test_an_empty_agent_result_is_said(slack: FakeSlack, settings: Setting
     assert reply["text"] == "(no answer)"
 
 
-async def test_sent_then_crashed_only_the_missing_parts_are_sent(slack: FakeSlack, settings: Settings) -> None:
+async def test_sent_then_crashed_only_the_missing_parts_are_sent(
+    slack: FakeSlack, settings: Settings
+) -> None:
     slack.faults.plan("chat.postMessage", "slow", seconds=0)
     slack.faults.plan("chat.postMessage", "drop_before")
     parts = ["a" * 3000, "b" * 3000, "c" * 3000]

@@ -25,7 +25,9 @@ kind = "echo"
 
 
 @pytest.fixture
-def shell(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch, slack: FakeSlack) -> Shell:
+def shell(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch, slack: FakeSlack
+) -> Shell:
     monkeypatch.delenv("SLACK_APP_TOKEN")
     monkeypatch.setenv("SLACK_SIGNING_SECRET", slack.signing_secret)
     return Shell(tmp_path, database_url)
@@ -38,7 +40,10 @@ async def test_a_signed_mention_is_stored_by_serve_and_answered_once_by_work(
     slack.faults.lose_acks = 2
     slack.sockets.ack_within = 3.0
     config = str(shell.write("agents.toml", AGENTS))
-    with shell.running("work", "--config", config) as work, shell.running("serve", "--port", "0") as serve:
+    with (
+        shell.running("work", "--config", config) as work,
+        shell.running("serve", "--port", "0") as serve,
+    ):
         assert "ready" in await asyncio.to_thread(lambda: work.ready)
         slack.sockets.request_url = f"{serve.address}/slack/events"
         ts = await slack.mention("hello")
@@ -53,7 +58,9 @@ async def test_a_signed_mention_is_stored_by_serve_and_answered_once_by_work(
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-async def test_serve_without_work_stores_and_acknowledges(slack: FakeSlack, shell: Shell, database_url: str) -> None:
+async def test_serve_without_work_stores_and_acknowledges(
+    slack: FakeSlack, shell: Shell, database_url: str
+) -> None:
     with shell.running("serve", "--port", "0") as serve:
         slack.sockets.request_url = f"{serve.address}/slack/events"
         ts = await slack.mention("hello")

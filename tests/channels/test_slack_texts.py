@@ -17,7 +17,14 @@ from holdfast.channels.split import split
 from tests.growth import superlinear
 
 BOT = Bot("T1", "UBOT", "B1")
-MENTION = {"type": "app_mention", "user": "U1", "text": "<@UBOT> hi", "team": "T1", "channel": "C1", "ts": "1.000200"}
+MENTION = {
+    "type": "app_mention",
+    "user": "U1",
+    "text": "<@UBOT> hi",
+    "team": "T1",
+    "channel": "C1",
+    "ts": "1.000200",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +34,9 @@ def slack_in_the_environment() -> None:
 
 def heard(doors: Doors | None = None, /, **changed: Any) -> str | None:
     event = {name: value for name, value in {**MENTION, **changed}.items() if value is not None}
-    new = message_of({"type": "event_callback", "team_id": "T9", "event": event}, BOT, doors or Doors())
+    new = message_of(
+        {"type": "event_callback", "team_id": "T9", "event": event}, BOT, doors or Doors()
+    )
     return None if new is None else new.message_id
 
 
@@ -59,7 +68,9 @@ def test_what_is_not_said_to_the_bot_is_nobodys(changed: dict[str, Any]) -> None
 def test_a_mention_without_text_and_one_with_files_are_heard() -> None:
     assert heard(text=None)
     assert heard(text="")
-    assert heard(type="message", channel_type="im", subtype="file_share", text="", files=[{"id": "F1"}])
+    assert heard(
+        type="message", channel_type="im", subtype="file_share", text="", files=[{"id": "F1"}]
+    )
 
 
 def test_lists_say_who_is_heard_and_where() -> None:
@@ -73,7 +84,9 @@ def test_lists_say_who_is_heard_and_where() -> None:
 
 
 @pytest.mark.parametrize("name", ["user_team", "source_team", "team"])
-def test_people_of_other_companies_in_shared_channels_are_not_answered_unless_it_is_set(name: str) -> None:
+def test_people_of_other_companies_in_shared_channels_are_not_answered_unless_it_is_set(
+    name: str,
+) -> None:
     assert heard(None, **{name: "T2"}) is None
     assert heard(Doors(external=True), **{name: "T2"})
     assert heard(Doors(external=True, deny_users=frozenset({"U1"})), **{name: "T2"}) is None
@@ -144,7 +157,14 @@ def test_links_may_hold_code(markdown: str, shown: str | None) -> None:
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     "text",
-    ["`\ue0010\ue002`", "\ue0017\ue002", "\ue001123", "`\ufdd1`", "\ufdd1 `a` \ufdd1", "[\ufdd1](https://a.b)"],
+    [
+        "`\ue0010\ue002`",
+        "\ue0017\ue002",
+        "\ue001123",
+        "`\ufdd1`",
+        "\ufdd1 `a` \ufdd1",
+        "[\ufdd1](https://a.b)",
+    ],
 )
 def test_issue_13_1_a_text_with_marker_characters_does_not_hang(text: str) -> None:
     assert mrkdwn(text).replace("\ufdd1", "")
@@ -166,13 +186,18 @@ def test_issue_13_1_any_text_can_be_shown(text: str) -> None:
 
 
 def test_issue_14_33_the_language_of_a_fence_is_not_a_line_of_code() -> None:
-    assert mrkdwn("```python\nx = 1\n```\nand\n```js title=a\ny()\n```") == "```\nx = 1\n```\nand\n```\ny()\n```"
+    assert (
+        mrkdwn("```python\nx = 1\n```\nand\n```js title=a\ny()\n```")
+        == "```\nx = 1\n```\nand\n```\ny()\n```"
+    )
     assert mrkdwn("```x``` and **bold**") == "```x``` and *bold*"
 
 
 def test_issue_14_33_a_table_is_aligned_text() -> None:
     table = "**Costs**\n\n| item | price |\n|:---|---:|\n| **tea** | 3 |\n| a \\| b | 12.50 |\n\nafter *all*"
-    shown = "*Costs*\n\n```\nitem   price\n-----  -----\ntea        3\na | b  12.50\n```\n\nafter _all_"
+    shown = (
+        "*Costs*\n\n```\nitem   price\n-----  -----\ntea        3\na | b  12.50\n```\n\nafter _all_"
+    )
     assert mrkdwn(table) == shown
     assert mrkdwn("a | b\n--|--\n1 | 2 | 3\n4") == "```\na  b\n-  -----\n1  2 | 3\n```\n4"
     assert mrkdwn("|名|x|\n|-|-|\n|a|b|") == "```\n名  x\n--  -\na   b\n```"
@@ -184,13 +209,25 @@ def test_what_is_no_table_stays() -> None:
 
 
 def test_a_table_that_alignment_would_blow_up_stays_as_it_is() -> None:
-    hostile = "|a" * 20 + "\n" + "|-" * 20 + "\n" + "|" * 19 + "x" * 60 + "\n" + ("|" * 19 + "y\n") * 20_000
+    hostile = (
+        "|a" * 20
+        + "\n"
+        + "|-" * 20
+        + "\n"
+        + "|" * 19
+        + "x" * 60
+        + "\n"
+        + ("|" * 19 + "y\n") * 20_000
+    )
     assert len(mrkdwn(hostile)) < 6 * len(hostile)
 
 
 @given(
     st.lists(
-        st.sampled_from([*MARKS, "**", "__", "~~", "](https://a.b)", "# ", "**x", "&gt;", "|", "|-|\n"]), min_size=1
+        st.sampled_from(
+            [*MARKS, "**", "__", "~~", "](https://a.b)", "# ", "**x", "&gt;", "|", "|-|\n"]
+        ),
+        min_size=1,
     )
 )
 @settings(max_examples=60, deadline=None)
@@ -203,7 +240,9 @@ def test_issue_13_1_conversion_is_linear_in_any_text(tokens: list[str]) -> None:
 def test_parts_keep_to_the_limit_and_lose_nothing(text: str, limit: int) -> None:
     parts = split(text, limit)
     assert all(0 < len(part) <= limit for part in parts)
-    assert [sign for part in parts for sign in part if sign in "ab"] == [sign for sign in text if sign in "ab"]
+    assert [sign for part in parts for sign in part if sign in "ab"] == [
+        sign for sign in text if sign in "ab"
+    ]
 
 
 def test_a_text_is_cut_where_it_hurts_least() -> None:
@@ -235,7 +274,9 @@ def test_a_code_block_that_is_cut_is_closed_and_opened_again() -> None:
         (("slack:U123", "proactive_x"), Place(None, "U123", None, None)),
     ],
 )
-def test_a_response_finds_its_place_by_its_conversation(response: tuple[str, str], place: Place) -> None:
+def test_a_response_finds_its_place_by_its_conversation(
+    response: tuple[str, str], place: Place
+) -> None:
     conversation, message_id = response
     assert place_of({"conversation": conversation, "message_id": message_id}) == place
 

@@ -38,7 +38,9 @@ def at_once() -> Channels:
     return Channels(slack=(Slack(status_after=timedelta(0)),))
 
 
-async def test_a_message_shows_that_it_is_worked_on_and_then_no_more(slack: FakeSlack, settings: Settings) -> None:
+async def test_a_message_shows_that_it_is_worked_on_and_then_no_more(
+    slack: FakeSlack, settings: Settings
+) -> None:
     go_on = asyncio.Event()
 
     async def answer(turn: Turn) -> str:
@@ -55,7 +57,9 @@ async def test_a_message_shows_that_it_is_worked_on_and_then_no_more(slack: Fake
         await slack.until(lambda: message.get("reactions") == [])
 
 
-async def test_a_quick_answer_shows_no_sign_and_costs_no_call(slack: FakeSlack, settings: Settings) -> None:
+async def test_a_quick_answer_shows_no_sign_and_costs_no_call(
+    slack: FakeSlack, settings: Settings
+) -> None:
     async def answer(turn: Turn) -> str:
         return "done"
 
@@ -64,7 +68,9 @@ async def test_a_quick_answer_shows_no_sign_and_costs_no_call(slack: FakeSlack, 
     assert slack.faults.calls["reactions.add"] + slack.faults.calls["reactions.remove"] == 0
 
 
-async def test_a_sign_that_slack_refuses_costs_no_answer(slack: FakeSlack, settings: Settings) -> None:
+async def test_a_sign_that_slack_refuses_costs_no_answer(
+    slack: FakeSlack, settings: Settings
+) -> None:
     slack.faults.plan("reactions.add", "error", code="too_many_reactions")
 
     async def answer(turn: Turn) -> str:
@@ -75,7 +81,9 @@ async def test_a_sign_that_slack_refuses_costs_no_answer(slack: FakeSlack, setti
         assert len(await slack.replies(await slack.mention("hello"))) == 1
 
 
-async def test_failures_are_shown_when_they_are_final_and_once(slack: FakeSlack, settings: Settings) -> None:
+async def test_failures_are_shown_when_they_are_final_and_once(
+    slack: FakeSlack, settings: Settings
+) -> None:
     tries = 0
 
     async def answer(turn: Turn) -> str:
@@ -126,8 +134,14 @@ async def test_long_threads_are_read_to_their_newest_messages(
     async with running(AgentHarness(answer), settings):
         await slack.mention("now", thread_ts=root)
         await slack.until(lambda: len(slack.bot_messages(root)) == 2)
-    assert [line.text for line in lines] == [*(f"{n} for @holdfast in #general" for n in (6, 7, 8)), "mine <3"]
-    assert [(line.sender, line.is_own) for line in lines] == [*[("ada", False)] * 3, ("holdfast", True)]
+    assert [line.text for line in lines] == [
+        *(f"{n} for @holdfast in #general" for n in (6, 7, 8)),
+        "mine <3",
+    ]
+    assert [(line.sender, line.is_own) for line in lines] == [
+        *[("ada", False)] * 3,
+        ("holdfast", True),
+    ]
     assert slack.faults.calls["users.info"] == 2
 
 
@@ -146,7 +160,9 @@ async def test_a_thread_that_slack_does_not_tell_now_is_read_later_and_no_attemp
     assert reply["text"] == "1 before, attempt 1"
 
 
-async def test_direct_messages_are_read_back_newest_kept(slack: FakeSlack, settings: Settings) -> None:
+async def test_direct_messages_are_read_back_newest_kept(
+    slack: FakeSlack, settings: Settings
+) -> None:
     texts: list[str] = []
 
     async def answer(turn: Turn) -> str:
@@ -162,7 +178,9 @@ async def test_direct_messages_are_read_back_newest_kept(slack: FakeSlack, setti
     assert texts == ["0", "1", "2"]
 
 
-async def test_files_go_out_from_below_the_files_root_alone(slack: FakeSlack, settings: Settings) -> None:
+async def test_files_go_out_from_below_the_files_root_alone(
+    slack: FakeSlack, settings: Settings
+) -> None:
     root = settings.home / "files"
     root.mkdir()
     (root / "report.txt").write_text("all is well")
@@ -185,7 +203,9 @@ async def test_files_go_out_from_below_the_files_root_alone(slack: FakeSlack, se
     assert len(slack.workspace.uploads) == 1
 
 
-async def test_a_file_that_may_have_been_shared_is_looked_up(slack: FakeSlack, settings: Settings) -> None:
+async def test_a_file_that_may_have_been_shared_is_looked_up(
+    slack: FakeSlack, settings: Settings
+) -> None:
     (settings.home / "files").mkdir()
     (settings.home / "files" / "a.txt").write_text("a")
     slack.faults.plan("files.completeUploadExternal", "drop_after")
@@ -219,7 +239,9 @@ async def test_files_that_came_along_are_fetched_when_the_agent_asks(
     assert "/" not in found[0][0]
 
 
-async def test_a_sender_who_is_not_heard_has_no_file_fetched(slack: FakeSlack, settings: Settings) -> None:
+async def test_a_sender_who_is_not_heard_has_no_file_fetched(
+    slack: FakeSlack, settings: Settings
+) -> None:
     async def answer(turn: Turn) -> str:
         await turn.files()
         return "read"
@@ -238,13 +260,23 @@ async def test_the_app_token_may_be_given_to_run(
     app = AgentHarness(echo, settings=settings)
     async with asyncio.TaskGroup() as group:
         await app.run(app_token=slack.app_token, task_group=group)
-        assert [reply["text"] for reply in await slack.replies(await slack.mention("hello"))] == ["you said hello"]
+        assert [reply["text"] for reply in await slack.replies(await slack.mention("hello"))] == [
+            "you said hello"
+        ]
         app.stop()
 
 
-async def test_a_message_of_our_own_accord_reaches_a_person(slack: FakeSlack, settings: Settings) -> None:
+async def test_a_message_of_our_own_accord_reaches_a_person(
+    slack: FakeSlack, settings: Settings
+) -> None:
     app = AgentHarness(echo)
-    payload = {"kind": "response", "channel": "slack", "sender": "ada", "sender_id": ADA, "message": "good morning"}
+    payload = {
+        "kind": "response",
+        "channel": "slack",
+        "sender": "ada",
+        "sender_id": ADA,
+        "message": "good morning",
+    }
     async with running(app, settings):
         await app.store.put([NewEvent(event=payload, queue="outbox", target="slack")])
         await slack.until(lambda: slack.workspace.rooms[DIRECT].messages)
@@ -252,6 +284,8 @@ async def test_a_message_of_our_own_accord_reaches_a_person(slack: FakeSlack, se
 
 
 def test_a_process_without_slack_does_not_import_it() -> None:
-    code = "import sys, holdfast.app; print({'slack_sdk', 'slack_bolt', 'aiohttp'} & set(sys.modules))"
+    code = (
+        "import sys, holdfast.app; print({'slack_sdk', 'slack_bolt', 'aiohttp'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

@@ -33,7 +33,9 @@ def other_tokens(slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTHER_APP_TOKEN", slack.app_token)
 
 
-async def test_several_workspaces_each_answer_in_their_own(slack: FakeSlack, settings: Settings) -> None:
+async def test_several_workspaces_each_answer_in_their_own(
+    slack: FakeSlack, settings: Settings
+) -> None:
     async with FakeSlack(team="T0OTHER") as other:
         tables = (Slack(), Slack(api_url=other.api_url))
         async with running(AgentHarness(echo), settings, channels=Channels(slack=tables)):
@@ -45,7 +47,11 @@ async def test_several_workspaces_each_answer_in_their_own(slack: FakeSlack, set
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("OTHER_BOT_TOKEN", "xoxb-wrong", "OTHER_BOT_TOKEN: Slack does not let the bot in: invalid_auth"),
+        (
+            "OTHER_BOT_TOKEN",
+            "xoxb-wrong",
+            "OTHER_BOT_TOKEN: Slack does not let the bot in: invalid_auth",
+        ),
         ("OTHER_BOT_TOKEN", "", "OTHER_BOT_TOKEN is not set"),
         ("OTHER_APP_TOKEN", "xapp-wrong", "OTHER_BOT_TOKEN: Slack does not open a socket"),
     ],
@@ -62,7 +68,9 @@ async def test_a_workspace_that_is_refused_is_named_and_the_others_work(
     monkeypatch.setenv(variable, value)
     app = AgentHarness(echo, settings=settings.model_copy(update={"channels": TWO}))
     async with serving(app) as port:
-        assert [reply["text"] for reply in await slack.replies(await slack.mention("hello"))] == ["you said hello"]
+        assert [reply["text"] for reply in await slack.replies(await slack.mention("hello"))] == [
+            "you said hello"
+        ]
         channel = app.channels["slack"]
         assert isinstance(channel, Ailing)
         await slack.until(lambda: channel.problems)
@@ -77,7 +85,12 @@ async def test_what_is_for_a_workspace_that_is_refused_waits_without_an_attempt(
     slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTHER_BOT_TOKEN", "xoxb-wrong")
-    payload = {"kind": "response", "channel": "slack", "conversation": "slack:T0OTHER:C0OTHER:1.2", "message": "hi"}
+    payload = {
+        "kind": "response",
+        "channel": "slack",
+        "conversation": "slack:T0OTHER:C0OTHER:1.2",
+        "message": "hi",
+    }
     app = AgentHarness(echo)
     async with running(app, settings, channels=TWO):
         [id_] = await app.store.put([NewEvent(event=payload, queue="outbox", target="slack")])
@@ -102,10 +115,14 @@ async def test_when_none_lets_us_in_all_are_named_and_nothing_runs(
     assert "OTHER_BOT_TOKEN is not set" in told
 
 
-async def test_doctor_tells_of_each_workspace_by_its_variable(slack: FakeSlack, shell: Shell) -> None:
+async def test_doctor_tells_of_each_workspace_by_its_variable(
+    slack: FakeSlack, shell: Shell
+) -> None:
     tables = '[[channels.slack]]\n[[channels.slack]]\nbot_token_variable = "OTHER_BOT_TOKEN"\n'
     config = str(shell.write("two.toml", tables))
-    done = await asyncio.to_thread(shell.run, "doctor", "--config", config, OTHER_BOT_TOKEN="xoxb-wrong")
+    done = await asyncio.to_thread(
+        shell.run, "doctor", "--config", config, OTHER_BOT_TOKEN="xoxb-wrong"
+    )
     assert done.returncode == 1
     assert "ok    Slack (SLACK_BOT_TOKEN): the bot is holdfast in Fake" in done.stdout
     assert "fail  Slack (OTHER_BOT_TOKEN): Slack says invalid_auth" in done.stdout

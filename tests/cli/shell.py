@@ -68,7 +68,11 @@ class Shell:
         others = ("HOLDFAST_", "PG", "DATABASE_URL")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
         # Beside the project's folder nothing may be importable that a user would not have.
-        self.environment = kept | {"HOME": str(folder), "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
+        self.environment = kept | {
+            "HOME": str(folder),
+            "PYTHONPATH": str(ROOT),
+            "PYTHONSAFEPATH": "1",
+        }
         if database is not None:
             self.environment["HOLDFAST_DATABASE"] = database
 
@@ -77,8 +81,14 @@ class Shell:
         path.write_text(text)
         return path
 
-    def run(self, *arguments: str, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-        with TemporaryFile("w+") as stdin, TemporaryFile("w+") as stdout, TemporaryFile("w+") as stderr:
+    def run(
+        self, *arguments: str, given: str = "", **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        with (
+            TemporaryFile("w+") as stdin,
+            TemporaryFile("w+") as stdout,
+            TemporaryFile("w+") as stderr,
+        ):
             stdin.write(given)
             stdin.seek(0)
             process = self._start(arguments, variables, stdin, stdout, stderr)
@@ -88,10 +98,17 @@ class Shell:
                 process.kill()
             stdout.seek(0)
             stderr.seek(0)
-            return subprocess.CompletedProcess(arguments, process.wait(), stdout.read(), stderr.read())
+            return subprocess.CompletedProcess(
+                arguments, process.wait(), stdout.read(), stderr.read()
+            )
 
     def _start(
-        self, arguments: Sequence[str], variables: dict[str, str], stdin: IO[Any], stdout: IO[Any], stderr: IO[Any]
+        self,
+        arguments: Sequence[str],
+        variables: dict[str, str],
+        stdin: IO[Any],
+        stdout: IO[Any],
+        stderr: IO[Any],
     ) -> Process:
         how: dict[str, Any] = {"cwd": self.folder, "env": self.environment | variables}
         how |= {"stdin": stdin, "stdout": stdout, "stderr": stderr}

@@ -18,7 +18,9 @@ def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
 
 
-def test_a_back_up_of_a_busy_database_has_all_that_was_acknowledged_before(shell: Shell, tmp_path: Path) -> None:
+def test_a_back_up_of_a_busy_database_has_all_that_was_acknowledged_before(
+    shell: Shell, tmp_path: Path
+) -> None:
     home, copy, gone = tmp_path / ".holdfast", tmp_path / "copy.db", threading.Event()
     with shell.running("work"):
         for number in range(MESSAGES):
@@ -48,7 +50,9 @@ def test_a_back_up_of_a_busy_database_has_all_that_was_acknowledged_before(shell
 def test_a_back_up_never_writes_over_a_file_unless_told(shell: Shell, tmp_path: Path) -> None:
     shell.out("migrate")
     there = shell.write("there.db", "mine")
-    assert shell.refused("backup", str(there)).endswith("there.db is there already: --force writes over it")
+    assert shell.refused("backup", str(there)).endswith(
+        "there.db is there already: --force writes over it"
+    )
     assert there.read_text() == "mine"
     shell.out("backup", str(there), "--force")
     assert there.read_bytes().startswith(b"SQLite format 3")
@@ -57,7 +61,9 @@ def test_a_back_up_never_writes_over_a_file_unless_told(shell: Shell, tmp_path: 
 def test_a_back_up_that_cannot_be_made_is_told_in_one_line(shell: Shell, tmp_path: Path) -> None:
     assert "there is no database" in shell.refused("backup", "copy.db")
     shell.out("migrate")
-    assert "cannot be written: No such file or directory" in shell.refused("backup", "nowhere/copy.db")
+    assert "cannot be written: No such file or directory" in shell.refused(
+        "backup", "nowhere/copy.db"
+    )
     (tmp_path / ".holdfast" / "holdfast.db").write_bytes(b"not a database at all" * 1000)
     assert "file is not a database" in shell.refused("backup", "copy.db")
     assert not (tmp_path / "copy.db").exists()

@@ -37,10 +37,20 @@ def dead_id(url: str) -> int:
 
     async def ending() -> int:
         async with open_store(url) as store:
-            payload = {"kind": "message", "channel": "api", "sender": EVIL, "message": EVIL, "agent": EVIL}
-            ids = await store.put([NewEvent(event=payload, message_id=f"{EVIL}{number}") for number in range(2)])
+            payload = {
+                "kind": "message",
+                "channel": "api",
+                "sender": EVIL,
+                "message": EVIL,
+                "agent": EVIL,
+            }
+            ids = await store.put(
+                [NewEvent(event=payload, message_id=f"{EVIL}{number}") for number in range(2)]
+            )
             turns = await store.claim(INBOX, [""], limit=2, lease=timedelta(minutes=1))
-            await store.settle([(turns[0], Dead(EVIL, EVIL, f"Traceback\n{EVIL}")), (turns[1], Done())])
+            await store.settle(
+                [(turns[0], Dead(EVIL, EVIL, f"Traceback\n{EVIL}")), (turns[1], Done())]
+            )
             assert ids[0] is not None
             return ids[0]
 
@@ -48,15 +58,21 @@ def dead_id(url: str) -> int:
 
 
 @pytest.mark.parametrize(
-    "command", ["dead list", "dead show {}", "history", "status", "dead list --json", "history --json"]
+    "command",
+    ["dead list", "dead show {}", "history", "status", "dead list --json", "history --json"],
 )
-def test_issue_13_18_control_characters_are_replaced(shell: Shell, dead_id: int, command: str) -> None:
+def test_issue_13_18_control_characters_are_replaced(
+    shell: Shell, dead_id: int, command: str
+) -> None:
     printed = shell.out(*command.format(dead_id).split())
     assert FORBIDDEN.isdisjoint(printed), command
 
 
 def test_issue_13_18_send_wait_replaces_control_characters(shell: Shell) -> None:
-    shell.write("hostile.py", f"from holdfast import AgentHarness\napp = AgentHarness(lambda turn: {EVIL!r})\n")
+    shell.write(
+        "hostile.py",
+        f"from holdfast import AgentHarness\napp = AgentHarness(lambda turn: {EVIL!r})\n",
+    )
     with shell.running("work", "--app", "hostile:app"):
         printed = shell.out("send", "hi", "--wait")
     assert "evil" in printed
@@ -79,7 +95,8 @@ def test_commands_print_in_one_place_only() -> None:
         for path in sorted((ROOT / "holdfast" / "cli").glob("*.py"))
         if path.name != "printing.py"
         for node in ast.walk(ast.parse(Path(path).read_text()))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("typer.echo", "typer.secho", "print", "click.echo")
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("typer.echo", "typer.secho", "print", "click.echo")
     ]
     assert faults == []
 

@@ -32,15 +32,24 @@ def test_without_a_word_it_is_the_file_in_the_home_folder(plain: Shell) -> None:
 def test_a_database_url_counts_where_nothing_of_ours_does(plain: Shell) -> None:
     url = "sqlite:///common.db"
     assert ready(plain, DATABASE_URL=url) == "DATABASE_URL: sqlite:///common.db"
-    assert ready(plain, DATABASE_URL=url, HOLDFAST_DATABASE="sqlite:///own.db") == "HOLDFAST_DATABASE: sqlite:///own.db"
+    assert (
+        ready(plain, DATABASE_URL=url, HOLDFAST_DATABASE="sqlite:///own.db")
+        == "HOLDFAST_DATABASE: sqlite:///own.db"
+    )
     plain.write("holdfast.toml", 'database = "sqlite:///written.db"')
     assert ready(plain, DATABASE_URL=url) == "holdfast.toml: sqlite:///written.db"
-    assert ready(plain, "--database", "sqlite:///told.db", DATABASE_URL=url) == "--database: sqlite:///told.db"
+    assert (
+        ready(plain, "--database", "sqlite:///told.db", DATABASE_URL=url)
+        == "--database: sqlite:///told.db"
+    )
 
 
 def test_a_database_url_of_another_kind_is_refused_in_one_line(plain: Shell) -> None:
     refusal = plain.refused("work", DATABASE_URL="mysql://ann:hunter2@there/db")
-    assert refusal == "holdfast: DATABASE_URL is neither postgresql:// nor sqlite:///: set HOLDFAST_DATABASE"
+    assert (
+        refusal
+        == "holdfast: DATABASE_URL is neither postgresql:// nor sqlite:///: set HOLDFAST_DATABASE"
+    )
 
 
 def test_a_user_of_libpq_alone_chooses_no_database(plain: Shell) -> None:
@@ -50,7 +59,11 @@ def test_a_user_of_libpq_alone_chooses_no_database(plain: Shell) -> None:
 @only_postgres
 def test_variables_of_libpq_are_honoured_and_the_password_is_never_shown(shell: Shell) -> None:
     parts = conninfo_to_dict(shell.environment.pop("HOLDFAST_DATABASE"))
-    variables = {"PGHOST": str(parts["host"]), "PGDATABASE": str(parts["dbname"]), "PGPASSWORD": "hunter2"}
+    variables = {
+        "PGHOST": str(parts["host"]),
+        "PGDATABASE": str(parts["dbname"]),
+        "PGPASSWORD": "hunter2",
+    }
     variables |= {"PGUSER": str(parts["user"])} if parts.get("user") else {}
     variables |= {"PGPORT": str(parts["port"])} if parts.get("port") else {}
     said = ready(shell, **variables)

@@ -15,7 +15,10 @@ from tests.cli.shell import Shell
 
 def findings(shell: Shell, *arguments: str, **variables: str) -> dict[str, tuple[str, str]]:
     done = shell.run("doctor", "--json", *arguments, **variables)
-    found = {finding["name"]: (finding["state"], finding["detail"]) for finding in json.loads(done.stdout)}
+    found = {
+        finding["name"]: (finding["state"], finding["detail"])
+        for finding in json.loads(done.stdout)
+    }
     assert done.returncode == any(state == "fail" for state, _ in found.values()), done
     return found
 
@@ -36,7 +39,9 @@ def test_on_postgresql_clock_connections_extension_and_direct_session_are_looked
         assert found[name][0] == "ok"
 
 
-def test_without_pgvector_doctor_says_that_memory_finds_by_words_alone(postgres: str, alone: Shell) -> None:
+def test_without_pgvector_doctor_says_that_memory_finds_by_words_alone(
+    postgres: str, alone: Shell
+) -> None:
     state, detail = findings(alone, "--database", postgres)["pgvector"]
     assert (state, detail.startswith("version ")) == ("ok", True)
     with psycopg.connect(postgres, autocommit=True) as connection:
@@ -61,7 +66,9 @@ def test_a_schema_that_is_not_there_is_a_warning_and_a_newer_one_a_failure(alone
 
 
 def test_more_connections_than_the_server_allows_fail(postgres: str, alone: Shell) -> None:
-    state, detail = findings(alone, "--database", postgres, HOLDFAST_CONNECTIONS="1000")["connections"]
+    state, detail = findings(alone, "--database", postgres, HOLDFAST_CONNECTIONS="1000")[
+        "connections"
+    ]
     assert state == "fail"
     assert "max_connections" in detail
 
@@ -70,7 +77,9 @@ def test_a_direct_session_to_another_database_fails(postgres: str, alone: Shell)
     other = url_of(postgres, "postgres")
     found = findings(alone, "--database", postgres, HOLDFAST_DATABASE_DIRECT=other)
     assert found["direct session"][0] == "fail"
-    unreachable = findings(alone, "--database", postgres, HOLDFAST_DATABASE_DIRECT="postgresql://127.0.0.1:1/nothing")
+    unreachable = findings(
+        alone, "--database", postgres, HOLDFAST_DATABASE_DIRECT="postgresql://127.0.0.1:1/nothing"
+    )
     assert "cannot be reached" in unreachable["direct session"][1]
 
 
@@ -101,7 +110,9 @@ def test_agents_of_the_file_are_looked_at(alone: Shell) -> None:
 def test_nothing_stays_locked_or_connected(postgres: str, alone: Shell) -> None:
     findings(alone, "--database", postgres)
     with psycopg.connect(postgres) as connection:
-        row = connection.execute("select count(*) from pg_locks where locktype = 'advisory'").fetchone()
+        row = connection.execute(
+            "select count(*) from pg_locks where locktype = 'advisory'"
+        ).fetchone()
     assert row == pytest.approx((0,))
 
 

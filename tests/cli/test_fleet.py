@@ -46,7 +46,10 @@ def test_a_message_for_an_agent_that_nobody_serves_waits_and_is_shown(shell: She
     with shell.running("work", "--app", "coder_app:app"):
         sent = shell.run("send", "hello", "--agent", "later", "--config", "front.toml")
         assert sent.returncode == 0
-        assert sent.stderr == "holdfast: no running process serves later; the message waits until one does\n"
+        assert (
+            sent.stderr
+            == "holdfast: no running process serves later; the message waits until one does\n"
+        )
         assert "waiting for a server: later (1)" in shell.out("status")
         assert json.loads(shell.out("status", "--json"))["unserved"] == {"later": 1}
         agents = json.loads(shell.out("agents", "--json", "--config", "front.toml"))

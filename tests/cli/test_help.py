@@ -26,11 +26,28 @@ COMMANDS = dict(commands(typer.main.get_command(app)))
 
 
 def options(command: Any) -> list[str]:
-    return [option for parameter in command.params for option in parameter.opts if option.startswith("--")]
+    return [
+        option
+        for parameter in command.params
+        for option in parameter.opts
+        if option.startswith("--")
+    ]
 
 
 def test_the_commands_of_the_contract_are_there() -> None:
-    single = {"up", "work", "serve", "migrate", "init", "send", "status", "agents", "history", "replay", "doctor"}
+    single = {
+        "up",
+        "work",
+        "serve",
+        "migrate",
+        "init",
+        "send",
+        "status",
+        "agents",
+        "history",
+        "replay",
+        "doctor",
+    }
     dead = {("dead", verb) for verb in ("list", "show", "retry", "discard")}
     assert set(COMMANDS) >= {(name,) for name in single} | dead
 
@@ -79,7 +96,9 @@ def test_commands_are_grouped_and_examples_are_given(alone: Shell) -> None:
 
 def test_an_option_before_the_command_is_told_its_place(alone: Shell) -> None:
     refusal = alone.refused("--database", "sqlite:///a.db", "status", code=2)
-    assert refusal == "holdfast: options come after the command, as in `holdfast status --database …`"
+    assert (
+        refusal == "holdfast: options come after the command, as in `holdfast status --database …`"
+    )
     assert "No such option: --nope" in alone.refused("--nope", "status", code=2)
 
 

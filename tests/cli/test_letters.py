@@ -27,9 +27,15 @@ def end(url: str, *ends: tuple[str, str, Outcome]) -> list[int]:
     async def ending() -> list[int]:
         ids = []
         async with open_store(url) as store:
-            await store.set_setting("routing", {"default": "coder", "lanes": {"coder": "conversation"}})
+            await store.set_setting(
+                "routing", {"default": "coder", "lanes": {"coder": "conversation"}}
+            )
             for queue, target, outcome in ends:
-                payload = {"kind": "message", "channel": "api", "message": f"for {target or 'anybody'}"}
+                payload = {
+                    "kind": "message",
+                    "channel": "api",
+                    "message": f"for {target or 'anybody'}",
+                }
                 await store.put([NewEvent(event=payload, queue=queue, target=target)])
                 [turn] = await store.claim(queue, [target], limit=1, lease=timedelta(minutes=1))
                 await store.settle([(turn, outcome)])
@@ -66,7 +72,9 @@ def listed(shell: Shell, *arguments: str) -> list[int]:
     return [letter["id"] for letter in shell.json("dead", "list", *arguments)]
 
 
-def test_dead_letters_are_listed_newest_first_by_queue_agent_and_error(shell: Shell, letters: list[int]) -> None:
+def test_dead_letters_are_listed_newest_first_by_queue_agent_and_error(
+    shell: Shell, letters: list[int]
+) -> None:
     anybody, coder, writer, slack, _ = letters
     assert listed(shell) == [slack, writer, coder, anybody]
     assert listed(shell, "--queue", "outbox") == [slack]
@@ -75,7 +83,9 @@ def test_dead_letters_are_listed_newest_first_by_queue_agent_and_error(shell: Sh
     assert listed(shell, "--limit", "2", "--before", str(slack)) == [writer, coder]
 
 
-def test_the_default_agent_has_the_messages_that_name_nobody(shell: Shell, letters: list[int]) -> None:
+def test_the_default_agent_has_the_messages_that_name_nobody(
+    shell: Shell, letters: list[int]
+) -> None:
     anybody, coder, *_ = letters
     assert listed(shell, "--agent", "coder") == [coder, anybody]
 
@@ -90,7 +100,11 @@ def test_the_table_shows_who_and_why(shell: Shell, letters: list[int]) -> None:
 def test_one_is_shown_in_full(shell: Shell, letters: list[int]) -> None:
     assert "channel_not_found" in shell.out("dead", "show", str(letters[3]))
     letter = shell.json("dead", "show", str(letters[3]))
-    assert (letter["outcome"], letter["last_error"], letter["target"]) == ("dead", "channel_not_found", "slack")
+    assert (letter["outcome"], letter["last_error"], letter["target"]) == (
+        "dead",
+        "channel_not_found",
+        "slack",
+    )
     assert "no dead letter 999" in shell.refused("dead", "show", "999")
 
 
@@ -122,7 +136,9 @@ def test_naming_nothing_does_not_mean_everything(shell: Shell, letters: list[int
     assert len(listed(shell)) == 4
 
 
-def test_what_is_no_dead_letter_is_named_and_the_others_are_done(shell: Shell, letters: list[int]) -> None:
+def test_what_is_no_dead_letter_is_named_and_the_others_are_done(
+    shell: Shell, letters: list[int]
+) -> None:
     assert "no dead letter 999" in shell.refused("dead", "retry", "999")
     done = shell.run("dead", "retry", str(letters[0]), "999", str(letters[4]))
     assert (done.returncode, done.stdout) == (1, f"retried 1: {letters[0]}\n")
@@ -131,8 +147,12 @@ def test_what_is_no_dead_letter_is_named_and_the_others_are_done(shell: Shell, l
 
 def test_history_holds_everything_that_ended(shell: Shell, letters: list[int]) -> None:
     assert [event["id"] for event in shell.json("history")] == letters[::-1]
-    assert [event["id"] for event in shell.json("history", "--outcome", "completed")] == [letters[4]]
-    assert [event["id"] for event in shell.json("history", "--agent", "writer", "--limit", "1")] == [letters[2]]
+    assert [event["id"] for event in shell.json("history", "--outcome", "completed")] == [
+        letters[4]
+    ]
+    assert [
+        event["id"] for event in shell.json("history", "--agent", "writer", "--limit", "1")
+    ] == [letters[2]]
     assert "completed" in shell.out("history")
 
 
@@ -142,7 +162,10 @@ def test_a_replayed_one_is_a_new_event(shell: Shell, letters: list[int]) -> None
     assert made["newId"] > letters[4]
     assert shell.json("status")["queues"][0]["ready"] == 1
     done = shell.run("replay", str(letters[4]), "999")
-    assert (done.returncode, done.stdout.startswith(f"event {letters[4]} again as event ")) == (1, True)
+    assert (done.returncode, done.stdout.startswith(f"event {letters[4]} again as event ")) == (
+        1,
+        True,
+    )
     assert "999" in done.stderr
 
 
@@ -164,11 +187,20 @@ def test_an_empty_list_is_a_sentence_or_an_empty_array(shell: Shell) -> None:
 
 
 def test_wrong_usage_is_exit_2(alone: Shell) -> None:
-    for arguments in ("dead", "dead list --limit 0", "dead show", "dead show x", "replay", "dead nope"):
+    for arguments in (
+        "dead",
+        "dead list --limit 0",
+        "dead show",
+        "dead show x",
+        "replay",
+        "dead nope",
+    ):
         assert "--help" in alone.refused(*arguments.split(), code=2)
 
 
-def test_a_dead_letter_is_shown_as_a_page_with_its_payload_and_the_way_back(shell: Shell, letters: list[int]) -> None:
+def test_a_dead_letter_is_shown_as_a_page_with_its_payload_and_the_way_back(
+    shell: Shell, letters: list[int]
+) -> None:
     page = shell.out("dead", "show", str(letters[1]))
     assert page.startswith(f"dead letter {letters[1]}\n  for       coder (inbox)\n")
     assert "  error     boom: the stove\n" in page
@@ -177,11 +209,15 @@ def test_a_dead_letter_is_shown_as_a_page_with_its_payload_and_the_way_back(shel
     assert page.endswith(f"retry with `holdfast dead retry {letters[1]}`\n")
 
 
-def test_unknown_filter_values_are_errors_that_list_the_known(shell: Shell, letters: list[int]) -> None:
+def test_unknown_filter_values_are_errors_that_list_the_known(
+    shell: Shell, letters: list[int]
+) -> None:
     for command in (("dead", "list"), ("history",), ("dead", "retry"), ("dead", "discard")):
         refusal = shell.refused(*command, "--queue", "inbxo")
         assert refusal == "holdfast: there is no queue 'inbxo'; known are: inbox, outbox, memory"
-        assert "there is no agent 'codre'; known are: coder" in shell.refused(*command, "--agent", "codre")
+        assert "there is no agent 'codre'; known are: coder" in shell.refused(
+            *command, "--agent", "codre"
+        )
     unknown = shell.refused("history", "--outcome", "daed", code=2)
     assert "there is no outcome 'daed'; known are: completed, dead" in unknown
     # Known by what has ended, though no process serves it.
@@ -189,7 +225,9 @@ def test_unknown_filter_values_are_errors_that_list_the_known(shell: Shell, lett
 
 
 @pytest.mark.parametrize(("answer", "left"), [("n", 4), ("y", 0)])
-def test_discarding_all_asks_at_a_terminal(shell: Shell, letters: list[int], answer: str, left: int) -> None:
+def test_discarding_all_asks_at_a_terminal(
+    shell: Shell, letters: list[int], answer: str, left: int
+) -> None:
     code, text = at_terminal(shell, answer, "dead", "discard", "--all")
     assert "cannot be brought back. [y/N]" in text
     assert (code, len(listed(shell))) == (0 if answer == "y" else 1, left)
@@ -201,7 +239,9 @@ def test_discarding_all_does_not_ask_where_yes_was_said(shell: Shell, letters: l
     assert (code, listed(shell)) == (0, [])
 
 
-def test_lists_fit_into_eighty_columns_and_have_colours_unless_told_otherwise(shell: Shell, letters: list[int]) -> None:
+def test_lists_fit_into_eighty_columns_and_have_colours_unless_told_otherwise(
+    shell: Shell, letters: list[int]
+) -> None:
     for command in (("dead", "list"), ("history",), ("status",), ("agents",)):
         _, text = at_terminal(shell, "", *command, COLUMNS="80", NO_COLOR="1")
         assert "\x1b[3" not in text

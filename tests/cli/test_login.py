@@ -49,7 +49,9 @@ def opened(link: str) -> urllib.request.OpenerDirector:
 def status(address: str, browser: urllib.request.OpenerDirector, token: str = "") -> int:
     headers = {"authorization": f"Bearer {token}"} if token else {}
     try:
-        with browser.open(urllib.request.Request(f"{address}/api/queue/status", headers=headers)) as answer:
+        with browser.open(
+            urllib.request.Request(f"{address}/api/queue/status", headers=headers)
+        ) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         with error:
@@ -57,7 +59,9 @@ def status(address: str, browser: urllib.request.OpenerDirector, token: str = ""
 
 
 @pytest.mark.parametrize("command", ["up", "serve"])
-def test_a_terminal_gets_exactly_one_link_and_it_logs_a_browser_in(alone: Shell, command: str) -> None:
+def test_a_terminal_gets_exactly_one_link_and_it_logs_a_browser_in(
+    alone: Shell, command: str
+) -> None:
     with on_a_terminal(alone, command, "--port", "0") as printed:
         [link] = re.findall(r"https?://\S+", printed)
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/login\?code=hfc_[\w-]{43}", link)
@@ -94,7 +98,11 @@ def test_rotating_a_token_takes_effect_at_once_in_running_processes(shell: Shell
         assert [status(server.address, plain, old) for server in (one, two)] == [200, 200]
         rotated = shell.run("token", "rotate")
         new = rotated.stdout.strip()
-        assert (rotated.returncode, new == old, new == shell.out("token").strip()) == (0, False, True)
+        assert (rotated.returncode, new == old, new == shell.out("token").strip()) == (
+            0,
+            False,
+            True,
+        )
         for server in (one, two):
             found = [status(server.address, plain, token) for token in (old, new, reading)]
             assert found == [401, 200, 200]
@@ -108,7 +116,9 @@ def test_the_address_of_a_link_is_the_configured_one(shell: Shell) -> None:
     assert shell.out("login", HOLDFAST_API_URL="https://agents.example").startswith(
         "https://agents.example/login?code="
     )
-    assert "an address without a path is needed" in shell.refused("login", HOLDFAST_API_URL="https://a.example/x")
+    assert "an address without a path is needed" in shell.refused(
+        "login", HOLDFAST_API_URL="https://a.example/x"
+    )
 
 
 def test_no_login_where_none_is_needed(alone: Shell) -> None:

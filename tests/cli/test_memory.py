@@ -23,7 +23,11 @@ def remember(url: str) -> None:
         async with open_store(url) as store:
             for id_, content in FACTS.items():
                 observation = Observation(
-                    workspace_id="default", subject_type="USER", subject_id="ann", id=id_, content=content
+                    workspace_id="default",
+                    subject_type="USER",
+                    subject_id="ann",
+                    id=id_,
+                    content=content,
                 )
                 await open_observations(store).save(observation)
 
@@ -91,10 +95,17 @@ def test_what_is_no_subject_is_one_clear_line(shell: Shell) -> None:
         assert "workspace:TYPE:id" in shell.refused("memory", *command)
 
 
-def test_a_working_process_indexes_what_is_saved_and_status_shows_the_lag(shell: Shell, url: str) -> None:
+def test_a_working_process_indexes_what_is_saved_and_status_shows_the_lag(
+    shell: Shell, url: str
+) -> None:
     remember(url)
     _, _, memory = shell.json("status")["queues"]
-    assert (memory["queue"], memory["ready"], memory["queued"], memory["oldest"] is None) == ("memory", 1, 1, False)
+    assert (memory["queue"], memory["ready"], memory["queued"], memory["oldest"] is None) == (
+        "memory",
+        1,
+        1,
+        False,
+    )
     with shell.running("work"):
         eventually(lambda: shell.run("memory", "verify").returncode == 0)
     _, _, memory = shell.json("status")["queues"]
@@ -119,7 +130,9 @@ async def echo(turn):
 """
 
 
-def test_an_app_with_another_embedder_indexes_everything_anew_by_itself(shell: Shell, url: str) -> None:
+def test_an_app_with_another_embedder_indexes_everything_anew_by_itself(
+    shell: Shell, url: str
+) -> None:
     remember(url)
     with shell.running("work"):
         eventually(lambda: shell.run("memory", "verify").returncode == 0)

@@ -20,18 +20,25 @@ def open_umask() -> Iterator[None]:
 
 
 def modes(folder: Path) -> dict[str, int]:
-    return {str(path.relative_to(folder)): path.stat().st_mode & 0o777 for path in sorted(folder.rglob("*"))}
+    return {
+        str(path.relative_to(folder)): path.stat().st_mode & 0o777
+        for path in sorted(folder.rglob("*"))
+    }
 
 
 @pytest.mark.usefixtures("open_umask")
 @pytest.mark.parametrize("command", ["up --port 0", "work"])
-def test_home_database_and_lock_files_are_private_under_any_umask(tmp_path: Path, command: str) -> None:
+def test_home_database_and_lock_files_are_private_under_any_umask(
+    tmp_path: Path, command: str
+) -> None:
     shell = Shell(tmp_path, cold=True)
     home = tmp_path / ".holdfast"
     with shell.running(*command.split()) as running:
         shell.out("send", "hello", "--wait")
         found = modes(home)
-        assert {"holdfast.db", "holdfast.db-wal", "holdfast.db-shm", "holdfast.db.lock"} <= set(found)
+        assert {"holdfast.db", "holdfast.db-wal", "holdfast.db-shm", "holdfast.db.lock"} <= set(
+            found
+        )
         assert home.stat().st_mode & 0o777 == 0o700
         assert {name: oct(mode) for name, mode in found.items() if mode & 0o077} == {}
         assert "open to others" not in running.log

@@ -51,7 +51,9 @@ app = AgentHarness(echo, settings=Settings(database="sqlite:///made.db", api_por
 
 
 def ask(running: Running, path: str, token: str = "") -> tuple[int, str]:
-    request = urllib.request.Request(running.address + path, headers={"authorization": f"Bearer {token}"})
+    request = urllib.request.Request(
+        running.address + path, headers={"authorization": f"Bearer {token}"}
+    )
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return answer.status, answer.read().decode()
@@ -98,7 +100,9 @@ def test_metrics_of_a_worker_are_open_on_loopback_if_set_so(alone: Shell) -> Non
         assert ask(work, "/metrics")[0] == 200
     with alone.running("up", "--port", "0", HOLDFAST_METRICS_AUTH="none") as up:
         assert ask(up, "/metrics")[0] == 401, "the API keeps its tokens"
-    refused = alone.refused("work", "--metrics-port", "0", "--host", "0.0.0.0", HOLDFAST_METRICS_AUTH="none")
+    refused = alone.refused(
+        "work", "--metrics-port", "0", "--host", "0.0.0.0", HOLDFAST_METRICS_AUTH="none"
+    )
     assert 'metrics_auth = "none" works on loopback only, not at 0.0.0.0' in refused
 
 
@@ -119,7 +123,10 @@ def test_a_restart_keeps_what_was_sent_in_between(shell: Shell) -> None:
     shell.out("send", "meanwhile")
     assert shell.json("status")["processes"] == []
     with shell.running("work"):
-        assert eventually(lambda: shell.json("history", "--queue", "inbox"))[0]["outcome"] == "completed"
+        assert (
+            eventually(lambda: shell.json("history", "--queue", "inbox"))[0]["outcome"]
+            == "completed"
+        )
 
 
 def test_an_app_is_loaded_from_the_working_directory_and_from_the_environment(shell: Shell) -> None:
@@ -169,7 +176,9 @@ def test_a_stop_gives_back_what_does_not_end_in_time_without_using_an_attempt(al
     assert (inbox["ready"], inbox["leased"]) == (1, 0)
 
 
-def test_a_stop_ends_in_time_though_a_plain_function_does_not_and_keeps_its_turn(alone: Shell) -> None:
+def test_a_stop_ends_in_time_though_a_plain_function_does_not_and_keeps_its_turn(
+    alone: Shell,
+) -> None:
     alone.write("my_app.py", APP)
     with alone.running("work", "--app", "my_app:app", HOLDFAST_GRACE="100ms") as work:
         alone.out("send", "work", "--agent", "stuck")
@@ -188,19 +197,27 @@ def test_a_stop_ends_in_time_though_a_plain_function_does_not_and_keeps_its_turn
         ("my_app.deeper:app", "", "no module 'my_app.deeper'"),
         ("my_app:other", APP, "did you mean my_app:app?"),
         ("my_app:app", "app = 3", "of type int, not an AgentHarness"),
-        ("my_app:app", "import json\n\nimport nothing_of_this_name", "my_app.py:3: ModuleNotFoundError"),
+        (
+            "my_app:app",
+            "import json\n\nimport nothing_of_this_name",
+            "my_app.py:3: ModuleNotFoundError",
+        ),
         ("my_app:app", "import json\napp = json.loads('x')", "my_app.py:2: JSONDecodeError"),
         ("my_app:app", "def f(:\n", "my_app.py:1: invalid syntax"),
         ("my_app:app", "import sys\nsys.exit(3)", "my_app.py:2: SystemExit: 3"),
     ],
 )
-def test_a_mistake_in_the_app_is_one_line_and_starts_nothing(alone: Shell, spec: str, module: str, said: str) -> None:
+def test_a_mistake_in_the_app_is_one_line_and_starts_nothing(
+    alone: Shell, spec: str, module: str, said: str
+) -> None:
     alone.write("my_app.py", module)
     assert said in alone.refused("up", "--app", spec)
     assert not (alone.folder / ".holdfast").exists()
 
 
-@pytest.mark.parametrize("command", ["up", "work", "serve", "migrate", "send x", "status", "agents", "dead list"])
+@pytest.mark.parametrize(
+    "command", ["up", "work", "serve", "migrate", "send x", "status", "agents", "dead list"]
+)
 def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path, command: str) -> None:
     path = tmp_path / "newer.db"
     migrate(f"sqlite:///{path}", version="99.0")
@@ -209,8 +226,12 @@ def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path, command: str
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("command", ["up", "work", "serve", "send x", "status", "history", "replay 1"])
-def test_an_unreachable_database_is_one_line_without_its_password(tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize(
+    "command", ["up", "work", "serve", "send x", "status", "history", "replay 1"]
+)
+def test_an_unreachable_database_is_one_line_without_its_password(
+    tmp_path: Path, command: str
+) -> None:
     line = Shell(tmp_path, "postgresql://u:secret@127.0.0.1:1/d").refused(*command.split())
     assert "cannot be reached" in line
     assert "secret" not in line
@@ -222,7 +243,9 @@ def test_a_database_that_is_not_there_yet_is_not_made_by_asking(alone: Shell, co
     assert not (alone.folder / ".holdfast").exists()
 
 
-def test_an_older_database_is_migrated_by_those_that_run_and_refused_by_those_that_ask(alone: Shell) -> None:
+def test_an_older_database_is_migrated_by_those_that_run_and_refused_by_those_that_ask(
+    alone: Shell,
+) -> None:
     migrate(f"sqlite:///{alone.folder}/.holdfast/holdfast.db", version="0.0.1")
     assert "is at version 0.0.1: run `holdfast migrate`" in alone.refused("send", "hello")
     with alone.running("work") as work:
@@ -239,7 +262,9 @@ def test_a_port_in_use_is_one_line(alone: Shell) -> None:
 def test_bad_settings_name_their_place_and_start_nothing(alone: Shell) -> None:
     assert "HOLDFAST_LEASE: " in alone.refused("up", HOLDFAST_LEASE="soon")
     alone.write("holdfast.toml", "wrokers = 3\n")
-    assert "holdfast.toml:1: there is no setting wrokers; did you mean workers?" in alone.refused("up")
+    assert "holdfast.toml:1: there is no setting wrokers; did you mean workers?" in alone.refused(
+        "up"
+    )
     assert not (alone.folder / ".holdfast").exists()
 
 
@@ -276,4 +301,7 @@ def test_a_second_start_answers_within_three_seconds_of_processor_time(cold: She
 def test_fewer_workers_than_one_are_wrong_usage_in_one_line(alone: Shell, workers: str) -> None:
     result = alone.run("up", "--port", "0", "--workers", workers)
     assert result.returncode == 2
-    assert result.stderr == f"holdfast: --workers: input should be greater than or equal to 1 (it is {workers})\n"
+    assert (
+        result.stderr
+        == f"holdfast: --workers: input should be greater than or equal to 1 (it is {workers})\n"
+    )

@@ -39,7 +39,8 @@ def shell(tmp_path: Path) -> Shell:
 
 
 @pytest.mark.parametrize(
-    "name", ["SLACK_SIGNING_SECRET", "ANTHROPIC_API_KEY", "GITHUB_TOKEN", "FILES_TOKEN", "PGPASSWORD"]
+    "name",
+    ["SLACK_SIGNING_SECRET", "ANTHROPIC_API_KEY", "GITHUB_TOKEN", "FILES_TOKEN", "PGPASSWORD"],
 )
 def test_every_secret_can_stand_in_a_file(shell: Shell, name: str) -> None:
     secret = shell.write("secret", "precious\n")
@@ -60,7 +61,10 @@ def test_a_credential_of_systemd_is_taken_by_its_name(shell: Shell) -> None:
     (credentials / "SLACK_SIGNING_SECRET").write_text("unused")
     (credentials / "other.pem").write_text("not for us")
     with shell.running("work", CREDENTIALS_DIRECTORY=str(credentials), SLACK_SIGNING_SECRET="mine"):
-        assert shell.out("send", "@asked ANTHROPIC_API_KEY SLACK_SIGNING_SECRET", "--wait") == "precious mine\n"
+        assert (
+            shell.out("send", "@asked ANTHROPIC_API_KEY SLACK_SIGNING_SECRET", "--wait")
+            == "precious mine\n"
+        )
 
 
 def test_a_program_gets_the_secret_and_not_its_file(shell: Shell) -> None:
@@ -72,8 +76,13 @@ def test_a_program_gets_the_secret_and_not_its_file(shell: Shell) -> None:
 def test_a_secret_file_that_cannot_serve_is_refused_in_one_line(shell: Shell) -> None:
     missing = str(shell.folder / "missing")
     line = shell.refused("migrate", SLACK_BOT_TOKEN_FILE=missing)
-    assert line == f"holdfast: SLACK_BOT_TOKEN_FILE: {missing} cannot be read: No such file or directory"
+    assert (
+        line
+        == f"holdfast: SLACK_BOT_TOKEN_FILE: {missing} cannot be read: No such file or directory"
+    )
     empty = str(shell.write("empty", "\n"))
     assert "is empty, too long" in shell.refused("migrate", FILES_TOKEN_FILE=empty)
     both = shell.refused("migrate", SLACK_BOT_TOKEN_FILE=empty, SLACK_BOT_TOKEN="xoxb-1")
-    assert both == "holdfast: SLACK_BOT_TOKEN and SLACK_BOT_TOKEN_FILE are both set: keep one of them"
+    assert (
+        both == "holdfast: SLACK_BOT_TOKEN and SLACK_BOT_TOKEN_FILE are both set: keep one of them"
+    )

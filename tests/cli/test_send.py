@@ -61,7 +61,9 @@ def test_an_answer_is_printed_and_acked(at_work: Shell) -> None:
 def test_several_who_wait_each_get_their_own_answer(at_work: Shell) -> None:
     for _ in range(3):
         at_work.out("send", "nobody fetches this")
-    assert at_work.out("send", "mine", "--wait", "--sender", "me", "--agent", "ECHO") == "me: mine\n"
+    assert (
+        at_work.out("send", "mine", "--wait", "--sender", "me", "--agent", "ECHO") == "me: mine\n"
+    )
     assert eventually(lambda: at_work.json("status")["queues"][1]["ready"] == 1)
 
 
@@ -100,7 +102,12 @@ def test_silence_is_no_failure(at_work: Shell) -> None:
     done = at_work.run("send", "hello", "--agent", "silent", "--wait")
     assert (done.returncode, done.stdout) == (0, "")
     assert "silence" in done.stderr
-    assert json.loads(at_work.run("send", "hello", "--agent", "silent", "--wait", "--json").stdout)["answer"] is None
+    assert (
+        json.loads(at_work.run("send", "hello", "--agent", "silent", "--wait", "--json").stdout)[
+            "answer"
+        ]
+        is None
+    )
 
 
 def test_a_dead_letter_is_exit_1_and_says_why(at_work: Shell) -> None:
@@ -124,7 +131,15 @@ def test_an_unknown_agent_is_refused_and_nothing_is_stored(at_work: Shell) -> No
 
 
 @pytest.mark.parametrize(
-    "arguments", [[""], ["  "], ["x", "--timeout", "soon"], [], ["x", "y"], [b"\xff".decode(errors="surrogateescape")]]
+    "arguments",
+    [
+        [""],
+        ["  "],
+        ["x", "--timeout", "soon"],
+        [],
+        ["x", "y"],
+        [b"\xff".decode(errors="surrogateescape")],
+    ],
 )
 def test_wrong_usage_is_exit_2(alone: Shell, arguments: list[str]) -> None:
     assert "--help" in alone.refused("send", *arguments, code=2)

@@ -44,7 +44,12 @@ def test_a_watch_prints_a_line_of_json_per_look_with_rates_and_ends_well(shell: 
 def test_configured_agents_are_shown_before_the_first_start(alone: Shell) -> None:
     alone.write("holdfast.toml", '[agents.parrot]\nkind = "echo"\n')
     [parrot] = alone.json("agents")
-    assert (parrot["agent"], parrot["kind"], parrot["default"], parrot["ready"]) == ("parrot", "echo", True, 0)
+    assert (parrot["agent"], parrot["kind"], parrot["default"], parrot["ready"]) == (
+        "parrot",
+        "echo",
+        True,
+        0,
+    )
     assert "the database is new" in alone.refused("status")
 
 
@@ -56,8 +61,20 @@ def test_agents_are_those_that_a_process_announced(shell: Shell) -> None:
         work.signal()
         assert work.end() == 0
     shell.out("send", "hello")
-    assert "no running process serves writer" in shell.run("send", "hello", "--agent", "writer").stderr
+    assert (
+        "no running process serves writer" in shell.run("send", "hello", "--agent", "writer").stderr
+    )
     coder, writer = shell.json("agents")
-    assert (coder["agent"], coder["default"], coder["lane"], coder["ready"]) == ("coder", True, "conversation", 1)
-    assert (writer["agent"], writer["default"], writer["lane"], writer["ready"]) == ("writer", False, "agent", 1)
+    assert (coder["agent"], coder["default"], coder["lane"], coder["ready"]) == (
+        "coder",
+        True,
+        "conversation",
+        1,
+    )
+    assert (writer["agent"], writer["default"], writer["lane"], writer["ready"]) == (
+        "writer",
+        False,
+        "agent",
+        1,
+    )
     assert "writer" in shell.out("agents")

@@ -40,7 +40,11 @@ def test_processes_that_start_at_once_agree_on_the_tokens(tmp_path: Path) -> Non
     with ThreadPoolExecutor(16) as threads:
         found = list(threads.map(lambda _: tokens_in(tmp_path), range(64)))
     assert all(tokens == found[0] for tokens in found)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["token-admin", "token-read", "token-send"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "token-admin",
+        "token-read",
+        "token-send",
+    ]
 
 
 def test_an_empty_token_file_lets_nobody_in_and_is_named(alone: Shell) -> None:
@@ -59,7 +63,9 @@ def test_without_auth_everybody_on_this_machine_is_let_in(alone: Shell) -> None:
 
 
 @pytest.mark.parametrize("command", ["up", "serve"])
-def test_every_address_without_auth_is_refused_and_starts_nothing(alone: Shell, command: str) -> None:
+def test_every_address_without_auth_is_refused_and_starts_nothing(
+    alone: Shell, command: str
+) -> None:
     line = alone.refused(command, "--port", "0", "--host", "0.0.0.0", "--no-auth")
     assert "--no-auth works on loopback only" in line
     assert not (alone.folder / ".holdfast").exists()
@@ -77,7 +83,9 @@ def test_a_token_for_a_program_is_created_listed_and_revoked(shell: Shell) -> No
     listed = shell.out("token", "list")
     assert "channels: api, web; agents: echo; sender: CI" in listed
     assert secret not in listed
-    assert "already a token named 'ci'" in shell.refused("token", "create", "--name", "ci", "--role", "read")
+    assert "already a token named 'ci'" in shell.refused(
+        "token", "create", "--name", "ci", "--role", "read"
+    )
     with shell.running("serve", "--port", "0") as server:
         assert _status(server.address, secret) == 200
         link = shell.out("login", "--token", "ci").strip()
@@ -91,13 +99,23 @@ def test_a_token_for_a_program_is_created_listed_and_revoked(shell: Shell) -> No
         eventually(lambda: _status(server.address, "", browser) == 401)
     assert "no token named 'ci'" in shell.refused("token", "revoke", "ci")
     assert "no token named 'ci'" in shell.refused("login", "--token", "ci")
-    assert [one["action"] for one in shell.json("audit")][:3] == ["token_revoked", "logged_in", "token_created"]
+    assert [one["action"] for one in shell.json("audit")][:3] == [
+        "token_revoked",
+        "logged_in",
+        "token_created",
+    ]
 
 
 def test_a_token_that_contradicts_itself_is_refused(shell: Shell) -> None:
-    assert "cannot be bound" in shell.refused("token", "create", "--name", "a", "--role", "admin", "--agent", "echo")
-    assert "role send" in shell.refused("token", "create", "--name", "a", "--role", "read", "--sender", "Ada")
-    assert "--expires" in shell.refused("token", "create", "--name", "a", "--role", "read", "--expires", "soon", code=2)
+    assert "cannot be bound" in shell.refused(
+        "token", "create", "--name", "a", "--role", "admin", "--agent", "echo"
+    )
+    assert "role send" in shell.refused(
+        "token", "create", "--name", "a", "--role", "read", "--sender", "Ada"
+    )
+    assert "--expires" in shell.refused(
+        "token", "create", "--name", "a", "--role", "read", "--expires", "soon", code=2
+    )
 
 
 def _status(address: str, token: str, browser: urllib.request.OpenerDirector | None = None) -> int:

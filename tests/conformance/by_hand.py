@@ -65,20 +65,28 @@ def insert(url: str, columns: dict[str, str], *, checked: bool = True) -> int:
     given = {"event": """'{"text": "bad"}'""", **columns}
     names, values = ", ".join(given), ", ".join(given.values())
     if url.startswith("sqlite"):
-        with closing(sqlite3.connect(urlsplit(url).path, isolation_level=None, timeout=30)) as shell:
+        with closing(
+            sqlite3.connect(urlsplit(url).path, isolation_level=None, timeout=30)
+        ) as shell:
             if not checked:
                 shell.execute("drop trigger if exists event_readable")
                 shell.execute("pragma ignore_check_constraints = on")
-            [[id_]] = shell.execute(f"insert into event ({names}) values ({values}) returning id").fetchall()
+            [[id_]] = shell.execute(
+                f"insert into event ({names}) values ({values}) returning id"
+            ).fetchall()
             return int(id_)
     with psycopg.connect(url, autocommit=True) as psql:
         if not checked:
             for check in ("moments", "claimed", "numbers"):
                 _relax(psql, f"event_{check}_readable")
-        [[id_]] = psql.execute(f"insert into agent.event ({names}) values ({values}) returning id".encode()).fetchall()
+        [[id_]] = psql.execute(
+            f"insert into agent.event ({names}) values ({values}) returning id".encode()
+        ).fetchall()
         if not checked:
             for check, body in _relaxed.items():
-                psql.execute(f"alter table agent.event add constraint {check} {body} not valid".encode())
+                psql.execute(
+                    f"alter table agent.event add constraint {check} {body} not valid".encode()
+                )
         return int(id_)
 
 
@@ -96,7 +104,9 @@ def _relax(psql: psycopg.Connection[tuple[object, ...]], check: str) -> None:
 def execute(url: str, sqlite_statement: str, postgres_statement: str) -> None:
     """Run one statement by hand."""
     if url.startswith("sqlite"):
-        with closing(sqlite3.connect(urlsplit(url).path, isolation_level=None, timeout=30)) as shell:
+        with closing(
+            sqlite3.connect(urlsplit(url).path, isolation_level=None, timeout=30)
+        ) as shell:
             shell.execute("pragma ignore_check_constraints = on")
             shell.execute(sqlite_statement)
     else:

@@ -28,13 +28,20 @@ WORKERS = ("worker-1", "worker-2", "worker-3")
 LEASE = timedelta(minutes=10)
 
 # Crowded on purpose: steps that meet in one place tell more than steps that pass by each other.
-queues, targets = st.sampled_from(["inbox", "inbox", "inbox", "outbox"]), st.sampled_from(["", "", "coder", "writer"])
-workers, served = st.sampled_from(WORKERS), st.sampled_from([TARGETS, TARGETS, ("",), ("",), ("coder", "writer"), ()])
+queues, targets = (
+    st.sampled_from(["inbox", "inbox", "inbox", "outbox"]),
+    st.sampled_from(["", "", "coder", "writer"]),
+)
+workers, served = (
+    st.sampled_from(WORKERS),
+    st.sampled_from([TARGETS, TARGETS, ("",), ("",), ("coder", "writer"), ()]),
+)
 delays = st.sampled_from([timedelta(), timedelta(seconds=30), timedelta(minutes=10)])
 events = st.builds(
     NewEvent,
     event=st.fixed_dictionaries(
-        {"text": st.sampled_from(["hi", "naïve ☃"])}, optional={"user": st.sampled_from(["U1", "U2"])}
+        {"text": st.sampled_from(["hi", "naïve ☃"])},
+        optional={"user": st.sampled_from(["U1", "U2"])},
     ),
     queue=queues,
     target=targets,
@@ -53,7 +60,9 @@ filters = st.builds(
     Filter,
     queue=st.sampled_from([None, None, *QUEUES]),
     target=st.sampled_from([None, None, None, *TARGETS]),
-    outcomes=st.sampled_from([None, None, None, ("dead",), ("expired", "cancelled", "completed"), ()]),
+    outcomes=st.sampled_from(
+        [None, None, None, ("dead",), ("expired", "cancelled", "completed"), ()]
+    ),
     error=st.sampled_from([None, None, None, "BOOM", "attempts"]),
 )
 policies = st.builds(
@@ -90,7 +99,9 @@ class StoreMachine(RuleBasedStateMachine):
         """Mostly a turn that is held; now and then a zombie's."""
         fresh = [turn for turn in self.turns if self.model.holds(held(turn))]
         zombie = data.draw(st.integers(0, 4), label="a zombie's if 4") == 4
-        return data.draw(st.sampled_from(self.turns if zombie or not fresh else fresh), label="turn")
+        return data.draw(
+            st.sampled_from(self.turns if zombie or not fresh else fresh), label="turn"
+        )
 
     @property
     def has_dead_letters(self) -> bool:
@@ -100,7 +111,10 @@ class StoreMachine(RuleBasedStateMachine):
     def start(self, new: list[NewEvent]) -> None:
         self.put(new, None)
 
-    @rule(new=st.lists(events, min_size=1, max_size=4), delay=st.sampled_from([None, None, None, timedelta(minutes=2)]))
+    @rule(
+        new=st.lists(events, min_size=1, max_size=4),
+        delay=st.sampled_from([None, None, None, timedelta(minutes=2)]),
+    )
     def put(self, new: list[NewEvent], delay: timedelta | None) -> None:
         if delay:
             new = [NewEvent(**{**asdict(event), "vt": self.clock() + delay}) for event in new]
@@ -117,12 +131,24 @@ class StoreMachine(RuleBasedStateMachine):
         holder=workers,
     )
     def take(
-        self, queue: str, wanted: tuple[str, ...], limit: int, collect_limit: int, max_attempts: int, holder: str
+        self,
+        queue: str,
+        wanted: tuple[str, ...],
+        limit: int,
+        collect_limit: int,
+        max_attempts: int,
+        holder: str,
     ) -> None:
         self.claim(queue, wanted, limit, collect_limit, max_attempts, holder)
 
     def claim(
-        self, queue: str, wanted: tuple[str, ...], limit: int, collect_limit: int, max_attempts: int, holder: str
+        self,
+        queue: str,
+        wanted: tuple[str, ...],
+        limit: int,
+        collect_limit: int,
+        max_attempts: int,
+        holder: str,
     ) -> list[Turn]:
         # between targets no order is promised: a claim of several takes all, or the steps could not be repeated
         limit = limit if len(wanted) < 2 else min(limit, 1) * 100
@@ -132,7 +158,9 @@ class StoreMachine(RuleBasedStateMachine):
         turns = self.run(self.store.claim(queue, wanted, **how))
         for target in wanted:
             taken = [tuple(turn.ids) for turn in turns if turn.primary.target == target]
-            assert taken == offered[target][: len(taken)], f"{target!r} was offered {offered[target]}"
+            assert taken == offered[target][: len(taken)], (
+                f"{target!r} was offered {offered[target]}"
+            )
         assert len(turns) == min(limit, sum(map(len, offered.values())))
         for turn in turns:
             self.model.claim(held(turn), LEASE, holder)
@@ -144,7 +172,11 @@ class StoreMachine(RuleBasedStateMachine):
         return turns
 
     @precondition(lambda self: self.turns)
-    @rule(data=st.data(), lease=st.sampled_from([LEASE, timedelta(minutes=1)]), state=st.sampled_from([None, {"ü": 1}]))
+    @rule(
+        data=st.data(),
+        lease=st.sampled_from([LEASE, timedelta(minutes=1)]),
+        state=st.sampled_from([None, {"ü": 1}]),
+    )
     def keep(self, data: st.DataObject, lease: timedelta, state: Payload | None) -> None:
         """Renew a turn, and checkpoint it if there is something to keep."""
         turn = self.pick(data)
@@ -161,17 +193,35 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.turns)
     @rule(data=st.data(), count=st.integers(1, 3), max_attempts=st.sampled_from([3, 1]))
     def settle(self, data: st.DataObject, count: int, max_attempts: int) -> None:
-        self.end([(self.pick(data), data.draw(outcomes, label="outcome")) for _ in range(count)], max_attempts)
+        self.end(
+            [(self.pick(data), data.draw(outcomes, label="outcome")) for _ in range(count)],
+            max_attempts,
+        )
 
     def end(self, ends: list[tuple[Turn, Outcome]], max_attempts: int) -> None:
         results = self.run(self.store.settle(ends, max_attempts=max_attempts))
         self.lend_new_ids()
         expected = [self.model.settle(held(turn), outcome, max_attempts) for turn, outcome in ends]
-        assert [result.ended if isinstance(result, Settled) else None for result in results] == expected
+        assert [
+            result.ended if isinstance(result, Settled) else None for result in results
+        ] == expected
         assert [result.turn for result in results] == [turn for turn, _outcome in ends]
 
-    @rule(queue=queues, wanted=served, limit=st.integers(1, 3), collect_limit=st.sampled_from([1, 10]), data=st.data())
-    def work(self, queue: str, wanted: tuple[str, ...], limit: int, collect_limit: int, data: st.DataObject) -> None:
+    @rule(
+        queue=queues,
+        wanted=served,
+        limit=st.integers(1, 3),
+        collect_limit=st.sampled_from([1, 10]),
+        data=st.data(),
+    )
+    def work(
+        self,
+        queue: str,
+        wanted: tuple[str, ...],
+        limit: int,
+        collect_limit: int,
+        data: st.DataObject,
+    ) -> None:
         """What a worker does all day: claim, and settle some of what it claimed."""
         turns = self.claim(queue, wanted, limit, collect_limit, 3, WORKERS[0])
         self.end([(turn, data.draw(outcomes, label="outcome")) for turn in turns[:3]], 3)
@@ -213,7 +263,10 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.history)
     @rule(data=st.data())
     def replay(self, data: st.DataObject) -> None:
-        ids = data.draw(st.lists(st.sampled_from(sorted(self.model.history)), max_size=2, unique=True), label="ids")
+        ids = data.draw(
+            st.lists(st.sampled_from(sorted(self.model.history)), max_size=2, unique=True),
+            label="ids",
+        )
         new = self.run(self.store.replay(ids))
         self.model.ids = iter(new)
         assert self.model.replay(ids) == new
@@ -226,13 +279,17 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def live_events_are_the_same(self) -> None:
         seen = {event_id: columns(row) for event_id, row in self.peek.rows("event").items()}
-        found = differences(seen, {row.id: columns(asdict(row)) for row in self.model.live.values()})
+        found = differences(
+            seen, {row.id: columns(asdict(row)) for row in self.model.live.values()}
+        )
         assert not found, found
 
     @invariant()
     def history_is_the_same(self) -> None:
         seen = {event_id: ended(row) for event_id, row in self.peek.rows("event_hist").items()}
-        found = differences(seen, {row.id: ended(asdict(row)) for row in self.model.history.values()})
+        found = differences(
+            seen, {row.id: ended(asdict(row)) for row in self.model.history.values()}
+        )
         assert not found, found
 
     @invariant()
@@ -244,14 +301,29 @@ class StoreMachine(RuleBasedStateMachine):
     def read(self, which: Filter, wanted: tuple[str, ...]) -> None:
         """What the store shows, beside what its tables hold."""
         found = self.run(self.store.finished(which, limit=1000))
-        assert [ended(asdict(event)) for event in found] == [ended(asdict(row)) for row in self.model.matching(which)]
+        assert [ended(asdict(event)) for event in found] == [
+            ended(asdict(row)) for row in self.model.matching(which)
+        ]
         for queue in QUEUES:
             assert self.run(self.store.outcomes(queue)) == self.model.outcomes(queue)
-            working = [row.id for row in self.model.live.values() if self.model.is_leased(row) and row.queue == queue]
-            assert sorted(event.id for event in self.run(self.store.leased(queue))) == sorted(working)
-            heads = [r.vt for r in self.model.live.values() if r.head and r.queue == queue and r.target in wanted]
+            working = [
+                row.id
+                for row in self.model.live.values()
+                if self.model.is_leased(row) and row.queue == queue
+            ]
+            assert sorted(event.id for event in self.run(self.store.leased(queue))) == sorted(
+                working
+            )
+            heads = [
+                r.vt
+                for r in self.model.live.values()
+                if r.head and r.queue == queue and r.target in wanted
+            ]
             # whoever asks has just claimed, so that it is no matter whether what is due already counts
-            soonest = min(heads, default=None), min((vt for vt in heads if vt > self.clock()), default=None)
+            soonest = (
+                min(heads, default=None),
+                min((vt for vt in heads if vt > self.clock()), default=None),
+            )
             assert self.run(self.store.next_due(queue, wanted)) in soonest
 
 
@@ -275,7 +347,8 @@ def ended(row: dict[str, Any]) -> dict[str, Any]:
 def differences(seen: Seen, expected: Seen) -> list[str]:
     """One line for every row that is missing or too many, and for every column that differs."""
     rows = [
-        f"event {id} is {'missing' if id in expected else 'too many'}" for id in sorted(seen.keys() ^ expected.keys())
+        f"event {id} is {'missing' if id in expected else 'too many'}"
+        for id in sorted(seen.keys() ^ expected.keys())
     ]
     return rows + [
         f"event {id}: {name} is {seen[id][name]!r}, not {value!r}"

@@ -33,7 +33,9 @@ class Peek(Protocol):
 @contextmanager
 def peek(url: str) -> Iterator[Peek]:
     if url.startswith("sqlite"):
-        with closing(sqlite3.connect(urlsplit(url).path, isolation_level=None, timeout=30)) as sqlite:
+        with closing(
+            sqlite3.connect(urlsplit(url).path, isolation_level=None, timeout=30)
+        ) as sqlite:
             sqlite.row_factory = sqlite3.Row
             yield SqlitePeek(sqlite)
     else:
@@ -60,7 +62,10 @@ class SqlitePeek:
         self._connection = connection
 
     def rows(self, table: str) -> Seen:
-        return {row["id"]: _from_sqlite(dict(row)) for row in self._connection.execute(f"select * from {table}")}
+        return {
+            row["id"]: _from_sqlite(dict(row))
+            for row in self._connection.execute(f"select * from {table}")
+        }
 
     def clear(self) -> None:
         self._connection.execute("begin immediate")

@@ -64,7 +64,9 @@ async def claim_ids(store: Store, *targets: str, **options: Any) -> list[list[in
     return [turn.ids for turn in await claim(store, *targets, **{"limit": 1000, **options})]
 
 
-async def end(store: Store, turn: Turn, outcome: Outcome | None = None, **options: Any) -> Settled | Lost:
+async def end(
+    store: Store, turn: Turn, outcome: Outcome | None = None, **options: Any
+) -> Settled | Lost:
     [result] = await store.settle([(turn, outcome or Done())], **options)
     return result
 
@@ -101,10 +103,14 @@ async def count(store: Store, queue: str = INBOX, target: str = "") -> Count:
     return Count(queue=queue, target=target, ready=0, delayed=0, queued=0, leased=0)
 
 
-async def bury(store: Store, event_id: int, reason: str = "broken", *, target: str = "", queue: str = INBOX) -> int:
+async def bury(
+    store: Store, event_id: int, reason: str = "broken", *, target: str = "", queue: str = INBOX
+) -> int:
     """Make a waiting event a dead letter."""
     turns = await claim(store, target, queue=queue, limit=1000)
-    ends: Sequence[tuple[Turn, Outcome]] = [(turn, Dead(reason)) for turn in turns if turn.ids == [event_id]]
+    ends: Sequence[tuple[Turn, Outcome]] = [
+        (turn, Dead(reason)) for turn in turns if turn.ids == [event_id]
+    ]
     assert len(ends) == 1, f"event {event_id} was not ready"
     await store.settle(ends)
     await store.release([turn for turn in turns if turn.ids != [event_id]])

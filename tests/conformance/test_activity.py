@@ -47,7 +47,11 @@ async def test_a_message_for_nobody_is_the_default_agents(store: Store) -> None:
     await store.set_setting("routing", {"default": "coder"})
     event_id = await put(store, "hi")
     received, routed = await told(store)
-    assert (received["agent"], received["messageId"], received["channel"]) == ("coder", str(event_id), "slack")
+    assert (received["agent"], received["messageId"], received["channel"]) == (
+        "coder",
+        str(event_id),
+        "slack",
+    )
     assert routed["agent"] == "coder"
 
 
@@ -83,7 +87,9 @@ async def test_ends_settled_together_are_told_in_one_row(store: Store) -> None:
     await store.put([message(str(number)) for number in range(3)])
     turns = [await claim_one(store) for _ in range(3)]
     [_, following] = await store.activity_span()
-    done = Done(records=(Activity(({"type": "chain_step_done", "response": 'a "quoted" \x00 ☃'},)),))
+    done = Done(
+        records=(Activity(({"type": "chain_step_done", "response": 'a "quoted" \x00 ☃'},)),)
+    )
     await store.settle([(turn, done) for turn in turns])
     [row] = await store.activity(following)
     assert [frame["response"] for frame in row.frames] == ['a "quoted" \ufffd ☃'] * 3
@@ -101,7 +107,9 @@ async def test_a_lost_turn_tells_nothing(store: Store, clock: Clock) -> None:
 
 async def test_the_end_of_a_turn_comes_before_what_it_emits(store: Store) -> None:
     await put(store)
-    done = Done(emits=(message(target="mate"),), records=(Activity(({"type": "chain_step_done"},)),))
+    done = Done(
+        emits=(message(target="mate"),), records=(Activity(({"type": "chain_step_done"},)),)
+    )
     await end(store, await claim_one(store), done)
     assert (await types(store))[2:] == ["chain_step_done", "message_received", "agent_routed"]
 
@@ -112,7 +120,12 @@ async def test_a_failed_turn_that_comes_back_is_told(store: Store) -> None:
     frame = (await told(store))[-1]
     assert frame["type"] == "message_failed"
     assert (frame["error"], frame["errorClass"], frame["dead"]) == ("no luck", "luck", False)
-    assert (frame["eventId"], frame["messageId"], frame["agent"], frame["attempts"]) == (event_id, "m1", "coder", 1)
+    assert (frame["eventId"], frame["messageId"], frame["agent"], frame["attempts"]) == (
+        event_id,
+        "m1",
+        "coder",
+        1,
+    )
 
 
 async def test_a_turn_that_is_snoozed_or_given_back_has_not_failed(store: Store) -> None:
@@ -149,7 +162,11 @@ async def test_what_is_cancelled_is_told(store: Store) -> None:
     await claim_one(store)
     await store.cancel(event_id, "by hand")
     frame = (await told(store))[-1]
-    assert (frame["type"], frame["error"], frame["dead"]) == ("message_failed", "cancelled: by hand", True)
+    assert (frame["type"], frame["error"], frame["dead"]) == (
+        "message_failed",
+        "cancelled: by hand",
+        True,
+    )
 
 
 async def test_a_dead_letter_that_is_live_again_is_received_again(store: Store) -> None:
@@ -158,7 +175,9 @@ async def test_a_dead_letter_that_is_live_again_is_received_again(store: Store) 
     assert (await types(store))[2:] == ["message_failed", "message_received", "agent_routed"]
 
 
-async def test_positions_follow_each_other_and_stay(store: Store, another_store: StoreFactory) -> None:
+async def test_positions_follow_each_other_and_stay(
+    store: Store, another_store: StoreFactory
+) -> None:
     for number in range(5):
         await put(store, str(number))
     first, following = await store.activity_span()
@@ -212,5 +231,8 @@ async def test_activity_can_be_switched_off(store: Store) -> None:
 async def test_without_an_api_nothing_is_written(another_store: StoreFactory) -> None:
     store = await another_store()
     await store.set_setting("activity", None)
-    await store.put([NewEvent(event=HELLO, message_id="m1")], records=[Activity(({"type": "chain_step_start"},))])
+    await store.put(
+        [NewEvent(event=HELLO, message_id="m1")],
+        records=[Activity(({"type": "chain_step_start"},))],
+    )
     assert await store.activity(0) == []

@@ -20,7 +20,9 @@ ALL = AuditFilter()
 
 
 async def acts(store: Store, which: AuditFilter = ALL, **page: Any) -> list[tuple[str, str, str]]:
-    return [(entry.actor, entry.action, entry.subject) for entry in await store.audit_log(which, **page)]
+    return [
+        (entry.actor, entry.action, entry.subject) for entry in await store.audit_log(which, **page)
+    ]
 
 
 async def dead_letter(store: Store) -> int:
@@ -63,12 +65,22 @@ async def test_an_act_that_did_nothing_or_has_no_actor_is_not_recorded(store: St
 async def test_who_forgot_is_recorded_and_the_subject_only_as_a_pseudonym(store: Store) -> None:
     observations = open_observations(store)
     await observations.save(
-        Observation(workspace_id="default", subject_type="USER", subject_id="ann", id="a", content="likes tea")
+        Observation(
+            workspace_id="default",
+            subject_type="USER",
+            subject_id="ann",
+            id="a",
+            content="likes tea",
+        )
     )
     await observations.forget("default", "USER", "ann", actor=ROOT)
     [entry] = await store.audit_log(ALL)
     assert (entry.actor, entry.action) == (ROOT, "forgot")
-    assert entry.subject == await store.pseudonym("default:USER:ann") != await store.pseudonym("default:USER:bob")
+    assert (
+        entry.subject
+        == await store.pseudonym("default:USER:ann")
+        != await store.pseudonym("default:USER:bob")
+    )
     assert "ann" not in repr(entry)
     assert entry.details["observations"] == 1
 
@@ -90,12 +102,16 @@ async def test_an_entry_joins_the_transaction_of_its_act(store: Store) -> None:
     assert (kept.id, kept.subject, kept.details) == (id, "token:admin", {"count": 1})
 
 
-async def test_the_log_is_listed_newest_first_in_pages_and_by_filter(store: Store, clock: Clock) -> None:
+async def test_the_log_is_listed_newest_first_in_pages_and_by_filter(
+    store: Store, clock: Clock
+) -> None:
     ids = []
     for number in range(4):
         clock.tick(minutes=1)
         actor = ("cli:ann", "cli:bob")[number % 2]
-        ids.append(await store.audit(AuditEntry(actor=actor, action="retried", subject=f"event:{number}")))
+        ids.append(
+            await store.audit(AuditEntry(actor=actor, action="retried", subject=f"event:{number}"))
+        )
     await store.audit(AuditEntry(actor=ROOT, action="rotated"))
 
     async def listed(which: AuditFilter = ALL, **page: Any) -> list[int | None]:
@@ -104,7 +120,10 @@ async def test_the_log_is_listed_newest_first_in_pages_and_by_filter(store: Stor
     assert await listed(AuditFilter(action="retried")) == ids[::-1]
     assert await listed(AuditFilter(actor="cli:bob")) == [ids[3], ids[1]]
     assert await listed(AuditFilter(subject="event:2")) == [ids[2]]
-    assert await listed(AuditFilter(action="retried", since=clock.now - timedelta(minutes=1))) == [ids[3], ids[2]]
+    assert await listed(AuditFilter(action="retried", since=clock.now - timedelta(minutes=1))) == [
+        ids[3],
+        ids[2],
+    ]
     assert await listed(before_id=ids[2]) == [ids[1], ids[0]]
     assert await listed(AuditFilter(action="retried"), since_id=ids[1]) == [ids[3], ids[2]]
     assert await listed(limit=1, before_id=ids[3]) == [ids[2]]
@@ -118,7 +137,9 @@ async def test_the_database_refuses_to_change_the_log(store: Store, statement: s
     assert await acts(store) == [(ROOT, "rotated", "")]
 
 
-async def test_only_retention_removes_old_entries_and_leaves_the_log_guarded(store: Store, clock: Clock) -> None:
+async def test_only_retention_removes_old_entries_and_leaves_the_log_guarded(
+    store: Store, clock: Clock
+) -> None:
     await store.audit(AuditEntry(actor=ROOT, action="rotated", subject="old"))
     clock.tick(days=2)
     await store.audit(AuditEntry(actor=ROOT, action="rotated", subject="new"))
@@ -133,4 +154,6 @@ async def test_only_retention_removes_old_entries_and_leaves_the_log_guarded(sto
 async def test_a_retry_of_many_records_each(store: Store) -> None:
     ids = [await dead_letter(store) for _ in range(3)]
     assert await store.retry(Filter(queue="inbox"), actor=ROOT) == ids
-    assert sorted(subject for *_, subject in await acts(store)) == sorted(f"event:{id}" for id in ids)
+    assert sorted(subject for *_, subject in await acts(store)) == sorted(
+        f"event:{id}" for id in ids
+    )

@@ -29,7 +29,9 @@ async def drained(store: Store) -> list[int]:
 
 async def test_many_events_of_some_lanes_are_worked_in_the_order_given(store: Store) -> None:
     [waiting] = await store.put([NewEvent(event={}, lane="lane 1")])
-    ids = await store.put([NewEvent(event={"n": n}, lane=f"lane {n % 7}" if n % 8 else None) for n in range(MANY)])
+    ids = await store.put(
+        [NewEvent(event={"n": n}, lane=f"lane {n % 7}" if n % 8 else None) for n in range(MANY)]
+    )
     lanes: dict[str, list[int | None]] = {"lane 1": [waiting]}
     for n, id_ in enumerate(ids):
         lanes.setdefault(f"lane {n % 7}" if n % 8 else f"alone {n}", []).append(id_)
@@ -49,16 +51,24 @@ async def test_one_lane_that_waits_among_many_new_ones_keeps_its_head(store: Sto
 
 async def test_equal_lanes_of_two_queues_among_many_are_two(store: Store) -> None:
     queues = [INBOX, OUTBOX] * (MANY // 2)
-    ids = await store.put([NewEvent(event={}, queue=queues[n], lane=f"lane {n // 2}") for n in range(MANY)])
+    ids = await store.put(
+        [NewEvent(event={}, queue=queues[n], lane=f"lane {n // 2}") for n in range(MANY)]
+    )
     for queue in (INBOX, OUTBOX):
         turns = await store.claim(queue, [""], limit=MANY, lease=timedelta(minutes=1))
-        assert [turn.primary.id for turn in turns] == [ids[n] for n in range(MANY) if queues[n] == queue]
+        assert [turn.primary.id for turn in turns] == [
+            ids[n] for n in range(MANY) if queues[n] == queue
+        ]
 
 
-async def test_each_of_many_events_has_its_own_payload_and_names(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_of_many_events_has_its_own_payload_and_names(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bulk, "AHEAD", 5000)
     news = [
-        NewEvent(event={"n": n}, target=f"t {n}", lane=f"l {n}", message_id=f"m {n}" if n % 5 else None)
+        NewEvent(
+            event={"n": n}, target=f"t {n}", lane=f"l {n}", message_id=f"m {n}" if n % 5 else None
+        )
         for n in range(MANY)
     ]
     known = await store.put(news[10:20])
@@ -68,13 +78,21 @@ async def test_each_of_many_events_has_its_own_payload_and_names(store: Store, m
         stored = await store.live(id_ or 0)
         assert stored is not None
         assert stored.event == {"n": n}
-        assert (stored.target, stored.lane, stored.message_id) == (news[n].target, news[n].lane, news[n].message_id)
+        assert (stored.target, stored.lane, stored.message_id) == (
+            news[n].target,
+            news[n].lane,
+            news[n].message_id,
+        )
     assert [n for n, id_ in enumerate(ids) if id_ is None] == [n for n in range(10, 20) if n % 5]
 
 
-async def test_many_events_whose_put_is_cancelled_are_stored_whole_or_not_at_all(store: Store) -> None:
+async def test_many_events_whose_put_is_cancelled_are_stored_whole_or_not_at_all(
+    store: Store,
+) -> None:
     for moments in (1, 3, 10, 30, 100):
-        put = asyncio.create_task(store.put([NewEvent(event={}, lane=f"lane {n}") for n in range(MANY)]))
+        put = asyncio.create_task(
+            store.put([NewEvent(event={}, lane=f"lane {n}") for n in range(MANY)])
+        )
         for _ in range(moments):
             await asyncio.sleep(0)
         put.cancel()
@@ -86,7 +104,9 @@ async def test_many_events_whose_put_is_cancelled_are_stored_whole_or_not_at_all
 
 async def test_known_messages_among_many_are_left_out(store: Store) -> None:
     await store.put([NewEvent(event={}, message_id="m 7", lane="lane 7")])
-    news = [NewEvent(event={"n": n}, message_id=f"m {n % 500}", lane=f"lane {n}") for n in range(MANY)]
+    news = [
+        NewEvent(event={"n": n}, message_id=f"m {n % 500}", lane=f"lane {n}") for n in range(MANY)
+    ]
     ids = await store.put(news)
     assert [n for n, id_ in enumerate(ids) if id_ is None] == [7, *range(500, MANY)]
     assert await store.put(news) == [None] * MANY
@@ -95,21 +115,38 @@ async def test_known_messages_among_many_are_left_out(store: Store) -> None:
 
 async def test_many_events_keep_whatever_they_hold(store: Store) -> None:
     odd = NewEvent(event={"text": ODD}, target=ODD, lane=ODD, message_id=ODD, max_attempts=7)
-    [first, *_, last] = await store.put([odd, *(NewEvent(event={}) for _ in range(MANY)), NewEvent(event={})])
+    [first, *_, last] = await store.put(
+        [odd, *(NewEvent(event={}) for _ in range(MANY)), NewEvent(event={})]
+    )
     assert first is not None
     assert last is not None
     stored, plain = await store.live(first), await store.live(last)
     assert stored is not None
     assert plain is not None
-    assert (stored.event, stored.target, stored.lane, stored.message_id) == ({"text": ODD}, ODD, ODD, ODD)
+    assert (stored.event, stored.target, stored.lane, stored.message_id) == (
+        {"text": ODD},
+        ODD,
+        ODD,
+        ODD,
+    )
     assert (stored.max_attempts, stored.head, stored.root_id, stored.hops) == (7, True, first, 0)
-    assert (plain.event, plain.target, plain.lane, plain.message_id, plain.max_attempts) == ({}, "", None, None, None)
+    assert (plain.event, plain.target, plain.lane, plain.message_id, plain.max_attempts) == (
+        {},
+        "",
+        None,
+        None,
+        None,
+    )
     assert plain.event_ts == plain.vt == plain.created_at == plain.updated_at == stored.created_at
 
 
 @pytest.mark.parametrize("count", [1, 2, MANY])
-async def test_names_that_no_engine_can_store_are_mended_however_many_are_put(store: Store, count: int) -> None:
-    odd = [NewEvent(event={}, target="a\0", lane="b\ud800", message_id=f"c\0{n}") for n in range(count)]
+async def test_names_that_no_engine_can_store_are_mended_however_many_are_put(
+    store: Store, count: int
+) -> None:
+    odd = [
+        NewEvent(event={}, target="a\0", lane="b\ud800", message_id=f"c\0{n}") for n in range(count)
+    ]
     [first, *_] = await store.put(odd)
     assert first is not None
     stored = await store.live(first)
@@ -119,7 +156,9 @@ async def test_names_that_no_engine_can_store_are_mended_however_many_are_put(st
 
 
 async def test_many_events_are_stored_with_their_records_or_not_at_all(store: Store) -> None:
-    line = AgentMessage(agent_id="coder", role="user", channel="web", sender="Ada", message_id="m", content="hi")
+    line = AgentMessage(
+        agent_id="coder", role="user", channel="web", sender="Ada", message_id="m", content="hi"
+    )
     many = [NewEvent(event={}, message_id=f"m {n}") for n in range(MANY)]
     with pytest.raises(HoldfastError):
         await store.put([*many, NewEvent(event={"number": float("nan")})], records=[line])
@@ -138,8 +177,12 @@ async def test_each_new_message_is_told_however_many_are_put(store: Store, count
     await store.put([NewEvent(event=hello, queue=OUTBOX)] * count)
     [row] = await store.activity(0)
     received = [frame for frame in row.frames if frame["type"] == "message_received"]
-    assert [(frame["messageId"], frame["message"]) for frame in received] == [(f"m {n}", "hello") for n in range(count)]
-    assert {(frame["agent"], frame["channel"], frame["sender"]) for frame in received} == {("coder", "api", "ann")}
+    assert [(frame["messageId"], frame["message"]) for frame in received] == [
+        (f"m {n}", "hello") for n in range(count)
+    ]
+    assert {(frame["agent"], frame["channel"], frame["sender"]) for frame in received} == {
+        ("coder", "api", "ann")
+    }
     await store.set_setting("activity", False)
     await store.put([NewEvent(event=hello)] * count)
     assert len(await store.activity(0)) == 1

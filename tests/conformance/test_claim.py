@@ -9,7 +9,17 @@ import pytest
 from holdfast.queue.outcome import Done, Retry
 from holdfast.queue.store import Store
 from holdfast.testing.clock import Clock
-from tests.conformance.steps import LEASE, claim, claim_ids, claim_one, end, ended, live, message, put
+from tests.conformance.steps import (
+    LEASE,
+    claim,
+    claim_ids,
+    claim_one,
+    end,
+    ended,
+    live,
+    message,
+    put,
+)
 
 
 async def test_a_claim_counts_the_attempt_and_sets_the_lease(store: Store, clock: Clock) -> None:
@@ -17,7 +27,12 @@ async def test_a_claim_counts_the_attempt_and_sets_the_lease(store: Store, clock
     clock.tick(seconds=5)
     turn = await claim_one(store, holder="worker-1")
     event = turn.primary
-    assert (event.id, event.attempts, event.vt, event.claimed) == (event_id, 1, clock.now + LEASE, (clock.now,))
+    assert (event.id, event.attempts, event.vt, event.claimed) == (
+        event_id,
+        1,
+        clock.now + LEASE,
+        (clock.now,),
+    )
     assert (event.fence, event.holder, event.updated_at) == (turn.fence, "worker-1", clock.now)
     assert await live(store, event_id) == event
 
@@ -83,11 +98,17 @@ async def test_a_lease_that_ran_out_waits_since_it_did(store: Store, clock: Cloc
     turns = await claim(store, limit=9)
     assert [turn.ids for turn in turns] == [[before], [tried], [after]]
     again = turns[1].primary
-    assert (again.attempts, again.claimed, again.holder) == (2, (ran_out_at - LEASE, clock.now), "worker")
+    assert (again.attempts, again.claimed, again.holder) == (
+        2,
+        (ran_out_at - LEASE, clock.now),
+        "worker",
+    )
     assert await live(store, tried) == again
 
 
-async def test_a_target_is_claimed_in_the_order_of_visibility_then_id(store: Store, clock: Clock) -> None:
+async def test_a_target_is_claimed_in_the_order_of_visibility_then_id(
+    store: Store, clock: Clock
+) -> None:
     late = await put(store, vt=clock.now + timedelta(seconds=20))
     early = await put(store, vt=clock.now + timedelta(seconds=10))
     first, second = [await put(store), await put(store)]
@@ -97,7 +118,9 @@ async def test_a_target_is_claimed_in_the_order_of_visibility_then_id(store: Sto
 
 async def test_many_targets_share_one_claim(store: Store) -> None:
     ids = {target: await put(store, target=target) for target in "abcde"}
-    assert sorted(await claim_ids(store, *"abcde")) == sorted([event_id] for event_id in ids.values())
+    assert sorted(await claim_ids(store, *"abcde")) == sorted(
+        [event_id] for event_id in ids.values()
+    )
 
 
 async def test_a_busy_target_does_not_hold_up_another(store: Store) -> None:
@@ -107,7 +130,9 @@ async def test_a_busy_target_does_not_hold_up_another(store: Store) -> None:
     assert await claim_ids(store, "a", "b") == [[event_id]]
 
 
-async def test_a_leased_event_is_not_claimed_before_its_lease_ends(store: Store, clock: Clock) -> None:
+async def test_a_leased_event_is_not_claimed_before_its_lease_ends(
+    store: Store, clock: Clock
+) -> None:
     await put(store)
     await claim_one(store, lease=timedelta(minutes=1))
     clock.tick(seconds=59)
@@ -124,7 +149,9 @@ async def test_an_event_without_attempts_left_is_not_claimed(store: Store, clock
     assert await claim(store) == []
 
 
-async def test_the_attempts_of_the_claim_decide_where_the_event_has_none(store: Store, clock: Clock) -> None:
+async def test_the_attempts_of_the_claim_decide_where_the_event_has_none(
+    store: Store, clock: Clock
+) -> None:
     await put(store)
     await claim_one(store, max_attempts=1)
     clock.tick(minutes=11)
@@ -149,14 +176,21 @@ async def test_a_holder_is_optional(store: Store, holder: str | None) -> None:
 async def test_a_turn_knows_its_queue_and_events(store: Store) -> None:
     event_id = await put(store, queue="memory")
     turn = await claim_one(store, queue="memory")
-    assert (turn.queue, turn.ids, turn.primary.id, turn.fence > 0) == ("memory", [event_id], event_id, True)
+    assert (turn.queue, turn.ids, turn.primary.id, turn.fence > 0) == (
+        "memory",
+        [event_id],
+        event_id,
+        True,
+    )
 
 
 async def test_nothing_waits_nothing_is_due(store: Store) -> None:
     assert await store.next_due("inbox", [""]) is None
 
 
-async def test_the_next_due_is_the_earliest_of_the_named_targets(store: Store, clock: Clock) -> None:
+async def test_the_next_due_is_the_earliest_of_the_named_targets(
+    store: Store, clock: Clock
+) -> None:
     await put(store, target="a", vt=clock.now + timedelta(minutes=5))
     await put(store, target="a", vt=clock.now + timedelta(minutes=3))
     await put(store, target="b", vt=clock.now + timedelta(minutes=1))

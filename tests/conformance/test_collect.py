@@ -108,7 +108,9 @@ async def test_collecting_stops_at_one_mebibyte(store: Store) -> None:
 
 
 async def test_a_head_over_one_mebibyte_is_claimed_alone(store: Store) -> None:
-    first, _second = await store.put([NewEvent(event={"text": "x" * (1100 * KIB)}, lane="a"), message(lane="a")])
+    first, _second = await store.put(
+        [NewEvent(event={"text": "x" * (1100 * KIB)}, lane="a"), message(lane="a")]
+    )
     assert (await claim_one(store, collect_limit=100)).ids == [first]
 
 
@@ -142,7 +144,12 @@ async def test_a_failure_of_several_puts_all_back_one_by_one(
     ids = await put_lane(store, 3)
     assert await ended(store, await claim_one(store, collect_limit=10), outcome) == "back"
     for event in [await live(store, event_id) for event_id in ids]:
-        assert (event.attempts, event.vt, event.fence, event.holder) == (1, clock.now + delay, 0, None)
+        assert (event.attempts, event.vt, event.fence, event.holder) == (
+            1,
+            clock.now + delay,
+            0,
+            None,
+        )
         assert (event.last_error, event.error_class) == ("no", "Crash")
     clock.tick(seconds=delay.total_seconds())
     for event_id in ids:
@@ -151,7 +158,9 @@ async def test_a_failure_of_several_puts_all_back_one_by_one(
         await end(store, turn)
 
 
-async def test_a_failure_of_several_with_no_attempts_left_still_tries_nothing_twice(store: Store) -> None:
+async def test_a_failure_of_several_with_no_attempts_left_still_tries_nothing_twice(
+    store: Store,
+) -> None:
     ids = await put_lane(store, 2, max_attempts=1)
     assert await ended(store, await claim_one(store, collect_limit=10), Retry("no")) == "back"
     assert await claim(store) == []
@@ -161,7 +170,10 @@ async def test_a_failure_of_several_with_no_attempts_left_still_tries_nothing_tw
 
 async def test_a_snooze_of_several_gives_all_attempts_back(store: Store, clock: Clock) -> None:
     ids = await put_lane(store, 3)
-    assert await ended(store, await claim_one(store, collect_limit=10), Snooze(timedelta(minutes=1))) == "back"
+    assert (
+        await ended(store, await claim_one(store, collect_limit=10), Snooze(timedelta(minutes=1)))
+        == "back"
+    )
     for event in [await live(store, event_id) for event_id in ids]:
         assert (event.attempts, event.vt, event.fence) == (0, clock.now + timedelta(minutes=1), 0)
     clock.tick(minutes=1)
@@ -174,7 +186,9 @@ async def test_a_release_of_several_can_be_collected_again(store: Store) -> None
     assert await claim_ids(store, collect_limit=10) == [ids]
 
 
-async def test_after_a_crash_a_collected_turn_is_retried_one_by_one(store: Store, clock: Clock) -> None:
+async def test_after_a_crash_a_collected_turn_is_retried_one_by_one(
+    store: Store, clock: Clock
+) -> None:
     ids = await put_lane(store, 3)
     zombie = await claim_one(store, collect_limit=10)
     clock.tick(minutes=11)
@@ -229,5 +243,7 @@ async def test_two_collected_turns_end_in_one_call(store: Store) -> None:
     for lane in "ab":
         await put_lane(store, 3, lane)
     turns = await claim(store, limit=10, collect_limit=10)
-    assert await store.settle([(turn, Done()) for turn in turns]) == [Settled(turn) for turn in turns]
+    assert await store.settle([(turn, Done()) for turn in turns]) == [
+        Settled(turn) for turn in turns
+    ]
     assert await store.outcomes("inbox") == {"completed": 6}

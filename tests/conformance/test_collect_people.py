@@ -14,12 +14,21 @@ from tests.conformance.steps import claim_ids, claim_one, end
 LANE = "coder"
 
 
-def said(sender: str, *, channel: str = "api", sender_id: str | None = None, **more: Any) -> Payload:
+def said(
+    sender: str, *, channel: str = "api", sender_id: str | None = None, **more: Any
+) -> Payload:
     return message("hello", Address(channel=channel, sender=sender, sender_id=sender_id)) | more
 
 
 def in_slack(user: str, thread: str = "1.0", ts: str = "2.0", team: str = "T1") -> Payload:
-    return {"type": "app_mention", "team": team, "channel": "C1", "user": user, "ts": ts, "thread_ts": thread}
+    return {
+        "type": "app_mention",
+        "team": team,
+        "channel": "C1",
+        "user": user,
+        "ts": ts,
+        "thread_ts": thread,
+    }
 
 
 def copied(sender: str, room: str = "dev", conversation: str | None = None) -> Payload:
@@ -35,20 +44,29 @@ async def put_all(store: Store, *payloads: Payload, queue: str = "inbox") -> lis
 DIFFERENT = {
     "two people of one agent": (said("ann"), said("bob")),
     "an id and a name that read alike": (said("ann", sender_id="bob"), said("bob")),
-    "one id on two channels": (said("ann", sender_id="u1"), said("ann", sender_id="u1", channel="web")),
+    "one id on two channels": (
+        said("ann", sender_id="u1"),
+        said("ann", sender_id="u1", channel="web"),
+    ),
     "two people in one Slack thread": (in_slack("U1"), in_slack("U2")),
     "two threads of one person": (in_slack("U1"), in_slack("U1", thread="9.0")),
     "one thread of two workspaces": (in_slack("U1"), in_slack("U1", team="T2")),
     "a room and its person's own conversation": (copied("ann"), said("ann")),
     "two rooms": (copied("ann"), copied("ann", room="ops")),
     "one room for two people": (copied("ann"), copied("bob")),
-    "two people in a conversation of the same name": (said("ann", conversation="c"), said("bob", conversation="c")),
+    "two people in a conversation of the same name": (
+        said("ann", conversation="c"),
+        said("bob", conversation="c"),
+    ),
 }
 ALIKE = {
     "one person": (said("ann"), said("ann")),
     "one id under two names": (said("ann", sender_id="u1"), said("Ann B.", sender_id="u1")),
     "one person in one Slack thread": (in_slack("U1", ts="2.0"), in_slack("U1", ts="3.0")),
-    "lines of one room": (copied("user", conversation="chatroom:dev"), copied("user", conversation="chatroom:dev")),
+    "lines of one room": (
+        copied("user", conversation="chatroom:dev"),
+        copied("user", conversation="chatroom:dev"),
+    ),
     "payloads that name nobody": ({"text": "a"}, {"text": "b"}),
 }
 
@@ -73,7 +91,9 @@ async def test_messages_of_one_person_in_one_conversation_are_one_turn(
 
 
 @pytest.mark.parametrize("pair", DIFFERENT.values(), ids=DIFFERENT.keys())
-async def test_people_mixed_nothing_of_another_joins_a_held_turn(store: Store, pair: tuple[Payload, Payload]) -> None:
+async def test_people_mixed_nothing_of_another_joins_a_held_turn(
+    store: Store, pair: tuple[Payload, Payload]
+) -> None:
     first, *_ = await put_all(store, *pair)
     turn = await claim_one(store)
     assert not await store.gather(turn, 100)
@@ -94,7 +114,10 @@ async def test_a_payload_of_any_shape_can_wait_behind_another(store: Store, payl
 
 async def test_messages_that_two_tokens_sent_are_never_in_one_turn(store: Store) -> None:
     """Each sees its own answers alone, and both may call themselves the same."""
-    new = [NewEvent(event=said("API"), lane=LANE, sent_by=token) for token in ("ci", "ci", "cron", None)]
+    new = [
+        NewEvent(event=said("API"), lane=LANE, sent_by=token)
+        for token in ("ci", "ci", "cron", None)
+    ]
     ids = await store.put(new)
     for expected in (ids[:2], ids[2:3], ids[3:]):
         turn = await claim_one(store, collect_limit=100)

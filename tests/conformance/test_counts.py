@@ -16,12 +16,16 @@ async def test_an_empty_store_counts_nothing(store: Store) -> None:
     assert await store.leased("inbox") == []
 
 
-async def test_every_live_event_is_ready_delayed_queued_or_leased(store: Store, clock: Clock) -> None:
+async def test_every_live_event_is_ready_delayed_queued_or_leased(
+    store: Store, clock: Clock
+) -> None:
     await put_lane(store, 3, "a")
     await put_lane(store, 2, "b")
     await put(store, vt=clock.now + timedelta(hours=1))
     await claim_one(store, collect_limit=2)
-    assert await count(store) == Count(queue="inbox", target="", ready=1, delayed=1, queued=2, leased=2)
+    assert await count(store) == Count(
+        queue="inbox", target="", ready=1, delayed=1, queued=2, leased=2
+    )
 
 
 async def test_counts_are_by_queue_and_target(store: Store) -> None:
@@ -65,7 +69,13 @@ async def test_outcomes_are_counted_by_queue(store: Store, clock: Clock) -> None
     await store.discard(Filter(ids=[ids[2]]))
     clock.tick(hours=2)
     await store.sweep(SweepPolicy(expire_after=timedelta(hours=1)))
-    assert await store.outcomes("inbox") == {"completed": 1, "dead": 1, "discarded": 1, "cancelled": 1, "expired": 1}
+    assert await store.outcomes("inbox") == {
+        "completed": 1,
+        "dead": 1,
+        "discarded": 1,
+        "cancelled": 1,
+        "expired": 1,
+    }
     assert await store.outcomes("outbox") == {}
 
 

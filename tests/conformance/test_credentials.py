@@ -33,7 +33,9 @@ async def test_what_has_expired_is_not_found(store: Store, clock: Clock) -> None
     assert await credentials.take(digest_of(code)) is None
 
 
-async def test_a_credential_is_found_as_it_was_given_and_its_use_is_noted(store: Store, clock: Clock) -> None:
+async def test_a_credential_is_found_as_it_was_given_and_its_use_is_noted(
+    store: Store, clock: Clock
+) -> None:
     grant = Grant(name="ci", role="send", channels=("api", "web"), agents=("coder",), sender="CI")
     secret, token = await issue(store, "token", grant, None)
     credentials = open_credentials(store)
@@ -82,7 +84,9 @@ async def test_the_sessions_of_a_bootstrap_token_end_together(store: Store) -> N
         assert await credentials.find("session", digest_of(kept)) is not None
 
 
-async def test_expired_sessions_and_codes_are_dropped_and_tokens_are_kept(store: Store, clock: Clock) -> None:
+async def test_expired_sessions_and_codes_are_dropped_and_tokens_are_kept(
+    store: Store, clock: Clock
+) -> None:
     await issue(store, "session", Grant(name="ada", role="read"), HOUR)
     await issue(store, "token", Grant(name="ci", role="read"), HOUR)
     clock.tick(hours=2)

@@ -9,16 +9,35 @@ import pytest
 from holdfast.queue.outcome import Dead, Done, Retry
 from holdfast.queue.store import Filter, Store, SweepPolicy
 from holdfast.testing.clock import Clock
-from tests.conformance.steps import bury, claim, claim_ids, claim_one, count, end, finished, live, message, put
+from tests.conformance.steps import (
+    bury,
+    claim,
+    claim_ids,
+    claim_one,
+    count,
+    end,
+    finished,
+    live,
+    message,
+    put,
+)
 
 
 async def bury_many(store: Store) -> dict[str, int]:
     """Four dead letters of two queues, two targets and two errors."""
     return {
-        "coder time": await bury(store, await put(store, target="coder"), "Time Out", target="coder"),
-        "coder quota": await bury(store, await put(store, target="coder"), "quota used up", target="coder"),
-        "writer time": await bury(store, await put(store, target="writer"), "time out", target="writer"),
-        "outbox time": await bury(store, await put(store, queue="outbox"), "time out", queue="outbox"),
+        "coder time": await bury(
+            store, await put(store, target="coder"), "Time Out", target="coder"
+        ),
+        "coder quota": await bury(
+            store, await put(store, target="coder"), "quota used up", target="coder"
+        ),
+        "writer time": await bury(
+            store, await put(store, target="writer"), "time out", target="writer"
+        ),
+        "outbox time": await bury(
+            store, await put(store, queue="outbox"), "time out", queue="outbox"
+        ),
     }
 
 
@@ -27,7 +46,10 @@ FILTERS = {
     "queue": (Filter(queue="outbox"), ["outbox time"]),
     "target": (Filter(target="coder"), ["coder quota", "coder time"]),
     "error in any case": (Filter(error="TIME out"), ["outbox time", "writer time", "coder time"]),
-    "all at once": (Filter(queue="inbox", target="coder", error="time", outcomes=["dead"]), ["coder time"]),
+    "all at once": (
+        Filter(queue="inbox", target="coder", error="time", outcomes=["dead"]),
+        ["coder time"],
+    ),
     "outcome": (Filter(outcomes=["expired", "cancelled"]), []),
     "no ids": (Filter(ids=[]), []),
     "no outcomes": (Filter(outcomes=[]), []),
@@ -58,13 +80,19 @@ async def test_dead_letters_are_discarded_by_filter(store: Store, name: str) -> 
     which, expected = FILTERS[name]
     assert sorted(await store.discard(which)) == sorted(letters[key] for key in expected)
     for key, event_id in letters.items():
-        assert (await finished(store, event_id)).outcome == ("discarded" if key in expected else "dead")
+        assert (await finished(store, event_id)).outcome == (
+            "discarded" if key in expected else "dead"
+        )
 
 
-async def test_dead_expired_and_cancelled_are_dead_letters_and_the_rest_is_not(store: Store, clock: Clock) -> None:
+async def test_dead_expired_and_cancelled_are_dead_letters_and_the_rest_is_not(
+    store: Store, clock: Clock
+) -> None:
     completed, dead, cancelled, discarded, expired = [await put(store) for _ in range(5)]
     turns = {turn.primary.id: turn for turn in await claim(store, limit=4)}
-    await store.settle([(turns[completed], Done()), (turns[dead], Dead("no")), (turns[discarded], Dead("no"))])
+    await store.settle(
+        [(turns[completed], Done()), (turns[dead], Dead("no")), (turns[discarded], Dead("no"))]
+    )
     await store.cancel(cancelled, "stop")
     await store.discard(Filter(ids=[discarded]))
     clock.tick(hours=2)
@@ -74,7 +102,9 @@ async def test_dead_expired_and_cancelled_are_dead_letters_and_the_rest_is_not(s
     assert len(await store.finished(Filter())) == 5
 
 
-async def test_a_retried_dead_letter_keeps_its_id_and_has_full_attempts(store: Store, clock: Clock) -> None:
+async def test_a_retried_dead_letter_keeps_its_id_and_has_full_attempts(
+    store: Store, clock: Clock
+) -> None:
     event_id = await put(store, "hi", lane="a", message_id="m1", max_attempts=1)
     turn = await claim_one(store)
     await store.checkpoint(turn, {"part": 1})
@@ -82,9 +112,24 @@ async def test_a_retried_dead_letter_keeps_its_id_and_has_full_attempts(store: S
     clock.tick(hours=1)
     assert await store.retry(Filter(ids=[event_id])) == [event_id]
     event = await live(store, event_id)
-    assert (event.id, event.attempts, event.vt, event.fence, event.holder) == (event_id, 0, clock.now, 0, None)
-    assert (event.lane, event.head, event.message_id, event.event) == ("a", True, "m1", {"text": "hi"})
-    assert (event.claimed, event.state, event.last_error) == (turn.primary.claimed, {"part": 1}, "boom")
+    assert (event.id, event.attempts, event.vt, event.fence, event.holder) == (
+        event_id,
+        0,
+        clock.now,
+        0,
+        None,
+    )
+    assert (event.lane, event.head, event.message_id, event.event) == (
+        "a",
+        True,
+        "m1",
+        {"text": "hi"},
+    )
+    assert (event.claimed, event.state, event.last_error) == (
+        turn.primary.claimed,
+        {"part": 1},
+        "boom",
+    )
     assert await store.finished(Filter(ids=[event_id])) == []
     assert (await claim_one(store)).primary.attempts == 1
 
@@ -104,7 +149,9 @@ async def test_a_dead_letter_can_be_retried_once(store: Store) -> None:
     assert (await count(store)).ready == 1
 
 
-async def test_a_retried_dead_letter_is_known_again_after_its_key_was_forgotten(store: Store, clock: Clock) -> None:
+async def test_a_retried_dead_letter_is_known_again_after_its_key_was_forgotten(
+    store: Store, clock: Clock
+) -> None:
     event_id = await bury(store, await put(store, message_id="m1"))
     clock.tick(days=8)
     assert (await store.sweep(SweepPolicy())).forgotten == 1
@@ -112,7 +159,9 @@ async def test_a_retried_dead_letter_is_known_again_after_its_key_was_forgotten(
     assert await store.put([message(message_id="m1")]) == [None]
 
 
-async def test_a_retried_dead_letter_comes_back_beside_its_successor(store: Store, clock: Clock) -> None:
+async def test_a_retried_dead_letter_comes_back_beside_its_successor(
+    store: Store, clock: Clock
+) -> None:
     event_id = await bury(store, await put(store, message_id="m1"))
     clock.tick(days=8)
     await store.sweep(SweepPolicy())
@@ -121,7 +170,9 @@ async def test_a_retried_dead_letter_comes_back_beside_its_successor(store: Stor
     assert sorted(await claim_ids(store)) == [[event_id], [successor]]
 
 
-async def test_a_discarded_dead_letter_keeps_ids_and_times_alone(store: Store, clock: Clock) -> None:
+async def test_a_discarded_dead_letter_keeps_ids_and_times_alone(
+    store: Store, clock: Clock
+) -> None:
     event_id = await put(store, "secret", message_id="m1", target="coder")
     turn = await claim_one(store, "coder")
     await store.checkpoint(turn, {"part": "secret"})
@@ -150,7 +201,9 @@ async def test_a_discarded_event_is_neither_retried_nor_replayed(store: Store) -
 
 async def test_a_replay_is_a_new_event(store: Store, clock: Clock) -> None:
     sent_at = datetime(2025, 1, 1, tzinfo=UTC)
-    old_id = await put(store, "hi", target="coder", lane="a", message_id="m1", event_ts=sent_at, max_attempts=4)
+    old_id = await put(
+        store, "hi", target="coder", lane="a", message_id="m1", event_ts=sent_at, max_attempts=4
+    )
     await end(store, await claim_one(store, "coder"))
     clock.tick(days=1)
     [new_id] = await store.replay([old_id])
@@ -158,7 +211,12 @@ async def test_a_replay_is_a_new_event(store: Store, clock: Clock) -> None:
     assert new_id > old_id
     assert (event.queue, event.target, event.lane, event.head) == ("inbox", "coder", "a", True)
     assert (event.event, event.event_ts, event.max_attempts) == ({"text": "hi"}, sent_at, 4)
-    assert (event.message_id, event.parent_id, event.root_id, event.hops) == (f"m1~{new_id}", None, new_id, 0)
+    assert (event.message_id, event.parent_id, event.root_id, event.hops) == (
+        f"m1~{new_id}",
+        None,
+        new_id,
+        0,
+    )
     assert (event.attempts, event.claimed, event.vt, event.last_error) == (0, (), clock.now, None)
     assert (await finished(store, old_id)).outcome == "completed"
 
@@ -196,7 +254,9 @@ async def test_a_thousand_dead_letters_are_retried_in_one_call(store: Store) -> 
     assert (found.ready, found.queued) == (10, 990)
 
 
-async def test_dead_letters_are_read_in_the_order_in_which_they_died(store: Store, clock: Clock) -> None:
+async def test_dead_letters_are_read_in_the_order_in_which_they_died(
+    store: Store, clock: Clock
+) -> None:
     later, sooner = await put(store), await put(store)
     began = clock.now
     await bury(store, sooner, "first")

@@ -10,7 +10,19 @@ from holdfast.queue.event import Event, NewEvent
 from holdfast.queue.outcome import Done, Lost
 from holdfast.queue.store import Filter, Store
 from holdfast.testing.clock import Clock
-from tests.conformance.steps import claim, claim_ids, claim_one, drain, end, ended, live, message, outbox, put, put_lane
+from tests.conformance.steps import (
+    claim,
+    claim_ids,
+    claim_one,
+    drain,
+    end,
+    ended,
+    live,
+    message,
+    outbox,
+    put,
+    put_lane,
+)
 
 
 def reply(text: str = "reply", **fields: object) -> NewEvent:
@@ -35,7 +47,12 @@ async def test_an_emit_carries_what_it_was_given(store: Store) -> None:
     await put(store)
     sent_at = datetime(2025, 6, 1, 1, 2, 3, 456789, tzinfo=UTC)
     [event] = await emit(store, reply(target="slack", lane="c1", event_ts=sent_at, max_attempts=10))
-    assert (event.target, event.lane, event.event_ts, event.max_attempts) == ("slack", "c1", sent_at, 10)
+    assert (event.target, event.lane, event.event_ts, event.max_attempts) == (
+        "slack",
+        "c1",
+        sent_at,
+        10,
+    )
     assert event.head
 
 
@@ -65,7 +82,10 @@ async def test_an_emit_derives_its_id_from_its_parents_and_its_position(store: S
 
 async def test_an_emit_of_a_parent_without_message_id_derives_from_its_id(store: Store) -> None:
     event_id = await put(store)
-    assert [event.message_id for event in await emit(store, reply(), reply())] == [f"{event_id}/1", f"{event_id}/2"]
+    assert [event.message_id for event in await emit(store, reply(), reply())] == [
+        f"{event_id}/1",
+        f"{event_id}/2",
+    ]
 
 
 async def test_an_emit_may_have_an_id_of_its_own(store: Store) -> None:
@@ -104,7 +124,10 @@ async def test_two_turns_that_name_the_same_id_both_emit(store: Store) -> None:
     for _ in range(2):
         await end(store, await claim_one(store), Done((reply(message_id="own"),)))
     events = await outbox(store)
-    assert [(event.message_id, event.parent_id) for event in events] == [("own", first), (f"own~{second}", second)]
+    assert [(event.message_id, event.parent_id) for event in events] == [
+        ("own", first),
+        (f"own~{second}", second),
+    ]
 
 
 async def test_an_emit_to_its_own_lane_comes_after_what_waits_there(store: Store) -> None:
@@ -125,7 +148,9 @@ async def test_an_emit_to_its_own_empty_lane_is_its_next_head(store: Store) -> N
 
 async def test_emits_of_one_lane_keep_their_order(store: Store) -> None:
     await put(store)
-    await end(store, await claim_one(store), Done(tuple(reply(str(n), lane="c1") for n in range(20))))
+    await end(
+        store, await claim_one(store), Done(tuple(reply(str(n), lane="c1") for n in range(20)))
+    )
     seen: list[str] = []
     while turns := await claim(store, queue="outbox"):
         seen.append(turns[0].primary.event["text"])
@@ -133,7 +158,9 @@ async def test_emits_of_one_lane_keep_their_order(store: Store) -> None:
     assert seen == [str(n) for n in range(20)]
 
 
-async def test_emits_of_several_turns_in_one_settle_keep_the_order_of_the_turns(store: Store) -> None:
+async def test_emits_of_several_turns_in_one_settle_keep_the_order_of_the_turns(
+    store: Store,
+) -> None:
     await store.put([message(message_id=f"m{n}") for n in range(5)])
     turns = await claim(store, limit=5)
     await store.settle([(turn, Done((reply(lane="c1"), reply(lane="c1")))) for turn in turns])
@@ -141,7 +168,9 @@ async def test_emits_of_several_turns_in_one_settle_keep_the_order_of_the_turns(
     while found := await claim(store, queue="outbox"):
         seen.append(found[0].primary.message_id)
         await end(store, found[0])
-    assert seen == [f"{turn.primary.message_id}/{position}" for turn in turns for position in (1, 2)]
+    assert seen == [
+        f"{turn.primary.message_id}/{position}" for turn in turns for position in (1, 2)
+    ]
 
 
 async def test_a_delayed_emit_waits_and_carries_no_lane(store: Store, clock: Clock) -> None:
@@ -180,26 +209,36 @@ async def test_an_emit_that_gets_a_suffix_keeps_its_place(store: Store) -> None:
     await put(store, queue="outbox", message_id="taken", target="other")
     event_id = await put(store)
     await end(
-        store, await claim_one(store), Done((reply("one", message_id="taken", lane="c1"), reply("two", lane="c1")))
+        store,
+        await claim_one(store),
+        Done((reply("one", message_id="taken", lane="c1"), reply("two", lane="c1"))),
     )
     first = await claim_one(store, queue="outbox")
     assert (first.primary.event, first.primary.message_id) == ({"text": "one"}, f"taken~{event_id}")
 
 
-async def test_an_emit_is_stored_even_if_its_parent_has_the_name_that_it_would_get(store: Store) -> None:
+async def test_an_emit_is_stored_even_if_its_parent_has_the_name_that_it_would_get(
+    store: Store,
+) -> None:
     event_id = await put(store, message_id="m1")
     await drain(store)
     [again] = await store.replay([event_id])
     turn = await claim_one(store)
     assert turn.message_id == f"m1~{again}"
-    await end(store, turn, Done((message("first", message_id="m1", lane="a"), message("second", lane="a"))))
+    await end(
+        store,
+        turn,
+        Done((message("first", message_id="m1", lane="a"), message("second", lane="a"))),
+    )
     first = await claim_one(store)
     await end(store, first)
     second = await claim_one(store)
     assert [first.text, second.text] == ["first", "second"]
 
 
-async def test_an_emit_keeps_its_place_when_a_turn_beside_it_chose_the_same_id(store: Store) -> None:
+async def test_an_emit_keeps_its_place_when_a_turn_beside_it_chose_the_same_id(
+    store: Store,
+) -> None:
     await store.put([message(), message()])
     turns = await claim(store, limit=2)
     emits = (reply("one", message_id="own", lane="c1"), reply("two", lane="c1"))

@@ -11,7 +11,9 @@ from holdfast.testing.clock import Clock
 from tests.conformance.steps import claim_one, end, finished, live, put
 
 SECRET = "xoxb-1234567890-abcdef"
-TRACE = f'Traceback (most recent call last):\n  File "a.py", line 1\nValueError: {SECRET} was refused'
+TRACE = (
+    f'Traceback (most recent call last):\n  File "a.py", line 1\nValueError: {SECRET} was refused'
+)
 
 
 async def test_issue_13_8_no_error_is_stored_with_a_secret(store: Store) -> None:
@@ -38,7 +40,9 @@ async def test_issue_13_8_no_error_is_stored_with_a_secret(store: Store) -> None
 
 async def test_issue_13_8_what_is_stored_of_an_error_is_bounded(store: Store) -> None:
     event_id = await put(store)
-    await end(store, await claim_one(store), Dead("e" * 100_000, "c" * 1_000, "t" * 99_000 + "the end"))
+    await end(
+        store, await claim_one(store), Dead("e" * 100_000, "c" * 1_000, "t" * 99_000 + "the end")
+    )
     letter = await finished(store, event_id)
     assert letter.last_error is not None
     assert letter.last_error.startswith("e" * ERROR_LENGTH)
@@ -53,10 +57,16 @@ async def test_an_error_of_broken_bytes_does_not_keep_a_turn_from_ending(store: 
     event_id = await put(store)
     await end(store, await claim_one(store), Dead("a\0b\ud800", "k\0", "t\0\udfff"))
     letter = await finished(store, event_id)
-    assert (letter.last_error, letter.error_class, letter.traceback) == ("a\ufffdb\ufffd", "k\ufffd", "t\ufffd\ufffd")
+    assert (letter.last_error, letter.error_class, letter.traceback) == (
+        "a\ufffdb\ufffd",
+        "k\ufffd",
+        "t\ufffd\ufffd",
+    )
 
 
-async def test_issue_14_24_a_dead_letter_keeps_the_traceback_of_its_last_attempt(store: Store) -> None:
+async def test_issue_14_24_a_dead_letter_keeps_the_traceback_of_its_last_attempt(
+    store: Store,
+) -> None:
     event_id = await put(store, max_attempts=2)
     await end(store, await claim_one(store), Retry("first", traceback="the first"))
     await end(store, await claim_one(store), Retry("last", traceback=TRACE))
@@ -65,7 +75,9 @@ async def test_issue_14_24_a_dead_letter_keeps_the_traceback_of_its_last_attempt
     assert letter.traceback == TRACE.replace(SECRET, "***")
 
 
-async def test_a_failure_without_a_traceback_does_not_keep_that_of_another_error(store: Store) -> None:
+async def test_a_failure_without_a_traceback_does_not_keep_that_of_another_error(
+    store: Store,
+) -> None:
     event_id = await put(store, max_attempts=2)
     await end(store, await claim_one(store), Retry("raised", traceback="where"))
     await end(store, await claim_one(store), Retry("returned"))

@@ -37,7 +37,9 @@ async def lose(store: Store, clock: Clock) -> tuple[Turn, Turn]:
     return old, await claim_one(store, holder="new")
 
 
-async def test_a_paused_worker_cannot_settle_what_another_finished(store: Store, clock: Clock) -> None:
+async def test_a_paused_worker_cannot_settle_what_another_finished(
+    store: Store, clock: Clock
+) -> None:
     old, new = await lose(store, clock)
     assert await end(store, new) == Settled(new)
     assert await end(store, old) == Lost(old)
@@ -53,7 +55,9 @@ async def test_a_lost_turn_ends_in_no_way(store: Store, clock: Clock, outcome: O
 
 async def test_a_lost_turn_emits_and_records_nothing(store: Store, clock: Clock) -> None:
     old, _new = await lose(store, clock)
-    line = AgentMessage(agent_id="coder", role="user", channel="api", sender="ann", message_id="m1", content="hi")
+    line = AgentMessage(
+        agent_id="coder", role="user", channel="api", sender="ann", message_id="m1", content="hi"
+    )
     assert await end(store, old, Done((message(queue="outbox"),), (line,))) == Lost(old)
     assert await outbox(store) == []
     assert await store.agent_messages("coder") == []
@@ -94,7 +98,10 @@ async def test_the_same_turn_twice_in_one_settle_ends_once(store: Store) -> None
     await put(store)
     turn = await claim_one(store)
     emits = (message(queue="outbox"),)
-    assert await store.settle([(turn, Done(emits)), (turn, Done(emits))]) == [Settled(turn), Lost(turn)]
+    assert await store.settle([(turn, Done(emits)), (turn, Done(emits))]) == [
+        Settled(turn),
+        Lost(turn),
+    ]
     assert len(await outbox(store)) == 1
 
 
@@ -105,7 +112,9 @@ async def test_a_turn_cannot_be_settled_twice(store: Store) -> None:
     assert await end(store, turn) == Lost(turn)
 
 
-async def test_a_lease_that_ran_out_is_its_holders_until_another_takes_it(store: Store, clock: Clock) -> None:
+async def test_a_lease_that_ran_out_is_its_holders_until_another_takes_it(
+    store: Store, clock: Clock
+) -> None:
     event_id = await put(store)
     turn = await claim_one(store)
     clock.tick(minutes=11)

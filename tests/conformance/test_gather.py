@@ -74,7 +74,11 @@ async def test_what_was_tried_is_worked_alone(store: Store) -> None:
 
 async def test_messages_handed_on_are_counted_by_root(store: Store) -> None:
     root = await put(store)
-    await end(store, await claim_one(store), Done((NewEvent(event={}), NewEvent(event={}, queue="outbox"))))
+    await end(
+        store,
+        await claim_one(store),
+        Done((NewEvent(event={}), NewEvent(event={}, queue="outbox"))),
+    )
     child = await claim_one(store)
     assert (child.primary.root_id, child.primary.hops) == (root, 1)
     assert await store.handed_on(root, child.primary.id) == 0
@@ -87,7 +91,10 @@ async def test_messages_handed_on_are_counted_by_root(store: Store) -> None:
 async def test_a_line_of_a_room_has_an_id(store: Store) -> None:
     first = await store.say(ChatMessage(team_id="dev", from_agent="user", message="one"))
     second = await store.say(ChatMessage(team_id="dev", from_agent="user", message="two"))
-    assert [(line.id, line.message) for line in await store.chat_messages("dev")] == [(second, "two"), (first, "one")]
+    assert [(line.id, line.message) for line in await store.chat_messages("dev")] == [
+        (second, "two"),
+        (first, "one"),
+    ]
 
 
 async def test_a_setting_that_is_none_is_gone(store: Store) -> None:

@@ -44,13 +44,22 @@ async def test_history_follows_by_since_id(store: Store) -> None:
     ids = await finish_many(store, 5)
     assert [event.id for event in await store.finished(Filter(), since_id=ids[2])] == ids[:2]
     assert await store.finished(Filter(), since_id=ids[0]) == []
-    assert [event.id for event in await store.finished(Filter(), since_id=ids[4], before_id=ids[0])] == ids[1:4]
+    assert [
+        event.id for event in await store.finished(Filter(), since_id=ids[4], before_id=ids[0])
+    ] == ids[1:4]
 
 
 async def test_history_is_filtered_by_outcome_queue_and_target(store: Store) -> None:
     await finish_many(store, 2)
-    dead = await bury(store, await put(store, queue="outbox", target="slack"), queue="outbox", target="slack")
-    for which in (Filter(outcomes=["dead"]), Filter(queue="outbox"), Filter(target="slack"), Filter(error="BROKEN")):
+    dead = await bury(
+        store, await put(store, queue="outbox", target="slack"), queue="outbox", target="slack"
+    )
+    for which in (
+        Filter(outcomes=["dead"]),
+        Filter(queue="outbox"),
+        Filter(target="slack"),
+        Filter(error="BROKEN"),
+    ):
         assert [event.id for event in await store.finished(which)] == [dead]
     assert len(await store.finished(Filter(queue="inbox"))) == 2
 
@@ -59,7 +68,10 @@ async def test_dead_letters_page_by_before_id_and_follow_by_since_id(store: Stor
     ids = [await bury(store, await put(store)) for _ in range(4)]
     await finish_many(store, 2)
     assert [letter.id for letter in await store.dead(Filter(), limit=2)] == [ids[3], ids[2]]
-    assert [letter.id for letter in await store.dead(Filter(), limit=2, before_id=ids[2])] == [ids[1], ids[0]]
+    assert [letter.id for letter in await store.dead(Filter(), limit=2, before_id=ids[2])] == [
+        ids[1],
+        ids[0],
+    ]
     assert [letter.id for letter in await store.dead(Filter(), since_id=ids[2])] == [ids[3]]
 
 
@@ -88,23 +100,42 @@ async def test_an_agents_conversation_is_newest_first_and_by_pages(store: Store)
 
 async def test_conversations_of_one_agent_are_told_apart(store: Store) -> None:
     here, there = "api:ann", "api:bob"
-    await store.put([], records=[line(number, conversation=here if number % 2 else there) for number in range(5)])
+    await store.put(
+        [],
+        records=[line(number, conversation=here if number % 2 else there) for number in range(5)],
+    )
     await store.put([], records=[line(9, "writer")])
     found = await store.agent_messages("coder", conversation=here)
-    assert [(one.content, one.conversation) for one in found] == [("text 3", here), ("text 1", here)]
-    assert len(await store.agent_messages("coder", conversation=there, limit=2, before_id=found[0].id)) == 2
+    assert [(one.content, one.conversation) for one in found] == [
+        ("text 3", here),
+        ("text 1", here),
+    ]
+    assert (
+        len(await store.agent_messages("coder", conversation=there, limit=2, before_id=found[0].id))
+        == 2
+    )
     assert await store.agent_messages("coder", conversation="api:eve") == []
 
 
-async def test_a_line_of_a_conversation_is_stored_as_it_was_given(store: Store, clock: Clock) -> None:
+async def test_a_line_of_a_conversation_is_stored_as_it_was_given(
+    store: Store, clock: Clock
+) -> None:
     await store.put([], records=[line(1)])
     [found] = await store.agent_messages("coder")
-    assert (found.agent_id, found.role, found.channel, found.sender) == ("coder", "user", "api", "ann")
+    assert (found.agent_id, found.role, found.channel, found.sender) == (
+        "coder",
+        "user",
+        "api",
+        "ann",
+    )
     assert (found.message_id, found.content, found.created_at) == ("m1", "text 1", clock.now)
 
 
 async def test_a_room_is_newest_first_and_by_pages(store: Store, clock: Clock) -> None:
-    await store.put([], records=[ChatMessage(team_id="dev", from_agent="coder", message=str(n)) for n in range(5)])
+    await store.put(
+        [],
+        records=[ChatMessage(team_id="dev", from_agent="coder", message=str(n)) for n in range(5)],
+    )
     await store.put([], records=[ChatMessage(team_id="ops", from_agent="coder", message="other")])
     posts = await store.chat_messages("dev")
     assert [(post.message, post.from_agent, post.created_at) for post in posts[:2]] == [
@@ -112,7 +143,9 @@ async def test_a_room_is_newest_first_and_by_pages(store: Store, clock: Clock) -
         ("3", "coder", clock.now),
     ]
     ids = [post.id for post in posts]
-    assert [post.id for post in await store.chat_messages("dev", limit=2, before_id=ids[0])] == ids[1:3]
+    assert [post.id for post in await store.chat_messages("dev", limit=2, before_id=ids[0])] == ids[
+        1:3
+    ]
     assert [post.id for post in await store.chat_messages("dev", since_id=ids[3])] == ids[:3]
 
 
@@ -121,7 +154,9 @@ async def test_an_unknown_conversation_is_empty(store: Store) -> None:
     assert await store.chat_messages("nowhere") == []
 
 
-@pytest.mark.parametrize("value", [{"default": "coder"}, [1, 2], "text", 3, True, None, {"ü": [None]}], ids=str)
+@pytest.mark.parametrize(
+    "value", [{"default": "coder"}, [1, 2], "text", 3, True, None, {"ü": [None]}], ids=str
+)
 async def test_a_setting_is_read_as_it_was_written(store: Store, value: object) -> None:
     await store.set_setting("key", value)
     assert await store.setting("key") == value

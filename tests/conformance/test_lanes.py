@@ -73,8 +73,12 @@ async def test_a_lane_goes_across_targets(store: Store) -> None:
     assert await claim_ids(store, "writer") == [[second]]
 
 
-@pytest.mark.parametrize("outcome", [Retry("no", timedelta(minutes=1)), Snooze(timedelta(minutes=1))], ids=str)
-async def test_an_event_that_comes_back_holds_its_lane(store: Store, clock: Clock, outcome: Outcome) -> None:
+@pytest.mark.parametrize(
+    "outcome", [Retry("no", timedelta(minutes=1)), Snooze(timedelta(minutes=1))], ids=str
+)
+async def test_an_event_that_comes_back_holds_its_lane(
+    store: Store, clock: Clock, outcome: Outcome
+) -> None:
     first, _second = await put_lane(store, 2)
     assert await ended(store, await claim_one(store), outcome) == "back"
     assert await claim_ids(store) == []
@@ -101,7 +105,9 @@ async def test_a_cancelled_event_lets_its_lane_go_on(store: Store) -> None:
     assert await claim_ids(store) == [[second]]
 
 
-async def test_an_expired_lease_is_worked_again_before_what_follows(store: Store, clock: Clock) -> None:
+async def test_an_expired_lease_is_worked_again_before_what_follows(
+    store: Store, clock: Clock
+) -> None:
     first, second = await put_lane(store, 2)
     await claim_one(store)
     clock.tick(minutes=11)
@@ -131,7 +137,11 @@ async def test_a_retried_dead_letter_queues_behind_the_head(store: Store) -> Non
     turn = await claim_one(store)
     assert turn.ids == [second]
     assert await store.retry(Filter(ids=[first])) == [first]
-    assert [(await live(store, event_id)).head for event_id in (first, second, third)] == [False, True, False]
+    assert [(await live(store, event_id)).head for event_id in (first, second, third)] == [
+        False,
+        True,
+        False,
+    ]
     await end(store, turn)
     assert await drain(store) == [first, third]
 
@@ -167,7 +177,9 @@ async def test_many_lanes_in_one_settle_all_go_on(store: Store) -> None:
     assert sorted(await claim_ids(store)) == [[second] for _first, second in lanes]
 
 
-async def test_a_lane_is_in_order_over_two_stores(store: Store, another_store: StoreFactory) -> None:
+async def test_a_lane_is_in_order_over_two_stores(
+    store: Store, another_store: StoreFactory
+) -> None:
     other = await another_store()
     ids = [await put(s, lane="a") for s in (store, other, store, other)]
     turn = await claim_one(other)

@@ -96,7 +96,9 @@ async def test_a_limited_target_does_not_take_the_room_of_others(store: Store) -
     assert len(turns) == 4
 
 
-async def test_a_limit_holds_over_stores_that_claim_at_once(store: Store, another_store: StoreFactory) -> None:
+async def test_a_limit_holds_over_stores_that_claim_at_once(
+    store: Store, another_store: StoreFactory
+) -> None:
     await fill(store, "coder", 40)
     await store.limit("inbox", "coder", 3)
     stores = [store, await another_store(), await another_store(), await another_store()]
@@ -117,7 +119,9 @@ async def test_messages_that_name_nobody_count_for_the_default_agent(store: Stor
     assert await claim(store, "", limit=10) == []
 
 
-async def test_both_names_of_the_default_agent_in_one_claim_stay_within_its_limit(store: Store) -> None:
+async def test_both_names_of_the_default_agent_in_one_claim_stay_within_its_limit(
+    store: Store,
+) -> None:
     await store.set_setting("routing", {"default": "coder"})
     for target in ("coder", "", "writer"):
         await fill(store, target)
@@ -137,12 +141,16 @@ async def test_the_limit_of_an_agent_that_is_not_the_default_is_its_own(store: S
 
 async def test_other_queues_have_no_default_agent(store: Store) -> None:
     await store.set_setting("routing", {"default": "coder"})
-    await store.put([message(queue="outbox", target=target) for target in ("", "coder") for _ in range(3)])
+    await store.put(
+        [message(queue="outbox", target=target) for target in ("", "coder") for _ in range(3)]
+    )
     await store.limit("outbox", "coder", 1)
     assert len(await claim(store, "coder", "", queue="outbox", limit=20)) == 4
 
 
-async def test_a_claim_takes_at_most_so_many_of_each_target_in_the_order_given(store: Store) -> None:
+async def test_a_claim_takes_at_most_so_many_of_each_target_in_the_order_given(
+    store: Store,
+) -> None:
     for target in ("coder", "writer", "tester"):
         await fill(store, target)
     turns = await claim(store, "writer", "coder", "tester", limit=6, at_most=[3, 2, 5])

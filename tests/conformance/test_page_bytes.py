@@ -44,15 +44,27 @@ async def _room(store: Store) -> None:
 
 CASES: dict[str, tuple[Callable[[Store], Awaitable[None]], Callable[[Store], List], str]] = {
     "recent": (_responses, lambda store: lambda **page: store.recent(OUTBOX, **page), "before_id"),
-    "waiting": (_responses, lambda store: lambda **page: store.waiting(OUTBOX, "c", **page), "since_id"),
+    "waiting": (
+        _responses,
+        lambda store: lambda **page: store.waiting(OUTBOX, "c", **page),
+        "since_id",
+    ),
     "leased": (_leased, lambda store: lambda **page: store.leased(INBOX, **page), "before_id"),
-    "agent_messages": (_lines, lambda store: lambda **page: store.agent_messages("a", **page), "before_id"),
+    "agent_messages": (
+        _lines,
+        lambda store: lambda **page: store.agent_messages("a", **page),
+        "before_id",
+    ),
     "conversation": (
         _lines,
         lambda store: lambda **page: store.agent_messages("a", conversation="k", **page),
         "before_id",
     ),
-    "chat_messages": (_room, lambda store: lambda **page: store.chat_messages("t", **page), "before_id"),
+    "chat_messages": (
+        _room,
+        lambda store: lambda **page: store.chat_messages("t", **page),
+        "before_id",
+    ),
 }
 
 

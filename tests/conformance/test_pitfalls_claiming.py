@@ -27,7 +27,9 @@ from tests.conformance.test_processes import reap_until_seen
 from tests.conformance.worker_process import finish, worker_process
 
 
-async def test_a_settle_that_matches_on_id_alone(store: Store, database_url: str, clock: Clock) -> None:
+async def test_a_settle_that_matches_on_id_alone(
+    store: Store, database_url: str, clock: Clock
+) -> None:
     """A worker stopped past its lease comes back after another finished: all it tries is refused."""
     event_id = await put(store, lane="a", message_id="m1")
     with worker_process(database_url, "paused", clock.now) as paused:
@@ -69,7 +71,9 @@ async def test_rescue_by_age_instead_of_by_liveness(store: Store, clock: Clock) 
     assert await ended(store, turn) == "completed"
 
 
-async def test_rescue_by_liveness_within_seconds(store: Store, database_url: str, clock: Clock) -> None:
+async def test_rescue_by_liveness_within_seconds(
+    store: Store, database_url: str, clock: Clock
+) -> None:
     """The other half of the same line: work of a killed process does not wait for its lease."""
     event_id = await put(store)
     with worker_process(database_url, "doomed", clock.now) as doomed:
@@ -79,7 +83,9 @@ async def test_rescue_by_liveness_within_seconds(store: Store, database_url: str
     assert await claim_ids(store) == [[event_id]]
 
 
-async def test_a_sweep_that_expires_events_whose_last_attempt_is_running(store: Store, clock: Clock) -> None:
+async def test_a_sweep_that_expires_events_whose_last_attempt_is_running(
+    store: Store, clock: Clock
+) -> None:
     """The last attempt has used all attempts and is still at work: it may finish."""
     await put(store, max_attempts=1)
     turn = await claim_one(store)
@@ -88,14 +94,22 @@ async def test_a_sweep_that_expires_events_whose_last_attempt_is_running(store: 
     assert await ended(store, turn) == "completed"
 
 
-async def test_a_sweep_that_quietly_files_an_hour_old_backlog_as_processed(store: Store, clock: Clock) -> None:
+async def test_a_sweep_that_quietly_files_an_hour_old_backlog_as_processed(
+    store: Store, clock: Clock
+) -> None:
     """What expired during an outage is a dead letter that can be retried, payload and all."""
     ids = [await put(store, str(number)) for number in range(5)]
     clock.tick(hours=2)
     assert (await store.sweep(SweepPolicy(expire_after=timedelta(hours=1)))).expired == 5
     assert {letter.outcome for letter in await store.dead(Filter())} == {"expired"}
     assert sorted(await store.retry(Filter(outcomes=["expired"]))) == ids
-    assert [turn.primary.event["text"] for turn in await claim(store, limit=5)] == ["0", "1", "2", "3", "4"]
+    assert [turn.primary.event["text"] for turn in await claim(store, limit=5)] == [
+        "0",
+        "1",
+        "2",
+        "3",
+        "4",
+    ]
 
 
 async def test_attempts_counted_only_on_a_recorded_failure(store: Store, clock: Clock) -> None:
@@ -109,7 +123,9 @@ async def test_attempts_counted_only_on_a_recorded_failure(store: Store, clock: 
     assert (await finished(store, event_id)).attempts == 3
 
 
-async def test_one_lease_for_a_batch_that_is_worked_one_after_the_other(store: Store, clock: Clock) -> None:
+async def test_one_lease_for_a_batch_that_is_worked_one_after_the_other(
+    store: Store, clock: Clock
+) -> None:
     """Turns claimed together are renewed on their own while the first is worked, and given back on their own."""
     await store.put([message() for _ in range(3)])
     first, *tail = await claim(store, limit=3)
@@ -122,7 +138,9 @@ async def test_one_lease_for_a_batch_that_is_worked_one_after_the_other(store: S
     assert await ended(store, tail[1]) == "completed"
 
 
-async def test_an_explicit_failure_waits_out_the_whole_visibility_time(store: Store, clock: Clock) -> None:
+async def test_an_explicit_failure_waits_out_the_whole_visibility_time(
+    store: Store, clock: Clock
+) -> None:
     """A failure has a back-off of its own, however long the lease was."""
     event_id = await put(store)
     turn = await claim_one(store, lease=timedelta(hours=12))
@@ -173,7 +191,9 @@ async def test_a_claim_inside_a_plain_subquery_may_update_more_rows_than_its_lim
     assert {event.attempts for event in leased} == {1}
 
 
-async def test_a_hypertable_cannot_have_a_unique_index_without_its_time_column(store: Store, clock: Clock) -> None:
+async def test_a_hypertable_cannot_have_a_unique_index_without_its_time_column(
+    store: Store, clock: Clock
+) -> None:
     """Dedup does not depend on what history can index: another event time, and pruned history, are still known."""
     await put(store, message_id="m1", event_ts=clock.now - timedelta(days=300))
     await end(store, await claim_one(store))

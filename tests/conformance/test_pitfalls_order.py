@@ -8,7 +8,18 @@ from holdfast.queue.event import Turn
 from holdfast.queue.outcome import Done
 from holdfast.queue.store import Store, SweepPolicy
 from holdfast.testing.fixtures import StoreFactory
-from tests.conformance.steps import claim, claim_ids, claim_one, drain, end, ended, live, message, put, put_lane
+from tests.conformance.steps import (
+    claim,
+    claim_ids,
+    claim_one,
+    drain,
+    end,
+    ended,
+    live,
+    message,
+    put,
+    put_lane,
+)
 
 ROUNDS = 30
 
@@ -22,7 +33,9 @@ async def test_prefetching_breaks_order(store: Store) -> None:
     assert await drain(store) == ids[1:]
 
 
-async def test_mailbox_empty_read_then_the_lane_released(store: Store, another_store: StoreFactory) -> None:
+async def test_mailbox_empty_read_then_the_lane_released(
+    store: Store, another_store: StoreFactory
+) -> None:
     """A message that arrives while the last one of its lane ends is ready at once, whoever commits first."""
     other = await another_store()
     for _ in range(ROUNDS):
@@ -33,7 +46,9 @@ async def test_mailbox_empty_read_then_the_lane_released(store: Store, another_s
     assert (await store.sweep(SweepPolicy())).mended == 0
 
 
-async def test_skip_locked_slides_past_a_locked_head(store: Store, another_store: StoreFactory) -> None:
+async def test_skip_locked_slides_past_a_locked_head(
+    store: Store, another_store: StoreFactory
+) -> None:
     """Claims that meet at one lane never give two of its events, nor the second one."""
     stores = [store, await another_store(), await another_store()]
     ids = await put_lane(store, ROUNDS)
@@ -57,9 +72,17 @@ async def test_order_by_a_millisecond_clock(store: Store) -> None:
 async def test_choosing_the_head_of_each_lane_by_scanning_events(store: Store) -> None:
     """Readiness is stored with the event, at every step of its lane."""
     first, second, third = await put_lane(store, 3)
-    assert [(await live(store, event_id)).head for event_id in (first, second, third)] == [True, False, False]
+    assert [(await live(store, event_id)).head for event_id in (first, second, third)] == [
+        True,
+        False,
+        False,
+    ]
     turn = await claim_one(store)
-    assert [(await live(store, event_id)).head for event_id in (first, second, third)] == [True, False, False]
+    assert [(await live(store, event_id)).head for event_id in (first, second, third)] == [
+        True,
+        False,
+        False,
+    ]
     await end(store, turn)
     assert [(await live(store, event_id)).head for event_id in (second, third)] == [True, False]
 
@@ -81,18 +104,26 @@ async def test_a_shared_limit_counted_and_then_claimed_without_a_lock(
         await end(store, running.pop(0))
 
 
-async def test_puts_that_meet_in_one_lane_leave_one_head(store: Store, another_store: StoreFactory) -> None:
+async def test_puts_that_meet_in_one_lane_leave_one_head(
+    store: Store, another_store: StoreFactory
+) -> None:
     """Two first messages of a conversation at once: one is its head, and both are worked."""
     stores = [store, await another_store(), await another_store()]
     for number in range(ROUNDS):
         lane = f"lane {number}"
         ids = await asyncio.gather(*(put(s, lane=lane) for s in stores))
-        assert sorted([(await live(store, event_id)).head for event_id in ids]) == [False, False, True]
+        assert sorted([(await live(store, event_id)).head for event_id in ids]) == [
+            False,
+            False,
+            True,
+        ]
         assert sorted(await drain(store)) == sorted(ids)
     assert (await store.sweep(SweepPolicy())).mended == 0
 
 
-async def test_emits_that_meet_in_one_lane_leave_one_head(store: Store, another_store: StoreFactory) -> None:
+async def test_emits_that_meet_in_one_lane_leave_one_head(
+    store: Store, another_store: StoreFactory
+) -> None:
     """Turns of many lanes that emit to each other's lanes at once: no deadlock, no lane without a head."""
     stores = [store, await another_store(), await another_store(), await another_store()]
     lanes = [f"lane {number}" for number in range(8)]
@@ -101,7 +132,10 @@ async def test_emits_that_meet_in_one_lane_leave_one_head(store: Store, another_
         turns = await claim(store, limit=8)
         assert len(turns) == 8
         emits = tuple(message(str(number), lane=lane) for lane in lanes)
-        ends = [(turn, Done(emits if position == number % 8 else ())) for position, turn in enumerate(turns)]
+        ends = [
+            (turn, Done(emits if position == number % 8 else ()))
+            for position, turn in enumerate(turns)
+        ]
         await asyncio.gather(*(s.settle(ends[start::4]) for start, s in enumerate(stores)))
     assert len(await claim_ids(store)) == 8
     assert (await store.sweep(SweepPolicy())).mended == 0

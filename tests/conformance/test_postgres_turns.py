@@ -33,7 +33,9 @@ def test_a_claim_of_turns_skips_what_another_has_locked(sql: Connection, other: 
     assert column(sql, CLAIM) == [second, third]
 
 
-def test_a_claim_of_a_limited_target_waits_for_the_one_that_counts(sql: Connection, other: Connection) -> None:
+def test_a_claim_of_a_limited_target_waits_for_the_one_that_counts(
+    sql: Connection, other: Connection
+) -> None:
     insert(sql), insert(sql), insert(sql)
     sql.execute("select agent.limit_target('inbox', '', 2)")
     assert len(column(other, CLAIM)) == 2
@@ -51,11 +53,15 @@ PUTS = {
 
 
 @pytest.mark.parametrize("put", PUTS.values(), ids=list(PUTS))
-def test_a_put_waits_for_the_end_of_a_turn_of_its_lane(sql: Connection, other: Connection, put: str) -> None:
+def test_a_put_waits_for_the_end_of_a_turn_of_its_lane(
+    sql: Connection, other: Connection, put: str
+) -> None:
     """Or it would queue behind a head that is about to end, and nobody would promote it."""
     event_id = insert(sql, "a")
     fence = value(sql, "select fence from agent.claim('inbox', '{\"\"}', 1, '1 minute')")
-    other.execute("select agent.settle(%s)", [Jsonb([{"ids": [event_id], "fence": fence, "outcome": "done"}])])
+    other.execute(
+        "select agent.settle(%s)", [Jsonb([{"ids": [event_id], "fence": fence, "outcome": "done"}])]
+    )
     sql.execute("set lock_timeout = '100ms'")
     with pytest.raises(psycopg.errors.LockNotAvailable):
         sql.execute(put)

@@ -11,7 +11,17 @@ from holdfast.queue.store import Process, Store
 from holdfast.store import watch
 from holdfast.testing.clock import Clock
 from holdfast.testing.fixtures import StoreFactory
-from tests.conformance.steps import claim, claim_ids, claim_one, count, ended, finished, live, put, put_lane
+from tests.conformance.steps import (
+    claim,
+    claim_ids,
+    claim_one,
+    count,
+    ended,
+    finished,
+    live,
+    put,
+    put_lane,
+)
 from tests.conformance.worker_process import worker_process
 
 PATIENCE = 60
@@ -35,12 +45,16 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "BETWEEN_LOOKS", timedelta())
 
 
-async def test_a_registered_process_is_seen_by_all(store: Store, another_store: StoreFactory, clock: Clock) -> None:
+async def test_a_registered_process_is_seen_by_all(
+    store: Store, another_store: StoreFactory, clock: Clock
+) -> None:
     other = await another_store()
     await store.register(process("one", clock.now))
     await other.register(process("two", clock.now))
     for seen_by in (store, other):
-        assert sorted((found.id, found.host, found.started_at) for found in await seen_by.processes()) == [
+        assert sorted(
+            (found.id, found.host, found.started_at) for found in await seen_by.processes()
+        ) == [
             ("one", "here", clock.now),
             ("two", "here", clock.now),
         ]
@@ -51,13 +65,20 @@ async def test_a_beat_says_when_and_why(store: Store, clock: Clock) -> None:
     await store.register(process("one", started_at))
     clock.tick(minutes=1)
     beat = Process(
-        id="one", host="here", started_at=started_at, seen_at=clock.now, last_wake_reason="triggered", turns=3
+        id="one",
+        host="here",
+        started_at=started_at,
+        seen_at=clock.now,
+        last_wake_reason="triggered",
+        turns=3,
     )
     await store.beat(beat)
     assert await store.processes() == [beat]
 
 
-async def test_seen_at_moves_with_every_beat_by_the_clock_of_the_database(store: Store, clock: Clock) -> None:
+async def test_seen_at_moves_with_every_beat_by_the_clock_of_the_database(
+    store: Store, clock: Clock
+) -> None:
     started = process("one", clock.now)
     await store.register(started)
     for _ in range(3):
@@ -68,7 +89,9 @@ async def test_seen_at_moves_with_every_beat_by_the_clock_of_the_database(store:
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_a_process_that_lives_is_not_reaped(store: Store, another_store: StoreFactory, clock: Clock) -> None:
+async def test_a_process_that_lives_is_not_reaped(
+    store: Store, another_store: StoreFactory, clock: Clock
+) -> None:
     other = await another_store()
     await other.register(process("two", clock.now))
     await put(store)
@@ -79,7 +102,9 @@ async def test_a_process_that_lives_is_not_reaped(store: Store, another_store: S
     assert await ended(other, turn) == "completed"
 
 
-async def test_one_look_declares_nobody_dead(store: Store, another_store: StoreFactory, clock: Clock) -> None:
+async def test_one_look_declares_nobody_dead(
+    store: Store, another_store: StoreFactory, clock: Clock
+) -> None:
     other = await another_store()
     await other.register(process("two", clock.now))
     await other.close()
@@ -88,7 +113,9 @@ async def test_one_look_declares_nobody_dead(store: Store, another_store: StoreF
     assert [found.id for found in await store.processes()] in ([], ["two"])
 
 
-async def test_a_process_that_was_killed_is_seen_within_seconds(store: Store, database_url: str, clock: Clock) -> None:
+async def test_a_process_that_was_killed_is_seen_within_seconds(
+    store: Store, database_url: str, clock: Clock
+) -> None:
     event_id = await put(store, lane="a")
     with worker_process(database_url, "doomed", clock.now) as doomed:
         assert (await live(store, event_id)).holder == "doomed"
@@ -135,7 +162,9 @@ async def test_how_many_attempts_a_dead_process_leaves_is_the_queue_s_policy(
     assert (await live(store, tried["outbox"])).fence == 0
 
 
-async def test_the_work_of_others_is_left_alone(store: Store, database_url: str, clock: Clock) -> None:
+async def test_the_work_of_others_is_left_alone(
+    store: Store, database_url: str, clock: Clock
+) -> None:
     ours, theirs = [await put(store) for _ in range(2)]
     turn = await claim_one(store, holder="survivor")
     with worker_process(database_url, "doomed", clock.now) as doomed:

@@ -10,17 +10,40 @@ from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Dead
 from holdfast.queue.store import Filter, Store, SweepPolicy
 from holdfast.testing.clock import Clock
-from tests.conformance.steps import bury, claim, claim_ids, claim_one, count, ended, finished, live, message, put
+from tests.conformance.steps import (
+    bury,
+    claim,
+    claim_ids,
+    claim_one,
+    count,
+    ended,
+    finished,
+    live,
+    message,
+    put,
+)
 
 
 async def test_an_event_is_stored_as_it_was_given(store: Store, clock: Clock) -> None:
     sent_at = datetime(2025, 12, 31, 23, 59, 59, 123456, tzinfo=UTC)
     event_id = await put(
-        store, "hi", queue="memory", target="coder", lane="a", message_id="m1", event_ts=sent_at, max_attempts=7
+        store,
+        "hi",
+        queue="memory",
+        target="coder",
+        lane="a",
+        message_id="m1",
+        event_ts=sent_at,
+        max_attempts=7,
     )
     event = await live(store, event_id)
     assert (event.id, event.queue, event.target, event.lane) == (event_id, "memory", "coder", "a")
-    assert (event.event, event.message_id, event.event_ts, event.max_attempts) == ({"text": "hi"}, "m1", sent_at, 7)
+    assert (event.event, event.message_id, event.event_ts, event.max_attempts) == (
+        {"text": "hi"},
+        "m1",
+        sent_at,
+        7,
+    )
     assert (event.attempts, event.claimed, event.fence, event.holder) == (0, (), 0, None)
     assert (event.state, event.last_error, event.error_class) == (None, None, None)
     assert (event.vt, event.created_at, event.updated_at) == (clock.now, clock.now, clock.now)
@@ -36,17 +59,31 @@ async def test_an_event_may_belong_to_another_message(store: Store, count: int) 
     root = await put(store)
     ids = await store.put([NewEvent(event={}, root_id=root, queue="outbox", target="x")] * count)
     found = await store.waiting("outbox", "x", limit=1000)
-    assert [(event.id, event.root_id, event.hops) for event in found] == [(id, root, 0) for id in ids]
+    assert [(event.id, event.root_id, event.hops) for event in found] == [
+        (id, root, 0) for id in ids
+    ]
 
 
-async def test_what_is_left_out_is_inbox_no_target_no_lane_and_now(store: Store, clock: Clock) -> None:
+async def test_what_is_left_out_is_inbox_no_target_no_lane_and_now(
+    store: Store, clock: Clock
+) -> None:
     event = await live(store, await put(store))
     assert (event.queue, event.target, event.lane, event.message_id) == ("inbox", "", None, None)
-    assert (event.event_ts, event.vt, event.max_attempts, event.head) == (clock.now, clock.now, None, True)
+    assert (event.event_ts, event.vt, event.max_attempts, event.head) == (
+        clock.now,
+        clock.now,
+        None,
+        True,
+    )
 
 
 async def test_a_payload_comes_back_unchanged(store: Store) -> None:
-    payload = {"text": "naïve ☃ 'quoted' \"twice\"", "n": [1, 2.5, None, True], "deep": {"a": {"b": []}}, "": ""}
+    payload = {
+        "text": "naïve ☃ 'quoted' \"twice\"",
+        "n": [1, 2.5, None, True],
+        "deep": {"a": {"b": []}},
+        "": "",
+    }
     [event_id] = await store.put([NewEvent(event=payload)])
     assert event_id is not None
     assert (await live(store, event_id)).event == payload
@@ -54,23 +91,33 @@ async def test_a_payload_comes_back_unchanged(store: Store) -> None:
 
 
 @pytest.mark.parametrize("year", [1, 1969, 2201, 9999])
-async def test_an_event_time_out_of_range_is_stored_as_now(store: Store, clock: Clock, year: int) -> None:
+async def test_an_event_time_out_of_range_is_stored_as_now(
+    store: Store, clock: Clock, year: int
+) -> None:
     event = await live(store, await put(store, event_ts=datetime(year, 6, 1, tzinfo=UTC)))
     assert event.event_ts == clock.now
 
 
-@pytest.mark.parametrize("moment", [datetime(1970, 1, 1, tzinfo=UTC), datetime(2199, 12, 31, 23, 59, 59, 999999, UTC)])
-async def test_an_event_time_at_the_edge_is_kept_and_reaches_history(store: Store, moment: datetime) -> None:
+@pytest.mark.parametrize(
+    "moment", [datetime(1970, 1, 1, tzinfo=UTC), datetime(2199, 12, 31, 23, 59, 59, 999999, UTC)]
+)
+async def test_an_event_time_at_the_edge_is_kept_and_reaches_history(
+    store: Store, moment: datetime
+) -> None:
     event_id = await put(store, event_ts=moment)
     assert await ended(store, await claim_one(store)) == "completed"
     assert (await finished(store, event_id)).event_ts == moment
 
 
 async def test_ids_rise_in_the_order_of_the_list(store: Store) -> None:
-    ids = [event_id for event_id in await store.put([message(str(n)) for n in range(50)]) if event_id]
+    ids = [
+        event_id for event_id in await store.put([message(str(n)) for n in range(50)]) if event_id
+    ]
     assert len(ids) == 50
     assert ids == sorted(ids)
-    assert [(await live(store, event_id)).event["text"] for event_id in ids] == [str(n) for n in range(50)]
+    assert [(await live(store, event_id)).event["text"] for event_id in ids] == [
+        str(n) for n in range(50)
+    ]
 
 
 async def test_a_known_message_id_is_not_stored_again(store: Store) -> None:
@@ -81,7 +128,11 @@ async def test_a_known_message_id_is_not_stored_again(store: Store) -> None:
 
 async def test_the_first_of_a_repeat_within_one_list_wins(store: Store) -> None:
     first, second, other = await store.put(
-        [message("one", message_id="m1"), message("two", message_id="m1"), message("three", message_id="m2")]
+        [
+            message("one", message_id="m1"),
+            message("two", message_id="m1"),
+            message("three", message_id="m2"),
+        ]
     )
     assert second is None
     assert first is not None
@@ -112,7 +163,9 @@ async def test_a_finished_message_is_known_within_the_window(store: Store, clock
     assert await store.put([message(message_id="m1")]) == [None]
 
 
-async def test_a_finished_message_is_known_after_its_history_was_pruned(store: Store, clock: Clock) -> None:
+async def test_a_finished_message_is_known_after_its_history_was_pruned(
+    store: Store, clock: Clock
+) -> None:
     await put(store, message_id="m1")
     await ended(store, await claim_one(store))
     clock.tick(days=2)
@@ -181,7 +234,9 @@ async def test_putting_nothing_stores_nothing(store: Store) -> None:
 
 
 async def test_putting_ten_thousand_at_once_is_one_call(store: Store) -> None:
-    ids = await store.put([message(str(n), lane=str(n % 7), message_id=str(n)) for n in range(10_000)])
+    ids = await store.put(
+        [message(str(n), lane=str(n % 7), message_id=str(n)) for n in range(10_000)]
+    )
     assert len(set(ids) - {None}) == 10_000
     found = await count(store)
     assert (found.ready, found.queued) == (7, 9_993)

@@ -38,7 +38,9 @@ async def test_many_at_once_keep_what_routing_found(store: Store, database_url: 
     assert stored(database_url, "event")[:2] == [(SENT, None, None), (SENT, "fix it", "dev")]
 
 
-async def test_it_stays_with_the_event_in_history_by_retry_and_by_replay(store: Store, database_url: str) -> None:
+async def test_it_stays_with_the_event_in_history_by_retry_and_by_replay(
+    store: Store, database_url: str
+) -> None:
     [id_] = await store.put([NewEvent(event=ROUTED)])
     assert id_ is not None
     for again in ("retry", "replay"):
@@ -68,7 +70,9 @@ async def test_a_discarded_event_keeps_nothing_of_it(store: Store, database_url:
     assert stored(database_url, "event_hist") == [({}, None, None)]
 
 
-async def test_an_event_of_the_release_before_is_read_as_it_was(store: Store, database_url: str) -> None:
+async def test_an_event_of_the_release_before_is_read_as_it_was(
+    store: Store, database_url: str
+) -> None:
     long_ago = "0" if database_url.startswith("sqlite") else "'1970-01-01Z'"
     event = """'{"text": "@coder fix it", "routed_text": "fix it", "routed_team": "dev"}'"""
     insert(database_url, {"vt": long_ago, "event": event})

@@ -14,7 +14,13 @@ ADA = "token_ada"
 
 
 def message(text: str, sent_by: str | None = None) -> NewEvent:
-    payload = {"kind": "message", "channel": "api", "sender": "Ada", "message": text, "conversation": "api:Ada"}
+    payload = {
+        "kind": "message",
+        "channel": "api",
+        "sender": "Ada",
+        "message": text,
+        "conversation": "api:Ada",
+    }
     return NewEvent(event=payload, message_id=f"api_{text}", sent_by=sent_by, max_attempts=1)
 
 
@@ -84,7 +90,11 @@ async def test_frames_name_who_sent_the_message(store: Store) -> None:
         await store.settle([(await claimed(store), Dead("no"))])
     await store.retry(Filter())
     frames = [frame for row in await store.activity(0) for frame in row.frames]
-    assert {frame["type"] for frame in frames} >= {"message_received", "agent_routed", "message_failed"}
+    assert {frame["type"] for frame in frames} >= {
+        "message_received",
+        "agent_routed",
+        "message_failed",
+    }
     for frame in frames:
         mine = frame.get("messageId") in ("api_a", "api_c")
         assert frame.get("sentBy", "nobody") == (ADA if mine else "nobody"), frame

@@ -10,7 +10,18 @@ from holdfast.queue.event import AgentMessage, ChatMessage
 from holdfast.queue.outcome import Dead, Done, Retry, Settled, Snooze
 from holdfast.queue.store import Filter, Store
 from holdfast.testing.clock import Clock
-from tests.conformance.steps import LEASE, claim, claim_ids, claim_one, end, ended, finished, live, message, put
+from tests.conformance.steps import (
+    LEASE,
+    claim,
+    claim_ids,
+    claim_one,
+    end,
+    ended,
+    finished,
+    live,
+    message,
+    put,
+)
 
 
 async def test_done_moves_the_event_to_history_as_completed(store: Store, clock: Clock) -> None:
@@ -22,7 +33,12 @@ async def test_done_moves_the_event_to_history_as_completed(store: Store, clock:
     assert await store.live(event_id) is None
     event = await finished(store, event_id)
     assert (event.outcome, event.finished_at) == ("completed", clock.now)
-    assert (event.id, event.lane, event.message_id, event.event) == (event_id, "a", "m1", {"text": "hi"})
+    assert (event.id, event.lane, event.message_id, event.event) == (
+        event_id,
+        "a",
+        "m1",
+        {"text": "hi"},
+    )
     assert (event.attempts, event.claimed, event.vt) == (1, turn.primary.claimed, turn.primary.vt)
     assert (event.fence, event.holder, event.state) == (0, "worker-1", {"part": 1})
 
@@ -31,17 +47,32 @@ async def test_a_settle_says_how_each_turn_ended(store: Store) -> None:
     await store.put([message() for _ in range(4)])
     turns = await claim(store, limit=4)
     results = await store.settle(
-        list(zip(turns, [Done(), Dead("no"), Retry("no"), Snooze(timedelta(minutes=1))], strict=True))
+        list(
+            zip(turns, [Done(), Dead("no"), Retry("no"), Snooze(timedelta(minutes=1))], strict=True)
+        )
     )
-    assert [result.ended for result in results if isinstance(result, Settled)] == ["completed", "dead", "back", "back"]
+    assert [result.ended for result in results if isinstance(result, Settled)] == [
+        "completed",
+        "dead",
+        "back",
+        "back",
+    ]
     assert [result.turn for result in results] == turns
 
 
 async def test_a_retry_comes_back_after_its_delay(store: Store, clock: Clock) -> None:
     event_id = await put(store)
-    assert await ended(store, await claim_one(store), Retry("boom", timedelta(seconds=30), "Crash")) == "back"
+    assert (
+        await ended(store, await claim_one(store), Retry("boom", timedelta(seconds=30), "Crash"))
+        == "back"
+    )
     event = await live(store, event_id)
-    assert (event.vt, event.attempts, event.fence, event.holder) == (clock.now + timedelta(seconds=30), 1, 0, None)
+    assert (event.vt, event.attempts, event.fence, event.holder) == (
+        clock.now + timedelta(seconds=30),
+        1,
+        0,
+        None,
+    )
     assert (event.last_error, event.error_class) == ("boom", "Crash")
     clock.tick(seconds=29)
     assert await claim(store) == []
@@ -75,9 +106,19 @@ async def test_a_retry_without_attempts_left_is_a_dead_letter(store: Store) -> N
     event_id = await put(store)
     for attempt in range(3):
         expected = "dead" if attempt == 2 else "back"
-        assert await ended(store, await claim_one(store), Retry(f"boom {attempt}", error_class="Crash")) == expected
+        assert (
+            await ended(
+                store, await claim_one(store), Retry(f"boom {attempt}", error_class="Crash")
+            )
+            == expected
+        )
     event = await finished(store, event_id)
-    assert (event.outcome, event.last_error, event.error_class, event.attempts) == ("dead", "boom 2", "Crash", 3)
+    assert (event.outcome, event.last_error, event.error_class, event.attempts) == (
+        "dead",
+        "boom 2",
+        "Crash",
+        3,
+    )
 
 
 async def test_a_dead_letter_without_any_error_says_so(store: Store) -> None:
@@ -99,9 +140,16 @@ async def test_the_events_own_attempts_win_at_settle(store: Store) -> None:
 
 async def test_dead_is_dead_with_attempts_left(store: Store, clock: Clock) -> None:
     event_id = await put(store)
-    assert await ended(store, await claim_one(store), Dead("channel_not_found", "channel_not_found")) == "dead"
+    assert (
+        await ended(store, await claim_one(store), Dead("channel_not_found", "channel_not_found"))
+        == "dead"
+    )
     event = await finished(store, event_id)
-    assert (event.outcome, event.last_error, event.error_class) == ("dead", "channel_not_found", "channel_not_found")
+    assert (event.outcome, event.last_error, event.error_class) == (
+        "dead",
+        "channel_not_found",
+        "channel_not_found",
+    )
     assert event.finished_at == clock.now
     assert [letter.id for letter in await store.dead(Filter())] == [event_id]
 
@@ -111,7 +159,12 @@ async def test_a_snooze_uses_no_attempt(store: Store, clock: Clock) -> None:
     for _ in range(5):
         assert await ended(store, await claim_one(store), Snooze(timedelta(minutes=1))) == "back"
         event = await live(store, event_id)
-        assert (event.attempts, event.vt, event.fence, event.holder) == (0, clock.tick(minutes=1), 0, None)
+        assert (event.attempts, event.vt, event.fence, event.holder) == (
+            0,
+            clock.tick(minutes=1),
+            0,
+            None,
+        )
 
 
 async def test_a_release_is_ready_at_once_with_its_attempt_back(store: Store, clock: Clock) -> None:
@@ -139,7 +192,9 @@ async def test_a_renewed_lease_holds_from_now(store: Store, clock: Clock) -> Non
 async def test_a_checkpoint_is_kept_with_the_event(store: Store, clock: Clock) -> None:
     await put(store)
     turn = await claim_one(store)
-    assert await store.checkpoint(turn, {"parts": [{"key": "k", "status": "sent"}]}) == turn.primary.vt
+    assert (
+        await store.checkpoint(turn, {"parts": [{"key": "k", "status": "sent"}]}) == turn.primary.vt
+    )
     clock.tick(minutes=11)
     assert (await claim_one(store)).primary.state == {"parts": [{"key": "k", "status": "sent"}]}
 
@@ -162,11 +217,18 @@ async def test_done_may_bring_the_last_state(store: Store) -> None:
 
 async def test_done_stores_its_records(store: Store, clock: Clock) -> None:
     await put(store)
-    line = AgentMessage(agent_id="coder", role="assistant", channel="api", sender="c", message_id="m1", content="hi")
+    line = AgentMessage(
+        agent_id="coder", role="assistant", channel="api", sender="c", message_id="m1", content="hi"
+    )
     room = ChatMessage(team_id="dev", from_agent="coder", message="hello")
     await end(store, await claim_one(store), Done(records=(line, room)))
     [stored] = await store.agent_messages("coder")
-    assert (stored.content, stored.role, stored.message_id, stored.created_at) == ("hi", "assistant", "m1", clock.now)
+    assert (stored.content, stored.role, stored.message_id, stored.created_at) == (
+        "hi",
+        "assistant",
+        "m1",
+        clock.now,
+    )
     assert [post.message for post in await store.chat_messages("dev")] == ["hello"]
 
 
@@ -181,7 +243,11 @@ async def test_a_cancel_ends_what_is_being_worked(store: Store, clock: Clock) ->
     await claim_one(store)
     assert await store.cancel(event_id, "by ann")
     event = await finished(store, event_id)
-    assert (event.outcome, event.last_error, event.finished_at) == ("cancelled", "cancelled: by ann", clock.now)
+    assert (event.outcome, event.last_error, event.finished_at) == (
+        "cancelled",
+        "cancelled: by ann",
+        clock.now,
+    )
 
 
 async def test_only_what_is_being_worked_can_be_cancelled(store: Store, clock: Clock) -> None:
@@ -200,5 +266,7 @@ async def test_only_what_is_being_worked_can_be_cancelled(store: Store, clock: C
 async def test_many_turns_end_in_one_call(store: Store, count: int) -> None:
     await store.put([message(lane=str(n)) for n in range(count)])
     turns = await claim(store, limit=count)
-    assert await store.settle([(turn, Done()) for turn in turns]) == [Settled(turn) for turn in turns]
+    assert await store.settle([(turn, Done()) for turn in turns]) == [
+        Settled(turn) for turn in turns
+    ]
     assert await store.outcomes("inbox") == {"completed": count}

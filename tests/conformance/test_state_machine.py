@@ -64,5 +64,7 @@ def test_a_store_and_the_model_never_differ(database_url: str, clock: Clock, eng
 
 
 @pytest.mark.chaos
-def test_a_store_and_the_model_do_not_differ_in_a_thousand_examples(database_url: str, clock: Clock) -> None:
+def test_a_store_and_the_model_do_not_differ_in_a_thousand_examples(
+    database_url: str, clock: Clock
+) -> None:
     drive(database_url, clock, examples=int(os.environ.get("HOLDFAST_EXAMPLES", "1000")), steps=50)

@@ -27,13 +27,19 @@ HOUR = timedelta(hours=1)
 EXPIRE = SweepPolicy(expire_after=HOUR)
 
 
-async def test_an_event_whose_last_attempt_crashed_is_a_dead_letter(store: Store, clock: Clock) -> None:
+async def test_an_event_whose_last_attempt_crashed_is_a_dead_letter(
+    store: Store, clock: Clock
+) -> None:
     event_id = await put(store, max_attempts=1)
     await claim_one(store)
     clock.tick(minutes=11)
     assert await store.sweep(SweepPolicy()) == Swept(dead=1)
     event = await finished(store, event_id)
-    assert (event.outcome, event.last_error, event.finished_at) == ("dead", "no attempts left", clock.now)
+    assert (event.outcome, event.last_error, event.finished_at) == (
+        "dead",
+        "no attempts left",
+        clock.now,
+    )
 
 
 async def test_a_swept_event_keeps_its_last_error(store: Store, clock: Clock) -> None:
@@ -46,7 +52,9 @@ async def test_a_swept_event_keeps_its_last_error(store: Store, clock: Clock) ->
     assert (event.last_error, event.error_class) == ("boom", "Crash")
 
 
-async def test_the_policys_attempts_decide_where_the_event_has_none(store: Store, clock: Clock) -> None:
+async def test_the_policys_attempts_decide_where_the_event_has_none(
+    store: Store, clock: Clock
+) -> None:
     await put(store)
     await put(store, max_attempts=5)
     await claim(store, limit=2)
@@ -59,7 +67,9 @@ async def test_a_live_lease_is_never_swept(store: Store, clock: Clock) -> None:
     await put(store, max_attempts=1)
     turn = await claim_one(store, lease=timedelta(days=30))
     clock.tick(days=29)
-    policy = SweepPolicy(max_attempts=1, expire_after=HOUR, discard_unserved=HOUR, keep_history=HOUR)
+    policy = SweepPolicy(
+        max_attempts=1, expire_after=HOUR, discard_unserved=HOUR, keep_history=HOUR
+    )
     assert await store.sweep(policy) == Swept()
     assert await ended(store, turn) == "completed"
 
@@ -71,7 +81,11 @@ async def test_what_waited_too_long_expires_as_a_dead_letter(store: Store, clock
     clock.tick(microseconds=1)
     assert await store.sweep(EXPIRE) == Swept(expired=1)
     event = await finished(store, event_id)
-    assert (event.outcome, event.last_error, event.event) == ("expired", "expired", {"text": "hello"})
+    assert (event.outcome, event.last_error, event.event) == (
+        "expired",
+        "expired",
+        {"text": "hello"},
+    )
 
 
 async def test_an_expired_event_keeps_its_last_error(store: Store, clock: Clock) -> None:
@@ -88,7 +102,9 @@ async def test_without_a_limit_nothing_expires(store: Store, clock: Clock) -> No
     assert await store.sweep(SweepPolicy()) == Swept()
 
 
-async def test_a_delayed_event_does_not_expire_before_it_was_ready(store: Store, clock: Clock) -> None:
+async def test_a_delayed_event_does_not_expire_before_it_was_ready(
+    store: Store, clock: Clock
+) -> None:
     await put(store, vt=clock.now + timedelta(hours=5))
     clock.tick(hours=6)
     assert (await store.sweep(EXPIRE)).expired == 0
@@ -107,7 +123,9 @@ async def test_what_waits_behind_another_does_not_expire(store: Store, clock: Cl
     assert (await store.sweep(EXPIRE)).expired == 1
 
 
-async def test_an_event_without_attempts_left_dies_rather_than_expires(store: Store, clock: Clock) -> None:
+async def test_an_event_without_attempts_left_dies_rather_than_expires(
+    store: Store, clock: Clock
+) -> None:
     await put(store, max_attempts=1)
     await claim_one(store)
     clock.tick(hours=3)
@@ -120,7 +138,12 @@ async def test_what_nobody_serves_is_discarded_in_the_end(store: Store, clock: C
     swept = await store.sweep(SweepPolicy(queue="outbox", discard_unserved=timedelta(days=7)))
     assert (swept.discarded, swept.expired, swept.dead) == (1, 0, 0)
     event = await finished(store, event_id)
-    assert (event.outcome, event.event, event.last_error, event.message_id) == ("discarded", {}, None, "m1")
+    assert (event.outcome, event.event, event.last_error, event.message_id) == (
+        "discarded",
+        {},
+        None,
+        "m1",
+    )
 
 
 async def test_what_was_tried_is_not_unserved(store: Store, clock: Clock) -> None:
@@ -136,7 +159,9 @@ async def test_a_sweep_is_of_one_queue(store: Store, clock: Clock) -> None:
         await claim_one(store, queue=queue)
         await put(store, queue=queue)
     clock.tick(hours=2)
-    assert await store.sweep(SweepPolicy(queue="outbox", expire_after=HOUR)) == Swept(dead=1, expired=1)
+    assert await store.sweep(SweepPolicy(queue="outbox", expire_after=HOUR)) == Swept(
+        dead=1, expired=1
+    )
     assert await store.outcomes("inbox") == {}
 
 
@@ -150,7 +175,9 @@ async def test_history_is_pruned_after_its_time(store: Store, clock: Clock) -> N
     assert [event.id for event in await store.finished(Filter(ids=[old, young]))] == [young]
 
 
-async def test_more_than_a_batch_of_history_is_pruned_in_one_sweep(store: Store, clock: Clock) -> None:
+async def test_more_than_a_batch_of_history_is_pruned_in_one_sweep(
+    store: Store, clock: Clock
+) -> None:
     await store.put([message() for _ in range(2500)])
     await store.settle([(turn, Done()) for turn in await claim(store, limit=2500)])
     clock.tick(hours=2)
@@ -184,7 +211,9 @@ async def test_a_swept_dead_letter_can_be_retried(store: Store, clock: Clock) ->
     assert await claim_ids(store) == [[event_id]]
 
 
-async def test_keys_are_forgotten_after_the_window_of_the_policy(store: Store, clock: Clock) -> None:
+async def test_keys_are_forgotten_after_the_window_of_the_policy(
+    store: Store, clock: Clock
+) -> None:
     await put(store, message_id="m1")
     await end(store, await claim_one(store))
     clock.tick(hours=1)
@@ -218,7 +247,10 @@ async def test_a_finished_event_of_the_future_is_pruned_too(store: Store, clock:
 
 
 async def test_a_vt_that_lies_ahead_is_spared_whoever_wrote_it(database_url: str) -> None:
-    ahead = {"attempts": "3", "vt": "4102444800000000" if database_url.startswith("sqlite") else "'2100-01-01Z'"}
+    ahead = {
+        "attempts": "3",
+        "vt": "4102444800000000" if database_url.startswith("sqlite") else "'2100-01-01Z'",
+    }
     insert(database_url, ahead)
     over = insert(database_url, {"attempts": "3"})
     async with open_store(database_url) as store:

@@ -30,7 +30,9 @@ async def test_what_is_put_in_a_transaction_is_there_after_it(store: Store) -> N
     assert sorted(await claim_ids(store)) == [[ids[0]], [ids[2]]]
 
 
-async def test_what_is_put_in_a_transaction_is_unseen_before_its_end(store: Store, another_store: StoreFactory) -> None:
+async def test_what_is_put_in_a_transaction_is_unseen_before_its_end(
+    store: Store, another_store: StoreFactory
+) -> None:
     other = await another_store()
     async with store.transaction() as tx:
         await store.put([message()], tx=tx)
@@ -39,7 +41,9 @@ async def test_what_is_put_in_a_transaction_is_unseen_before_its_end(store: Stor
 
 
 async def test_a_transaction_that_fails_leaves_nothing(store: Store) -> None:
-    line = AgentMessage(agent_id="coder", role="user", channel="api", sender="ann", message_id="m1", content="hi")
+    line = AgentMessage(
+        agent_id="coder", role="user", channel="api", sender="ann", message_id="m1", content="hi"
+    )
     with pytest.raises(OnPurpose):
         await roll_back(store, message(message_id="m1", lane="a"), records=[line])
     assert await store.counts() == []
@@ -77,7 +81,14 @@ async def test_records_are_stored_with_the_events_they_come_with(store: Store) -
     await store.put(
         [message()],
         records=[
-            AgentMessage(agent_id="coder", role="user", channel="api", sender="ann", message_id="m1", content="hi"),
+            AgentMessage(
+                agent_id="coder",
+                role="user",
+                channel="api",
+                sender="ann",
+                message_id="m1",
+                content="hi",
+            ),
             ChatMessage(team_id="dev", from_agent="coder", message="hello"),
         ],
     )

@@ -101,7 +101,11 @@ async def test_every_unreadable_row_becomes_a_dead_letter(database_url: str) -> 
         await work_off(store)
         await store.sweep(SweepPolicy())
         await work_off(store)
-        live = [names[event.id] for event in await store.waiting(INBOX, "", limit=100) if event.id in names]
+        live = [
+            names[event.id]
+            for event in await store.waiting(INBOX, "", limit=100)
+            if event.id in names
+        ]
         # SQLite keeps no check on what is changed; a moment that never comes can be read all the same.
         assert [name for name in live if not name.startswith("vt")] == []
         for letter in await store.dead(Filter(ids=list(names)), limit=100):
@@ -120,7 +124,9 @@ async def test_an_event_that_is_no_object_becomes_a_dead_letter(database_url: st
         assert all("be read" in text or "not a JSON object" in text for text in shown)
 
 
-async def test_an_unreadable_dead_letter_is_retried_replayed_and_discarded_as_any(database_url: str) -> None:
+async def test_an_unreadable_dead_letter_is_retried_replayed_and_discarded_as_any(
+    database_url: str,
+) -> None:
     ids = [insert(database_url, columns) for columns in ODD_PAYLOADS.values() if "event" in columns]
     async with open_store(database_url) as store:
         await work_off(store)
@@ -133,7 +139,9 @@ async def test_an_unreadable_dead_letter_is_retried_replayed_and_discarded_as_an
         await read_everything(store)
 
 
-async def test_history_with_moments_out_of_range_can_be_listed_and_retried(database_url: str) -> None:
+async def test_history_with_moments_out_of_range_can_be_listed_and_retried(
+    database_url: str,
+) -> None:
     async with open_store(database_url) as store:
         [id_] = await store.put([NewEvent(event={"text": "old"})])
         [turn] = await store.claim(INBOX, [""], limit=1, lease=LEASE)
@@ -182,7 +190,9 @@ async def test_odd_rows_beside_the_events_stop_no_reader(database_url: str) -> N
     async with open_store(database_url) as store:
         await read_everything(store)
         assert await store.setting("deep") is None
-        assert [frame["type"] for row in await store.activity(0) for frame in row.frames] == ["unreadable"] * 5
+        assert [frame["type"] for row in await store.activity(0) for frame in row.frames] == [
+            "unreadable"
+        ] * 5
         await store.reap()
 
 
@@ -190,7 +200,9 @@ async def test_an_odd_observation_stops_no_reader(database_url: str) -> None:
     async with open_store(database_url) as store:
         observations = open_observations(store)
         await observations.save(
-            Observation(workspace_id="w", subject_type="USER", subject_id="u", content="tea", id="o")
+            Observation(
+                workspace_id="w", subject_type="USER", subject_id="u", content="tea", id="o"
+            )
         )
         execute(
             database_url,

@@ -17,7 +17,9 @@ from tests.conformance.steps import bury, claim_one, end, message, put
 async def heard(listener: Store, clock: Clock, happening: Callable[[], Awaitable[object]]) -> str:
     """The first wake-up after this happened."""
     # once registered, a store listens for certain
-    await listener.register(Process(id="listener", host="here", started_at=clock.now, seen_at=clock.now))
+    await listener.register(
+        Process(id="listener", host="here", started_at=clock.now, seen_at=clock.now)
+    )
     wakeups = listener.wakeups()
     first = asyncio.ensure_future(anext(wakeups))
     await asyncio.sleep(0)
@@ -55,7 +57,10 @@ HAPPENINGS = [put_one, put_in_transaction, release_one, retry_one, emit_one]
 
 @pytest.mark.parametrize("happening", HAPPENINGS, ids=lambda step: step.__name__)
 async def test_what_becomes_ready_in_another_process_wakes_a_listener(
-    store: Store, another_store: StoreFactory, clock: Clock, happening: Callable[[Store], Awaitable[None]]
+    store: Store,
+    another_store: StoreFactory,
+    clock: Clock,
+    happening: Callable[[Store], Awaitable[None]],
 ) -> None:
     await put(store, target="busy")
     await bury(store, await put(store))

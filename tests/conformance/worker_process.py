@@ -21,7 +21,9 @@ from tests.nursery import Piped
 @contextmanager
 def worker_process(url: str, name: str, now: datetime, turns: int = 100) -> Iterator[Piped]:
     """A worker that has claimed what it could of the inbox; it tries to finish when it is sent a line."""
-    with Piped("tests.conformance.worker_process", url, name, now.isoformat(), str(turns)) as process:
+    with Piped(
+        "tests.conformance.worker_process", url, name, now.isoformat(), str(turns)
+    ) as process:
         assert process.hear() == "claimed"
         yield process
 
@@ -38,7 +40,10 @@ async def work(url: str, name: str, now: datetime, limit: int) -> None:
         turns = await claim(store, limit=limit, holder=name)
         print("claimed", flush=True)
         while await asyncio.to_thread(sys.stdin.readline):
-            print(" ".join([word for turn in turns for word in await try_to_finish(store, turn)]), flush=True)
+            print(
+                " ".join([word for turn in turns for word in await try_to_finish(store, turn)]),
+                flush=True,
+            )
 
 
 async def try_to_finish(store: Store, turn: Turn) -> list[str]:
@@ -53,4 +58,6 @@ async def try_to_finish(store: Store, turn: Turn) -> list[str]:
 
 
 if __name__ == "__main__":
-    asyncio.run(work(sys.argv[1], sys.argv[2], datetime.fromisoformat(sys.argv[3]), int(sys.argv[4])))
+    asyncio.run(
+        work(sys.argv[1], sys.argv[2], datetime.fromisoformat(sys.argv[3]), int(sys.argv[4]))
+    )

@@ -13,19 +13,32 @@ from hypothesis import strategies as st
 from tests.contract.slack import MENTION, event, pass_time, put
 from tests.store.psql import Connection, claim, column, drain, insert, value
 
-DAMPED = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+DAMPED = settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(2199, 12, 31), timezones=st.just(UTC))  # noqa: DTZ001
 
 
 def test_a_slack_event_is_stored_as_it_is(sql: Connection) -> None:
     row = event(sql, put(sql))
-    assert (row["event"], row["queue"], row["attempts"], row["claimed"]) == (MENTION, "inbox", 0, [])
+    assert (row["event"], row["queue"], row["attempts"], row["claimed"]) == (
+        MENTION,
+        "inbox",
+        0,
+        [],
+    )
     assert row["max_attempts"] is None
 
 
-@pytest.mark.parametrize("given_ts", ["1767225600.000001", 1767225600.000001, "1767225600.123456", 1767225600.123456])
-def test_the_event_time_is_exact_to_the_microsecond_as_number_and_as_text(sql: Connection, given_ts: object) -> None:
-    expected = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(microseconds=1 if "000001" in str(given_ts) else 123456)
+@pytest.mark.parametrize(
+    "given_ts", ["1767225600.000001", 1767225600.000001, "1767225600.123456", 1767225600.123456]
+)
+def test_the_event_time_is_exact_to_the_microsecond_as_number_and_as_text(
+    sql: Connection, given_ts: object
+) -> None:
+    expected = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(
+        microseconds=1 if "000001" in str(given_ts) else 123456
+    )
     assert event(sql, put(sql, event_ts=given_ts))["event_ts"] == expected
 
 
@@ -37,9 +50,15 @@ def test_every_event_time_is_exact(sql: Connection, moment: datetime) -> None:
     assert event(sql, put(sql, event_ts=text, ts=None))["event_ts"] == moment
 
 
-@pytest.mark.parametrize("given_ts", [None, "", "soon", "-1", -1, "7258118400", 9e15, "1e300", "NaN", True, [1]])
-def test_an_event_time_that_is_missing_or_out_of_range_is_now(sql: Connection, given_ts: object) -> None:
-    assert event(sql, put(sql, event_ts=given_ts))["event_ts"] - datetime.now(UTC) < timedelta(minutes=1)
+@pytest.mark.parametrize(
+    "given_ts", [None, "", "soon", "-1", -1, "7258118400", 9e15, "1e300", "NaN", True, [1]]
+)
+def test_an_event_time_that_is_missing_or_out_of_range_is_now(
+    sql: Connection, given_ts: object
+) -> None:
+    assert event(sql, put(sql, event_ts=given_ts))["event_ts"] - datetime.now(UTC) < timedelta(
+        minutes=1
+    )
     assert value(sql, "select abs(extract(epoch from event_ts - now())) < 60 from agent.event")
 
 
@@ -79,10 +98,14 @@ def test_a_conversation_is_channel_and_thread(sql: Connection) -> None:
 
 
 @pytest.mark.parametrize("missing", ["channel", "ts"])
-def test_a_payload_without_channel_and_ts_has_no_dedup_and_no_lane(sql: Connection, missing: str) -> None:
+def test_a_payload_without_channel_and_ts_has_no_dedup_and_no_lane(
+    sql: Connection, missing: str
+) -> None:
     first, second = put(sql, **{missing: None}), put(sql, **{missing: None})
     assert None not in (first, second)
-    assert [(row["lane"], row["message_id"]) for row in (event(sql, first), event(sql, second))] == [(None, None)] * 2
+    assert [
+        (row["lane"], row["message_id"]) for row in (event(sql, first), event(sql, second))
+    ] == [(None, None)] * 2
 
 
 def test_extra_parameters_have_defaults_and_can_be_named(sql: Connection) -> None:
@@ -111,7 +134,11 @@ def test_an_insert_event_is_undone_with_its_transaction(sql: Connection, other: 
 @DAMPED
 def test_slack_time_and_back_loses_nothing(sql: Connection, moment: datetime) -> None:
     ts = value(sql, "select agent.from_timestamptz(%s)", [moment])
-    assert ts == Decimal((moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)) / 1_000_000
+    assert (
+        ts
+        == Decimal((moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1))
+        / 1_000_000
+    )
     assert value(sql, "select agent.to_timestamptz(%s::numeric)", [ts]) == moment
     assert value(sql, "select agent.to_timestamptz(%s::text)", [str(ts)]) == moment
 
@@ -124,17 +151,25 @@ def test_slack_time_is_read_as_number_and_as_text(sql: Connection) -> None:
 
 def test_all_functions_are_security_invoker_with_a_pinned_search_path(sql: Connection) -> None:
     functions = list(
-        sql.execute("""select proname, prosecdef, proconfig from pg_proc where pronamespace = 'agent'::regnamespace""")
+        sql.execute(
+            """select proname, prosecdef, proconfig from pg_proc where pronamespace = 'agent'::regnamespace"""
+        )
     )
     assert len(functions) > 20
     assert [found["proname"] for found in functions if found["prosecdef"]] == []
-    pinned = [any(entry.startswith("search_path=") for entry in found["proconfig"] or []) for found in functions]
+    pinned = [
+        any(entry.startswith("search_path=") for entry in found["proconfig"] or [])
+        for found in functions
+    ]
     assert [found["proname"] for found, ok in zip(functions, pinned, strict=True) if not ok] == []
 
 
 def test_the_live_table_has_the_classical_columns_with_defaults(sql: Connection) -> None:
     found = {
-        row["column_name"]: (row["udt_name"], row["column_default"] is not None or row["is_identity"] == "YES")
+        row["column_name"]: (
+            row["udt_name"],
+            row["column_default"] is not None or row["is_identity"] == "YES",
+        )
         for row in sql.execute(
             """select column_name, udt_name, column_default, is_identity from information_schema.columns
                where table_schema = 'agent' and table_name = 'event'"""
@@ -142,7 +177,11 @@ def test_the_live_table_has_the_classical_columns_with_defaults(sql: Connection)
     }
     assert found["id"] == ("int8", True)
     assert found["event_ts"][0] == found["vt"][0] == "timestamptz"
-    assert (found["attempts"], found["claimed"], found["event"][0]) == (("int4", True), ("_timestamptz", True), "jsonb")
+    assert (found["attempts"], found["claimed"], found["event"][0]) == (
+        ("int4", True),
+        ("_timestamptz", True),
+        "jsonb",
+    )
     assert found["vt"][1]
 
 

@@ -42,7 +42,9 @@ def test_a_claim_skips_what_another_has_locked(sql: Connection, other: Connectio
     assert claim(sql) == []
 
 
-def test_a_claim_goes_past_a_whole_window_that_others_have_locked(sql: Connection, other: Connection) -> None:
+def test_a_claim_goes_past_a_whole_window_that_others_have_locked(
+    sql: Connection, other: Connection
+) -> None:
     sql.execute("insert into agent.event (event) select '{}' from generate_series(1, 150)")
     other.execute("select id from agent.event order by vt, id limit 120 for update")
     assert len(claim(sql)) == 1
@@ -90,7 +92,9 @@ def test_what_is_over_is_swept_into_history_by_cause(sql: Connection) -> None:
     old = insert(sql, vt=now - timedelta(hours=2))
     leased = insert(sql, attempts=2, vt=now - timedelta(hours=3))
     waiting = insert(sql, vt=now - timedelta(minutes=59))
-    sql.execute("select agent.claim(_queue => 'inbox', _targets => '{\"\"}', _limit => 1, _lease => '1h')")
+    sql.execute(
+        "select agent.claim(_queue => 'inbox', _targets => '{\"\"}', _limit => 1, _lease => '1h')"
+    )
     [swept] = sql.execute("select * from agent.delete_expired_events()")
     assert swept == {"dead": 1, "expired": 1}
     assert (finished(sql, over)["outcome"], finished(sql, old)["outcome"]) == ("dead", "expired")
@@ -100,9 +104,13 @@ def test_what_is_over_is_swept_into_history_by_cause(sql: Connection) -> None:
 def test_a_sweep_takes_its_limits_and_its_queue(sql: Connection) -> None:
     insert(sql, attempts=1, vt=value(sql, "select now() - interval '2 minutes'"))
     insert(sql, queue="outbox", attempts=1)
-    [swept] = sql.execute("select * from agent.delete_expired_events(_max_attempts => 2, _max_vt_age => '1 minute')")
+    [swept] = sql.execute(
+        "select * from agent.delete_expired_events(_max_attempts => 2, _max_vt_age => '1 minute')"
+    )
     assert swept == {"dead": 0, "expired": 1}
-    [swept] = sql.execute("select * from agent.delete_expired_events(_max_attempts => 1, _queue => 'outbox')")
+    [swept] = sql.execute(
+        "select * from agent.delete_expired_events(_max_attempts => 1, _queue => 'outbox')"
+    )
     assert swept == {"dead": 1, "expired": 0}
 
 
@@ -167,7 +175,10 @@ def test_a_retried_event_keeps_the_record_of_its_earlier_claims(sql: Connection)
     claimed = value(sql, "select claimed from agent.claim_event()")
     sql.execute("select agent.cancel_event(%s)", [event_id])
     assert value(sql, "select agent.retry_event(%s)", [event_id]) == event_id
-    assert sql.execute("select attempts, claimed from agent.event").fetchone() == {"attempts": 0, "claimed": claimed}
+    assert sql.execute("select attempts, claimed from agent.event").fetchone() == {
+        "attempts": 0,
+        "claimed": claimed,
+    }
 
 
 def test_insert_event_stores_the_attempts_that_its_agent_has_of_its_own(sql: Connection) -> None:

@@ -79,7 +79,12 @@ def test_a_slack_event_is_shown_as_a_message(sql: Connection) -> None:
     payload = {"type": "app_mention", "user": "U1", "text": "hi", "channel": "C1", "ts": "1.0"}
     event_id = value(sql, "select agent.insert_event(%s)", [Jsonb(payload)])
     row = messages(sql)[event_id]
-    assert (row["channel"], row["sender_id"], row["message"], row["status"]) == ("slack", "U1", "hi", "pending")
+    assert (row["channel"], row["sender_id"], row["message"], row["status"]) == (
+        "slack",
+        "U1",
+        "hi",
+        "pending",
+    )
 
 
 def test_only_the_inbox_is_messages(sql: Connection) -> None:
@@ -93,7 +98,10 @@ def test_a_response_is_pending_acked_or_dead(sql: Connection) -> None:
     dead = insert(sql, queue="outbox", attempts=10)
     sql.execute("select agent.delete_expired_events(_max_attempts => 10, _queue => 'outbox')")
     pending = insert(sql, queue="outbox")
-    found = {row["id"]: (row["status"], row["acked_at"] is not None) for row in sql.execute("table agent.responses")}
+    found = {
+        row["id"]: (row["status"], row["acked_at"] is not None)
+        for row in sql.execute("table agent.responses")
+    }
     assert found == {acked: ("acked", True), dead: ("dead", False), pending: ("pending", False)}
 
 
@@ -113,7 +121,10 @@ def test_a_memory_change_is_claimed_by_its_relay_or_poison(sql: Connection) -> N
     }
     assert found[poison]["claimed_until"].date().isoformat() == "9999-12-31"
     assert (found[poison]["attempt_count"], found[poison]["last_error"]) == (10, "no")
-    assert (found[waiting]["claimed_until"], found[leased]["claimed_until"] is None) == (None, False)
+    assert (found[waiting]["claimed_until"], found[leased]["claimed_until"] is None) == (
+        None,
+        False,
+    )
 
 
 def test_the_attempt_count_of_a_memory_change_is_that_of_failed_attempts(sql: Connection) -> None:

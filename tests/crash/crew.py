@@ -70,7 +70,11 @@ class Crew:
     def hire(self, **orders: Any) -> int:
         assert self._nursery.stdin is not None
         assert self._nursery.stdout is not None
-        print(Orders(url=self.url, folder=str(self.folder), **orders).dump(), file=self._nursery.stdin, flush=True)
+        print(
+            Orders(url=self.url, folder=str(self.folder), **orders).dump(),
+            file=self._nursery.stdin,
+            flush=True,
+        )
         worker = int(self._nursery.stdout.readline())
         self.workers.append(worker)
         return worker
@@ -111,7 +115,12 @@ class Crew:
 
     def leased_by(self, worker: int) -> list[int]:
         like = holder(worker)
-        return [id for (id,) in self.query(f"select id from {{event}} where fence > 0 and holder like '{like}'")]
+        return [
+            id
+            for (id,) in self.query(
+                f"select id from {{event}} where fence > 0 and holder like '{like}'"
+            )
+        ]
 
     @property
     def is_postgres(self) -> bool:
@@ -129,7 +138,9 @@ class Crew:
         with psycopg.connect(self.url, autocommit=True) as server:
             server.execute(statement.encode())
 
-    async def put(self, store: Store, count: int = 1, *, max_attempts: int = ENOUGH, **payload: Any) -> list[int]:
+    async def put(
+        self, store: Store, count: int = 1, *, max_attempts: int = ENOUGH, **payload: Any
+    ) -> list[int]:
         """Messages, spread over the lanes; each may be tried as often as somebody dies of it."""
         first = len(self.stored)
         new = [
@@ -148,7 +159,9 @@ class Crew:
     async def wait_drained(self, store: Store, within: float = PATIENCE) -> None:
         give_up_at = time.monotonic() + within
         while (done := (await store.outcomes(INBOX)).get("completed", 0)) < len(self.stored):
-            assert time.monotonic() < give_up_at, f"{done} of {len(self.stored)} messages are completed\n{self.said()}"
+            assert time.monotonic() < give_up_at, (
+                f"{done} of {len(self.stored)} messages are completed\n{self.said()}"
+            )
             await asyncio.sleep(0.02)
 
     def dismiss(self) -> None:
@@ -203,7 +216,9 @@ async def judge(crew: Crew, *, leases_may_end: bool = False) -> Report:
     `leases_may_end`: also under a process that lives, because it stood still or the clock was set."""
     assert not list(crew.folder.glob("died-*")), crew.said()
     runs, faults = read_journal(crew.folder / "journal")
-    report = check(runs, read_tables(crew.url), crew.stored, may_die=True, leases_may_end=leases_may_end)
+    report = check(
+        runs, read_tables(crew.url), crew.stored, may_die=True, leases_may_end=leases_may_end
+    )
     async with open_store(crew.url) as store:
         mended = [(await store.sweep(SweepPolicy(queue=queue))).mended for queue in (INBOX, OUTBOX)]
     assert mended == [0, 0], "lanes had no head"

@@ -10,7 +10,9 @@ import traceback
 from pathlib import Path
 
 from holdfast.store.postgres import store as postgres
-from holdfast.store.sqlite import store as sqlite  # imported before the fork, so that a birth costs nothing
+from holdfast.store.sqlite import (
+    store as sqlite,
+)  # imported before the fork, so that a birth costs nothing
 from tests.crash.worker import Orders, run
 
 IMPORTED = (postgres, sqlite)

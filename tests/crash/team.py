@@ -20,7 +20,11 @@ ALL = 100_000
 
 def script(turn: Turn) -> Answer:
     """What an agent says depends on the words before it alone; a batch is answered as its messages would be."""
-    lines = [answer for said, answer in SCRIPTS[turn.agent] for answer in _answers(said, answer, turn.text)]
+    lines = [
+        answer
+        for said, answer in SCRIPTS[turn.agent]
+        for answer in _answers(said, answer, turn.text)
+    ]
     return "\n".join(lines) or None
 
 
@@ -44,7 +48,9 @@ SCRIPTS = {
 }
 
 
-def team_app(answer: Callable[[Turn], Answer | Awaitable[Answer]], settings: Settings | None = None) -> AgentHarness:
+def team_app(
+    answer: Callable[[Turn], Answer | Awaitable[Answer]], settings: Settings | None = None
+) -> AgentHarness:
     app = AgentHarness(default="lead", settings=settings)
     for agent in AGENTS:
         app.add(agent, answer)
@@ -53,7 +59,10 @@ def team_app(answer: Callable[[Turn], Answer | Awaitable[Answer]], settings: Set
 
 
 def tasks(count: int) -> list[tuple[str, Address]]:
-    return [(f"@{TEAM} solve t{n}", Address(channel="web", sender=f"user {n % 3}")) for n in range(count)]
+    return [
+        (f"@{TEAM} solve t{n}", Address(channel="web", sender=f"user {n % 3}"))
+        for n in range(count)
+    ]
 
 
 async def transcript(store: Store) -> Counter[tuple[str, ...]]:
@@ -61,7 +70,10 @@ async def transcript(store: Store) -> Counter[tuple[str, ...]]:
     said: Counter[tuple[str, ...]] = Counter()
     answers = await store.waiting(OUTBOX, "web", limit=ALL)
     said.update((one.event["sender"], one.event["agent"], one.event["message"]) for one in answers)
-    said.update(("room", line.from_agent, line.message) for line in await store.chat_messages(TEAM, limit=ALL))
+    said.update(
+        ("room", line.from_agent, line.message)
+        for line in await store.chat_messages(TEAM, limit=ALL)
+    )
     for agent in AGENTS:
         lines = await store.agent_messages(agent, limit=ALL)
         said.update(("to", agent, line.content) for line in lines if line.role == "user")

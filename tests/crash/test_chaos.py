@@ -45,8 +45,15 @@ class Tally:
         for kill in crew.kills():
             self.done[engine, f"killed {kill['point']}"] += 1
             self.leased += kill["leased"]
-        found = {"messages": len(crew.stored), "runs": report.runs, "runs again": len(report.reruns), "violations": 0}
-        self.done.update({(engine, name.replace("_", " ")): times for name, times in (faults | found).items()})
+        found = {
+            "messages": len(crew.stored),
+            "runs": report.runs,
+            "runs again": len(report.reruns),
+            "violations": 0,
+        }
+        self.done.update(
+            {(engine, name.replace("_", " ")): times for name, times in (faults | found).items()}
+        )
 
     @property
     def kills(self) -> int:
@@ -59,7 +66,9 @@ class Tally:
             for what in sorted({what for _, what in self.done})
         ]
         head = " " * 28 + "".join(f"{engine:>10}" for engine in engines)
-        return "\n".join([head, *lines, f"{self.kills} kills, {self.leased} of them with a leased turn"])
+        return "\n".join(
+            [head, *lines, f"{self.kills} kills, {self.leased} of them with a leased turn"]
+        )
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +81,10 @@ def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
 
 
 async def feed(crew: Crew, store: Store) -> None:
-    if sum(count.ready + count.queued for count in await store.counts() if count.queue == "inbox") < BACKLOG:
+    if (
+        sum(count.ready + count.queued for count in await store.counts() if count.queue == "inbox")
+        < BACKLOG
+    ):
         await crew.put(store, BACKLOG)
 
 
@@ -106,7 +118,9 @@ def busy(crew: Crew, worker: int) -> int:
     return worker
 
 
-async def test_processes_stand_still_past_their_leases(crew: Crew, store: Store, tally: Tally) -> None:
+async def test_processes_stand_still_past_their_leases(
+    crew: Crew, store: Store, tally: Tally
+) -> None:
     workers = [crew.hire(lease=1.5, slowness=0.1) for _ in range(3)]
     crew.wait_ready(*workers)
     taken_over = 0
@@ -115,7 +129,9 @@ async def test_processes_stand_still_past_their_leases(crew: Crew, store: Store,
         taken_over += nap(crew, workers[number % len(workers)])
     await crew.wait_drained(store)
     crew.dismiss()
-    await tally.take(crew, leases_may_end=True, stopped_past_the_lease=NAPS, whose_turns_others_took=taken_over)
+    await tally.take(
+        crew, leases_may_end=True, stopped_past_the_lease=NAPS, whose_turns_others_took=taken_over
+    )
     assert taken_over
 
 
@@ -144,7 +160,9 @@ async def test_the_clock_jumps_under_deaf_processes(crew: Crew, store: Store, ta
         until(lambda: len(crew.runs()) > seen + 20)  # noqa: B023 - called at once
     await crew.wait_drained(store)
     crew.dismiss()
-    await tally.take(crew, leases_may_end=True, clock_steps=NAPS, processes_that_hear_nothing=len(workers))
+    await tally.take(
+        crew, leases_may_end=True, clock_steps=NAPS, processes_that_hear_nothing=len(workers)
+    )
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
@@ -161,7 +179,9 @@ async def test_sessions_are_ended_again_and_again(crew: Crew, store: Store, tall
     await tally.take(crew, all_sessions_ended=CUTS)
 
 
-async def test_the_server_stops_again_and_again(private_crew: Crew, server: Server, tally: Tally) -> None:
+async def test_the_server_stops_again_and_again(
+    private_crew: Crew, server: Server, tally: Tally
+) -> None:
     crew = private_crew
     crew.wait_ready(*[crew.hire(slowness=0.1) for _ in range(3)])
     for how in ("fast", "immediate") * RESTARTS:
@@ -183,4 +203,6 @@ def test_enough_was_done(tally: Tally) -> None:
     assert tally.kills >= 200
     assert tally.leased * 2 >= tally.kills
     for point in POINTS:
-        assert tally.done["sqlite", f"killed {point}"] + tally.done["postgres", f"killed {point}"] >= 5
+        assert (
+            tally.done["sqlite", f"killed {point}"] + tally.done["postgres", f"killed {point}"] >= 5
+        )

@@ -45,7 +45,9 @@ async def test_a_response_that_is_stored_apart_from_its_end_would_be_found(
         await judge(crew)
 
 
-async def test_the_work_of_a_killed_process_is_claimed_again_within_five_seconds(crew: Crew, store: Store) -> None:
+async def test_the_work_of_a_killed_process_is_claimed_again_within_five_seconds(
+    crew: Crew, store: Store
+) -> None:
     victim = crew.hire(lease=600)
     await crew.put(store, gates=[str(crew.folder / "never")])
     until(crew.runs)
@@ -59,7 +61,9 @@ async def test_the_work_of_a_killed_process_is_claimed_again_within_five_seconds
     assert len((await judge(crew)).reruns) == 1
 
 
-async def give_work_until_it_takes_some(crew: Crew, store: Store, worker: int, *, besides: int) -> None:
+async def give_work_until_it_takes_some(
+    crew: Crew, store: Store, worker: int, *, besides: int
+) -> None:
     """Again and again, as others may take all of it."""
     give_up_at = time.monotonic() + PATIENCE
     while not any(run.process == worker and run.id != besides for run in crew.runs()):
@@ -68,7 +72,9 @@ async def give_work_until_it_takes_some(crew: Crew, store: Store, worker: int, *
         await asyncio.sleep(0.02)
 
 
-async def test_a_process_that_stood_still_past_its_lease_is_refused(crew: Crew, store: Store) -> None:
+async def test_a_process_that_stood_still_past_its_lease_is_refused(
+    crew: Crew, store: Store
+) -> None:
     gate = crew.folder / "gate"
     sleeper = crew.hire(lease=1, workers=1)
     [id] = await crew.put(store, gates=[str(gate)])
@@ -87,7 +93,9 @@ async def test_a_process_that_stood_still_past_its_lease_is_refused(crew: Crew, 
     assert second.ended == "completed"
 
 
-async def test_a_process_that_stood_still_cannot_end_what_another_is_working_on(crew: Crew, store: Store) -> None:
+async def test_a_process_that_stood_still_cannot_end_what_another_is_working_on(
+    crew: Crew, store: Store
+) -> None:
     gates = [crew.folder / "first", crew.folder / "second"]
     sleeper = crew.hire(lease=1, workers=1)
     [id] = await crew.put(store, gates=list(map(str, gates)))
@@ -100,7 +108,9 @@ async def test_a_process_that_stood_still_cannot_end_what_another_is_working_on(
     # Free again, so that its end was refused, or its work dropped.
     await give_work_until_it_takes_some(crew, store, sleeper, besides=id)
     assert crew.leased_by(owner) == [id]
-    assert id not in [response.parent_id for response in await store.waiting("outbox", "api", limit=1000)]
+    assert id not in [
+        response.parent_id for response in await store.waiting("outbox", "api", limit=1000)
+    ]
     gates[1].touch()
     await crew.wait_drained(store)
     crew.dismiss()
@@ -111,7 +121,9 @@ async def test_a_process_that_stood_still_cannot_end_what_another_is_working_on(
     ]
 
 
-async def test_an_event_that_kills_its_process_runs_out_of_attempts(crew: Crew, store: Store) -> None:
+async def test_an_event_that_kills_its_process_runs_out_of_attempts(
+    crew: Crew, store: Store
+) -> None:
     [poison] = await crew.put(store, max_attempts=1, kills=True)
     victim = crew.hire(lease=600)
     until(lambda: not crew.lives(victim))
@@ -128,7 +140,9 @@ async def wait_for_dead_letter(store: Store) -> list[FinishedEvent]:
     return letters
 
 
-async def test_processes_that_hear_no_wake_up_find_their_work_by_looking(crew: Crew, store: Store) -> None:
+async def test_processes_that_hear_no_wake_up_find_their_work_by_looking(
+    crew: Crew, store: Store
+) -> None:
     crew.hire(deaf=True, poll=0.1)
     crew.hire(deaf=True, poll=0.1)
     for _ in range(5):
@@ -140,7 +154,9 @@ async def test_processes_that_hear_no_wake_up_find_their_work_by_looking(crew: C
     assert await store.dead(Filter()) == []
 
 
-async def test_the_clock_is_put_forward_and_back_under_running_turns(crew: Crew, store: Store) -> None:
+async def test_the_clock_is_put_forward_and_back_under_running_turns(
+    crew: Crew, store: Store
+) -> None:
     step(crew, 0)
     workers = [crew.hire(lease=5, slowness=0.2, poll=0.2) for _ in range(2)]
     crew.wait_ready(*workers)

@@ -25,13 +25,17 @@ def test_a_message_that_got_its_200_survives_a_kill_right_after(
     acknowledged: set[str] = set()
     with available(engine, databases.fresh(engine)) as url:
         shell = Shell(tmp_path, url)
-        with shell.running("serve", "--port", "0") as server, ThreadPoolExecutor(CLIENTS) as clients:
+        with (
+            shell.running("serve", "--port", "0") as server,
+            ThreadPoolExecutor(CLIENTS) as clients,
+        ):
             token = shell.out("token", "--role", "send").strip()
 
             def post_until_it_is_gone(client: int) -> None:
                 for number in range(1000):
                     id_ = f"{client}-{number}"
-                    body = json.dumps({"message": "hello", "sender": id_, "messageId": id_}).encode()
+                    fields = {"message": "hello", "sender": id_, "messageId": id_}
+                    body = json.dumps(fields).encode()
                     headers = {"authorization": f"Bearer {token}"}
                     request = urllib.request.Request(f"{server.address}/api/message", body, headers)
                     try:
@@ -48,7 +52,8 @@ def test_a_message_that_got_its_200_survives_a_kill_right_after(
         with shell.running("work"):
 
             def all_are_answered() -> bool:
-                found = json.loads(shell.out("history", "--queue", "inbox", "--limit", "1000", "--json"))
-                return acknowledged <= {event["message_id"] for event in found if event["outcome"] == "completed"}
+                text = shell.out("history", "--queue", "inbox", "--limit", "1000", "--json")
+                done = (row for row in json.loads(text) if row["outcome"] == "completed")
+                return acknowledged <= {row["message_id"] for row in done}
 
             eventually(all_are_answered)

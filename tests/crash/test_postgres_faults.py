@@ -40,7 +40,9 @@ async def test_sessions_that_are_ended_cost_no_turn(crew: Crew, store: Store) ->
     )
 
 
-async def test_the_server_is_stopped_fast_and_at_once_under_load(private_crew: Crew, server: Server) -> None:
+async def test_the_server_is_stopped_fast_and_at_once_under_load(
+    private_crew: Crew, server: Server
+) -> None:
     crew = private_crew
     crew.wait_ready(*[crew.hire(slowness=0.05, between_looks=MOMENT) for _ in range(2)])
     for how in ("fast", "immediate"):

@@ -28,9 +28,14 @@ async def told_in_peace() -> Counter[tuple[str, ...]]:
         return await transcript(play.store)
 
 
-async def test_a_team_says_the_same_once_with_workers_killed_at_random(crew: Crew, store: Store) -> None:
+async def test_a_team_says_the_same_once_with_workers_killed_at_random(
+    crew: Crew, store: Store
+) -> None:
     expected = await told_in_peace()
-    assert sum(times for (_, who, text), times in expected.items() if text.startswith("Solved ")) == TASKS
+    assert (
+        sum(times for (_, who, text), times in expected.items() if text.startswith("Solved "))
+        == TASKS
+    )
     waiting = tasks(TASKS)
     crew.wait_ready(crew.hire(team=True, slowness=0.1))
     mines = random.sample(POINTS, len(POINTS))

@@ -102,9 +102,13 @@ class Apart:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def settle(self, ends: Sequence[tuple[Turn, Outcome]], **options: Any) -> list[Settled | Lost]:
+    async def settle(
+        self, ends: Sequence[tuple[Turn, Outcome]], **options: Any
+    ) -> list[Settled | Lost]:
         emits = [emit for _, end in ends if isinstance(end, Done) for emit in end.emits]
-        bare = [(turn, replace(end, emits=()) if isinstance(end, Done) else end) for turn, end in ends]
+        bare = [
+            (turn, replace(end, emits=()) if isinstance(end, Done) else end) for turn, end in ends
+        ]
         if self._order == "before":
             await self._store.put(emits)
             self._mine.step(BETWEEN)
@@ -119,7 +123,9 @@ class Mined:
     """A store with mines on the way of a turn."""
 
     def __init__(self, store: Store, journal: Journal, mine: Mine, orders: Orders) -> None:
-        self._store = store if orders.apart is None else cast(Store, Apart(store, mine, orders.apart))
+        self._store = (
+            store if orders.apart is None else cast(Store, Apart(store, mine, orders.apart))
+        )
         self._journal = journal
         self._mine = mine
         self._deaf = orders.deaf
@@ -140,7 +146,9 @@ class Mined:
             self._mine.step("after the claim")
         return turns
 
-    async def settle(self, ends: Sequence[tuple[Turn, Outcome]], **options: Any) -> list[Settled | Lost]:
+    async def settle(
+        self, ends: Sequence[tuple[Turn, Outcome]], **options: Any
+    ) -> list[Settled | Lost]:
         mine = self._mine
         mine.step("before the commit")
         if mine.passing("during the commit", leased=mine.held > len(ends)):
@@ -200,7 +208,9 @@ def is_held_up(turn: Turn) -> bool:
 
 
 def run(orders: Orders) -> None:
-    logging.basicConfig(filename=Path(orders.folder, "log"), format="%(process)d %(name)s %(message)s")
+    logging.basicConfig(
+        filename=Path(orders.folder, "log"), format="%(process)d %(name)s %(message)s"
+    )
     journal, mine = Journal(Path(orders.folder, "journal")), Mine(orders)
     clock = clock_of(orders.folder) if Path(orders.folder, "clock").exists() else None
 

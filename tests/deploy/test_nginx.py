@@ -68,7 +68,17 @@ def port(nginx: str, running: Running, tmp_path: Path) -> Iterator[int]:
     folder.mkdir()
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     subject = ["-subj", f"/CN={NAME}", "-addext", f"subjectAltName=DNS:{NAME}"]
-    made = ["-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout", str(key), "-out", str(certificate)]
+    made = [
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-keyout",
+        str(key),
+        "-out",
+        str(certificate),
+    ]
     subprocess.run(["openssl", "req", "-x509", *made, *subject], check=True, capture_output=True)
     site = (ROOT / "deploy" / "nginx.conf").read_text()
     for what, instead in (
@@ -121,7 +131,9 @@ class Browser(http.client.HTTPSConnection):
         plain = socket.create_connection(("127.0.0.1", self._at), self.timeout)
         self.sock = self._trust.wrap_socket(plain, server_hostname=NAME)
 
-    def ask(self, method: str, path: str, body: object = None, **more: str) -> http.client.HTTPResponse:
+    def ask(
+        self, method: str, path: str, body: object = None, **more: str
+    ) -> http.client.HTTPResponse:
         headers = {"Origin": f"https://{NAME}", "X-Forwarded-For": "6.6.6.6", **more}
         if self.cookie:
             headers["Cookie"] = self.cookie
@@ -154,7 +166,9 @@ def test_a_login_link_and_a_message_go_through_nginx(browser: Browser, shell: Sh
     assert (refused.status, "error" in json.loads(refused.read())) == (413, True)
 
 
-def test_a_stream_goes_through_nginx_unbuffered(browser: Browser, port: int, tmp_path: Path) -> None:
+def test_a_stream_goes_through_nginx_unbuffered(
+    browser: Browser, port: int, tmp_path: Path
+) -> None:
     watcher = Browser(port, tmp_path / "nginx" / "certificate.pem")
     watcher.cookie = browser.cookie
     stream = watcher.ask("GET", "/api/events/stream")
@@ -181,7 +195,10 @@ def test_an_address_that_the_client_invents_does_not_pass(browser: Browser, shel
     codes = set()
     for number in range(300):
         answer = stranger.ask(
-            "GET", "/api/agents", Authorization="Bearer wrong", **{"X-Forwarded-For": f"6.6.6.{number}"}
+            "GET",
+            "/api/agents",
+            Authorization="Bearer wrong",
+            **{"X-Forwarded-For": f"6.6.6.{number}"},
         )
         answer.read()
         codes.add(answer.status)

@@ -11,7 +11,9 @@ import pytest
 
 from tests.cli.shell import ROOT
 
-pytestmark = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
+pytestmark = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze"
+)
 
 MOST_EXPOSED = 2.0
 MOST_EXPOSED_WITH_COMMANDS = 3.2
@@ -43,7 +45,8 @@ def test_the_unit_has_no_faults(tmp_path: Path, drop_ins: tuple[str, ...]) -> No
 
 
 @pytest.mark.parametrize(
-    ("drop_ins", "most"), [((), MOST_EXPOSED), (("command-agents.conf",), MOST_EXPOSED_WITH_COMMANDS)]
+    ("drop_ins", "most"),
+    [((), MOST_EXPOSED), (("command-agents.conf",), MOST_EXPOSED_WITH_COMMANDS)],
 )
 def test_the_unit_is_hardened(tmp_path: Path, drop_ins: tuple[str, ...], most: float) -> None:
     judged = subprocess.run(

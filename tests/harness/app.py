@@ -68,7 +68,9 @@ class Announcing(AgentHarness):
         say("stopping")
 
 
-KINDS = {kind.__name__: kind for kind in (wait_for_line, hang, hang_in_thread, tick_in_thread, hang_on)}
+KINDS = {
+    kind.__name__: kind for kind in (wait_for_line, hang, hang_in_thread, tick_in_thread, hang_on)
+}
 
 
 def main(url: str, kind: str, grace: str, workers: str) -> None:

@@ -26,7 +26,11 @@ exec 3<&0
 wait $server
 """
 HOW = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
-SETTINGS = servers.COMMON | {"fsync": "on", "synchronous_commit": "on", "holdfast.restart_grace": "2s"}
+SETTINGS = servers.COMMON | {
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "holdfast.restart_grace": "2s",
+}
 
 
 class Server:
@@ -37,7 +41,12 @@ class Server:
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
         options = {"listen_addresses": "", "unix_socket_directories": str(folder)} | SETTINGS
-        self._command = [str(binaries / "postgres"), "-D", str(self._data), *servers._options(options)]
+        self._command = [
+            str(binaries / "postgres"),
+            "-D",
+            str(self._data),
+            *servers._options(options),
+        ]
         self.url = "postgresql://postgres@/postgres?" + urlencode({"host": str(folder)})
 
     def start(self) -> None:
@@ -67,7 +76,10 @@ def private_server() -> Iterator[Server]:
     if owner:
         os.chown(folder, owner.pw_uid, owner.pw_gid)
     try:
-        with servers._readable(servers.wheel_binaries(), owner) as binaries, tempfile.TemporaryFile() as log:
+        with (
+            servers._readable(servers.wheel_binaries(), owner) as binaries,
+            tempfile.TemporaryFile() as log,
+        ):
             servers._initdb(binaries, folder, owner)
             server = Server(binaries, folder, log)
             server.start()

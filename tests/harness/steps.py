@@ -81,8 +81,18 @@ def policy(
     max_attempts: int = 3,
     **further: Any,
 ) -> Policy:
-    share = Share(targets=targets or ("",), lease=lease, collect_limit=collect_limit, max_attempts=max_attempts)
-    fields: dict[str, Any] = {"queue": INBOX, "backoff": QUICK, "poll": NEVER, "jitter": AT_ONCE} | further
+    share = Share(
+        targets=targets or ("",),
+        lease=lease,
+        collect_limit=collect_limit,
+        max_attempts=max_attempts,
+    )
+    fields: dict[str, Any] = {
+        "queue": INBOX,
+        "backoff": QUICK,
+        "poll": NEVER,
+        "jitter": AT_ONCE,
+    } | further
     return Policy(shares=(share,), at_once=at_once, **fields)
 
 

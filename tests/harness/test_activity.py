@@ -44,10 +44,16 @@ async def ended(store: Store, message_id: str | None, last: str) -> list[str]:
 
 
 @both_engines
-async def test_a_quick_turn_tells_its_start_and_its_end_in_one_row(store: Store, settings: Settings) -> None:
+async def test_a_quick_turn_tells_its_start_and_its_end_in_one_row(
+    store: Store, settings: Settings
+) -> None:
     async with running(AgentHarness(lambda turn: "hi"), settings) as app:
         message_id = await app.put("hello")
-        assert await ended(store, message_id, "response_ready") == ["message_received", "agent_routed", *DONE]
+        assert await ended(store, message_id, "response_ready") == [
+            "message_received",
+            "agent_routed",
+            *DONE,
+        ]
 
 
 async def test_a_long_turn_tells_its_start_while_it_runs(store: Store, settings: Settings) -> None:
@@ -71,7 +77,9 @@ async def test_a_failed_turn_tells_its_start_first(store: Store, settings: Setti
     assert types[2:] == ["chain_step_start", "message_failed"]
 
 
-async def test_an_end_never_overtakes_a_start_that_is_on_its_way(proxy: Proxy, store: Store) -> None:
+async def test_an_end_never_overtakes_a_start_that_is_on_its_way(
+    proxy: Proxy, store: Store
+) -> None:
     on_its_way, go_on = asyncio.Event(), asyncio.Event()
 
     async def hold() -> None:
@@ -97,7 +105,10 @@ async def test_an_end_never_overtakes_a_start_that_is_on_its_way(proxy: Proxy, s
         writing.cancel()
     assert isinstance(outcome, Done)
     await store.settle([(turn, outcome)])
-    assert [frame["type"] for frame in await told(store)][2:] == ["chain_step_start", "chain_step_done"]
+    assert [frame["type"] for frame in await told(store)][2:] == [
+        "chain_step_start",
+        "chain_step_done",
+    ]
 
 
 async def test_listeners_hear_what_happens_in_this_process(settings: Settings) -> None:
@@ -112,7 +123,11 @@ async def test_listeners_hear_what_happens_in_this_process(settings: Settings) -
         message_id = await app.put("hello", sender="ann")
         await until(lambda: len(heard) == 2)
     received, done_ = heard
-    assert (received["type"], received["messageId"], received["agent"]) == ("message_received", message_id, "agent")
+    assert (received["type"], received["messageId"], received["agent"]) == (
+        "message_received",
+        message_id,
+        "agent",
+    )
     assert (done_["response"], done_["messageId"], done_["sender"]) == ("hi", message_id, "ann")
     assert done_["timestamp"] > 10**12
 
@@ -142,7 +157,9 @@ async def test_a_listener_for_nothing_there_is_refused() -> None:
 
 
 @both_engines
-async def test_activity_that_is_switched_off_is_not_written_and_still_heard(store: Store, settings: Settings) -> None:
+async def test_activity_that_is_switched_off_is_not_written_and_still_heard(
+    store: Store, settings: Settings
+) -> None:
     app, heard = AgentHarness(lambda turn: "hi"), list[dict[str, Any]]()
     app.on("chain_step_done")(heard.append)
     async with running(app, settings, activity=False):

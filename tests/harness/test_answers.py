@@ -17,7 +17,10 @@ from holdfast.queue.store import Filter
 from holdfast.settings import Settings
 from tests.harness.steps import AT_ONCE, both_engines, finished, running, until
 
-QUICKLY: dict[str, Any] = {"retry_first": timedelta(milliseconds=5), "retry_most": timedelta(milliseconds=10)}
+QUICKLY: dict[str, Any] = {
+    "retry_first": timedelta(milliseconds=5),
+    "retry_most": timedelta(milliseconds=10),
+}
 
 
 @both_engines
@@ -28,7 +31,9 @@ async def test_a_text_is_a_response_to_where_the_message_came_from(settings: Set
     app = AgentHarness(default="coder")
     app.add("coder", answer)
     async with running(app, settings):
-        message_id = await app.put("hi", channel="web", sender="Ada", sender_id="ada", message_id="web_1")
+        message_id = await app.put(
+            "hi", channel="web", sender="Ada", sender_id="ada", message_id="web_1"
+        )
         [message] = await finished(app.store)
         [response] = await app.responses("web")
         assert message_id == "web_1"
@@ -44,9 +49,15 @@ async def test_a_text_is_a_response_to_where_the_message_came_from(settings: Set
             "agent": "coder",
         }
         assert (response.queue, response.target, response.lane) == (OUTBOX, "web", "web/web:ada")
-        assert (response.message_id, response.parent_id, response.hops) == ("web_1/1", message.id, 0)
+        assert (response.message_id, response.parent_id, response.hops) == (
+            "web_1/1",
+            message.id,
+            0,
+        )
         lines = await app.store.agent_messages("coder")
-        assert [(line.role, line.content, line.sender, line.message_id) for line in lines[::-1]] == [
+        assert [
+            (line.role, line.content, line.sender, line.message_id) for line in lines[::-1]
+        ] == [
             ("user", "hi", "Ada", "web_1"),
             ("assistant", "coder heard hi from Ada", "coder", "web_1"),
         ]
@@ -78,7 +89,12 @@ async def test_outcomes_can_be_answered(settings: Settings) -> None:
         await app.put("hi")
         [ended] = await finished(app.store)
         assert await app.store.agent_messages("agent") == []
-    assert (ended.outcome, ended.attempts, ended.last_error, ended.error_class) == ("dead", 2, "never", "gone")
+    assert (ended.outcome, ended.attempts, ended.last_error, ended.error_class) == (
+        "dead",
+        2,
+        "never",
+        "gone",
+    )
 
 
 @both_engines
@@ -108,7 +124,9 @@ BAD: dict[str, Any] = {
 
 @both_engines
 @pytest.mark.parametrize("what", BAD)
-async def test_a_bad_answer_is_a_dead_letter_that_says_why_and_fails_nobody_else(settings: Settings, what: str) -> None:
+async def test_a_bad_answer_is_a_dead_letter_that_says_why_and_fails_nobody_else(
+    settings: Settings, what: str
+) -> None:
     async def answer(turn: Turn) -> Any:
         # All end together, so that they are settled together.
         waiting.append(turn)
@@ -147,7 +165,9 @@ async def test_any_text_can_be_said(settings: Settings) -> None:
     assert "🦀" in response.event["message"]
 
 
-async def test_an_error_with_any_text_is_kept(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_error_with_any_text_is_kept(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
     # pytest-xdist cannot send half a pair in the captured log of a test: it ends the whole run.
     caplog.set_level("CRITICAL", "holdfast")
 
@@ -238,7 +258,9 @@ async def test_an_agent_without_a_sign_of_work_is_ended(settings: Settings) -> N
     assert ended.last_error == "no sign of work for 0:00:00.050000"
 
 
-async def test_signs_of_work_put_off_the_idle_limit_but_not_the_total_one(settings: Settings) -> None:
+async def test_signs_of_work_put_off_the_idle_limit_but_not_the_total_one(
+    settings: Settings,
+) -> None:
     async def busy(turn: Turn) -> Answer:
         while True:
             turn.progress()

@@ -37,7 +37,13 @@ class Burst:
         assert self.put is not None
         async with asyncio.TaskGroup() as group:
             for text in texts:
-                event = {"kind": "message", "channel": self.name, "conversation": "c", "sender": "ann", "message": text}
+                event = {
+                    "kind": "message",
+                    "channel": self.name,
+                    "conversation": "c",
+                    "sender": "ann",
+                    "message": text,
+                }
                 group.create_task(self.put(NewEvent(event=event)))  # type: ignore[arg-type]
 
 

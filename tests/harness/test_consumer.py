@@ -13,7 +13,17 @@ from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
 from holdfast.queue.policy import Backoff
 from holdfast.queue.store import Filter, Store
 from holdfast.store import open_store
-from tests.harness.steps import NEVER, Proxy, both_engines, consuming, event, finished, policy, put, until
+from tests.harness.steps import (
+    NEVER,
+    Proxy,
+    both_engines,
+    consuming,
+    event,
+    finished,
+    policy,
+    put,
+    until,
+)
 
 
 async def done(turn: Turn) -> Outcome:
@@ -57,7 +67,9 @@ async def test_a_server_fills_many_places_in_halves_and_fills_them_whole(store: 
     gate = Gate()
     async with consuming(store, gate, policy(at_once=120)):
         await until(lambda: len(gate.inside) == 120)
-        assert len({turn.primary.claimed[0] for turn in gate.inside}) == (2 if store.has_server else 1)
+        assert len({turn.primary.claimed[0] for turn in gate.inside}) == (
+            2 if store.has_server else 1
+        )
         gate.open.set()
         await finished(store, 150)
     assert gate.most == 120
@@ -103,7 +115,9 @@ async def test_what_failed_comes_back_later_and_later() -> None:
         assert max(delays) > 2 + (most - 2) * 0.8
 
 
-async def test_an_explicit_failure_waits_for_its_back_off_and_not_for_its_lease(store: Store) -> None:
+async def test_an_explicit_failure_waits_for_its_back_off_and_not_for_its_lease(
+    store: Store,
+) -> None:
     async def fail(turn: Turn) -> Outcome:
         raise ValueError
 
@@ -139,7 +153,11 @@ async def test_outcomes_are_values(store: Store) -> None:
         "snooze": "completed",
         "dead": "dead",
     }
-    assert (found["retry"].attempts, found["retry"].last_error, found["retry"].error_class) == (2, "not yet", "busy")
+    assert (found["retry"].attempts, found["retry"].last_error, found["retry"].error_class) == (
+        2,
+        "not yet",
+        "busy",
+    )
     assert (found["snooze"].attempts, len(found["snooze"].claimed)) == (1, 3)
     assert (found["dead"].last_error, found["dead"].error_class) == ("never", "gone")
 
@@ -198,7 +216,10 @@ async def silence() -> AsyncIterator[str]:
 
 @both_engines
 async def test_another_process_s_put_wakes_it(store: Store, database_url: str) -> None:
-    async with consuming(store, done, policy(poll=NEVER)) as consumer, open_store(database_url) as other:
+    async with (
+        consuming(store, done, policy(poll=NEVER)) as consumer,
+        open_store(database_url) as other,
+    ):
         await until(lambda: bool(consumer.wake._event._waiters))  # it has looked, and waits
         await put(other)
         await finished(store)
@@ -231,7 +252,11 @@ async def test_lanes_stay_in_order_across_two_processes(store: Store, database_u
         await asyncio.sleep(0)
         order.setdefault(lane, []).append(turn.primary.id)
         running.discard(lane)
-        return Retry("again", timedelta(0)) if turn.attempt == 1 and turn.primary.id % 7 == 0 else Done()
+        return (
+            Retry("again", timedelta(0))
+            if turn.attempt == 1 and turn.primary.id % 7 == 0
+            else Done()
+        )
 
     await store.put([event(lane=lanes[number % 5]) for number in range(100)])
     async with (
@@ -272,8 +297,12 @@ async def test_one_that_fails_holds_up_its_lane_and_nobody_else(store: Store) ->
     assert len(await store.finished(Filter())) == 2
 
 
-@pytest.mark.parametrize("raised", [asyncio.CancelledError(), SystemExit(3), TimeoutError("theirs")])
-async def test_whatever_a_handler_raises_is_the_end_of_its_turn_alone(store: Store, raised: BaseException) -> None:
+@pytest.mark.parametrize(
+    "raised", [asyncio.CancelledError(), SystemExit(3), TimeoutError("theirs")]
+)
+async def test_whatever_a_handler_raises_is_the_end_of_its_turn_alone(
+    store: Store, raised: BaseException
+) -> None:
     async def handle(turn: Turn) -> Outcome:
         if turn.event["message"] == "bad":
             raise raised

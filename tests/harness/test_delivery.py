@@ -40,7 +40,13 @@ class Post:
 
 
 def mail(text: str, message_id: str | None = None) -> NewEvent:
-    payload = {"kind": "message", "channel": "post", "conversation": "post:ada", "sender": "ada", "message": text}
+    payload = {
+        "kind": "message",
+        "channel": "post",
+        "conversation": "post:ada",
+        "sender": "ada",
+        "message": text,
+    }
     return NewEvent(event=payload, lane="agent/post:ada", message_id=message_id)
 
 
@@ -74,7 +80,9 @@ async def test_a_response_is_tried_again_until_the_channel_takes_it(
     assert [one.attempts for one in ended] == [3, 1]
 
 
-async def test_what_can_never_be_delivered_is_a_dead_letter_with_a_class(settings: Settings) -> None:
+async def test_what_can_never_be_delivered_is_a_dead_letter_with_a_class(
+    settings: Settings,
+) -> None:
     post, app = Post(), AgentHarness(echo)
     post.failures = [Undeliverable("channel_gone", "the channel was deleted")]
     app.add_channel(post)
@@ -85,7 +93,9 @@ async def test_what_can_never_be_delivered_is_a_dead_letter_with_a_class(setting
     assert letter.last_error == "channel_gone the channel was deleted"
 
 
-async def test_a_response_to_a_channel_that_nobody_serves_waits_and_is_acked(settings: Settings) -> None:
+async def test_a_response_to_a_channel_that_nobody_serves_waits_and_is_acked(
+    settings: Settings,
+) -> None:
     app = AgentHarness(echo)
     app.add_channel(Post())
     async with running(app, settings):
@@ -104,7 +114,9 @@ async def test_a_channel_that_hangs_is_given_up_and_tried_again(
 ) -> None:
     monkeypatch.setattr(delivery, "SEND_WITHIN", timedelta(milliseconds=50))
     monkeypatch.setattr(
-        plan, "OUTBOX_BACKOFF", Backoff(first=timedelta(milliseconds=1), most=timedelta(milliseconds=2))
+        plan,
+        "OUTBOX_BACKOFF",
+        Backoff(first=timedelta(milliseconds=1), most=timedelta(milliseconds=2)),
     )
 
     class Stuck(Post):

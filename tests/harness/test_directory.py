@@ -37,12 +37,16 @@ def app_of(*agents: str, default: str | None = None, **policies: Any) -> AgentHa
 
 
 @asynccontextmanager
-async def elsewhere(url: str, id_: str, serves: AgentHarness | None, *, ago: timedelta) -> AsyncIterator[Store]:
+async def elsewhere(
+    url: str, id_: str, serves: AgentHarness | None, *, ago: timedelta
+) -> AsyncIterator[Store]:
     """A process on another machine that has registered, `ago`; without `serves` one of release 0.4.0."""
     async with open_store(url) as store:
         now = await store.now()
         offer = None if serves is None else asdict(serves.routing)
-        await store.register(Process(id=id_, host="elsewhere", started_at=now - ago, seen_at=now, serves=offer))
+        await store.register(
+            Process(id=id_, host="elsewhere", started_at=now - ago, seen_at=now, serves=offer)
+        )
         yield store
 
 
@@ -58,7 +62,10 @@ async def answers(app: AgentHarness, count: int) -> list[str]:
 @both_engines
 async def test_the_last_process_to_start_overwrites_nobody(settings: Settings) -> None:
     quick: dict[str, Any] = {"poll": NEVER}
-    async with running(app_of("coder"), settings, **quick) as one, running(app_of("writer"), settings, **quick) as two:
+    async with (
+        running(app_of("coder"), settings, **quick) as one,
+        running(app_of("writer"), settings, **quick) as two,
+    ):
         await two.put("for the coder", agent="coder")
         await two.put("@coder for the coder")
         await one.put("@writer for the writer")
@@ -82,7 +89,9 @@ async def known(store: Store, agents: list[str]) -> bool:
 
 
 @both_engines
-async def test_a_process_that_dies_takes_its_agents_with_it(settings: Settings, database_url: str) -> None:
+async def test_a_process_that_dies_takes_its_agents_with_it(
+    settings: Settings, database_url: str
+) -> None:
     async with running(app_of("coder"), settings) as one:
         async with elsewhere(database_url, "doomed", app_of("writer", concurrency=2), ago=LATER):
             assert not await known(one.store, ["coder"])
@@ -97,16 +106,24 @@ async def written_as(store: Store, agents: list[str]) -> bool:
 
 
 @both_engines
-async def test_while_nobody_serves_anything_the_last_agents_stay_known(settings: Settings, store: Store) -> None:
+async def test_while_nobody_serves_anything_the_last_agents_stay_known(
+    settings: Settings, store: Store
+) -> None:
     async with running(app_of("coder", "writer", lane="agent"), settings):
         pass
     found = await directory.read(store)
-    assert (sorted(found.routing.lanes), found.routing.default, found.servers) == (["coder", "writer"], "coder", {})
+    assert (sorted(found.routing.lanes), found.routing.default, found.servers) == (
+        ["coder", "writer"],
+        "coder",
+        {},
+    )
     assert found.missing("@writer hello") == "writer"
 
 
 @both_engines
-async def test_messages_without_an_agent_are_those_of_the_oldest_process(settings: Settings) -> None:
+async def test_messages_without_an_agent_are_those_of_the_oldest_process(
+    settings: Settings,
+) -> None:
     async with (
         running(app_of("writer"), settings, poll=NEVER) as older,
         running(app_of("coder"), settings, poll=NEVER) as newer,
@@ -125,7 +142,9 @@ async def default_of(app: AgentHarness, agent: str) -> bool:
 
 
 async def count_of(app: AgentHarness, count: int) -> bool:
-    return [response.event["message"] for response in await app.responses("api")][6:count] == ["coder"]
+    return [response.event["message"] for response in await app.responses("api")][6:count] == [
+        "coder"
+    ]
 
 
 @both_engines
@@ -151,18 +170,25 @@ async def test_sql_callers_find_the_default_and_lanes_of_all_processes(settings:
     ):
         for agent in (None, "writer"):
             await transaction.execute(
-                "select agent.insert_event(%s, _agent => %s, _message_id => %s)", (event, agent, f"m {agent}")
+                "select agent.insert_event(%s, _agent => %s, _message_id => %s)",
+                (event, agent, f"m {agent}"),
             )
-        cursor = await transaction.execute("select target, lane from agent.event where queue = 'inbox' order by id")
+        cursor = await transaction.execute(
+            "select target, lane from agent.event where queue = 'inbox' order by id"
+        )
         assert await cursor.fetchall() == [("", "coder/slack:C1:1.000001"), ("writer", "writer")]
 
 
 @both_engines
-async def test_a_process_of_the_release_before_keeps_its_agents(settings: Settings, database_url: str) -> None:
+async def test_a_process_of_the_release_before_keeps_its_agents(
+    settings: Settings, database_url: str
+) -> None:
     """It writes the one setting that all shared, over what the others wrote."""
     async with running(app_of("coder"), settings) as one:
         async with elsewhere(database_url, "old", None, ago=LATER) as old:
-            await old.set_setting("routing", {"default": "writer", "lanes": {"writer": "agent"}, "teams": {}})
+            await old.set_setting(
+                "routing", {"default": "writer", "lanes": {"writer": "agent"}, "teams": {}}
+            )
             assert await known(one.store, ["coder", "writer"])
             one._others_changed.set()
             await until(lambda: written_as(one.store, ["coder", "writer"]))
@@ -173,13 +199,17 @@ async def test_a_process_of_the_release_before_keeps_its_agents(settings: Settin
 
 
 @both_engines
-async def test_the_smaller_of_two_limits_holds_while_its_process_lives(settings: Settings, store: Store) -> None:
+async def test_the_smaller_of_two_limits_holds_while_its_process_lives(
+    settings: Settings, store: Store
+) -> None:
     async def places(store: Store) -> int:
         turns = await store.claim("inbox", ["coder"], limit=10, lease=timedelta(minutes=1))
         await store.release(turns)
         return len(turns)
 
-    async with running(app_of("coder", concurrency=3), settings.model_copy(update={"start_stagger": NEVER})) as one:
+    async with running(
+        app_of("coder", concurrency=3), settings.model_copy(update={"start_stagger": NEVER})
+    ) as one:
         stalled = settings.model_copy(update={"start_stagger": NEVER})
         for number in range(5):
             await one.put("hello", sender=str(number), agent="coder")
@@ -192,7 +222,9 @@ async def is_equal(asked: Any, expected: int) -> bool:
     return bool(await asked == expected)
 
 
-async def test_conflicts_are_told_at_start(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+async def test_conflicts_are_told_at_start(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
     one, two = app_of("coder", "writer"), app_of("writer", "coder", concurrency=1)
     one.team("dev", agents=["coder", "writer"], leader="coder")
     two.team("dev", agents=["writer"], leader="writer")
@@ -203,13 +235,18 @@ async def test_conflicts_are_told_at_start(settings: Settings, caplog: pytest.Lo
                 pass
     told = "\n".join(record.getMessage() for record in caplog.records)
     assert "two default agents: coder holds, not writer" in told
-    assert "team dev is defined twice: coder, writer led by coder holds, not writer led by writer" in told
+    assert (
+        "team dev is defined twice: coder, writer led by coder holds, not writer led by writer"
+        in told
+    )
     assert "two limits (concurrency) of agent coder: none and 1; the smaller holds" in told
 
 
 def test_replicas_of_one_app_are_no_conflict() -> None:
     routing = app_of("coder", "writer").routing
-    assert Directory(entries=[("one", routing), ("two", routing), ("three", routing)]).conflicts == []
+    assert (
+        Directory(entries=[("one", routing), ("two", routing), ("three", routing)]).conflicts == []
+    )
 
 
 def test_a_conflict_of_many_replicas_is_told_once() -> None:
@@ -219,12 +256,25 @@ def test_a_conflict_of_many_replicas_is_told_once() -> None:
 
 
 def test_the_first_definition_holds_and_everything_else_is_added() -> None:
-    one = Routing(default="a", lanes={"a": "agent"}, names={"a": "Ann"}, teams={"t": team("a")}, limits={"a": 5})
+    one = Routing(
+        default="a",
+        lanes={"a": "agent"},
+        names={"a": "Ann"},
+        teams={"t": team("a")},
+        limits={"a": 5},
+    )
     two = Routing(
-        default="b", lanes={"a": "none", "b": "none"}, attempts={"b": 2}, teams={"t": team("b"), "u": team("b")}
+        default="b",
+        lanes={"a": "none", "b": "none"},
+        attempts={"b": 2},
+        teams={"t": team("b"), "u": team("b")},
     )
     merged = merge([one, two, Routing(limits={"a": 3, "c": 1})])
-    assert (merged.default, merged.lanes, merged.names) == ("a", {"a": "agent", "b": "none"}, {"a": "Ann"})
+    assert (merged.default, merged.lanes, merged.names) == (
+        "a",
+        {"a": "agent", "b": "none"},
+        {"a": "Ann"},
+    )
     assert (merged.attempts, merged.limits) == ({"b": 2}, {"a": 3, "c": 1})
     assert merged.teams == {"t": team("a"), "u": team("b")}
 
@@ -259,7 +309,11 @@ async def test_a_message_for_a_configured_agent_that_nobody_serves_waits_with_a_
         with front.using(back.store), caplog.at_level(logging.WARNING):
             await front.put("hello", agent="writer")
             await front.put("hello again", agent="writer")
-        told = [record.getMessage() for record in caplog.records if "no running process serves" in record.getMessage()]
+        told = [
+            record.getMessage()
+            for record in caplog.records
+            if "no running process serves" in record.getMessage()
+        ]
         assert len(told) == 1
         waiting = await back.store.waiting("inbox", "writer")
         assert len(waiting) == 2

@@ -18,11 +18,18 @@ from holdfast.telemetry import CANNOT_CLAIM, CLAIMS_AGAIN, DEAD_LETTER, TURN_FAI
 from holdfast.telemetry.logs import Entry, JsonLines, TextLines
 from tests.harness.steps import Proxy, both_engines, consuming, policy, running, until
 
-QUICKLY: dict[str, Any] = {"retry_first": timedelta(milliseconds=5), "retry_most": timedelta(milliseconds=10)}
+QUICKLY: dict[str, Any] = {
+    "retry_first": timedelta(milliseconds=5),
+    "retry_most": timedelta(milliseconds=10),
+}
 
 
 def records(caplog: pytest.LogCaptureFixture, event: str) -> list[logging.LogRecord]:
-    return [record for record in caplog.records if isinstance(record.msg, Entry) and record.msg.event == event]
+    return [
+        record
+        for record in caplog.records
+        if isinstance(record.msg, Entry) and record.msg.event == event
+    ]
 
 
 def fields(record: logging.LogRecord) -> dict[str, object]:
@@ -87,7 +94,9 @@ async def test_issue_14_24_returned_failures_are_logged_alike(
     assert len(records(caplog, DEAD_LETTER)) == 1
 
 
-async def test_issue_14_24_a_time_out_is_logged_alike(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+async def test_issue_14_24_a_time_out_is_logged_alike(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
     async def answer(turn: Turn) -> None:
         await asyncio.Event().wait()
 
@@ -101,7 +110,9 @@ async def test_issue_14_24_a_time_out_is_logged_alike(settings: Settings, caplog
 async def test_issue_14_24_the_exit_code_of_a_command_is_logged_with_the_end_of_its_stderr(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    app = AgentHarness(CommandAgent(["sh", "-c", "echo no such model >&2; exit 3"], settings.home / "workspace"))
+    app = AgentHarness(
+        CommandAgent(["sh", "-c", "echo no such model >&2; exit 3"], settings.home / "workspace")
+    )
     await failed(app, settings)
     [line] = records(caplog, TURN_FAILED)
     assert "exit code 3: no such model" in str(fields(line)["error"])

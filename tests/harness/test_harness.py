@@ -21,7 +21,9 @@ from tests.harness.steps import AT_ONCE, NEVER, both_engines, finished, running,
 from tests.harness.test_consumer import Gate
 
 
-async def test_a_generated_id_that_is_taken_is_drawn_again(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_generated_id_that_is_taken_is_drawn_again(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app = AgentHarness(lambda turn: None)
     async with running(app, settings):
         drawn = iter(["api_aaaaaaaa", "api_aaaaaaaa", "api_aaaaaaaa", "api_bbbbbbbb"])
@@ -108,11 +110,18 @@ async def test_an_agent_that_collects_takes_what_waits_in_one_call(settings: Set
         assert len(await app.responses("api")) == 2
         lines = await app.store.agent_messages("collector")
     assert texts == [["one"], ["two", "three", "four"]]
-    assert [line.content for line in lines[::-1] if line.role == "user"] == ["one", "two", "three", "four"]
+    assert [line.content for line in lines[::-1] if line.role == "user"] == [
+        "one",
+        "two",
+        "three",
+        "four",
+    ]
 
 
 @both_engines
-async def test_people_mixed_everybody_is_answered_in_their_own_conversation(settings: Settings) -> None:
+async def test_people_mixed_everybody_is_answered_in_their_own_conversation(
+    settings: Settings,
+) -> None:
     """The defaults of a command agent: one lane, and turns that collect."""
     gate = Gate()
 
@@ -134,7 +143,9 @@ async def test_people_mixed_everybody_is_answered_in_their_own_conversation(sett
         ("api:c", "c's secret"),
         ("api:b", "b's secret"),
     ]
-    answered = [id_ for one in answers for id_ in one.event.get("message_ids") or [one.event["message_id"]]]
+    answered = [
+        id_ for one in answers for id_ in one.event.get("message_ids") or [one.event["message_id"]]
+    ]
     assert answered == [id_ for _, id_ in sent]
 
 
@@ -186,7 +197,9 @@ async def test_conversations_stay_in_order_across_two_harnesses(settings: Settin
         responses = await one.responses("api")
     assert heard == dict.fromkeys(("a", "b", "c"), numbers)
     for sender in ("a", "b", "c"):
-        assert [one.event["message"] for one in responses if one.event["sender"] == sender] == numbers
+        assert [
+            one.event["message"] for one in responses if one.event["sender"] == sender
+        ] == numbers
 
 
 async def test_a_caller_s_own_group_holds_its_tasks(settings: Settings) -> None:
@@ -202,7 +215,9 @@ async def test_a_caller_s_own_group_holds_its_tasks(settings: Settings) -> None:
         await app.put("too late")
 
 
-async def test_a_failure_of_the_caller_s_group_stops_it_cleanly(settings: Settings, store: Store) -> None:
+async def test_a_failure_of_the_caller_s_group_stops_it_cleanly(
+    settings: Settings, store: Store
+) -> None:
     app = AgentHarness(echo, settings=settings)
 
     async def fail(group: asyncio.TaskGroup) -> None:
@@ -224,7 +239,9 @@ async def test_it_runs_again_after_a_stop(settings: Settings) -> None:
             await finished(app.store, number)
 
 
-async def test_a_process_shows_what_it_does(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_shows_what_it_does(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from holdfast.queue import sweeper
 
     monkeypatch.setattr(sweeper, "BEAT_EVERY", timedelta(milliseconds=20))
@@ -248,7 +265,9 @@ async def test_a_process_shows_what_it_does(settings: Settings, monkeypatch: pyt
         assert await store.processes() == []
 
 
-async def test_what_nobody_took_in_time_is_swept_and_a_live_lease_is_not(settings: Settings) -> None:
+async def test_what_nobody_took_in_time_is_swept_and_a_live_lease_is_not(
+    settings: Settings,
+) -> None:
     gate = Gate()
 
     async def answer(turn: Turn) -> Answer:
@@ -257,7 +276,10 @@ async def test_what_nobody_took_in_time_is_swept_and_a_live_lease_is_not(setting
 
     app = AgentHarness()
     app.add("only", answer, max_attempts=1)
-    often: dict[str, Any] = {"sweep_every": timedelta(milliseconds=20), "expire_after": timedelta(milliseconds=100)}
+    often: dict[str, Any] = {
+        "sweep_every": timedelta(milliseconds=20),
+        "expire_after": timedelta(milliseconds=100),
+    }
     async with running(app, settings, workers=1, poll=NEVER, **often):
         await app.put("running", sender="a")
         await until(lambda: gate.inside)
@@ -266,4 +288,7 @@ async def test_what_nobody_took_in_time_is_swept_and_a_live_lease_is_not(setting
         assert (expired.outcome, expired.event["message"]) == ("expired", "waiting")
         gate.open.set()
         ended = await finished(app.store, 2)
-    assert [(one.event["message"], one.outcome) for one in ended] == [("running", "completed"), ("waiting", "expired")]
+    assert [(one.event["message"], one.outcome) for one in ended] == [
+        ("running", "completed"),
+        ("waiting", "expired"),
+    ]

@@ -42,7 +42,9 @@ async def beating(*stores: Any, every: timedelta = HOUR) -> AsyncIterator[None]:
 
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(Heartbeat(store, Routing(lanes={"coder": "agent"}), [beat], 5).run(putting(store)))
+            group.create_task(
+                Heartbeat(store, Routing(lanes={"coder": "agent"}), [beat], 5).run(putting(store))
+            )
             for store in stores
         ]
         yield
@@ -65,7 +67,9 @@ async def test_many_processes_and_restarts_put_one_prompt_per_interval(store: St
 
 
 @both_engines
-async def test_every_interval_has_a_prompt_that_may_be_answered_by_silence(settings: Settings) -> None:
+async def test_every_interval_has_a_prompt_that_may_be_answered_by_silence(
+    settings: Settings,
+) -> None:
     def answer(turn: Turn) -> Answer:
         texts.append((turn.channel, turn.sender, turn.text))
         return None
@@ -79,7 +83,10 @@ async def test_every_interval_has_a_prompt_that_may_be_answered_by_silence(setti
         ended = await app.store.finished(Filter(queue="inbox"))
         assert await app.store.finished(Filter(queue="outbox")) == []
     assert set(texts) == {("heartbeat", "Heartbeat", "Look at the build.")}
-    slots = [datetime.fromisoformat((one.message_id or "").removeprefix("heartbeat_coder_")) for one in ended]
+    slots = [
+        datetime.fromisoformat((one.message_id or "").removeprefix("heartbeat_coder_"))
+        for one in ended
+    ]
     assert len(set(slots)) == len(slots)
 
 

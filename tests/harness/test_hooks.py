@@ -20,7 +20,9 @@ def echoing() -> AgentHarness:
 
 
 @both_engines
-async def test_a_message_is_changed_for_its_agent_and_kept_as_it_was_written(settings: Settings) -> None:
+async def test_a_message_is_changed_for_its_agent_and_kept_as_it_was_written(
+    settings: Settings,
+) -> None:
     app = echoing()
 
     @app.incoming
@@ -87,7 +89,10 @@ async def test_a_reply_is_changed_before_it_is_stored(settings: Settings) -> Non
         await finished(app.store, queue="inbox")
         [response] = await app.responses("api")
         [said, _] = await app.store.agent_messages("agent")
-    assert (response.event["message"], response.event["files"]) == ("heard hi, agent.", ["plot.png"])
+    assert (response.event["message"], response.event["files"]) == (
+        "heard hi, agent.",
+        ["plot.png"],
+    )
     assert said.content == "heard hi, agent."
 
 
@@ -108,7 +113,11 @@ async def test_done_keeps_a_message_from_its_agent(settings: Settings) -> None:
 
     @app.incoming
     def no_spam(turn: Turn) -> Done | None:
-        return Done((NewEvent(event={"spam": turn.text}, queue="audit"),)) if "buy" in turn.text else None
+        return (
+            Done((NewEvent(event={"spam": turn.text}, queue="audit"),))
+            if "buy" in turn.text
+            else None
+        )
 
     async with running(app, settings):
         await app.put("buy this")
@@ -136,7 +145,10 @@ async def test_hooks_may_end_a_turn_as_agents_may(settings: Settings) -> None:
         await app.put("in", sender="one")
         await app.put("out", sender="two")
         ended = await finished(app.store, 2)
-    assert [(one.last_error, one.error_class) for one in ended] == [("not here", "banned"), ("not so", "rude")]
+    assert [(one.last_error, one.error_class) for one in ended] == [
+        ("not here", "banned"),
+        ("not so", "rude"),
+    ]
 
 
 async def test_an_error_of_a_hook_is_the_turn_s_error_and_tried_again(settings: Settings) -> None:
@@ -166,7 +178,10 @@ async def test_a_hook_that_answers_nonsense_is_named(settings: Settings) -> None
     async with running(app, settings, max_attempts=1):
         await app.put("hi")
         [ended] = await finished(app.store)
-    assert ended.last_error == "TypeError: the hook count answered int instead of a text, an outcome or None"
+    assert (
+        ended.last_error
+        == "TypeError: the hook count answered int instead of a text, an outcome or None"
+    )
 
 
 @both_engines
@@ -196,4 +211,8 @@ async def test_each_message_of_a_collected_turn_is_heard_alone(settings: Setting
         lines = await app.store.agent_messages("collector")
     assert texts == [["first!"], ["two!", "three!"]]
     assert (second.event["sender"], second.event["original_message"]) == ("b", "two")
-    assert [line.content for line in lines[::-1] if line.role == "user"] == ["first", "two", "three"]
+    assert [line.content for line in lines[::-1] if line.role == "user"] == [
+        "first",
+        "two",
+        "three",
+    ]

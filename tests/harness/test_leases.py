@@ -14,7 +14,17 @@ from holdfast.queue.event import Turn
 from holdfast.queue.outcome import Done, Outcome, Retry
 from holdfast.queue.store import Filter, Store
 from holdfast.store import open_store
-from tests.harness.steps import PATIENCE, Proxy, both_engines, consuming, event, finished, policy, put, until
+from tests.harness.steps import (
+    PATIENCE,
+    Proxy,
+    both_engines,
+    consuming,
+    event,
+    finished,
+    policy,
+    put,
+    until,
+)
 from tests.harness.test_consumer import Gate
 
 SHORT = timedelta(seconds=1)
@@ -128,7 +138,9 @@ async def test_the_end_of_a_turn_that_another_finished_is_refused(
     assert f"lost before they settled queue=inbox events=[{id}]" in caplog.text
 
 
-async def test_a_turn_whose_claim_was_answered_after_its_lease_waits_for_a_renewal(proxy: Proxy) -> None:
+async def test_a_turn_whose_claim_was_answered_after_its_lease_waits_for_a_renewal(
+    proxy: Proxy,
+) -> None:
     """Nobody took it meanwhile, so it is still ours."""
     renewed_before_start: list[int] = []
 
@@ -196,7 +208,9 @@ async def test_a_lease_that_cannot_be_renewed_is_kept_until_it_is_over(proxy: Pr
     assert ended.attempts == 2
 
 
-async def test_the_limit_of_an_agent_holds_across_processes(store: Store, database_url: str) -> None:
+async def test_the_limit_of_an_agent_holds_across_processes(
+    store: Store, database_url: str
+) -> None:
     await store.limit("inbox", "scarce", 2)
     gate = Gate()
     await put(store, 8, target="scarce")
@@ -213,7 +227,9 @@ async def test_the_limit_of_an_agent_holds_across_processes(store: Store, databa
 
 
 @both_engines
-async def test_a_full_process_tells_others_what_it_cannot_take(store: Store, database_url: str) -> None:
+async def test_a_full_process_tells_others_what_it_cannot_take(
+    store: Store, database_url: str
+) -> None:
     """Its retry falls due while other work fills it; an idle process knows nothing of that time."""
     failing, gate = Gate(), Gate()
 
@@ -242,7 +258,9 @@ async def test_a_full_process_tells_others_what_it_cannot_take(store: Store, dat
     assert (ended.id, ended.holder, ended.attempts) == (id, "idle", 2)
 
 
-async def test_an_event_that_comes_back_to_its_own_holder_is_worked_once_at_a_time(proxy: Proxy) -> None:
+async def test_an_event_that_comes_back_to_its_own_holder_is_worked_once_at_a_time(
+    proxy: Proxy,
+) -> None:
     """The lease ran out unseen, because renewals hang; the same process claims the event again."""
     gate, hanging = Gate(), asyncio.Event()
     proxy.before["renew"] = hanging.wait  # type: ignore[assignment]

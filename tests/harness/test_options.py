@@ -24,7 +24,9 @@ async def answer(turn: Turn) -> Answer:
 async def test_a_default_that_is_no_agent_is_refused_at_start(settings: Settings) -> None:
     app = AgentHarness(default="x", settings=settings)
     app.add("coder", answer)
-    with pytest.raises(HoldfastError, match="the default agent 'x' is no agent of this app: it has coder"):
+    with pytest.raises(
+        HoldfastError, match="the default agent 'x' is no agent of this app: it has coder"
+    ):
         await app.run()
     with pytest.raises(HoldfastError, match="it has none"):
         await AgentHarness(default="x", settings=settings).run()
@@ -49,7 +51,9 @@ async def test_the_bare_decorator_takes_the_name_of_the_function(settings: Setti
         assert [one.event["message"] for one in await app.responses("api")] == ["I am the writer"]
 
 
-@pytest.mark.parametrize("given", [timedelta(minutes=5), 300, 300.0, "300", "5 min", "5min", "300s"])
+@pytest.mark.parametrize(
+    "given", [timedelta(minutes=5), 300, 300.0, "300", "5 min", "5min", "300s"]
+)
 def test_a_duration_is_a_timedelta_a_number_of_seconds_or_a_text(given: Any) -> None:
     app = AgentHarness()
     app.add("coder", answer, timeout=given, lease=given, idle=given, heartbeat=given)
@@ -64,18 +68,29 @@ def test_a_duration_is_a_timedelta_a_number_of_seconds_or_a_text(given: Any) -> 
     [
         ({"timout": 5}, "there is no option timout; did you mean timeout?"),
         ({"zzz": 5}, "there is no option zzz; there are name, lane, turns, max_attempts"),
-        ({"lane": "banana"}, "lane: input should be 'conversation', 'agent' or 'none' (it is 'banana')"),
+        (
+            {"lane": "banana"},
+            "lane: input should be 'conversation', 'agent' or 'none' (it is 'banana')",
+        ),
         ({"turns": "all"}, "turns: input should be 'each' or 'collect' (it is 'all')"),
         ({"max_attempts": 0}, "max_attempts: input should be greater than or equal to 1 (it is 0)"),
-        ({"concurrency": "two"}, "concurrency: input should be a valid integer, unable to parse string as an integer"),
+        (
+            {"concurrency": "two"},
+            "concurrency: input should be a valid integer, unable to parse string as an integer",
+        ),
         ({"concurrency": 0}, "concurrency: input should be greater than or equal to 1 (it is 0)"),
-        ({"timeout": "soon"}, 'timeout: a duration is a text like "30s", "10 min" or "24h", or a number of seconds'),
+        (
+            {"timeout": "soon"},
+            'timeout: a duration is a text like "30s", "10 min" or "24h", or a number of seconds',
+        ),
         ({"timeout": 0}, "timeout: input should be greater than 0s (it is 0)"),
         ({"lease": -1}, "lease: a duration is"),
         ({"memory": "perhaps"}, "memory: input should be a valid boolean"),
     ],
 )
-def test_a_wrong_option_is_refused_at_once_in_one_line(options: dict[str, Any], complaint: str) -> None:
+def test_a_wrong_option_is_refused_at_once_in_one_line(
+    options: dict[str, Any], complaint: str
+) -> None:
     app = AgentHarness()
     with pytest.raises(HoldfastError) as refusal:
         app.agent("coder", **options)(answer)
@@ -93,7 +108,9 @@ def test_a_function_without_parameters_is_refused_at_once() -> None:
 
     app = AgentHarness()
     for function in (nothing, too_much):
-        with pytest.raises(HoldfastError, match=f"{function.__name__} must take one argument, the turn"):
+        with pytest.raises(
+            HoldfastError, match=f"{function.__name__} must take one argument, the turn"
+        ):
             app.add("coder", function)  # type: ignore[arg-type]
     with pytest.raises(HoldfastError, match="agent 'coder' is of type str: give a function"):
         app.add("coder", "answer")  # type: ignore[arg-type]
@@ -114,7 +131,10 @@ def test_functions_with_further_defaults_and_objects_are_taken() -> None:
 
 @pytest.mark.parametrize("wrong", [None, 5, b"text"])
 def test_a_reply_without_a_text_is_refused_where_it_is_made(wrong: Any) -> None:
-    with pytest.raises(TypeError, match=r"a Reply has a text, not .*; return None instead of a Reply to stay silent"):
+    with pytest.raises(
+        TypeError,
+        match=r"a Reply has a text, not .*; return None instead of a Reply to stay silent",
+    ):
         Reply(wrong)
 
 

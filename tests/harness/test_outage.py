@@ -22,7 +22,17 @@ from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.testing.servers import Unavailable
 from tests.harness.private_server import Server, private_server
-from tests.harness.steps import AT_ONCE, Proxy, consuming, event, finished, policy, put, running, until
+from tests.harness.steps import (
+    AT_ONCE,
+    Proxy,
+    consuming,
+    event,
+    finished,
+    policy,
+    put,
+    running,
+    until,
+)
 from tests.harness.test_consumer import Gate, done
 
 
@@ -108,7 +118,9 @@ async def test_an_answer_lost_on_the_way_is_not_a_second_end(proxy: Proxy) -> No
 async def test_a_stop_during_an_outage_ends_in_time(proxy: Proxy) -> None:
     await put(proxy, 2)
     gate = Gate()
-    async with consuming(proxy, gate, policy(at_once=2), grace=timedelta(milliseconds=100)) as consumer:
+    async with consuming(
+        proxy, gate, policy(at_once=2), grace=timedelta(milliseconds=100)
+    ) as consumer:
         await until(lambda: len(gate.inside) == 2)
         proxy.down = True
         began = time.monotonic()
@@ -117,7 +129,9 @@ async def test_a_stop_during_an_outage_ends_in_time(proxy: Proxy) -> None:
     assert time.monotonic() - began < 10
 
 
-async def test_maintenance_waits_for_the_database(proxy: Proxy, caplog: pytest.LogCaptureFixture) -> None:
+async def test_maintenance_waits_for_the_database(
+    proxy: Proxy, caplog: pytest.LogCaptureFixture
+) -> None:
     now = await proxy.now()
     process = Process(id="one", host="here", started_at=now, seen_at=now)
     await proxy.register(process)
@@ -168,7 +182,9 @@ async def hears_again(other: Store) -> None:
     await finished(other, 2, queue="inbox")
 
 
-async def test_a_harness_is_stopped_while_postgresql_is_down(server: Server, settings: Settings) -> None:
+async def test_a_harness_is_stopped_while_postgresql_is_down(
+    server: Server, settings: Settings
+) -> None:
     app = AgentHarness(echo)
     async with running(app, settings, database=server.url, database_direct=server.url):
         await asyncio.to_thread(server.stop)

@@ -71,17 +71,26 @@ async def test_one_that_ends_late_at_a_stop_is_answered_once(
 
 @both_engines
 async def test_one_that_outlasts_the_stop_of_a_harness_keeps_its_lease(
-    settings: Settings, door: Door, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    settings: Settings,
+    door: Door,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """In a caller's own group nobody ends the process."""
     monkeypatch.setattr(consumer, "LET_GO_WITHIN", timedelta(seconds=1))
-    quickly: dict[str, Any] = {"lease": timedelta(seconds=3), "poll": SOON, "poll_jitter": timedelta(0)}
+    quickly: dict[str, Any] = {
+        "lease": timedelta(seconds=3),
+        "poll": SOON,
+        "poll_jitter": timedelta(0),
+    }
     async with running(AgentHarness(door), settings, grace=SOON, **quickly) as stopped:
         await stopped.put("hi")
         await until(lambda: door.inside)
         stopped.stop()
         async with running(AgentHarness(door), settings, **quickly) as other:
-            await until(lambda: any("left to end" in record.getMessage() for record in caplog.records))
+            await until(
+                lambda: any("left to end" in record.getMessage() for record in caplog.records)
+            )
             over_at = time.monotonic() + 4
             await until(lambda: time.monotonic() > over_at)
             assert door.runs == 1
@@ -106,7 +115,9 @@ async def test_one_past_its_time_limit_keeps_its_turn_and_its_answer(
     assert response.event["message"] == "heard hi"
 
 
-async def test_its_error_after_the_time_limit_is_a_retry(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+async def test_its_error_after_the_time_limit_is_a_retry(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
     def fail(turn: Turn) -> None:
         assert gate.wait(30)
         raise ValueError("late and wrong")
@@ -132,7 +143,11 @@ async def test_the_answer_of_a_turn_that_was_cancelled_is_refused(
         assert await app.store.cancel(leased.id, "enough")
         await until(lambda: is_said(caplog))
         door.open.set()
-        await until(lambda: any("lost before they settled" in record.getMessage() for record in caplog.records))
+        await until(
+            lambda: any(
+                "lost before they settled" in record.getMessage() for record in caplog.records
+            )
+        )
         assert await app.responses("api") == []
 
 

@@ -30,7 +30,9 @@ def gated(gate: Gate, **policy: Any) -> AgentHarness:
 
 
 @pytest.mark.parametrize(("lane", "at_once"), [("agent", 1), ("conversation", 2), ("none", 4)])
-async def test_a_lane_is_an_agent_a_conversation_or_nothing(settings: Settings, lane: str, at_once: int) -> None:
+async def test_a_lane_is_an_agent_a_conversation_or_nothing(
+    settings: Settings, lane: str, at_once: int
+) -> None:
     """Two messages each of two people."""
     gate = Gate()
     async with running(gated(gate, lane=lane), settings) as app:
@@ -45,7 +47,10 @@ async def test_a_lane_is_an_agent_a_conversation_or_nothing(settings: Settings, 
     for one in sorted(ended, key=lambda one: one.claimed):
         of_lane.setdefault(one.lane, []).append(one.id)
     assert lane == "none" or all(ids == sorted(ids) for ids in of_lane.values())
-    assert len([one for one in of_lane if one is not None]) == {"agent": 1, "conversation": 2, "none": 0}[lane]
+    assert (
+        len([one for one in of_lane if one is not None])
+        == {"agent": 1, "conversation": 2, "none": 0}[lane]
+    )
 
 
 async def counted(app: AgentHarness) -> tuple[int, int]:
@@ -55,7 +60,9 @@ async def counted(app: AgentHarness) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(("turns", "sizes"), [("each", [1, 1, 1, 1]), ("collect", [1, 3])])
-async def test_each_turn_is_one_message_unless_it_collects(settings: Settings, turns: Any, sizes: list[int]) -> None:
+async def test_each_turn_is_one_message_unless_it_collects(
+    settings: Settings, turns: Any, sizes: list[int]
+) -> None:
     gate, seen = Gate(), list[int]()
 
     async def answer(turn: Turn) -> Answer:
@@ -76,7 +83,9 @@ async def test_each_turn_is_one_message_unless_it_collects(settings: Settings, t
 
 
 @pytest.mark.parametrize("how", ["an exception", "Retry", "Dead"])
-async def test_a_collected_turn_that_fails_is_retried_one_by_one_in_order(settings: Settings, how: str) -> None:
+async def test_a_collected_turn_that_fails_is_retried_one_by_one_in_order(
+    settings: Settings, how: str
+) -> None:
     gate, runs = Gate(), list[list[str]]()
 
     async def answer(turn: Turn) -> Answer:
@@ -133,7 +142,9 @@ async def test_attempts_of_slack_messages_are_a_setting(settings: Settings) -> N
         raise RuntimeError("broken")
 
     async with running(AgentHarness(fail), settings, slack_max_attempts=2, **QUICKLY) as app:
-        await app.store.put([NewEvent(event={"type": "app_mention", "text": "hi", "channel": "C", "ts": "1.0"})])
+        await app.store.put(
+            [NewEvent(event={"type": "app_mention", "text": "hi", "channel": "C", "ts": "1.0"})]
+        )
         await until(lambda: _has_died(app))
     assert tried == [1, 2]
 

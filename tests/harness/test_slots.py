@@ -31,7 +31,9 @@ def app_of(**agents: Gate) -> AgentHarness:
 
 
 @pytest.mark.parametrize("num_workers", [0, -1])
-async def test_fewer_workers_than_one_are_refused_at_once(settings: Settings, num_workers: int) -> None:
+async def test_fewer_workers_than_one_are_refused_at_once(
+    settings: Settings, num_workers: int
+) -> None:
     app = app_of(coder=Gate())
     app.settings = settings
     with pytest.raises(ValueError, match=f"must be at least 1, not {num_workers}"):
@@ -76,7 +78,9 @@ async def test_while_the_total_is_scarce_every_agent_finds_a_slot(settings: Sett
 @both_engines
 async def test_the_default_agent_has_its_slots_once_for_both_its_names(settings: Settings) -> None:
     coding, writing = Gate(), Gate()
-    async with running(app_of(coder=coding, writer=writing), settings, workers=3, poll=NEVER) as app:
+    async with running(
+        app_of(coder=coding, writer=writing), settings, workers=3, poll=NEVER
+    ) as app:
         for number in range(10):
             await app.put("a long one", agent="coder" if number % 2 else None, sender=str(number))
         await until(lambda: len(coding.inside) == 3)
@@ -108,7 +112,9 @@ async def test_no_conversation_of_an_agent_starves_another(settings: Settings) -
 
 
 @both_engines
-async def test_a_full_agent_tells_other_processes_of_what_it_cannot_take(settings: Settings) -> None:
+async def test_a_full_agent_tells_other_processes_of_what_it_cannot_take(
+    settings: Settings,
+) -> None:
     """Its other agent has slots left, so the process as a whole is not full."""
     mine, theirs, idle = Gate(), Gate(), Gate()
     theirs.open.set()
@@ -155,7 +161,11 @@ def names(count: int) -> list[str]:
 
 def asked(slots: Slots, which: Round) -> dict[str, int | None]:
     request = slots.request({name: [name] for name in slots._working}, which, BATCH)
-    return {} if request is None else dict(zip(request.targets, request.at_most or [request.limit], strict=True))
+    return (
+        {}
+        if request is None
+        else dict(zip(request.targets, request.at_most or [request.limit], strict=True))
+    )
 
 
 def test_an_agent_alone_has_all_its_slots_and_asks_without_further_limits() -> None:

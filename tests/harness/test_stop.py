@@ -21,7 +21,18 @@ from holdfast.queue.store import Store
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from tests.harness.app import app_process
-from tests.harness.steps import NEVER, PATIENCE, Proxy, both_engines, consuming, finished, policy, put, running, until
+from tests.harness.steps import (
+    NEVER,
+    PATIENCE,
+    Proxy,
+    both_engines,
+    consuming,
+    finished,
+    policy,
+    put,
+    running,
+    until,
+)
 from tests.harness.test_consumer import Gate, done
 
 SOON = timedelta(milliseconds=50)
@@ -46,7 +57,9 @@ async def test_what_runs_may_finish_and_nothing_new_is_claimed(store: Store) -> 
     assert len(await store.waiting("inbox", "")) == 2
 
 
-async def test_what_a_claim_brings_after_the_stop_is_given_back_without_using_an_attempt(proxy: Proxy) -> None:
+async def test_what_a_claim_brings_after_the_stop_is_given_back_without_using_an_attempt(
+    proxy: Proxy,
+) -> None:
     [id] = await put(proxy)
     started: list[Turn] = []
 
@@ -67,7 +80,9 @@ async def test_what_a_claim_brings_after_the_stop_is_given_back_without_using_an
 
 
 @both_engines
-async def test_what_does_not_finish_in_time_is_given_back_without_using_an_attempt(store: Store) -> None:
+async def test_what_does_not_finish_in_time_is_given_back_without_using_an_attempt(
+    store: Store,
+) -> None:
     [id] = await put(store)
     gate = Gate()
     async with consuming(store, gate, grace=SOON):
@@ -132,7 +147,9 @@ async def test_leases_are_kept_during_the_grace_period(proxy: Proxy) -> None:
 
 
 @both_engines
-async def test_what_one_process_gives_back_another_takes_at_once(store: Store, settings: Settings) -> None:
+async def test_what_one_process_gives_back_another_takes_at_once(
+    store: Store, settings: Settings
+) -> None:
     gates = [Gate(), Gate()]
 
     def harness(gate: Gate) -> AgentHarness:
@@ -156,7 +173,9 @@ async def test_what_one_process_gives_back_another_takes_at_once(store: Store, s
 
 
 @both_engines
-async def test_a_process_that_is_told_to_stop_drains_and_leaves_no_trace(store: Store, database_url: str) -> None:
+async def test_a_process_that_is_told_to_stop_drains_and_leaves_no_trace(
+    store: Store, database_url: str
+) -> None:
     [first, second] = await put(store, 2)
     with app_process(database_url, "wait_for_line", grace="5s", workers=1) as process:
         assert {process.hear(), process.hear()} == {"ready", f"started {first}"}
@@ -170,7 +189,9 @@ async def test_a_process_that_is_told_to_stop_drains_and_leaves_no_trace(store: 
     assert await store.processes() == []
 
 
-async def test_after_the_grace_period_a_process_gives_back_and_ends(store: Store, database_url: str) -> None:
+async def test_after_the_grace_period_a_process_gives_back_and_ends(
+    store: Store, database_url: str
+) -> None:
     [id] = await put(store)
     with app_process(database_url, "hang", grace="200ms") as process:
         assert {process.hear(), process.hear()} == {"ready", f"started {id}"}
@@ -224,7 +245,9 @@ async def spare_nobody(store: Store) -> None:
         await transaction.execute(NO_RESTART_GRACE)
 
 
-async def test_a_handler_that_refuses_to_be_cancelled_does_not_hold_up_the_end(store: Store, database_url: str) -> None:
+async def test_a_handler_that_refuses_to_be_cancelled_does_not_hold_up_the_end(
+    store: Store, database_url: str
+) -> None:
     [id] = await put(store)
     with app_process(database_url, "hang_on", grace="200ms") as process:
         assert {process.hear(), process.hear()} == {"ready", f"started {id}"}
@@ -236,7 +259,9 @@ async def test_a_handler_that_refuses_to_be_cancelled_does_not_hold_up_the_end(s
     assert len(await store.processes()) == 1
 
 
-async def test_the_other_end_of_a_retry_is_not_lost_at_a_stop(store: Store, database_url: str) -> None:
+async def test_the_other_end_of_a_retry_is_not_lost_at_a_stop(
+    store: Store, database_url: str
+) -> None:
     """It fails during the drain: its retry is stored, for whoever comes next."""
     gate = Gate()
 
@@ -263,7 +288,9 @@ class Away:
         raise IndexUnavailable("nobody is there")
 
 
-async def test_a_stop_does_not_wait_for_an_index_that_is_away(settings: Settings, store: Store) -> None:
+async def test_a_stop_does_not_wait_for_an_index_that_is_away(
+    settings: Settings, store: Store
+) -> None:
     def remember(turn: Turn) -> Answer:
         turn.memory.observe("likes tea")
         return "noted"

@@ -39,14 +39,20 @@ async def test_history_has_the_newest_lines_within_its_limit_oldest_first() -> N
     async with trial(app) as at_work:
         for text in ("one", "two", "three"):
             await told(at_work, text, ANN)
-    assert seen[-1] == [("agent", "heard one", True), ("Ann", "two", False), ("agent", "heard two", True)]
+    assert seen[-1] == [
+        ("agent", "heard one", True),
+        ("Ann", "two", False),
+        ("agent", "heard two", True),
+    ]
 
 
 async def test_a_message_without_conversation_has_no_history() -> None:
     app, seen = reading()
     async with trial(app) as at_work:
         for _ in range(2):
-            await at_work.store.put([NewEvent(event={"kind": "message", "message": "x", "sender": "a"})])
+            await at_work.store.put(
+                [NewEvent(event={"kind": "message", "message": "x", "sender": "a"})]
+            )
             await at_work.work()
     assert seen == [[], []]
 
@@ -61,6 +67,8 @@ async def test_the_sender_has_an_id_where_the_channel_gives_one() -> None:
     async with trial(AgentHarness(answer)) as at_work:
         await told(at_work, "a", ANN)
         await told(at_work, "b", BOB)
-        await at_work.store.put([NewEvent(event={"type": "app_mention", "user": "U1", "text": "hi"})])
+        await at_work.store.put(
+            [NewEvent(event={"type": "app_mention", "user": "U1", "text": "hi"})]
+        )
         await at_work.work()
     assert ids == ["u1", None, "U1"]

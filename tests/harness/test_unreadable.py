@@ -29,7 +29,10 @@ ROUTES = (
 def insert_odd_rows(url: str) -> int:
     for queue in (INBOX, OUTBOX, "memory"):
         for columns in ODD_PAYLOADS.values():
-            insert(url, {"queue": f"'{queue}'", "target": "'api'" if queue == OUTBOX else "''", **columns})
+            insert(
+                url,
+                {"queue": f"'{queue}'", "target": "'api'" if queue == OUTBOX else "''", **columns},
+            )
     return insert(url, GOOD)
 
 
@@ -55,7 +58,9 @@ async def test_one_unreadable_row_does_not_end_a_route(settings: Settings) -> No
 
 
 @both_engines
-async def test_one_unreadable_row_does_not_end_a_command(settings: Settings, tmp_path: Path) -> None:
+async def test_one_unreadable_row_does_not_end_a_command(
+    settings: Settings, tmp_path: Path
+) -> None:
     insert_odd_rows(settings.database)
     async with running(AgentHarness(echo), settings) as app:
         [letter, *_] = await until(lambda: _dead(app, len(ODD_PAYLOADS)))

@@ -14,7 +14,13 @@ import pytest
 
 from holdfast import AgentHarness, Turn
 from holdfast.settings import Settings
-from holdfast.telemetry import LOOP_BLOCKED, LOOP_BLOCKED_SECONDS, LOOP_IS_BLOCKED, LOOP_RUNS_AGAIN, prometheus
+from holdfast.telemetry import (
+    LOOP_BLOCKED,
+    LOOP_BLOCKED_SECONDS,
+    LOOP_IS_BLOCKED,
+    LOOP_RUNS_AGAIN,
+    prometheus,
+)
 from holdfast.telemetry.logs import Entry
 from holdfast.telemetry.watchdog import watching
 from tests.harness.steps import finished, running
@@ -43,8 +49,13 @@ async def counted(where: str, more_than: float) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_issue_13_2_what_blocked_the_loop_is_named_in_log_and_metric(caplog: pytest.LogCaptureFixture) -> None:
-    before, seconds = LOOP_BLOCKED.values.get((QUOTED,), 0), LOOP_BLOCKED_SECONDS.values.get((QUOTED,), 0)
+async def test_issue_13_2_what_blocked_the_loop_is_named_in_log_and_metric(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    before, seconds = (
+        LOOP_BLOCKED.values.get((QUOTED,), 0),
+        LOOP_BLOCKED_SECONDS.values.get((QUOTED,), 0),
+    )
     with watching(timedelta(milliseconds=200)):
         await asyncio.sleep(0)
         str(Entry("x", slow=Slow(1.3)))
@@ -60,7 +71,9 @@ async def test_issue_13_2_what_blocked_the_loop_is_named_in_log_and_metric(caplo
     assert f'holdfast_loop_blocked_total{{where="{QUOTED}"}}' in page.decode()
 
 
-async def test_a_loop_that_waits_or_works_in_small_steps_is_not_blocked(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_loop_that_waits_or_works_in_small_steps_is_not_blocked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with watching(timedelta(milliseconds=200)):
         await asyncio.sleep(0.5)
         until = time.monotonic() + 0.5
@@ -83,13 +96,19 @@ async def test_an_agent_that_blocks_the_loop_is_found_while_the_app_runs(
             assert any(thread.name == "holdfast-watchdog" for thread in threading.enumerate())
             await app.put("hi")
             await finished(app.store)
-    assert any("test_watchdog.py" in str(line.fields["at"]) for line in lines(caplog, LOOP_IS_BLOCKED))
-    assert all(str(line.fields["where"]).startswith("holdfast.") for line in lines(caplog, LOOP_IS_BLOCKED))
+    assert any(
+        "test_watchdog.py" in str(line.fields["at"]) for line in lines(caplog, LOOP_IS_BLOCKED)
+    )
+    assert all(
+        str(line.fields["where"]).startswith("holdfast.") for line in lines(caplog, LOOP_IS_BLOCKED)
+    )
     assert not any(thread.name == "holdfast-watchdog" for thread in threading.enumerate())
 
 
 async def test_a_limit_of_0_turns_the_watchdog_off(settings: Settings) -> None:
-    async with running(AgentHarness(lambda turn: "hi"), settings.model_copy(update={"blocked_after": timedelta(0)})):
+    async with running(
+        AgentHarness(lambda turn: "hi"), settings.model_copy(update={"blocked_after": timedelta(0)})
+    ):
         assert not any(thread.name == "holdfast-watchdog" for thread in threading.enumerate())
 
 
@@ -133,5 +152,7 @@ print("done")
 
 def test_looking_at_the_loop_never_stops_the_process() -> None:
     """Seen on 3.11.7: a collection inside of `sys._current_frames` and a thread that starts wait for each other."""
-    done = subprocess.run([sys.executable, "-c", STRESS], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", STRESS], capture_output=True, text=True, timeout=60
+    )
     assert done.stdout == "done\n", done.stderr

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.consumers.memory import KnowledgeStoreOutboxRelay
+from holdfast.consumers.memory import KnowledgeStoreOutboxRelay, RelayOptions
 from holdfast.memory.embedder import Embedder, LocalEmbedder
 from holdfast.memory.knowledge import KnowledgeStore
 from holdfast.queue.store import Store
 from holdfast.store.memories import ObservationStore, open_knowledge, open_observations
+from tests.memory.moody import Moody
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +31,13 @@ def knowledge(store: Store, embedder: Embedder) -> KnowledgeStore:
 @pytest.fixture
 def relay(observations: ObservationStore, knowledge: KnowledgeStore) -> KnowledgeStoreOutboxRelay:
     return KnowledgeStoreOutboxRelay(observations, knowledge)
+
+
+@pytest.fixture
+def moody(knowledge: KnowledgeStore) -> Moody:
+    return Moody(knowledge)
+
+
+@pytest.fixture
+def moody_relay(observations: ObservationStore, moody: Moody) -> KnowledgeStoreOutboxRelay:
+    return KnowledgeStoreOutboxRelay(observations, moody, options=RelayOptions(max_attempts=3))  # type: ignore[arg-type]

@@ -16,7 +16,9 @@ from holdfast.store.memories import open_knowledge, open_observations
 
 # A kill costs an attempt, and this is not about poison.
 OPTIONS = RelayOptions(
-    claim_duration=timedelta(seconds=2), poll_interval=timedelta(milliseconds=100), max_attempts=1_000
+    claim_duration=timedelta(seconds=2),
+    poll_interval=timedelta(milliseconds=100),
+    max_attempts=1_000,
 )
 
 
@@ -34,7 +36,9 @@ class Dawdling:
 async def main(url: str) -> None:
     async with (
         open_store(url) as store,
-        KnowledgeStoreOutboxRelay(open_observations(store), open_knowledge(store, Dawdling()), options=OPTIONS),
+        KnowledgeStoreOutboxRelay(
+            open_observations(store), open_knowledge(store, Dawdling()), options=OPTIONS
+        ),
     ):
         print("ready", flush=True)
         await asyncio.Event().wait()

@@ -20,9 +20,18 @@ ANN = KnowledgeScope(DEFAULT_AGENT_NAME, "acme:USER:ann")
 BOB = KnowledgeScope(DEFAULT_AGENT_NAME, "acme:USER:bob")
 
 
-def fact(content: str = "Ann likes green tea", id: str = "w", subject: str = "ann", **fields: Any) -> Observation:
+def fact(
+    content: str = "Ann likes green tea", id: str = "w", subject: str = "ann", **fields: Any
+) -> Observation:
     return Observation(
-        **{"workspace_id": "acme", "subject_type": "USER", "subject_id": subject, "id": id, "content": content} | fields
+        **{
+            "workspace_id": "acme",
+            "subject_type": "USER",
+            "subject_id": subject,
+            "id": id,
+            "content": content,
+        }
+        | fields
     )
 
 
@@ -44,9 +53,21 @@ def tables_that_hold(url: str, text: str) -> list[str]:
     path = sqlite_path(url)
     if path is not None:
         with closing(sqlite3.connect(path)) as file:
-            names = [name for (name,) in file.execute("select name from sqlite_master where type = 'table'")]
-            return [name for name in names if text in repr(file.execute(f'select * from "{name}"').fetchall())]
+            names = [
+                name
+                for (name,) in file.execute("select name from sqlite_master where type = 'table'")
+            ]
+            return [
+                name
+                for name in names
+                if text in repr(file.execute(f'select * from "{name}"').fetchall())
+            ]
     with psycopg.connect(url) as connection:
-        tables = connection.execute("select tablename from pg_tables where schemaname = 'agent'").fetchall()
-        rows = {name: connection.execute(f"select t::text from agent.{name} as t").fetchall() for (name,) in tables}
+        tables = connection.execute(
+            "select tablename from pg_tables where schemaname = 'agent'"
+        ).fetchall()
+        rows = {
+            name: connection.execute(f"select t::text from agent.{name} as t").fetchall()
+            for (name,) in tables
+        }
     return [name for name, found in rows.items() if text in repr(found)]

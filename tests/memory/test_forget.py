@@ -19,7 +19,16 @@ from holdfast.consumers.memory import KnowledgeStoreOutboxRelay
 from holdfast.memory.maintenance import forget
 from holdfast.memory.observation import Observation
 from holdfast.queue.audit import AuditFilter
-from holdfast.queue.event import INBOX, MEMORY, OUTBOX, Activity, AgentMessage, ChatMessage, NewEvent, subject_of
+from holdfast.queue.event import (
+    INBOX,
+    MEMORY,
+    OUTBOX,
+    Activity,
+    AgentMessage,
+    ChatMessage,
+    NewEvent,
+    subject_of,
+)
 from holdfast.queue.outcome import Done
 from holdfast.queue.store import Filter, Store, SweepPolicy
 from holdfast.routing import rooms as room
@@ -82,7 +91,12 @@ async def settled(store: Store) -> None:
 async def talk(app: AgentHarness, store: Store, who: str, sender: str) -> None:
     """Write a few messages, choose a default agent, and have the answers fetched."""
     address = {"channel": "web", "sender": sender, "sender_id": who}
-    for text in (f"I am {who} of {sender}", "@writer", f"@coder my word is {who}", f"@coder break {who}"):
+    for text in (
+        f"I am {who} of {sender}",
+        "@writer",
+        f"@coder my word is {who}",
+        f"@coder break {who}",
+    ):
         await app.put(text, **address)
     await settled(store)
     for answer in await app.responses("web"):
@@ -183,13 +197,19 @@ async def test_a_reworded_prompt_of_rooms_does_not_hinder_forgetting(
     # As of a release that did not store whose line it is: the copies alone lead to it.
     lines = tuple(replace(line, subject="") for line in shared.lines)
     await store.settle([(turn, Done(shared.emits, lines))])
-    await store.say(ChatMessage(team_id="dev", from_agent="a", message="a secret", subject="default:USER:bob"))
+    await store.say(
+        ChatMessage(team_id="dev", from_agent="a", message="a secret", subject="default:USER:bob")
+    )
     removed = await open_observations(store).forget("default", "USER", IDENTITY)
     assert (removed["chat_messages"], removed["events"]) == (2, 2)
-    assert [line.subject or line.message for line in await store.chat_messages("dev")] == ["a secret"]
+    assert [line.subject or line.message for line in await store.chat_messages("dev")] == [
+        "a secret"
+    ]
 
 
-async def test_lines_without_a_person_are_counted_and_those_of_a_persons_own_conversation_go(store: Store) -> None:
+async def test_lines_without_a_person_are_counted_and_those_of_a_persons_own_conversation_go(
+    store: Store,
+) -> None:
     """Rows of earlier releases have no subject."""
 
     def line(message_id: str, conversation: str) -> AgentMessage:
@@ -206,7 +226,9 @@ async def test_lines_without_a_person_are_counted_and_those_of_a_persons_own_con
     old = [line("m1", f"web:{NAME}"), line("m2", "slack:T1:C1:1.2"), line("m3", "web:bob")]
     frames = Activity(({"type": "chain_step_done", "messageId": "m2", "response": "hi"},))
     await store.set_setting("activity", True)
-    await store.put([], records=[*old, frames, ChatMessage(team_id="dev", from_agent="a", message="hi")])
+    await store.put(
+        [], records=[*old, frames, ChatMessage(team_id="dev", from_agent="a", message="hi")]
+    )
     removed = await open_observations(store).forget("default", "USER", IDENTITY)
     assert removed["agent_messages"] == 1
     assert {name: count for name, count in removed.items() if name.startswith("unattributed_")} == {
@@ -219,13 +241,22 @@ async def test_lines_without_a_person_are_counted_and_those_of_a_persons_own_con
 async def test_what_agents_made_of_a_slack_message_is_its_persons_too(store: Store) -> None:
     """Hand-offs and answers carry the workspace, so that they are found when the message is pruned."""
 
-    slack = {"type": "app_mention", "team": "T1", "channel": "C1", "user": "U1", "ts": "1.2", "text": "hi"}
+    slack = {
+        "type": "app_mention",
+        "team": "T1",
+        "channel": "C1",
+        "user": "U1",
+        "ts": "1.2",
+        "text": "hi",
+    }
     await store.put([NewEvent(event=slack, message_id="m1")])
     turn = await claim_one(store)
     turn.agent = "a"
     handed_on = {"kind": "message", **origin_of(turn), "message": "help"}
     answer = response(turn, Reply("hello"))
-    assert {subject_of(slack), subject_of(handed_on), subject_of(answer.event)} == {"T1:USER:slack:id:U1"}
+    assert {subject_of(slack), subject_of(handed_on), subject_of(answer.event)} == {
+        "T1:USER:slack:id:U1"
+    }
     await store.settle([(turn, Done((answer, NewEvent(event=handed_on, lane="later"))))])
     await prune(store)
     removed = await open_observations(store).forget("T1", "USER", "slack:id:U1")
@@ -238,14 +269,21 @@ async def write_activity(store: Any, frames: str) -> None:
         statement = "insert into activity (frames) values (?)"
         await store.write(lambda db: db.connection.execute(statement, (frames,)).fetchall())
     else:
-        await store.connections.rows("insert into agent.activity (frames) values (%s) returning id", (frames,))
+        await store.connections.rows(
+            "insert into agent.activity (frames) values (%s) returning id", (frames,)
+        )
 
 
 async def test_a_stream_resumes_exactly_inside_a_row_that_was_forgotten(store: Store) -> None:
     """Frames of others keep their positions, however often it is forgotten."""
     await store.set_setting("activity", True)
-    people = [{"kind": "message", "channel": "web", "sender_id": who, "message": "hi"} for who in ("bob", NAME, "bob")]
-    await store.put([NewEvent(event=event, message_id=f"m{nth}") for nth, event in enumerate(people)])
+    people = [
+        {"kind": "message", "channel": "web", "sender_id": who, "message": "hi"}
+        for who in ("bob", NAME, "bob")
+    ]
+    await store.put(
+        [NewEvent(event=event, message_id=f"m{nth}") for nth, event in enumerate(people)]
+    )
     before = [frame.get("messageId") for row in await store.activity(0) for frame in row.frames]
     await write_activity(store, '["by hand", 7, null]')
     await write_activity(store, '"by hand"')
@@ -263,26 +301,40 @@ async def test_only_an_observation_learned_from_pruned_messages_alone_goes(store
     await store.put([NewEvent(event=event, message_id="m1")])
     turn = await claim_one(store)
     line = AgentMessage(
-        agent_id="a", role="user", channel="", sender="x", message_id="m1", content="hi", subject=subject_of(event)
+        agent_id="a",
+        role="user",
+        channel="",
+        sender="x",
+        message_id="m1",
+        content="hi",
+        subject=subject_of(event),
     )
     await store.settle([(turn, Done((), (line,)))])
     observations, knowledge = open_observations(store), open_knowledge(store)
     for id, sources in (("one", ("m1",)), ("two", ("m1", "m2"))):
-        await observations.save(about("AGENT", "a", id=id, content="learned", source_message_ids=sources))
+        await observations.save(
+            about("AGENT", "a", id=id, content="learned", source_message_ids=sources)
+        )
     await KnowledgeStoreOutboxRelay(observations, knowledge).drain_once()
     await prune(store)
     removed = await forget(observations, knowledge, "default", "USER", NAME)
     assert removed["observations"] == 1
-    assert [known.id for known in await observations.find_by_subject("default", "AGENT", "a")] == ["two"]
+    assert [known.id for known in await observations.find_by_subject("default", "AGENT", "a")] == [
+        "two"
+    ]
 
 
-async def test_words_of_documents_deleted_before_are_gone_from_the_index_too(database_url: str) -> None:
+async def test_words_of_documents_deleted_before_are_gone_from_the_index_too(
+    database_url: str,
+) -> None:
     """FTS5 keeps words of deleted documents in its segments until it merges them."""
     async with open_store(database_url) as store:
         observations, knowledge = open_observations(store), open_knowledge(store)
         relay = KnowledgeStoreOutboxRelay(observations, knowledge)
         for number in range(5):
-            await observations.save(about("USER", NAME, id=f"o{number}", content=f"quuxword{number} {NAME}"))
+            await observations.save(
+                about("USER", NAME, id=f"o{number}", content=f"quuxword{number} {NAME}")
+            )
             await relay.drain_once()
             await observations.delete("default", f"o{number}")
             await relay.drain_once()
@@ -296,15 +348,28 @@ async def test_forgetting_a_person_forgets_their_linked_identities(
     store: Store, database_url: str, tmp_path: Path
 ) -> None:
     """The link goes, too, and others keep theirs."""
-    people, observations, knowledge = open_people(store), open_observations(store), open_knowledge(store)
+    people, observations, knowledge = (
+        open_people(store),
+        open_observations(store),
+        open_knowledge(store),
+    )
     first, second = SUBJECT, f"T1:USER:slack:id:{NAME}-at-work"
     await people.link(first, second)
     await people.link("default:USER:bob", "T1:USER:bob-at-work")
     await observations.save(about("USER", NAME, id="a", content="likes tea"))
-    work = {"type": "app_mention", "team": "T1", "channel": "C1", "user": f"{NAME}-at-work", "ts": "1.2", "text": "hi"}
+    work = {
+        "type": "app_mention",
+        "team": "T1",
+        "channel": "C1",
+        "user": f"{NAME}-at-work",
+        "ts": "1.2",
+        "text": "hi",
+    }
     await store.put([NewEvent(event=work, message_id="m1")])
     keep(person_folder(tmp_path, work) / "1.2" / "plan.pdf", b"x")
-    removed = await forget(observations, knowledge, "default", "USER", NAME, actor="cli:root", files=tmp_path)
+    removed = await forget(
+        observations, knowledge, "default", "USER", NAME, actor="cli:root", files=tmp_path
+    )
     assert (removed["observations"], removed["events"], removed["files"]) == (1, 2, 1)
     assert tables_that_hold(database_url, NAME) == []
     assert await people.groups() == [["T1:USER:bob-at-work", "default:USER:bob"]]
@@ -312,13 +377,31 @@ async def test_forgetting_a_person_forgets_their_linked_identities(
     assert subjects >= {await store.pseudonym(first), await store.pseudonym(second)}
 
 
-async def test_a_subject_without_a_channel_means_everybody_with_that_id_or_name(store: Store) -> None:
+async def test_a_subject_without_a_channel_means_everybody_with_that_id_or_name(
+    store: Store,
+) -> None:
     """The operator may not know the channel; linked subjects of earlier releases mean themselves alone."""
-    observations, knowledge, people = open_observations(store), open_knowledge(store), open_people(store)
+    observations, knowledge, people = (
+        open_observations(store),
+        open_knowledge(store),
+        open_people(store),
+    )
     ann = {"kind": "message", "message": "hi", "sender": "Ann", "sender_id": NAME}
     named = {"kind": "message", "message": "hi", "sender": NAME, "channel": "mail"}
-    other = {"kind": "message", "message": "hi", "sender": "Ann", "sender_id": f"web:id:{NAME}", "channel": "mail"}
-    for payload in (ann | {"channel": "api"}, ann | {"channel": "web"}, named, other, ann | {"workspace": "T1"}):
+    other = {
+        "kind": "message",
+        "message": "hi",
+        "sender": "Ann",
+        "sender_id": f"web:id:{NAME}",
+        "channel": "mail",
+    }
+    for payload in (
+        ann | {"channel": "api"},
+        ann | {"channel": "web"},
+        named,
+        other,
+        ann | {"workspace": "T1"},
+    ):
         await store.put([NewEvent(event=payload)])
     assert await people.known_as(f"default:USER:{NAME}") == [
         f"default:USER:api:id:{NAME}",
@@ -326,19 +409,29 @@ async def test_a_subject_without_a_channel_means_everybody_with_that_id_or_name(
         f"default:USER:web:id:{NAME}",
     ]
     await people.link(f"default:USER:{NAME}", f"default:USER:api:id:{NAME}")
-    assert (await forget(observations, knowledge, "default", "USER", f"api:id:{NAME}"))["events"] == 1
+    assert (await forget(observations, knowledge, "default", "USER", f"api:id:{NAME}"))[
+        "events"
+    ] == 1
     assert (await forget(observations, knowledge, "default", "USER", NAME))["events"] == 2
     assert [count.ready for count in await store.counts()] == [2]
 
 
 async def test_files_of_earlier_releases_are_counted(store: Store, tmp_path: Path) -> None:
     """Their path does not say whose they are."""
-    for path in ("slack/C1-1.2/F1-plan.pdf", "conversations/abc/1.2/F2-plan.pdf", "shared/logo.png"):
+    for path in (
+        "slack/C1-1.2/F1-plan.pdf",
+        "conversations/abc/1.2/F2-plan.pdf",
+        "shared/logo.png",
+    ):
         keep(tmp_path / path, b"x")
-    removed = await forget(open_observations(store), open_knowledge(store), "T1", "USER", "U1", files=tmp_path)
+    removed = await forget(
+        open_observations(store), open_knowledge(store), "T1", "USER", "U1", files=tmp_path
+    )
     assert (removed["files"], removed["unattributed_files"]) == (0, 2)
 
 
 async def test_what_is_no_person_is_forgotten_as_well(store: Store) -> None:
-    removed = await forget(open_observations(store), open_knowledge(store), "default", "TOPIC", "weather")
+    removed = await forget(
+        open_observations(store), open_knowledge(store), "default", "TOPIC", "weather"
+    )
     assert removed["observations"] == 0

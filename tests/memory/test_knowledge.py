@@ -11,7 +11,12 @@ from holdfast.consumers.memory import KnowledgeStoreOutboxRelay
 from holdfast.memory.embedder import Embedder
 from holdfast.memory.index import KnowledgeIndex, Tables
 from holdfast.memory.indexing import Known
-from holdfast.memory.knowledge import IndexOptions, KnowledgeDocument, KnowledgeScope, KnowledgeStore
+from holdfast.memory.knowledge import (
+    IndexOptions,
+    KnowledgeDocument,
+    KnowledgeScope,
+    KnowledgeStore,
+)
 from holdfast.memory.maintenance import verify
 from holdfast.queue.store import Store
 from holdfast.store.memories import ObservationStore, open_knowledge, open_observations
@@ -35,18 +40,26 @@ class Counting:
         return self._real.embed(texts)
 
 
-async def found(knowledge: KnowledgeStore, query: str, scope: KnowledgeScope = ANN, **options: float) -> list[str]:
+async def found(
+    knowledge: KnowledgeStore, query: str, scope: KnowledgeScope = ANN, **options: float
+) -> list[str]:
     return [hit.id for hit in await knowledge.search(scope, query, **options)]  # type: ignore[arg-type]
 
 
 async def test_a_document_is_found_by_a_word_of_it(knowledge: KnowledgeStore) -> None:
-    await knowledge.upsert(ANN, [document("a", "Ann's tax number is ZX81"), document("b", "Ann plays the cello")])
+    await knowledge.upsert(
+        ANN, [document("a", "Ann's tax number is ZX81"), document("b", "Ann plays the cello")]
+    )
     assert (await found(knowledge, "ZX81"))[0] == "a"
 
 
 async def test_a_document_is_found_by_its_meaning(knowledge: KnowledgeStore) -> None:
     await knowledge.upsert(
-        ANN, [document("a", "Her car broke down on the motorway"), document("b", "She bakes bread on Sundays")]
+        ANN,
+        [
+            document("a", "Her car broke down on the motorway"),
+            document("b", "She bakes bread on Sundays"),
+        ],
     )
     if (await knowledge.status()).vectors:
         assert (await found(knowledge, "vehicle failure on a highway"))[0] == "a"
@@ -60,8 +73,12 @@ async def test_a_search_never_leaves_its_scope(knowledge: KnowledgeStore) -> Non
     assert await found(knowledge, "green tea", KnowledgeScope("other", ANN.context_id)) == []
 
 
-async def test_scores_are_between_0_and_1_and_the_least_can_be_asked_for(knowledge: KnowledgeStore) -> None:
-    await knowledge.upsert(ANN, [document("a", "green tea in the morning"), document("b", "a bicycle made of steel")])
+async def test_scores_are_between_0_and_1_and_the_least_can_be_asked_for(
+    knowledge: KnowledgeStore,
+) -> None:
+    await knowledge.upsert(
+        ANN, [document("a", "green tea in the morning"), document("b", "a bicycle made of steel")]
+    )
     hits = await knowledge.search(ANN, "green tea in the morning")
     assert all(0 <= hit.score <= 1 for hit in hits)
     assert hits[0].score == max(hit.score for hit in hits)
@@ -70,7 +87,9 @@ async def test_scores_are_between_0_and_1_and_the_least_can_be_asked_for(knowled
     assert await found(knowledge, " ") == []
 
 
-@pytest.mark.parametrize("query", ['"', "a AND (b", "NEAR(", "*", "'; drop table", "x\x00y", "ÄÖ ü 漢字", "-", ":"])
+@pytest.mark.parametrize(
+    "query", ['"', "a AND (b", "NEAR(", "*", "'; drop table", "x\x00y", "ÄÖ ü 漢字", "-", ":"]
+)
 async def test_any_question_may_be_asked(knowledge: KnowledgeStore, query: str) -> None:
     await knowledge.upsert(ANN, [document("a", "something")])
     await knowledge.search(ANN, query)
@@ -83,10 +102,15 @@ async def test_an_older_version_never_replaces_a_newer_one(knowledge: KnowledgeS
     assert await found(knowledge, "new") == ["a"]
 
 
-async def test_a_late_writer_does_not_bring_back_what_was_deleted(knowledge: KnowledgeStore) -> None:
+async def test_a_late_writer_does_not_bring_back_what_was_deleted(
+    knowledge: KnowledgeStore,
+) -> None:
     await knowledge.upsert(ANN, [document("a", "first", 1)])
     assert await knowledge.delete(ANN, ["a", "never-there"], version=2) == 1
-    assert await knowledge.upsert(ANN, [document("a", "first", 1), document("never-there", "x", 1)]) == 0
+    assert (
+        await knowledge.upsert(ANN, [document("a", "first", 1), document("never-there", "x", 1)])
+        == 0
+    )
     assert await knowledge.documents(ANN) == {}
     assert await knowledge.upsert(ANN, [document("a", "returned", 3)]) == 1
     assert await found(knowledge, "returned") == ["a"]
@@ -118,7 +142,9 @@ async def test_a_change_of_model_embeds_again(store: Store, embedder: Embedder) 
 
 
 async def test_a_long_document_is_found_by_its_end(knowledge: KnowledgeStore) -> None:
-    await knowledge.upsert(ANN, [document("long", "nothing to see here. " * 400 + "The treasure is under the oak.")])
+    await knowledge.upsert(
+        ANN, [document("long", "nothing to see here. " * 400 + "The treasure is under the oak.")]
+    )
     await knowledge.upsert(ANN, [document("other", "An invoice from March")])
     hits = await knowledge.search(ANN, "Where is the treasure?")
     assert (hits[0].id, "under the oak" in hits[0].content) == ("long", True)
@@ -126,7 +152,9 @@ async def test_a_long_document_is_found_by_its_end(knowledge: KnowledgeStore) ->
     assert "long" not in [hit.id for hit in await knowledge.search(ANN, "treasure", min_score=0.5)]
 
 
-async def test_a_reindex_makes_the_scope_hold_what_the_source_holds(knowledge: KnowledgeStore) -> None:
+async def test_a_reindex_makes_the_scope_hold_what_the_source_holds(
+    knowledge: KnowledgeStore,
+) -> None:
     await knowledge.upsert(ANN, [document("gone", "old"), document("kept", "kept")])
     await knowledge.upsert(BOB, [document("bob", "his")])
     heard: list[int] = []
@@ -157,7 +185,9 @@ class Interrupted:
         self._tables = tables
         self._meanwhile: Callable[[], Awaitable[object]] | None = meanwhile
 
-    async def known(self, scope: KnowledgeScope, ids: Sequence[str] | None = None) -> dict[str, Known]:
+    async def known(
+        self, scope: KnowledgeScope, ids: Sequence[str] | None = None
+    ) -> dict[str, Known]:
         found = await self._tables.known(scope, ids)
         meanwhile, self._meanwhile = self._meanwhile, None
         if meanwhile is not None:
@@ -193,7 +223,9 @@ async def test_nothing_of_five_thousand_facts_of_one_subject_is_dropped(
     facts = FACTS.get(engine, 1_200)
     async with store.transaction() as tx:
         for number in range(facts):
-            await observations.save(fact(f"number {number} is drawer x{number}", id=str(number)), tx=tx)
+            await observations.save(
+                fact(f"number {number} is drawer x{number}", id=str(number)), tx=tx
+            )
     async with relay:
         await indexed(store)
     assert len(await observations.find_by_subject("acme", "USER", "ann")) == facts

@@ -41,7 +41,9 @@ class Plain:
         self.texts |= {(scope, document.id): document.content for document in documents}
         return 1
 
-    def delete(self, scope: KnowledgeScope, ids: Iterable[str], *, version: int | None = None) -> int:
+    def delete(
+        self, scope: KnowledgeScope, ids: Iterable[str], *, version: int | None = None
+    ) -> int:
         return len([self.texts.pop((scope, id_), None) for id_ in ids])
 
 
@@ -51,7 +53,9 @@ class Awaited(Plain):
     async def upsert(self, scope: KnowledgeScope, documents: Iterable[KnowledgeDocument]) -> int:  # type: ignore[override]
         return super().upsert(scope, documents)
 
-    async def delete(self, scope: KnowledgeScope, ids: Iterable[str], *, version: int | None = None) -> int:  # type: ignore[override]
+    async def delete(  # type: ignore[override]
+        self, scope: KnowledgeScope, ids: Iterable[str], *, version: int | None = None
+    ) -> int:
         return super().delete(scope, ids, version=version)
 
 
@@ -60,7 +64,9 @@ def own(request: pytest.FixtureRequest) -> Any:
     return request.param()
 
 
-async def test_it_gets_what_is_saved_and_loses_what_is_deleted(observations: ObservationStore, own: Any) -> None:
+async def test_it_gets_what_is_saved_and_loses_what_is_deleted(
+    observations: ObservationStore, own: Any
+) -> None:
     relay = KnowledgeStoreOutboxRelay(observations, own)
     await observations.save(fact("tea"))
     assert await relay.drain_once() == DrainResult(processed=1)
@@ -71,7 +77,13 @@ async def test_it_gets_what_is_saved_and_loses_what_is_deleted(observations: Obs
 
 
 @pytest.mark.parametrize(
-    "error", [ConnectionRefusedError(), TimeoutError(), gaierror(-2, "no such name"), OSError(113, "no route")]
+    "error",
+    [
+        ConnectionRefusedError(),
+        TimeoutError(),
+        gaierror(-2, "no such name"),
+        OSError(113, "no route"),
+    ],
 )
 async def test_one_that_cannot_be_reached_costs_no_attempt(
     store: Store, observations: ObservationStore, own: Any, error: Exception
@@ -83,7 +95,9 @@ async def test_one_that_cannot_be_reached_costs_no_attempt(
     assert event.attempts == 0
 
 
-@pytest.mark.parametrize("error", [KeyError("x"), RecursionError(), AssertionError(), ExceptionGroup("g", [OSError()])])
+@pytest.mark.parametrize(
+    "error", [KeyError("x"), RecursionError(), AssertionError(), ExceptionGroup("g", [OSError()])]
+)
 async def test_whatever_it_raises_is_a_failure_like_any(
     store: Store, observations: ObservationStore, own: Any, error: Exception
 ) -> None:
@@ -110,11 +124,16 @@ class Hanging(Awaited):
         return await super().upsert(scope, documents)
 
 
-async def test_one_that_hangs_is_away_and_the_relay_stops_in_time(store: Store, observations: ObservationStore) -> None:
+async def test_one_that_hangs_is_away_and_the_relay_stops_in_time(
+    store: Store, observations: ObservationStore
+) -> None:
     own: Any = Hanging()
     options = RelayOptions(claim_duration=timedelta(milliseconds=200))
     await observations.save(fact())
-    assert await KnowledgeStoreOutboxRelay(observations, own, options=options).drain_once() == DrainResult()
+    assert (
+        await KnowledgeStoreOutboxRelay(observations, own, options=options).drain_once()
+        == DrainResult()
+    )
     relay = KnowledgeStoreOutboxRelay(observations, own)
     own.entered.clear()
     relay.start()
@@ -135,6 +154,8 @@ async def test_without_the_packages_of_memory_changes_wait_and_use_up_nothing(
     knowledge = open_knowledge(store, LocalEmbedder())
     await observations.save(fact())
     if await knowledge.tables.has_vectors():
-        assert await KnowledgeStoreOutboxRelay(observations, knowledge).drain_once() == DrainResult()
+        assert (
+            await KnowledgeStoreOutboxRelay(observations, knowledge).drain_once() == DrainResult()
+        )
         [event] = await store.waiting(MEMORY, "")
         assert event.attempts == 0

@@ -9,7 +9,11 @@ from holdfast.queue.audit import AuditFilter
 from holdfast.queue.store import Store
 from holdfast.store.people import People, open_people
 
-ANN, SLACK, MAIL = "default:USER:api:id:ann", "T1:USER:slack:id:U1", "default:USER:mail:id:ann@example.com"
+ANN, SLACK, MAIL = (
+    "default:USER:api:id:ann",
+    "T1:USER:slack:id:U1",
+    "default:USER:mail:id:ann@example.com",
+)
 BOB = "default:USER:api:id:bob"
 
 
@@ -52,8 +56,12 @@ async def test_an_identity_that_is_unlinked_leaves_the_others_linked(people: Peo
     assert await people.groups() == [sorted([ANN, BOB])]
 
 
-@pytest.mark.parametrize(("one", "other"), [(ANN, ANN), (ANN, "default:AGENT:coder"), (ANN, "ann"), ("", ANN)])
-async def test_only_two_different_people_can_be_linked(people: People, one: str, other: str) -> None:
+@pytest.mark.parametrize(
+    ("one", "other"), [(ANN, ANN), (ANN, "default:AGENT:coder"), (ANN, "ann"), ("", ANN)]
+)
+async def test_only_two_different_people_can_be_linked(
+    people: People, one: str, other: str
+) -> None:
     with pytest.raises(HoldfastError):
         await people.link(one, other)
 

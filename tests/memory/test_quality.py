@@ -21,7 +21,9 @@ def test_the_questions_share_no_word_of_meaning_with_their_answers() -> None:
 
 
 @pytest.mark.parametrize("kind", SETS)
-async def test_the_fused_search_finds_as_much_as_the_better_one_alone(knowledge: KnowledgeIndex, kind: str) -> None:
+async def test_the_fused_search_finds_as_much_as_the_better_one_alone(
+    knowledge: KnowledgeIndex, kind: str
+) -> None:
     await fill(knowledge)
     found = await recall(knowledge, SETS[kind])
     assert found.fused >= found.better_alone, found

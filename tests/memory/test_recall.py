@@ -12,11 +12,17 @@ import psycopg
 import pytest
 
 from holdfast import AgentHarness, Turn
-from holdfast.consumers.memory import KnowledgeStoreOutboxRelay, document_of
+from holdfast.consumers.memory import KnowledgeStoreOutboxRelay
 from holdfast.errors import HoldfastError
-from holdfast.memory.knowledge import DEFAULT_OPTIONS, IndexOptions, KnowledgeScope, KnowledgeSource, KnowledgeStore
+from holdfast.memory.knowledge import (
+    DEFAULT_OPTIONS,
+    IndexOptions,
+    KnowledgeScope,
+    KnowledgeSource,
+    KnowledgeStore,
+)
 from holdfast.memory.maintenance import forget, reindex, verify
-from holdfast.memory.observation import Observation, parts_of
+from holdfast.memory.observation import Observation, document_of, parts_of
 from holdfast.memory.recall import Recall, TurnMemory
 from holdfast.queue.event import MEMORY, AgentMessage, NewEvent, Payload, subject_of
 from holdfast.queue.outcome import Done
@@ -73,7 +79,9 @@ async def test_a_fact_observed_in_one_turn_is_found_in_the_next(database_url: st
         assert await answer(app, "what tea do I like?") == "Ann likes jasmine tea"
         assert await answer(app, "what tea do I like?", "bob") == "I do not know"
     async with open_store(database_url) as store:
-        [observation] = await open_observations(store).find_by_subject("default", "USER", "api:id:ann")
+        [observation] = await open_observations(store).find_by_subject(
+            "default", "USER", "api:id:ann"
+        )
         assert (observation.observer, len(observation.source_message_ids)) == ("friend", 1)
         assert await verify(open_observations(store), open_knowledge(store)) == []
 
@@ -93,7 +101,9 @@ async def test_a_turn_that_fails_remembers_nothing(database_url: str) -> None:
         await done.wait()
     async with open_store(database_url) as store:
         assert await open_observations(store).count() == 0
-        assert not any(isinstance(line, AgentMessage) for line in await store.agent_messages("friend"))
+        assert not any(
+            isinstance(line, AgentMessage) for line in await store.agent_messages("friend")
+        )
 
 
 async def test_verify_finds_every_difference_and_reindex_mends_them(
@@ -102,7 +112,11 @@ async def test_verify_finds_every_difference_and_reindex_mends_them(
     for number in range(3):
         await observations.save(fact(f"fact {number}", id=str(number)))
     found = await verify(observations, knowledge)
-    assert [(one.id, one.what) for one in found] == [("0", "missing"), ("1", "missing"), ("2", "missing")]
+    assert [(one.id, one.what) for one in found] == [
+        ("0", "missing"),
+        ("1", "missing"),
+        ("2", "missing"),
+    ]
     assert await reindex(observations, knowledge) == 3
     assert await verify(observations, knowledge) == []
     await observations.save(fact("changed", id="0"))
@@ -115,7 +129,9 @@ async def test_verify_finds_every_difference_and_reindex_mends_them(
     assert await verify(observations, knowledge) == []
 
 
-async def test_forgetting_empties_the_index_too(observations: ObservationStore, knowledge: KnowledgeStore) -> None:
+async def test_forgetting_empties_the_index_too(
+    observations: ObservationStore, knowledge: KnowledgeStore
+) -> None:
     await observations.save(fact())
     await reindex(observations, knowledge)
     removed = await forget(observations, knowledge, "acme", "USER", "ann")
@@ -133,7 +149,10 @@ async def test_forgetting_empties_the_index_too(observations: ObservationStore, 
 
 
 async def test_forgetting_leaves_no_name_in_any_table(
-    observations: ObservationStore, knowledge: KnowledgeStore, relay: KnowledgeStoreOutboxRelay, database_url: str
+    observations: ObservationStore,
+    knowledge: KnowledgeStore,
+    relay: KnowledgeStoreOutboxRelay,
+    database_url: str,
 ) -> None:
     for number in range(3):
         await observations.save(fact(subject="zyzzyva", id=f"zyzzyva/{number}"))
@@ -167,7 +186,10 @@ class Busy:
         self._meanwhile = meanwhile
 
     async def reindex(
-        self, scope: KnowledgeScope, source: KnowledgeSource, options: IndexOptions = DEFAULT_OPTIONS
+        self,
+        scope: KnowledgeScope,
+        source: KnowledgeSource,
+        options: IndexOptions = DEFAULT_OPTIONS,
     ) -> int:
         read = list(source)
         await self._meanwhile()
@@ -198,9 +220,18 @@ SLACK = {"type": "app_mention", "team": "T1", "channel": "C1", "ts": "1.0"}
 WHO = {
     "ann": {"kind": "message", "channel": "api", "sender": "Ann", "sender_id": "u1"},
     "somebody who is called as ann's id": {"kind": "message", "channel": "api", "sender": "u1"},
-    "ann's id on another channel": {"kind": "message", "channel": "web", "sender": "Ann", "sender_id": "u1"},
+    "ann's id on another channel": {
+        "kind": "message",
+        "channel": "web",
+        "sender": "Ann",
+        "sender_id": "u1",
+    },
     "ann's id in a workspace": SLACK | {"user": "u1"},
-    "a name that spells ann's identity": {"kind": "message", "channel": "api", "sender": "api:id:u1"},
+    "a name that spells ann's identity": {
+        "kind": "message",
+        "channel": "api",
+        "sender": "api:id:u1",
+    },
 }
 
 
@@ -227,10 +258,18 @@ async def know(store: Store, key: str, content: str) -> None:
 async def test_memory_of_another_by_name_is_not_reached(store: Store) -> None:
     """The subject carries the channel, and names and ids never mix."""
     await know(store, subject_of(WHO["ann"]), "Ann likes jasmine tea")
-    found = {name: await (await memory_of(store, payload)).recall() for name, payload in WHO.items()}
-    assert {name: lines for name, lines in found.items() if lines} == {"ann": ["Ann likes jasmine tea"]}
-    searched = {name: await (await memory_of(store, payload)).search("tea") for name, payload in WHO.items()}
-    assert {name: lines for name, lines in searched.items() if lines} == {"ann": ["Ann likes jasmine tea"]}
+    found = {
+        name: await (await memory_of(store, payload)).recall() for name, payload in WHO.items()
+    }
+    assert {name: lines for name, lines in found.items() if lines} == {
+        "ann": ["Ann likes jasmine tea"]
+    }
+    searched = {
+        name: await (await memory_of(store, payload)).search("tea") for name, payload in WHO.items()
+    }
+    assert {name: lines for name, lines in searched.items() if lines} == {
+        "ann": ["Ann likes jasmine tea"]
+    }
     assert len({subject_of(payload) for payload in WHO.values()}) == len(WHO)
 
 
@@ -246,11 +285,15 @@ async def test_linked_identities_share_what_is_known(store: Store) -> None:
     assert await (await memory_of(store, work)).recall() == []
 
 
-async def test_subjects_of_earlier_releases_are_read_where_they_name_one_person(store: Store) -> None:
+async def test_subjects_of_earlier_releases_are_read_where_they_name_one_person(
+    store: Store,
+) -> None:
     """A workspace of Slack and a user id do; a name or id without a channel does not, and needs a link."""
     await know(store, "T1:USER:u1", "likes tea at work")
     await know(store, "default:USER:u1", "likes tea at home")
-    assert await (await memory_of(store, WHO["ann's id in a workspace"])).recall() == ["likes tea at work"]
+    assert await (await memory_of(store, WHO["ann's id in a workspace"])).recall() == [
+        "likes tea at work"
+    ]
     assert await (await memory_of(store, WHO["ann"])).recall() == []
     await open_people(store).link("default:USER:u1", subject_of(WHO["ann"]))
     assert await (await memory_of(store, WHO["ann"])).recall() == ["likes tea at home"]
@@ -258,7 +301,12 @@ async def test_subjects_of_earlier_releases_are_read_where_they_name_one_person(
 
 
 def test_python_and_sql_name_the_same_subject(postgres_url: str) -> None:
-    payloads = [*WHO.values(), {}, {"kind": "message"}, {"kind": "message", "sender": " ", "channel": "a:b"}]
+    payloads = [
+        *WHO.values(),
+        {},
+        {"kind": "message"},
+        {"kind": "message", "sender": " ", "channel": "a:b"},
+    ]
     payloads += [
         {"kind": "message", "sender": "x", "channel": "a:b"},
         {"user": " "},
@@ -266,7 +314,9 @@ def test_python_and_sql_name_the_same_subject(postgres_url: str) -> None:
     ]
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         for payload in payloads:
-            [told] = connection.execute("select agent.subject_of(%s::jsonb)", (dump(payload),)).fetchone() or [None]
+            [told] = connection.execute(
+                "select agent.subject_of(%s::jsonb)", (dump(payload),)
+            ).fetchone() or [None]
             assert told == subject_of(payload), payload
 
 

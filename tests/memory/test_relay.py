@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import socket
-from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 
-import pytest
-
-from holdfast.consumers.memory import DrainResult, KnowledgeStoreOutboxRelay, RelayOptions, document_of
-from holdfast.memory.embedder import Embedder
+from holdfast.consumers.memory import DrainResult, KnowledgeStoreOutboxRelay, RelayOptions
 from holdfast.memory.knowledge import (
     IndexUnavailable,
     KnowledgeDocument,
@@ -19,50 +13,20 @@ from holdfast.memory.knowledge import (
     KnowledgeSource,
     KnowledgeStore,
 )
+from holdfast.memory.observation import document_of
 from holdfast.queue.event import MEMORY
 from holdfast.queue.store import Filter, Store
-from holdfast.store import open_store
-from holdfast.store.memories import ObservationStore, open_knowledge, open_observations
+from holdfast.store.memories import ObservationStore
 from holdfast.testing.clock import Clock
+from tests.memory.moody import Moody
 from tests.memory.steps import ANN, BOB, fact, outbox
 
 
-class Moody:
-    """A knowledge store that fails when told to."""
-
-    def __init__(self, real: KnowledgeStore) -> None:
-        self._real = real
-        self.error: Exception | None = None
-        self.upserts = 0
-
-    async def upsert(self, scope: KnowledgeScope, documents: KnowledgeSource) -> int:
-        if self.error is not None:
-            raise self.error
-        wanted = list(documents)
-        self.upserts += len(wanted)
-        return await self._real.upsert(scope, wanted)
-
-    async def delete(self, scope: KnowledgeScope, ids: Iterable[str], *, version: int | None = None) -> int:
-        if self.error is not None:
-            raise self.error
-        return await self._real.delete(scope, ids, version=version)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._real, name)
-
-
-@pytest.fixture
-def moody(knowledge: KnowledgeStore) -> Moody:
-    return Moody(knowledge)
-
-
-@pytest.fixture
-def moody_relay(observations: ObservationStore, moody: Moody) -> KnowledgeStoreOutboxRelay:
-    return KnowledgeStoreOutboxRelay(observations, moody, options=RelayOptions(max_attempts=3))  # type: ignore[arg-type]
-
-
 async def test_a_change_reaches_the_index_and_leaves_the_outbox(
-    store: Store, observations: ObservationStore, knowledge: KnowledgeStore, relay: KnowledgeStoreOutboxRelay
+    store: Store,
+    observations: ObservationStore,
+    knowledge: KnowledgeStore,
+    relay: KnowledgeStoreOutboxRelay,
 ) -> None:
     position = await observations.save(fact())
     assert await relay.drain_once() == DrainResult(processed=1)
@@ -132,13 +96,20 @@ async def test_a_deleted_workspace_leaves_no_index(
 
 
 async def test_a_failure_is_due_again_after_exactly_two_seconds_then_four(
-    store: Store, observations: ObservationStore, moody: Moody, moody_relay: KnowledgeStoreOutboxRelay, clock: Clock
+    store: Store,
+    observations: ObservationStore,
+    moody: Moody,
+    moody_relay: KnowledgeStoreOutboxRelay,
+    clock: Clock,
 ) -> None:
     await observations.save(fact())
     moody.error = ValueError("no such dimension")
     assert await moody_relay.drain_once() == DrainResult(failed=1)
     [event] = await store.waiting(MEMORY, "")
-    assert (event.vt - clock.now, event.last_error) == (timedelta(seconds=2), "ValueError: no such dimension")
+    assert (event.vt - clock.now, event.last_error) == (
+        timedelta(seconds=2),
+        "ValueError: no such dimension",
+    )
     assert await moody_relay.drain_once() == DrainResult()
     clock.tick(seconds=2)
     assert await moody_relay.drain_once() == DrainResult(failed=1)
@@ -147,7 +118,11 @@ async def test_a_failure_is_due_again_after_exactly_two_seconds_then_four(
 
 
 async def test_of_several_changes_of_a_subject_each_fails_once_and_is_due_after_exactly_two_seconds(
-    store: Store, observations: ObservationStore, moody: Moody, moody_relay: KnowledgeStoreOutboxRelay, clock: Clock
+    store: Store,
+    observations: ObservationStore,
+    moody: Moody,
+    moody_relay: KnowledgeStoreOutboxRelay,
+    clock: Clock,
 ) -> None:
     for number in range(3):
         await observations.save(fact(f"fact {number}", id=str(number)))
@@ -162,7 +137,11 @@ async def test_of_several_changes_of_a_subject_each_fails_once_and_is_due_after_
 
 
 async def test_several_that_fail_together_in_a_running_relay_are_due_after_exactly_two_seconds(
-    store: Store, observations: ObservationStore, moody: Moody, moody_relay: KnowledgeStoreOutboxRelay, clock: Clock
+    store: Store,
+    observations: ObservationStore,
+    moody: Moody,
+    moody_relay: KnowledgeStoreOutboxRelay,
+    clock: Clock,
 ) -> None:
     for number in range(3):
         await observations.save(fact(f"fact {number}", id=str(number)))
@@ -174,7 +153,11 @@ async def test_several_that_fail_together_in_a_running_relay_are_due_after_exact
 
 
 async def test_after_its_last_attempt_it_is_poison_that_can_be_retried(
-    store: Store, observations: ObservationStore, moody: Moody, moody_relay: KnowledgeStoreOutboxRelay, clock: Clock
+    store: Store,
+    observations: ObservationStore,
+    moody: Moody,
+    moody_relay: KnowledgeStoreOutboxRelay,
+    clock: Clock,
 ) -> None:
     position = await observations.save(fact())
     moody.error = ValueError("broken")
@@ -210,7 +193,10 @@ async def test_an_index_that_is_away_for_ten_minutes_poisons_nothing(
 
 
 async def test_while_the_index_is_away_the_relay_pauses(
-    observations: ObservationStore, moody: Moody, moody_relay: KnowledgeStoreOutboxRelay, store: Store
+    observations: ObservationStore,
+    moody: Moody,
+    moody_relay: KnowledgeStoreOutboxRelay,
+    store: Store,
 ) -> None:
     for number in range(5):
         await observations.save(fact(id=str(number), subject=str(number)))
@@ -229,7 +215,8 @@ async def test_one_bad_document_does_not_hold_up_the_others_of_its_subject(
                 raise ValueError("cannot index bad")
             return await self._real.upsert(scope, wanted)
 
-    relay = KnowledgeStoreOutboxRelay(observations, Picky(knowledge), options=RelayOptions(max_attempts=2))  # type: ignore[arg-type]
+    options = RelayOptions(max_attempts=2)
+    relay = KnowledgeStoreOutboxRelay(observations, Picky(knowledge), options=options)  # type: ignore[arg-type]
     for id_ in ("a", "bad", "b"):
         await observations.save(fact(id=id_))
     # Together they fail; then each is tried by itself.
@@ -237,7 +224,9 @@ async def test_one_bad_document_does_not_hold_up_the_others_of_its_subject(
     clock.tick(seconds=2)
     assert await relay.drain_once() == DrainResult(poisoned=1)
     assert sorted(await knowledge.documents(ANN)) == ["a", "b"]
-    assert [event.event["observation_local_id"] for event in await store.dead(Filter(queue=MEMORY))] == ["bad"]
+    assert [
+        event.event["observation_local_id"] for event in await store.dead(Filter(queue=MEMORY))
+    ] == ["bad"]
 
 
 async def test_a_crash_between_dispatch_and_settle_does_no_harm(
@@ -303,118 +292,6 @@ async def test_an_error_of_an_unexpected_class_does_not_end_the_relay(
         assert relay.agent_name == "memory.observation"
 
 
-class Selective(Moody):
-    """A knowledge store that fails for the subjects it is told, in the way it is told."""
-
-    def __init__(self, real: KnowledgeStore, fail: Callable[[], Awaitable[None]], subjects: set[str]) -> None:
-        super().__init__(real)
-        self._fail = fail
-        self._subjects = subjects
-
-    async def upsert(self, scope: KnowledgeScope, documents: KnowledgeSource) -> int:
-        if scope.context_id in self._subjects:
-            await self._fail()
-        return await super().upsert(scope, documents)
-
-
-async def missing_file() -> None:
-    raise FileNotFoundError(2, "No such file or directory", "/models/bert")
-
-
-async def no_answer() -> None:
-    await asyncio.Event().wait()
-
-
-NINE = [f"bad-{number}" for number in range(9)]
-
-
-@pytest.mark.parametrize("error", [FileNotFoundError(2, "no file"), PermissionError(13, "denied"), OSError(28, "full")])
-async def test_an_index_that_raises_any_other_oserror_uses_attempts_and_ends_as_poison(
-    store: Store, observations: ObservationStore, moody: Moody, clock: Clock, error: OSError
-) -> None:
-    moody.error = error
-    await observations.save(fact())
-    relay = KnowledgeStoreOutboxRelay(observations, moody, options=RelayOptions(max_attempts=2))  # type: ignore[arg-type]
-    assert await relay.drain_once() == DrainResult(failed=1)
-    clock.tick(seconds=2)
-    assert await relay.drain_once() == DrainResult(poisoned=1)
-    [dead] = await store.dead(Filter(queue=MEMORY))
-    assert dead.error_class == type(error).__name__
-
-
-@pytest.mark.parametrize(
-    "error",
-    [ConnectionRefusedError(111, "refused"), socket.gaierror(-2, "no name"), OSError(errno.EHOSTUNREACH, "no route")],
-)
-async def test_only_connection_like_errors_mean_that_the_index_is_away(
-    store: Store, observations: ObservationStore, moody: Moody, clock: Clock, error: OSError
-) -> None:
-    moody.error = error
-    await observations.save(fact())
-    for _ in range(5):
-        relay = KnowledgeStoreOutboxRelay(observations, moody, options=RelayOptions(max_attempts=2))  # type: ignore[arg-type]
-        assert await relay.drain_once() == DrainResult()
-        clock.tick(minutes=2)
-    assert [event.attempts for event in await store.waiting(MEMORY, "")] == [0]
-
-
-@pytest.mark.parametrize("fail", [missing_file, no_answer])
-async def test_nine_subjects_that_cannot_be_indexed_do_not_stop_the_others(
-    database_url: str, embedder: Embedder, fail: Callable[[], Awaitable[None]]
-) -> None:
-    """One more than the relay works at once; all that time out come before those that do not."""
-    options = RelayOptions(
-        claim_duration=timedelta(seconds=1), poll_interval=timedelta(milliseconds=50), max_attempts=2
-    )
-    async with open_store(database_url) as store:
-        observations, real = open_observations(store), open_knowledge(store, embedder)
-        await real.using()
-        for subject in NINE:
-            await observations.save(fact(subject=subject, id=subject))
-        knowledge = Selective(real, fail, {f"acme:USER:{subject}" for subject in NINE})
-        async with KnowledgeStoreOutboxRelay(observations, knowledge, options=options):  # type: ignore[arg-type]
-            for number in range(200):
-                # One after the other: each shows the relay that the index answers others.
-                position = await observations.save(fact(subject=f"good-{number}", id=f"good-{number}"))
-                assert await observations.wait_indexed(position, within=30)
-                if len(await store.dead(Filter(queue=MEMORY))) == len(NINE):
-                    return
-                await asyncio.sleep(0.1)
-    pytest.fail("what cannot be indexed never became poison")
-
-
-async def test_a_timeout_that_all_have_uses_no_attempt(
-    store: Store, observations: ObservationStore, knowledge: KnowledgeStore, clock: Clock
-) -> None:
-    for subject in NINE:
-        await observations.save(fact(subject=subject, id=subject))
-    slow = Selective(knowledge, no_answer, {f"acme:USER:{subject}" for subject in NINE})
-    options = RelayOptions(claim_duration=timedelta(milliseconds=100), max_attempts=2)
-    for _ in range(12):
-        relay = KnowledgeStoreOutboxRelay(observations, slow, options=options)  # type: ignore[arg-type]
-        assert await relay.drain_once() == DrainResult()
-        clock.tick(seconds=61)
-    assert {event.attempts for event in await store.waiting(MEMORY, "")} == {0}
-
-
-async def test_a_timeout_that_others_do_not_have_uses_attempts_and_ends_as_poison(
-    store: Store, observations: ObservationStore, knowledge: KnowledgeStore, clock: Clock
-) -> None:
-    slow = Selective(knowledge, no_answer, {"acme:USER:bad"})
-    options = RelayOptions(claim_duration=timedelta(seconds=2), max_attempts=2)
-    relay = KnowledgeStoreOutboxRelay(observations, slow, options=options)  # type: ignore[arg-type]
-    await observations.save(fact(subject="bad", id="bad"))
-    result = DrainResult()
-    for number in range(8):
-        # A time-out may be the index's, unless others were answered since the one before.
-        result += await relay.drain_once()
-        relay._breaker.close()
-        clock.tick(seconds=61)
-        await observations.save(fact(subject="good", id=f"good-{number}"))
-    assert (result.failed, result.poisoned) == (1, 1)
-    assert [dead.error_class for dead in await store.dead(Filter(queue=MEMORY))] == ["TimeoutError"]
-
-
 async def test_after_three_deaths_of_a_lone_relay_the_row_is_poison_and_its_subject_goes_on(
     store: Store, observations: ObservationStore, knowledge: KnowledgeStore, clock: Clock
 ) -> None:
@@ -423,7 +300,9 @@ async def test_after_three_deaths_of_a_lone_relay_the_row_is_poison_and_its_subj
     options = RelayOptions(max_attempts=3)
     for _ in range(3):
         # As a process that dies in the middle of its turn.
-        [turn] = await store.claim(MEMORY, [""], limit=1, lease=options.claim_duration, max_attempts=3)
+        [turn] = await store.claim(
+            MEMORY, [""], limit=1, lease=options.claim_duration, max_attempts=3
+        )
         assert turn.primary.id == deadly
         clock.tick(seconds=61)
     relay = KnowledgeStoreOutboxRelay(observations, knowledge, options=options)

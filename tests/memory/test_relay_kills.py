@@ -106,5 +106,7 @@ async def test_two_relays_that_are_killed_leave_no_difference(database_url: str)
 
 
 @pytest.mark.chaos
-async def test_two_relays_that_are_killed_leave_no_difference_after_two_thousand_changes(database_url: str) -> None:
+async def test_two_relays_that_are_killed_leave_no_difference_after_two_thousand_changes(
+    database_url: str,
+) -> None:
     await differ(database_url, changes=2_000, kills=30)

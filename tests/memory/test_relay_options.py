@@ -31,7 +31,12 @@ def test_options_that_make_no_sense_are_refused(wrong: dict[str, object]) -> Non
 
 def test_the_defaults_are_those_of_the_contract() -> None:
     options = RelayOptions.defaults()
-    assert (options.batch_size, options.claim_duration, options.poll_interval, options.max_attempts) == (
+    assert (
+        options.batch_size,
+        options.claim_duration,
+        options.poll_interval,
+        options.max_attempts,
+    ) == (
         32,
         timedelta(seconds=60),
         timedelta(milliseconds=500),

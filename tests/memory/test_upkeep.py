@@ -39,7 +39,9 @@ async def test_a_softly_deleted_observation_is_swept_away_after_its_time(
     clock.tick(seconds=1)
     await upkeep.sweep()
     assert await observations.purge_soft_deleted_before(clock.now + timedelta(days=1)) == 1
-    assert [found.id for found in await observations.find_by_subject("acme", "USER", "ann")] == ["kept"]
+    assert [found.id for found in await observations.find_by_subject("acme", "USER", "ann")] == [
+        "kept"
+    ]
 
 
 async def test_the_oldest_pending_change_counts_also_while_a_relay_holds_it(
@@ -106,7 +108,11 @@ async def test_another_model_indexes_everything_anew_by_itself_and_words_find_it
         assert (status.model, status.documents, status.other_model) == ("new", 3, 3)
         assert [hit.id for hit in await new.knowledge.search(ANN, "drawer 1")] != []
         assert await new.relay.drain_once() == DrainResult(processed=3)
-    assert (await new.left(), await outbox(store), await verify(observations, new.knowledge)) == (0, [], [])
+    assert (await new.left(), await outbox(store), await verify(observations, new.knowledge)) == (
+        0,
+        [],
+        [],
+    )
 
 
 async def test_processes_that_start_at_once_tell_of_each_document_once(
@@ -121,7 +127,9 @@ async def test_processes_that_start_at_once_tell_of_each_document_once(
     assert len(await outbox(store)) == (20 if await is_compared(store) else 0)
 
 
-async def test_who_dies_while_telling_is_followed_by_another(store: Store, observations: ObservationStore) -> None:
+async def test_who_dies_while_telling_is_followed_by_another(
+    store: Store, observations: ObservationStore
+) -> None:
     old, new = (Working(store, observations, Plain(model)) for model in ("old", "new"))
     await remember(observations)
     await old.relay.drain_once()
@@ -142,13 +150,18 @@ async def test_an_older_process_does_not_take_the_model_back_and_what_it_indexes
         await working.upkeep.sweep()
     await old.relay.drain_once()
     if await is_compared(store):
-        assert (await store.setting("index"), await new.left()) == ({"model": "new", "dimensions": 2}, 3)
+        assert (await store.setting("index"), await new.left()) == (
+            {"model": "new", "dimensions": 2},
+            3,
+        )
     await new.upkeep.sweep()
     await new.relay.drain_once()
     assert await new.left() == 0
 
 
-async def test_the_same_model_with_more_numbers_is_another_one(store: Store, observations: ObservationStore) -> None:
+async def test_the_same_model_with_more_numbers_is_another_one(
+    store: Store, observations: ObservationStore
+) -> None:
     short, long = (Working(store, observations, Plain("same", dimensions)) for dimensions in (2, 3))
     await remember(observations)
     await short.relay.drain_once()

@@ -46,7 +46,9 @@ def scripts(tmp_path: Path) -> Scripts:
     folder = tmp_path / "scripts"
     folder.mkdir()
     scripts = Scripts(folder)
-    scripts.incremental("000-first.sql", "create table agent.first (id int);\ninsert into agent.first values (1);")
+    scripts.incremental(
+        "000-first.sql", "create table agent.first (id int);\ninsert into agent.first values (1);"
+    )
     return scripts
 
 
@@ -80,6 +82,11 @@ def tables(url: str) -> set[str]:
     if path is None:
         names = "select nspname::text from pg_namespace where nspname = 'agent'"
         return {
-            name for (name,) in ask(url, f"{names} union select tablename from pg_tables where schemaname = 'agent'")
+            name
+            for (name,) in ask(
+                url, f"{names} union select tablename from pg_tables where schemaname = 'agent'"
+            )
         }
-    return {name for (name,) in ask(url, "select name from sqlite_master")} if path.exists() else set()
+    return (
+        {name for (name,) in ask(url, "select name from sqlite_master")} if path.exists() else set()
+    )

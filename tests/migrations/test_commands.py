@@ -26,14 +26,21 @@ def test_version_is_printed(shell: Shell) -> None:
 
 def test_migrate_prints_each_script_and_the_version(shell: Shell, empty_url: str) -> None:
     done = shell.run("migrate", "--database", empty_url)
-    recorded = [name for (name,) in ask(empty_url, "select file_name from agent.migration order by file_name")]
-    printed = [line.split("/")[-1] for line in done.stdout.splitlines() if line.startswith("applied ")]
+    recorded = [
+        name
+        for (name,) in ask(empty_url, "select file_name from agent.migration order by file_name")
+    ]
+    printed = [
+        line.split("/")[-1] for line in done.stdout.splitlines() if line.startswith("applied ")
+    ]
     assert (done.returncode, done.stderr) == (0, "")
     assert printed[: len(recorded)] == recorded
     assert f"version {__version__}" in done.stdout.splitlines()[-1]
 
 
-def test_migrate_of_a_current_database_says_that_there_is_nothing_to_do(shell: Shell, empty_url: str) -> None:
+def test_migrate_of_a_current_database_says_that_there_is_nothing_to_do(
+    shell: Shell, empty_url: str
+) -> None:
     migrate(empty_url)
     done = shell.run("migrate", "--database", empty_url)
     assert (done.returncode, done.stdout.count("\n")) == (0, 1)
@@ -85,7 +92,9 @@ def test_a_wrong_url_is_exit_1_and_says_what_is_allowed(shell: Shell) -> None:
     assert "secret" not in line
 
 
-@pytest.mark.parametrize("arguments", [["migrate", "--nope"], ["nope"], ["migrate", "extra"], ["migrate", "--home"]])
+@pytest.mark.parametrize(
+    "arguments", [["migrate", "--nope"], ["nope"], ["migrate", "extra"], ["migrate", "--home"]]
+)
 def test_wrong_usage_is_exit_2_and_one_line(shell: Shell, arguments: list[str]) -> None:
     assert "--help" in shell.refused(*arguments, code=2)
 

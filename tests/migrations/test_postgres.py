@@ -47,7 +47,9 @@ def test_the_lock_key_is_the_one_that_other_releases_use() -> None:
     assert LOCK_KEY == 31321898691465844
 
 
-def test_idempotent_scripts_run_at_every_migration_after_the_incremental_ones(scripts: Scripts, postgres: str) -> None:
+def test_idempotent_scripts_run_at_every_migration_after_the_incremental_ones(
+    scripts: Scripts, postgres: str
+) -> None:
     scripts.idempotent("000-again.sql", "insert into agent.first values (2);")
     scripts.migrate(postgres, "1.0")
     report = scripts.migrate(postgres, "1.1")
@@ -56,7 +58,9 @@ def test_idempotent_scripts_run_at_every_migration_after_the_incremental_ones(sc
     assert ask(postgres, "select file_name from agent.migration") == [("000-first.sql",)]
 
 
-def test_a_failing_idempotent_script_rolls_back_the_schema_too(scripts: Scripts, postgres: str) -> None:
+def test_a_failing_idempotent_script_rolls_back_the_schema_too(
+    scripts: Scripts, postgres: str
+) -> None:
     scripts.idempotent("000-wrong.sql", "do $$ begin raise exception 'on\npurpose'; end $$;")
     with pytest.raises(MigrationError, match=r"idempotent/000-wrong\.sql: on purpose"):
         scripts.migrate(postgres)
@@ -69,7 +73,9 @@ def test_an_idempotent_script_needs_its_number_too(scripts: Scripts, postgres: s
         scripts.migrate(postgres)
 
 
-def test_a_schema_of_another_owner_is_refused_and_unchanged(scripts: Scripts, postgres: str, stranger: str) -> None:
+def test_a_schema_of_another_owner_is_refused_and_unchanged(
+    scripts: Scripts, postgres: str, stranger: str
+) -> None:
     ask(postgres, "create schema agent authorization stranger")
     with pytest.raises(MigrationError, match='belongs to "stranger", not to "postgres"'):
         scripts.migrate(postgres)
@@ -81,15 +87,23 @@ def test_a_stranger_cannot_upgrade_the_schema_of_another(
     scripts: Scripts, postgres: str, stranger: str, dry_run: bool
 ) -> None:
     scripts.migrate(postgres, "1.0")
-    ask(postgres, "grant usage on schema agent to stranger; grant select on agent.version to stranger")
+    ask(
+        postgres,
+        "grant usage on schema agent to stranger; grant select on agent.version to stranger",
+    )
     with pytest.raises(MigrationError, match='belongs to "postgres", not to "stranger"'):
         scripts.migrate(stranger, "1.1", dry_run=dry_run)
     assert ask(postgres, "select version from agent.version") == [("1.0",)]
 
 
-def test_the_owner_does_not_matter_when_nothing_is_to_be_done(scripts: Scripts, postgres: str, stranger: str) -> None:
+def test_the_owner_does_not_matter_when_nothing_is_to_be_done(
+    scripts: Scripts, postgres: str, stranger: str
+) -> None:
     scripts.migrate(postgres, "1.0")
-    ask(postgres, "grant usage on schema agent to stranger; grant select on agent.version to stranger")
+    ask(
+        postgres,
+        "grant usage on schema agent to stranger; grant select on agent.version to stranger",
+    )
     assert not scripts.migrate(stranger, "1.0").due
 
 
@@ -105,7 +119,9 @@ def test_a_role_that_may_not_read_the_version_learns_whose_schema_it_is(
 def test_a_role_that_may_not_create_schemas_is_told_what_to_grant(
     scripts: Scripts, postgres: str, stranger: str, dry_run: bool
 ) -> None:
-    with pytest.raises(MigrationError, match=r'"stranger" may not create schema agent.*grant create on database'):
+    with pytest.raises(
+        MigrationError, match=r'"stranger" may not create schema agent.*grant create on database'
+    ):
         scripts.migrate(stranger, dry_run=dry_run)
     assert tables(postgres) == set()
 
@@ -117,7 +133,9 @@ def test_a_role_that_owns_the_schema_needs_no_right_to_create_one(
     assert scripts.migrate(stranger).incremental
 
 
-def test_after_ten_tries_for_the_lock_another_migration_is_running(scripts: Scripts, postgres: str) -> None:
+def test_after_ten_tries_for_the_lock_another_migration_is_running(
+    scripts: Scripts, postgres: str
+) -> None:
     steps: list[str] = []
     with lock_held(postgres), pytest.raises(MigrationError, match="another migration is running"):
         scripts.migrate(postgres, lock_interval=AT_ONCE, on_step=steps.append)
@@ -128,7 +146,9 @@ def test_after_ten_tries_for_the_lock_another_migration_is_running(scripts: Scri
 def test_a_lock_that_is_given_back_in_time_is_waited_for(scripts: Scripts, postgres: str) -> None:
     with lock_held(postgres) as other:
         report = scripts.migrate(
-            postgres, lock_interval=AT_ONCE, on_step=lambda step: other.rollback() if "try 3" in step else None
+            postgres,
+            lock_interval=AT_ONCE,
+            on_step=lambda step: other.rollback() if "try 3" in step else None,
         )
     assert report.incremental
 
@@ -141,17 +161,23 @@ def test_between_tries_no_transaction_is_open(scripts: Scripts, postgres: str) -
         states.update(state for (state,) in ask(postgres, watch))
 
     with lock_held(postgres), pytest.raises(MigrationError):
-        scripts.migrate(f"{postgres}&application_name=migrator", lock_interval=AT_ONCE, on_step=look)
+        scripts.migrate(
+            f"{postgres}&application_name=migrator", lock_interval=AT_ONCE, on_step=look
+        )
     assert states == {"idle"}
 
 
-def test_the_lock_does_not_matter_when_nothing_is_to_be_done(scripts: Scripts, postgres: str) -> None:
+def test_the_lock_does_not_matter_when_nothing_is_to_be_done(
+    scripts: Scripts, postgres: str
+) -> None:
     scripts.migrate(postgres, "1.0")
     with lock_held(postgres):
         assert not scripts.migrate(postgres, "1.0", lock_interval=AT_ONCE).due
 
 
-def test_what_another_migrator_did_meanwhile_is_not_done_again(scripts: Scripts, postgres: str) -> None:
+def test_what_another_migrator_did_meanwhile_is_not_done_again(
+    scripts: Scripts, postgres: str
+) -> None:
     with lock_held(postgres) as other:
 
         def finish_the_other(step: str) -> None:
@@ -163,25 +189,33 @@ def test_what_another_migrator_did_meanwhile_is_not_done_again(scripts: Scripts,
     assert (report.due, report.incremental) == (False, ())
 
 
-def test_repeatable_read_as_a_default_does_not_hide_what_another_migrator_did(scripts: Scripts, postgres: str) -> None:
+def test_repeatable_read_as_a_default_does_not_hide_what_another_migrator_did(
+    scripts: Scripts, postgres: str
+) -> None:
     ask(postgres, "do $$ begin execute format('alter database %I set default_transaction_isolation = "
         "''repeatable read''', current_database()); end $$")  # fmt: skip
     scripts.incremental(
-        "001-level.sql", "create table agent.level as select current_setting('transaction_isolation') l"
+        "001-level.sql",
+        "create table agent.level as select current_setting('transaction_isolation') l",
     )
     scripts.migrate(postgres)
     assert ask(postgres, "select l from agent.level") == [("read committed",)]
 
 
 @pytest.mark.parametrize(
-    ("limit", "message"), [("lock_timeout", "lock timeout"), ("statement_timeout", "statement timeout")]
+    ("limit", "message"),
+    [("lock_timeout", "lock timeout"), ("statement_timeout", "statement timeout")],
 )
-def test_a_timeout_of_the_user_is_one_clear_line(scripts: Scripts, postgres: str, limit: str, message: str) -> None:
+def test_a_timeout_of_the_user_is_one_clear_line(
+    scripts: Scripts, postgres: str, limit: str, message: str
+) -> None:
     scripts.migrate(postgres, "1.0")
     scripts.incremental("001-add.sql", "alter table agent.first add column name text;")
     with psycopg.connect(postgres) as reader:
         reader.execute("select id from agent.first")
-        with pytest.raises(MigrationError, match=rf"001-add\.sql: .*{message}.*try again") as failure:
+        with pytest.raises(
+            MigrationError, match=rf"001-add\.sql: .*{message}.*try again"
+        ) as failure:
             scripts.migrate(f"{postgres}&options=-c%20{limit}%3D100ms", "1.1")
     assert "\n" not in str(failure.value)
     assert ask(postgres, "select version from agent.version") == [("1.0",)]
@@ -200,13 +234,17 @@ def test_reading_the_records_goes_on_during_a_migration(scripts: Scripts, postgr
     scripts.idempotent("000-again.sql", "select 1;")
     seen: list[object] = []
     scripts.migrate(
-        postgres, "1.1", on_step=lambda _: seen.extend(ask(postgres, "select file_name from agent.migration"))
+        postgres,
+        "1.1",
+        on_step=lambda _: seen.extend(ask(postgres, "select file_name from agent.migration")),
     )
     assert seen == [("000-first.sql",)]
 
 
 def test_the_search_path_of_the_role_does_not_matter(scripts: Scripts, postgres: str) -> None:
-    scripts.incremental("001-path.sql", "create table agent.path as select current_setting('search_path') p")
+    scripts.incremental(
+        "001-path.sql", "create table agent.path as select current_setting('search_path') p"
+    )
     scripts.migrate(f"{postgres}&options=-c%20search_path%3Delsewhere")
     assert ask(postgres, "select p from agent.path") == [("public, pg_temp",)]
 
@@ -224,7 +262,9 @@ def test_a_url_that_cannot_be_read_does_not_show_the_password() -> None:
     assert "sec" not in str(failure.value)
 
 
-def test_what_cannot_be_committed_is_one_line_and_nothing_is_changed(scripts: Scripts, postgres: str) -> None:
+def test_what_cannot_be_committed_is_one_line_and_nothing_is_changed(
+    scripts: Scripts, postgres: str
+) -> None:
     scripts.incremental(
         "001-deferred.sql",
         "create table agent.child (id int primary key, parent int references agent.child initially deferred);"
@@ -258,7 +298,11 @@ def test_rows_from_before_the_checks_become_dead_letters(databases: Databases) -
 
 def test_workers_go_on_while_rows_from_before_are_checked(databases: Databases) -> None:
     """Adding the checks locks the table for a moment; looking at all its rows, afterwards, stops no worker."""
-    with databases.fresh("postgres") as url, psycopg.connect(url) as checking, psycopg.connect(url) as worker:
+    with (
+        databases.fresh("postgres") as url,
+        psycopg.connect(url) as checking,
+        psycopg.connect(url) as worker,
+    ):
         insert(url, {}, checked=False)
         checking.execute("select agent.validate_checks()")
         worker.execute("set lock_timeout = '1s'")
@@ -278,7 +322,9 @@ def test_a_migration_that_waits_for_a_lock_says_so(scripts: Scripts, postgres: s
                 reader.rollback()
 
         scripts.migrate(postgres, version="2.0", on_step=told)
-        assert f"waiting for a lock on agent.first, held by process {reader.info.backend_pid}" in steps
+        assert (
+            f"waiting for a lock on agent.first, held by process {reader.info.backend_pid}" in steps
+        )
 
 
 TIGER = """
@@ -305,7 +351,9 @@ def test_an_agent_schema_that_is_not_ours_is_recognised_and_unchanged(
 ) -> None:
     ask(postgres, TIGER.format(version=version))
     before = tables(postgres)
-    with pytest.raises(MigrationError, match=r"another program.*alter schema agent rename to tiger_agent"):
+    with pytest.raises(
+        MigrationError, match=r"another program.*alter schema agent rename to tiger_agent"
+    ):
         migrate(postgres, dry_run=dry_run)
     assert tables(postgres) == before
     ask(postgres, "alter schema agent rename to tiger_agent")
@@ -313,7 +361,9 @@ def test_an_agent_schema_that_is_not_ours_is_recognised_and_unchanged(
     assert ask(postgres, "select event ->> 'text' from tiger_agent.event") == [("theirs",)]
 
 
-def test_doctor_does_not_promise_to_migrate_a_schema_that_is_not_ours(postgres: str, tmp_path: Path) -> None:
+def test_doctor_does_not_promise_to_migrate_a_schema_that_is_not_ours(
+    postgres: str, tmp_path: Path
+) -> None:
     ask(postgres, TIGER.format(version="0.0.1"))
     shell = Shell(tmp_path, postgres)
     done = shell.run("doctor")

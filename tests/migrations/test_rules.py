@@ -14,11 +14,15 @@ from holdfast.settings import sqlite_path
 from tests.migrations.conftest import Query, Scripts, tables
 
 
-def test_a_new_database_gets_every_script_and_the_version(scripts: Scripts, empty_url: str, query: Query) -> None:
+def test_a_new_database_gets_every_script_and_the_version(
+    scripts: Scripts, empty_url: str, query: Query
+) -> None:
     report = scripts.migrate(empty_url, "1.0")
     assert report.found is None
     assert query("select version from agent.version") == [("1.0",)]
-    assert query("select file_name, applied_at_version from agent.migration") == [("000-first.sql", "1.0")]
+    assert query("select file_name, applied_at_version from agent.migration") == [
+        ("000-first.sql", "1.0")
+    ]
     assert query("select id from agent.first") == [(1,)]
 
 
@@ -41,7 +45,9 @@ def test_a_newer_database_is_refused_with_both_versions_and_unchanged(
     assert query("select version from agent.version") == [("1.10",)]
 
 
-def test_an_older_database_gets_only_what_is_new(scripts: Scripts, empty_url: str, query: Query) -> None:
+def test_an_older_database_gets_only_what_is_new(
+    scripts: Scripts, empty_url: str, query: Query
+) -> None:
     scripts.migrate(empty_url, "1.0")
     scripts.incremental("001-second.sql", "create table agent.second (id int);")
     report = scripts.migrate(empty_url, "1.1")
@@ -62,7 +68,9 @@ def test_a_recorded_script_keeps_its_body(scripts: Scripts, empty_url: str, quer
     body = "-- 100 % done\nselect '50%s %';\n"
     scripts.incremental("001-percent.sql", body)
     scripts.migrate(empty_url)
-    assert query("select body from agent.migration where file_name = '001-percent.sql'") == [(body,)]
+    assert query("select body from agent.migration where file_name = '001-percent.sql'") == [
+        (body,)
+    ]
 
 
 def test_a_changed_script_is_a_warning_that_names_it_and_does_not_run(
@@ -117,14 +125,18 @@ def test_scripts_that_do_not_start_at_000_are_refused(scripts: Scripts, empty_ur
 
 
 def test_a_failing_script_rolls_back_everything(scripts: Scripts, empty_url: str) -> None:
-    scripts.incremental("001-wrong.sql", "create table agent.second (id int);\n\nselect x from nowhere;")
+    scripts.incremental(
+        "001-wrong.sql", "create table agent.second (id int);\n\nselect x from nowhere;"
+    )
     with pytest.raises(MigrationError, match=r"001-wrong\.sql, line 3: .*nowhere") as failure:
         scripts.migrate(empty_url)
     assert "\n" not in str(failure.value)
     assert tables(empty_url) == set()
 
 
-def test_a_failing_upgrade_leaves_the_old_version(scripts: Scripts, empty_url: str, query: Query) -> None:
+def test_a_failing_upgrade_leaves_the_old_version(
+    scripts: Scripts, empty_url: str, query: Query
+) -> None:
     scripts.migrate(empty_url, "1.0")
     before = tables(empty_url)
     scripts.incremental("001-second.sql", "create table agent.second (id int);")
@@ -137,13 +149,17 @@ def test_a_failing_upgrade_leaves_the_old_version(scripts: Scripts, empty_url: s
 
 
 @pytest.mark.parametrize("statement", ["commit;", "rollback;"])
-def test_a_script_that_ends_the_transaction_is_named(scripts: Scripts, empty_url: str, statement: str) -> None:
+def test_a_script_that_ends_the_transaction_is_named(
+    scripts: Scripts, empty_url: str, statement: str
+) -> None:
     scripts.incremental("001-wrong.sql", statement)
     with pytest.raises(MigrationError, match=r"001-wrong\.sql ends the transaction"):
         scripts.migrate(empty_url)
 
 
-def test_a_dry_run_tells_the_scripts_and_leaves_nothing_behind(scripts: Scripts, empty_url: str) -> None:
+def test_a_dry_run_tells_the_scripts_and_leaves_nothing_behind(
+    scripts: Scripts, empty_url: str
+) -> None:
     report = scripts.migrate(empty_url, dry_run=True)
     assert (report.dry_run, report.due, len(report.incremental)) == (True, True, 1)
     assert tables(empty_url) == set()
@@ -151,7 +167,9 @@ def test_a_dry_run_tells_the_scripts_and_leaves_nothing_behind(scripts: Scripts,
     assert path is None or list(path.parent.iterdir()) == []
 
 
-def test_a_dry_run_of_an_upgrade_tells_only_what_is_new(scripts: Scripts, empty_url: str, query: Query) -> None:
+def test_a_dry_run_of_an_upgrade_tells_only_what_is_new(
+    scripts: Scripts, empty_url: str, query: Query
+) -> None:
     scripts.migrate(empty_url, "1.0")
     path = sqlite_path(empty_url)
     files = path and set(path.parent.iterdir())
@@ -187,17 +205,23 @@ def test_steps_are_told_as_they_begin(scripts: Scripts, empty_url: str) -> None:
     assert steps == list(report.incremental)
 
 
-def test_the_packaged_scripts_migrate_an_empty_database_and_are_a_no_op_the_second_time(empty_url: str) -> None:
+def test_the_packaged_scripts_migrate_an_empty_database_and_are_a_no_op_the_second_time(
+    empty_url: str,
+) -> None:
     assert migrate(empty_url).incremental
     assert not migrate(empty_url).due
 
 
-def test_a_folder_without_scripts_is_an_incomplete_installation(empty_url: str, scripts: Scripts) -> None:
+def test_a_folder_without_scripts_is_an_incomplete_installation(
+    empty_url: str, scripts: Scripts
+) -> None:
     with pytest.raises(MigrationError, match="incomplete"):
         migrate(empty_url, scripts=scripts.folder / "nothing")
 
 
-@pytest.mark.parametrize("url", ["", "holdfast.db", "mysql://u:secret@h/d", "sqlite://x.db", "sqlite:///:memory:"])
+@pytest.mark.parametrize(
+    "url", ["", "holdfast.db", "mysql://u:secret@h/d", "sqlite://x.db", "sqlite:///:memory:"]
+)
 def test_another_kind_of_url_is_refused_naming_what_is_allowed(url: str) -> None:
     with pytest.raises(HoldfastError, match=r"sqlite:///.*postgresql://") as refusal:
         migrate(url)

@@ -34,7 +34,9 @@ def path_of(url: str) -> Path:
     return path
 
 
-def test_the_folder_of_the_file_is_created_and_the_journal_is_a_wal(scripts: Scripts, url: str) -> None:
+def test_the_folder_of_the_file_is_created_and_the_journal_is_a_wal(
+    scripts: Scripts, url: str
+) -> None:
     scripts.migrate(url)
     assert ask(url, "pragma journal_mode") == [("wal",)]
 
@@ -87,7 +89,9 @@ def test_a_comment_at_the_end_is_no_statement_that_fails(scripts: Scripts, url: 
     assert scripts.migrate(url).incremental
 
 
-def test_a_file_locked_by_a_writer_of_ours_for_too_long_is_refused(scripts: Scripts, url: str) -> None:
+def test_a_file_locked_by_a_writer_of_ours_for_too_long_is_refused(
+    scripts: Scripts, url: str
+) -> None:
     path_of(url).parent.mkdir(parents=True)
     steps: list[str] = []
     with Path(f"{path_of(url)}.lock").open("w") as other:
@@ -132,7 +136,9 @@ def test_what_another_migrator_did_meanwhile_is_not_done_again(scripts: Scripts,
     assert (report.due, report.incremental) == (False, ())
 
 
-def test_a_writer_that_takes_no_file_lock_is_waited_for_and_then_refused(scripts: Scripts, url: str) -> None:
+def test_a_writer_that_takes_no_file_lock_is_waited_for_and_then_refused(
+    scripts: Scripts, url: str
+) -> None:
     scripts.migrate(url, "1.0")
     with closing(sqlite3.connect(path_of(url), isolation_level=None)) as other:
         other.execute("begin immediate")
@@ -151,7 +157,9 @@ def test_the_lock_does_not_matter_when_nothing_is_to_be_done(scripts: Scripts, u
 def test_a_file_that_is_no_database_is_one_line(scripts: Scripts, url: str) -> None:
     path_of(url).parent.mkdir(parents=True)
     path_of(url).write_text("This is a text, and not a short one.\n" * 100)
-    with pytest.raises(MigrationError, match=r"holdfast\.db cannot be migrated: file is not a database"):
+    with pytest.raises(
+        MigrationError, match=r"holdfast\.db cannot be migrated: file is not a database"
+    ):
         scripts.migrate(url)
 
 

@@ -34,7 +34,10 @@ from generate_series(1, 12000) as n
 def owned(databases: Databases) -> Iterator[str]:
     """A database on a server with TimescaleDB, of an owner without any privilege beside it."""
     with available("timescale", databases.empty("timescale")) as url:
-        name, role = psycopg.conninfo.conninfo_to_dict(url)["dbname"], f"owner_{secrets.token_hex(4)}"
+        name, role = (
+            psycopg.conninfo.conninfo_to_dict(url)["dbname"],
+            f"owner_{secrets.token_hex(4)}",
+        )
         names = {"name": sql.Identifier(str(name)), "role": sql.Identifier(role)}
         with psycopg.connect(databases.server("timescale"), autocommit=True) as admin:
             admin.execute(sql.SQL("create role {role} login").format(**names))
@@ -73,7 +76,9 @@ def test_an_ordinary_owner_gets_a_hypertable(owned: str) -> None:
 
 
 def test_warnings_of_scripts_reach_the_user(scripts: Scripts, postgres: str) -> None:
-    scripts.incremental("001-second.sql", "do $$ begin raise warning 'mind the gap'; raise notice 'noise'; end $$;")
+    scripts.incremental(
+        "001-second.sql", "do $$ begin raise warning 'mind the gap'; raise notice 'noise'; end $$;"
+    )
     assert scripts.migrate(postgres).warnings == ("mind the gap",)
 
 
@@ -108,7 +113,9 @@ def test_a_plain_history_becomes_a_hypertable_while_workers_go_on(plain: str) ->
 
         def told(step: str) -> None:
             steps.append(step)
-            dead = session.execute("select count(*) from agent.event_hist where outcome = 'dead'").fetchone()
+            dead = session.execute(
+                "select count(*) from agent.event_hist where outcome = 'dead'"
+            ).fetchone()
             assert dead == (120,), "dead letters are there all the time"
 
         before = len(done)
@@ -116,8 +123,12 @@ def test_a_plain_history_becomes_a_hypertable_while_workers_go_on(plain: str) ->
         assert len(done) > before
     assert is_hypertable(plain)
     with psycopg.connect(plain) as session:
-        assert session.execute("select count(*) from agent.event_hist where id < 0").fetchone() == (12_000,)
-        assert session.execute("select count(*) from agent.event_hist where id > 0").fetchone() == (len(done),)
+        assert session.execute("select count(*) from agent.event_hist where id < 0").fetchone() == (
+            12_000,
+        )
+        assert session.execute("select count(*) from agent.event_hist where id > 0").fetchone() == (
+            len(done),
+        )
         assert session.execute("select to_regclass('agent.event_hist_moved')").fetchone() == (None,)
     assert any("aside" in step for step in steps)
     assert not use_timescale(plain, told)

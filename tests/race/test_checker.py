@@ -16,11 +16,24 @@ from tests.conformance.steps import claim_one, end, put_lane
 
 def run(id: int, started_at: int, ended_at: int | None, **fields: object) -> Run:
     """A run that completed its event, in lane a, unless told otherwise."""
-    told = {"process": 1, "queue": "inbox", "lane": "a", "fence": started_at, "attempt": 1, "settles": ["completed"]}
+    told = {
+        "process": 1,
+        "queue": "inbox",
+        "lane": "a",
+        "fence": started_at,
+        "attempt": 1,
+        "settles": ["completed"],
+    }
     return Run(id=id, started_at=started_at, ended_at=ended_at, **{**told, **fields})  # type: ignore[arg-type]
 
 
-RUNS = [run(1, 10, 20), run(2, 30, 40), run(3, 50, 60), run(4, 35, 45, lane="b"), run(5, 12, 58, lane=None)]
+RUNS = [
+    run(1, 10, 20),
+    run(2, 30, 40),
+    run(3, 50, 60),
+    run(4, 35, 45, lane="b"),
+    run(5, 12, 58, lane=None),
+]
 ROWS = [Row(id=id, claims=1, outcome="completed") for id in (1, 2, 3, 4, 5)]
 STORED = [1, 2, 3, 4, 5]
 
@@ -34,7 +47,9 @@ def test_a_sound_history_has_no_violations() -> None:
 
 
 def test_a_lost_event_is_found() -> None:
-    assert "event 2 was stored and is lost: neither live nor in history" in found(rows=[ROWS[0], *ROWS[2:]])
+    assert "event 2 was stored and is lost: neither live nor in history" in found(
+        rows=[ROWS[0], *ROWS[2:]]
+    )
 
 
 def test_an_event_that_nobody_ran_yet_is_not_lost() -> None:
@@ -50,7 +65,9 @@ def test_an_event_in_both_tables_is_found() -> None:
 
 def test_swapped_events_of_a_lane_are_found() -> None:
     swapped = [run(2, 10, 20), run(1, 30, 40), *RUNS[2:]]
-    assert found(swapped) == ["lane a of inbox: event 1 (fence 30, process 1) ran after event 2 (fence 10, process 1)"]
+    assert found(swapped) == [
+        "lane a of inbox: event 1 (fence 30, process 1) ran after event 2 (fence 10, process 1)"
+    ]
 
 
 def test_an_event_that_a_person_retried_may_run_late() -> None:
@@ -71,8 +88,12 @@ def test_a_long_run_overlaps_with_more_than_the_next() -> None:
 def test_one_event_in_two_hands_is_found() -> None:
     twice = run(1, 15, 25, process=2, settles=["lost"])
     faults = found([*RUNS, twice], rows=[replace(ROWS[0], claims=2), *ROWS[1:]])
-    assert any("started before event 1 (fence 10, process 1) was through" in fault for fault in faults)
-    assert "event 1 (fence 15, process 2) was lost, though nobody died and no lease ran out" in faults
+    assert any(
+        "started before event 1 (fence 10, process 1) was through" in fault for fault in faults
+    )
+    assert (
+        "event 1 (fence 15, process 2) was lost, though nobody died and no lease ran out" in faults
+    )
 
 
 def test_a_claim_settled_twice_is_found() -> None:
@@ -84,7 +105,10 @@ def test_a_claim_settled_twice_is_found() -> None:
 def test_an_event_that_ended_under_two_claims_is_found() -> None:
     again = [*RUNS[:2], RUNS[2], run(3, 70, 80, process=2), *RUNS[3:]]
     rows = [*ROWS[:2], replace(ROWS[2], claims=2), *ROWS[3:]]
-    faults = ["event 3 ended 2 times", f"{again[2]} completed although the turn was that of {again[3]}"]
+    faults = [
+        "event 3 ended 2 times",
+        f"{again[2]} completed although the turn was that of {again[3]}",
+    ]
     assert found(again, rows) == faults
     assert found(again, rows, leases_may_end=True) == faults
 
@@ -127,7 +151,9 @@ def test_a_crash_costs_a_run_and_is_reported() -> None:
     rows = [replace(ROWS[0], claims=2), *ROWS[1:]]
     report = check([crashed, *RUNS], rows, STORED, may_die=True)
     assert report.violations == []
-    assert report.reruns == ["event 1 (fence 10, process 1) ran again: event 1 (fence 5, process 1) had no answer"]
+    assert report.reruns == [
+        "event 1 (fence 10, process 1) ran again: event 1 (fence 5, process 1) had no answer"
+    ]
 
 
 TWICE = [replace(ROWS[0], claims=2), *ROWS[1:]]
@@ -137,7 +163,9 @@ def test_a_zombie_that_lost_its_turn_may_overlap_where_leases_end() -> None:
     zombie = run(1, 5, 99, process=2, settles=["lost"])
     report = check([zombie, *RUNS], TWICE, STORED, leases_may_end=True)
     assert report.violations == []
-    assert report.reruns == ["event 1 (fence 10, process 1) ran again: event 1 (fence 5, process 2) had lost its turn"]
+    assert report.reruns == [
+        "event 1 (fence 10, process 1) ran again: event 1 (fence 5, process 2) had lost its turn"
+    ]
 
 
 def test_two_handlers_of_one_event_at_once_are_found_where_processes_only_die() -> None:
@@ -210,7 +238,9 @@ def test_emits_are_there_as_often_as_the_turn_said() -> None:
     child = Row(id=6, parent_id=1)
     assert found(emitting, [*ROWS, child]) == []
     assert found(emitting) == ["event 1 emitted 0 events instead of 1"]
-    assert found(emitting, [*ROWS, child, replace(child, id=7)]) == ["event 1 emitted 2 events instead of 1"]
+    assert found(emitting, [*ROWS, child, replace(child, id=7)]) == [
+        "event 1 emitted 2 events instead of 1"
+    ]
     assert found(RUNS, [*ROWS, child]) == ["event 1 emitted 1 events instead of 0"]
 
 
@@ -265,7 +295,9 @@ def test_a_fence_that_was_given_twice_is_found(tmp_path: Path) -> None:
     assert "without a start" in faults[1]
 
 
-async def test_a_real_history_is_read_from_both_tables(store: Store, database_url: str, tmp_path: Path) -> None:
+async def test_a_real_history_is_read_from_both_tables(
+    store: Store, database_url: str, tmp_path: Path
+) -> None:
     stored = await put_lane(store, 3)
     reply = NewEvent(event={}, queue="outbox")
     with Journal(tmp_path / "journal") as journal:

@@ -29,17 +29,25 @@ RACES = {
 async def put(url: str, events: int, lanes: int) -> list[int]:
     """Events spread over lanes, and some without one; their ids."""
     new = [
-        NewEvent(event={"number": number}, lane=None if number % 50 == 7 else f"lane {number % lanes}")
+        NewEvent(
+            event={"number": number}, lane=None if number % 50 == 7 else f"lane {number % lanes}"
+        )
         for number in range(events)
     ]
     async with open_store(url) as store:
-        stored = [id for start in range(0, events, 1000) for id in await store.put(new[start : start + 1000])]
+        stored = [
+            id
+            for start in range(0, events, 1000)
+            for id in await store.put(new[start : start + 1000])
+        ]
     return [id for id in stored if id is not None]
 
 
 async def lanes_without_head(url: str) -> int:
     async with open_store(url) as store:
-        return sum([(await store.sweep(SweepPolicy(queue=queue))).mended for queue in (INBOX, OUTBOX)])
+        return sum(
+            [(await store.sweep(SweepPolicy(queue=queue))).mended for queue in (INBOX, OUTBOX)]
+        )
 
 
 def judge(url: str, journal: Path, stored: list[int], *, leases_may_end: bool = False) -> Report:
@@ -109,7 +117,9 @@ async def test_a_limit_is_exact_over_processes_and_both_names_of_the_default_age
     async with open_store(database_url) as store:
         await store.set_setting("routing", {"default": "coder"})
         await store.limit(INBOX, "coder", 3)
-        new = [NewEvent(event={}, target=target) for target in ("coder", "") for _ in range(2 * PART)]
+        new = [
+            NewEvent(event={}, target=target) for target in ("coder", "") for _ in range(2 * PART)
+        ]
         stored = [id for id in await store.put(new) if id is not None]
     with workers("hold_limited", database_url, tmp_path / "journal", 4) as processes:
         assert complaints(processes) == []
@@ -120,5 +130,7 @@ async def test_a_limit_is_exact_over_processes_and_both_names_of_the_default_age
 
 
 def most_at_once(runs: list[Run]) -> int:
-    steps = sorted((at, step) for run in runs for at, step in ((run.started_at, 1), (run.ended_at or 0, -1)))
+    steps = sorted(
+        (at, step) for run in runs for at, step in ((run.started_at, 1), (run.ended_at or 0, -1))
+    )
     return max(accumulate(step for _, step in steps))

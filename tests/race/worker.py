@@ -37,7 +37,9 @@ class Worker(Forked):
         self._complaint = journal.with_name(f"complaint-{number}")
         with open(os.devnull, "r+") as nothing, self._complaint.open("w") as stderr:
             arguments = (job, url, str(journal), str(number))
-            super().__init__("tests.race.worker", *arguments, stdin=nothing, stdout=nothing, stderr=stderr)
+            super().__init__(
+                "tests.race.worker", *arguments, stdin=nothing, stdout=nothing, stderr=stderr
+            )
 
     def complaint(self) -> str:
         """Waits for it; nothing if all went well."""
@@ -69,7 +71,12 @@ async def drain(store: Store, journal: Journal, number: int, lease: timedelta = 
         busy = False
         for queue in (INBOX, OUTBOX):
             turns = await store.claim(
-                queue, [""], limit=AT_ONCE, lease=lease, holder=f"worker {number}", max_attempts=TRIES
+                queue,
+                [""],
+                limit=AT_ONCE,
+                lease=lease,
+                holder=f"worker {number}",
+                max_attempts=TRIES,
             )
             await asyncio.gather(*(handle(store, journal, turn) for turn in turns))
             if turns or await store.next_due(queue, [""]) is not None:
@@ -96,7 +103,9 @@ async def hold_limited(store: Store, journal: Journal, number: int) -> None:
     """Take one's part of an agent's work under both its names, as much at once as one may, and hold it for a moment."""
     left = PART
     while left:
-        turns = await store.claim(INBOX, ["coder", ""], limit=min(left, AT_ONCE), lease=LONG, holder=f"worker {number}")
+        turns = await store.claim(
+            INBOX, ["coder", ""], limit=min(left, AT_ONCE), lease=LONG, holder=f"worker {number}"
+        )
         left -= len(turns)
         await asyncio.gather(*(hold(store, journal, turn) for turn in turns))
         await asyncio.sleep(LOOK_AGAIN / 4)
@@ -118,7 +127,13 @@ def outcome_of(turn: Turn) -> Outcome:
     if first and number % 89 == 0:
         return Snooze(timedelta(milliseconds=number % 5))
     if turn.queue == INBOX and number % 10 == 0:
-        return Done((NewEvent(event={"reply": number}, queue=OUTBOX, lane=LANES[number // 10 % len(LANES)]),))
+        return Done(
+            (
+                NewEvent(
+                    event={"reply": number}, queue=OUTBOX, lane=LANES[number // 10 % len(LANES)]
+                ),
+            )
+        )
     return Done()
 
 
@@ -153,7 +168,8 @@ async def settle_shuffled(store: Store, chance: random.Random) -> None:
     chance.shuffle(turns)
     await store.renew(turns, LONG)
     emits = [
-        NewEvent(event={}, queue=chance.choice((INBOX, OUTBOX)), lane=lane) for lane in chance.sample(LANES, len(turns))
+        NewEvent(event={}, queue=chance.choice((INBOX, OUTBOX)), lane=lane)
+        for lane in chance.sample(LANES, len(turns))
     ]
     await store.settle([(turn, Done((emit,))) for turn, emit in zip(turns, emits, strict=True)])
 

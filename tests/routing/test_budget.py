@@ -21,7 +21,9 @@ def ping_pong(turn: Turn) -> Answer:
     return f"[@{'writer' if turn.agent == 'coder' else 'coder'}: your turn]"
 
 
-async def test_two_agents_that_mention_each_other_are_stopped_by_the_hop_limit(stage: Stage, play: Trial) -> None:
+async def test_two_agents_that_mention_each_other_are_stopped_by_the_hop_limit(
+    stage: Stage, play: Trial
+) -> None:
     stage.scripts = {"coder": ping_pong, "writer": ping_pong}
     message_id = await play.say("@dev go")
     await play.work()
@@ -60,19 +62,25 @@ async def test_a_root_message_has_a_budget(stage: Stage, play: Trial) -> None:
     letters = await play.store.dead(Filter(), limit=1000)
     assert {letter.error_class for letter in letters} == {"budget"}
     assert letters[0].last_error is not None
-    assert letters[0].last_error.startswith(f"budget: 64 messages from message {message_id}; stopped what @")
+    assert letters[0].last_error.startswith(
+        f"budget: 64 messages from message {message_id}; stopped what @"
+    )
     assert len(letters) == 40 + 40 - 64
 
 
 @pytest.mark.parametrize("posts", [1, 2])
-async def test_all_that_agents_make_of_one_post_has_one_budget(stage: Stage, play: Trial, posts: int) -> None:
+async def test_all_that_agents_make_of_one_post_has_one_budget(
+    stage: Stage, play: Trial, posts: int
+) -> None:
     for agent in ("writer", "tester"):
         stage.says(agent, "[@coder: x]" * 40)
     for _ in range(posts):
         await play.post("dev", "go")
     await play.work()
     assert len([text for agent, text in stage.heard if text.endswith("]\nx")]) == 64
-    assert [letter.error_class for letter in await play.store.dead(Filter(), limit=1000)] == ["budget"] * 16
+    assert [letter.error_class for letter in await play.store.dead(Filter(), limit=1000)] == [
+        "budget"
+    ] * 16
 
 
 async def test_another_message_has_a_budget_of_its_own(stage: Stage, play: Trial) -> None:
@@ -84,16 +92,22 @@ async def test_another_message_has_a_budget_of_its_own(stage: Stage, play: Trial
     assert await play.store.dead(Filter()) == []
 
 
-async def test_a_reply_of_a_thousand_tags_is_cut_and_one_letter_speaks_for_the_rest(stage: Stage, play: Trial) -> None:
+async def test_a_reply_of_a_thousand_tags_is_cut_and_one_letter_speaks_for_the_rest(
+    stage: Stage, play: Trial
+) -> None:
     stage.says("coder", "[@writer: x]" * 1000)
     await play.say("@dev go")
     await play.work()
     assert len(stage.heard) == 1 + 64
     [letter] = await play.store.dead(Filter())
-    assert str(letter.last_error).endswith("; stopped what @coder sent to @writer, with 935 more of the same reply")
+    assert str(letter.last_error).endswith(
+        "; stopped what @coder sent to @writer, with 935 more of the same reply"
+    )
 
 
-async def test_budget_by_passed_by_rooms_lines_count_and_the_rest_is_a_dead_letter(stage: Stage, play: Trial) -> None:
+async def test_budget_by_passed_by_rooms_lines_count_and_the_rest_is_a_dead_letter(
+    stage: Stage, play: Trial
+) -> None:
     stage.add("hermit")
     stage.app.team("solo", agents=["hermit"], leader="hermit")
     stage.says("hermit", "[#solo: a]" * 50_000 + " done")
@@ -119,7 +133,11 @@ async def test_lines_for_many_stop_with_the_budget(stage: Stage, play: Trial) ->
     assert len(await play.store.chat_messages("dev", limit=1000)) <= 64 / 3 + 1
     letters = await play.store.dead(Filter())
     assert all(letter.error_class == "budget" for letter in letters)
-    told = [letter.last_error for letter in letters if "at most 100 tags in a reply" in str(letter.last_error)]
+    told = [
+        letter.last_error
+        for letter in letters
+        if "at most 100 tags in a reply" in str(letter.last_error)
+    ]
     assert told, [letter.last_error for letter in letters]
     assert message_id in str(told[0])
 
@@ -133,7 +151,10 @@ async def test_at_most_100_tags_of_a_reply_are_followed(stage: Stage, play: Tria
     await play.work()
     [response] = await play.responses()
     assert len(response.event["files"]) == 60
-    assert len([agent for agent, text in stage.heard if agent == "writer" and text.endswith("x")]) == 30
+    assert (
+        len([agent for agent, text in stage.heard if agent == "writer" and text.endswith("x")])
+        == 30
+    )
     assert await play.store.chat_messages("dev", limit=1000) == []
     [letter] = await play.store.dead(Filter())
     assert str(letter.last_error).endswith("; stopped 30 tags of a reply of @coder")
@@ -147,7 +168,10 @@ async def test_files_count_towards_the_budget_of_the_root(stage: Stage, play: Tr
     await play.say("@dev go")
     await play.work()
     first, second = await play.responses()
-    assert (first.event["files"], second.event["files"]) == (list(names), list(names[: 64 - 40 - 1]))
+    assert (first.event["files"], second.event["files"]) == (
+        list(names),
+        list(names[: 64 - 40 - 1]),
+    )
     assert second.event["metadata"]["files_refused"] == list(names[23:])
 
 
@@ -159,7 +183,10 @@ async def test_a_person_s_retry_gives_the_rest_to_the_agent(stage: Stage, play: 
     [letter] = await play.store.dead(Filter())
     assert await play.store.retry(Filter()) == [letter.id]
     await play.work()
-    assert stage.heard[-1] == ("writer", "[6 tags of your reply were not followed]\n" + "[#solo: a]" * 6)
+    assert stage.heard[-1] == (
+        "writer",
+        "[6 tags of your reply were not followed]\n" + "[#solo: a]" * 6,
+    )
 
 
 async def test_a_batch_with_one_too_many_is_worked_one_by_one(stage: Stage, play: Trial) -> None:
@@ -175,7 +202,9 @@ async def test_a_batch_with_one_too_many_is_worked_one_by_one(stage: Stage, play
 async def test_processes_that_race_for_one_budget_answer_no_more_than_that(
     stage: Stage, play: Trial, another_store: StoreFactory
 ) -> None:
-    stage.app.policies |= {agent: replace(stage.app.policies[agent], lane="none") for agent in ("writer", "tester")}
+    stage.app.policies |= {
+        agent: replace(stage.app.policies[agent], lane="none") for agent in ("writer", "tester")
+    }
     stage.says("coder", "[@writer: x]" * 40)
     stage.scripts["writer"] = lambda turn: "[@tester: y][@tester: z]"
     message_id = await play.say("@dev go")
@@ -184,7 +213,10 @@ async def test_processes_that_race_for_one_budget_answer_no_more_than_that(
     assert len(stage.heard) == 1 + 64
     letters = await play.store.dead(Filter(), limit=1000)
     assert len(letters) == 40 + 2 * 40 - 64
-    assert all(str(one.last_error).startswith(f"budget: 64 messages from message {message_id}; ") for one in letters)
+    assert all(
+        str(one.last_error).startswith(f"budget: 64 messages from message {message_id}; ")
+        for one in letters
+    )
 
 
 async def drain(stage: Stage, store: Store) -> None:

@@ -22,7 +22,9 @@ from tests.routing.test_router import ROUTING
 CHAT = Address(channel="telegram", sender="Ada", sender_id="7")
 
 
-async def say(store: Store, text: str, address: Address = CHAT, **options: Any) -> tuple[str, int | None]:
+async def say(
+    store: Store, text: str, address: Address = CHAT, **options: Any
+) -> tuple[str, int | None]:
     return await put_message(store, ROUTING, text, address, max_attempts=5, **options)
 
 
@@ -45,14 +47,21 @@ async def test_an_agent_alone_becomes_the_default_of_that_conversation(
     other = await another_store()
     assert await route_of(other, "hi") == Route("coder")
     assert await route_of(other, "@writer hi") == Route("writer", None, "hi")
-    assert await route_of(other, "hi", Address(channel="telegram", sender="Bo", sender_id="8")) == Route()
+    assert (
+        await route_of(other, "hi", Address(channel="telegram", sender="Bo", sender_id="8"))
+        == Route()
+    )
     assert await confirmations(store) == ["@coder answers here from now on; @default ends it."]
 
 
 async def test_no_agent_hears_of_it(store: Store) -> None:
     id_, stored = await say(store, "@coder \n")
     [response] = await store.waiting(OUTBOX, "telegram")
-    assert (response.id, response.message_id, response.lane) == (stored, f"{id_}/1", "telegram/telegram:7")
+    assert (response.id, response.message_id, response.lane) == (
+        stored,
+        f"{id_}/1",
+        "telegram/telegram:7",
+    )
     assert response.event["original_message"] == "@coder \n"
     assert [count.queue for count in await store.counts()] == [OUTBOX]
 
@@ -127,7 +136,9 @@ async def chosen(store: Store, *addresses: Address) -> list[bool]:
     return [await store.setting(f"default/{one.conversation}") is not None for one in addresses]
 
 
-async def test_a_choice_that_nobody_uses_is_removed_and_one_in_use_stays(store: Store, clock: Clock) -> None:
+async def test_a_choice_that_nobody_uses_is_removed_and_one_in_use_stays(
+    store: Store, clock: Clock
+) -> None:
     used, unused = chat(1), chat(2)
     for address in (used, unused):
         await say(store, "@coder", address)
@@ -149,7 +160,9 @@ async def test_a_choice_is_used_in_the_caller_s_transaction(store: Store) -> Non
     assert await store.setting("default/telegram:7") == {"agent": "coder", "team": None}
 
 
-async def test_invented_senders_and_channels_leave_no_more_choices_than_the_limit(store: Store, clock: Clock) -> None:
+async def test_invented_senders_and_channels_leave_no_more_choices_than_the_limit(
+    store: Store, clock: Clock
+) -> None:
     platform = [chat(number) for number in range(3)]
     invented = [chat(number, f"invented{number}") for number in range(4)]
     for address in (*platform, *invented):

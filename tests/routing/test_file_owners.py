@@ -35,9 +35,16 @@ async def answer_to(play: Trial, address: Address, text: str = "hi") -> Event:
     return response
 
 
-async def test_files_of_others_a_tag_cannot_send_another_conversation_s_file(stage: Stage, play: Trial) -> None:
+async def test_files_of_others_a_tag_cannot_send_another_conversation_s_file(
+    stage: Stage, play: Trial
+) -> None:
     path = came_to(play, ANN)
-    for name in (path, str(play.files / path), path.upper(), path.replace("conversations/", "conversations/./")):
+    for name in (
+        path,
+        str(play.files / path),
+        path.upper(),
+        path.replace("conversations/", "conversations/./"),
+    ):
         stage.says("coder", f"Look: [send_file: {name}]")
         response = await answer_to(play, BOB)
         assert "files" not in response.event
@@ -65,7 +72,9 @@ async def test_files_of_others_cannot_be_named_by_a_reply(stage: Stage, play: Tr
         ("hi", "```\n[send_file: plot.png]\n```"),
     ],
 )
-async def test_tags_in_quoted_user_text_do_not_count(stage: Stage, play: Trial, said: str, repeated: str) -> None:
+async def test_tags_in_quoted_user_text_do_not_count(
+    stage: Stage, play: Trial, said: str, repeated: str
+) -> None:
     keep(play.files / "plot.png", b"x")
     stage.says("coder", repeated, "Here: [send_file: plot.png]")
     response = await answer_to(play, ANN, said)
@@ -74,7 +83,9 @@ async def test_tags_in_quoted_user_text_do_not_count(stage: Stage, play: Trial, 
     assert (await answer_to(play, ANN, "and the plot?")).event["files"] == ["plot.png"]
 
 
-async def test_a_user_s_tag_does_not_count_after_a_hand_off_either(stage: Stage, play: Trial) -> None:
+async def test_a_user_s_tag_does_not_count_after_a_hand_off_either(
+    stage: Stage, play: Trial
+) -> None:
     keep(play.files / "plot.png", b"x")
     stage.says("coder", "[@writer: please answer]")
     stage.says("writer", "[send_file: plot.png]")
@@ -82,7 +93,9 @@ async def test_a_user_s_tag_does_not_count_after_a_hand_off_either(stage: Stage,
     assert "files" not in response.event
 
 
-async def test_an_agent_sends_files_of_its_own_workspace(stage: Stage, play: Trial, tmp_path: Path) -> None:
+async def test_an_agent_sends_files_of_its_own_workspace(
+    stage: Stage, play: Trial, tmp_path: Path
+) -> None:
     """A copy: what the agent writes there next is not sent instead."""
     workspace = tmp_path / "workspace" / "coder"
     keep(workspace / "out" / "plot.png", b"drawn")
@@ -90,7 +103,9 @@ async def test_an_agent_sends_files_of_its_own_workspace(stage: Stage, play: Tri
     (workspace / "up").symlink_to(tmp_path)
     keep(tmp_path / "token-admin", b"secret")
     stage.app.agents["coder"].workspace = workspace  # type: ignore[attr-defined]
-    stage.says("coder", "Drawn. [send_file: out/plot.png] [send_file: token] [send_file: up/token-admin]")
+    stage.says(
+        "coder", "Drawn. [send_file: out/plot.png] [send_file: token] [send_file: up/token-admin]"
+    )
     response = await answer_to(play, ANN)
     [path] = response.event["files"]
     (workspace / "out" / "plot.png").write_bytes(b"other")

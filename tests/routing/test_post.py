@@ -34,7 +34,9 @@ async def test_a_post_is_a_line_and_a_copy_for_every_member(store: Store) -> Non
     ]
     source = coder.event["origin_id"]
     assert source.startswith("chatroom_")
-    assert [one.message_id for one in (coder, writer, tester)] == [f"chat_{source}/{n}" for n in (1, 2, 3)]
+    assert [one.message_id for one in (coder, writer, tester)] == [
+        f"chat_{source}/{n}" for n in (1, 2, 3)
+    ]
     assert coder.event == {
         "kind": "room",
         "channel": "chatroom",
@@ -54,14 +56,20 @@ async def test_a_post_is_a_line_and_a_copy_for_every_member(store: Store) -> Non
 
 async def test_all_copies_of_a_post_have_one_root(store: Store) -> None:
     await post(store, ROUTING, "dev", "hello all", max_attempts=5)
-    copies = [one for agent in ("coder", "writer", "tester") for one in await store.waiting(INBOX, agent)]
+    copies = [
+        one for agent in ("coder", "writer", "tester") for one in await store.waiting(INBOX, agent)
+    ]
     assert {(one.root_id, one.hops) for one in copies} == {(copies[0].id, 0)}
 
 
 async def test_an_agent_that_has_a_person_s_name_hears_what_people_say(store: Store) -> None:
     team = Team(name="solo", agents=("user",), leader="user")
     await post(
-        store, Routing(default="user", lanes={"user": "none"}, teams={"solo": team}), "solo", "x", max_attempts=5
+        store,
+        Routing(default="user", lanes={"user": "none"}, teams={"solo": team}),
+        "solo",
+        "x",
+        max_attempts=5,
     )
     assert len(await store.waiting(INBOX, "user")) == 1
 

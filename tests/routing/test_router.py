@@ -69,8 +69,12 @@ def test_any_other_text_goes_to_the_default_agent_as_it_is(text: str) -> None:
     assert ROUTING.route(text) == Route("", None, None)
 
 
-async def stored(store: Store, text: str, agent: str | None = None, address: Address | None = None) -> Event:
-    _, id_ = await put_message(store, ROUTING, text, address or Address(), max_attempts=5, agent=agent)
+async def stored(
+    store: Store, text: str, agent: str | None = None, address: Address | None = None
+) -> Event:
+    _, id_ = await put_message(
+        store, ROUTING, text, address or Address(), max_attempts=5, agent=agent
+    )
     assert id_ is not None
     event = await store.live(id_)
     assert event is not None
@@ -78,7 +82,9 @@ async def stored(store: Store, text: str, agent: str | None = None, address: Add
 
 
 async def test_agent_team_and_text_are_stored_beside_what_was_written(store: Store) -> None:
-    event = await stored(store, "@dev fix it", address=Address(channel="web", sender="Bo", sender_id="b1"))
+    event = await stored(
+        store, "@dev fix it", address=Address(channel="web", sender="Bo", sender_id="b1")
+    )
     assert (event.target, event.lane, event.max_attempts) == ("coder", "coder/web:b1", 5)
     assert event.event == {
         "kind": "message",
@@ -100,7 +106,8 @@ async def test_what_names_nobody_is_stored_as_it_is(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "agent", "team"), [("CODER", "coder", None), ("Dev", "coder", "dev"), ("mixed", "Mixed", None)]
+    ("given", "agent", "team"),
+    [("CODER", "coder", None), ("Dev", "coder", "dev"), ("mixed", "Mixed", None)],
 )
 async def test_an_agent_given_beside_the_text_wins_and_the_text_stays(
     store: Store, given: str, agent: str, team: str | None
@@ -120,7 +127,12 @@ async def test_an_unknown_agent_is_refused_and_nothing_is_stored(store: Store, g
 async def test_lanes_and_attempts_are_the_agent_s(store: Store) -> None:
     writer = await stored(store, "@writer hi")
     mixed = await stored(store, "@mixed hi")
-    assert (writer.lane, writer.max_attempts, mixed.lane, mixed.max_attempts) == ("writer", 2, None, 5)
+    assert (writer.lane, writer.max_attempts, mixed.lane, mixed.max_attempts) == (
+        "writer",
+        2,
+        None,
+        5,
+    )
 
 
 async def routing_in(store: Store) -> Routing:
@@ -150,9 +162,20 @@ async def test_the_agent_gets_the_text_and_histories_keep_what_was_written() -> 
         for text in ("@ada one", "@dev two", "@nobody three"):
             await attempt.say(text)
             await attempt.work()
-        assert heard == [("coder", "one", None), ("coder", "two", "dev"), ("host", "@nobody three", None)]
-        said = [(one.event["original_message"], one.event["message"]) for one in await attempt.responses()]
-        assert said == [("@ada one", "one!"), ("@dev two", "two!"), ("@nobody three", "@nobody three!")]
+        assert heard == [
+            ("coder", "one", None),
+            ("coder", "two", "dev"),
+            ("host", "@nobody three", None),
+        ]
+        said = [
+            (one.event["original_message"], one.event["message"])
+            for one in await attempt.responses()
+        ]
+        assert said == [
+            ("@ada one", "one!"),
+            ("@dev two", "two!"),
+            ("@nobody three", "@nobody three!"),
+        ]
         lines = await attempt.store.agent_messages("coder")
         assert [line.content for line in lines[::-1]] == ["@ada one", "one!", "@dev two", "two!"]
 

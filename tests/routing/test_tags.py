@@ -31,7 +31,10 @@ FOUND = [
     ("a ~~~ [@coder: x] ~~~", [("mate", ("coder",), "x")]),
     ("````\n```\n[@coder: x]\n````", []),
     ("``` [@coder: x] ``` [@coder: y]", [("mate", ("coder",), "y")]),
-    ("[@coder: run\n```\nprint(']'\n```\nplease]", [("mate", ("coder",), "run\n```\nprint(']'\n```\nplease")]),
+    (
+        "[@coder: run\n```\nprint(']'\n```\nplease]",
+        [("mate", ("coder",), "run\n```\nprint(']'\n```\nplease")],
+    ),
     ("[@coder: x] ```\n[@coder: y]", [("mate", ("coder",), "x")]),
     ("`[@coder: x]`", [("mate", ("coder",), "x")]),
     ("[@coder x]", []),
@@ -107,12 +110,16 @@ def test_any_text_is_taken_apart_without_loss(text: str) -> None:
         at = tag.end
     assert without(text, ()) == text.strip()
     kept = "".join(without(text, found).split())
-    edges = zip([0, *(tag.end for tag in found)], [*(tag.start for tag in found), None], strict=True)
+    edges = zip(
+        [0, *(tag.end for tag in found)], [*(tag.start for tag in found), None], strict=True
+    )
     outside = "".join(text[start:end] for start, end in edges)
     assert kept == "".join(outside.split())
 
 
-CALM = st.text(st.characters(exclude_characters="[]`~", exclude_categories=["Cs"])).map(lambda text: f"x{text}x")
+CALM = st.text(st.characters(exclude_characters="[]`~", exclude_categories=["Cs"])).map(
+    lambda text: f"x{text}x"
+)
 
 
 def nested(text: str, depth: int) -> str:
@@ -127,7 +134,11 @@ def test_a_tag_is_found_among_anything_that_is_balanced(
     inner = nested(body, depth)
     text = f"{before}```\n[@no: {code}]\n```{nested(before, depth)}[@coder: {inner}]{after}"
     [tag] = tags(text)
-    assert (tag.names, tag.text, text[tag.start : tag.end]) == (("coder",), inner.strip(), f"[@coder: {inner}]")
+    assert (tag.names, tag.text, text[tag.start : tag.end]) == (
+        ("coder",),
+        inner.strip(),
+        f"[@coder: {inner}]",
+    )
 
 
 @patient
@@ -136,12 +147,27 @@ def test_a_text_without_brackets_has_no_tags(text: str) -> None:
     assert tags(text) == []
 
 
-LONG = ["[@a: x]", "[", "[@", "]", "[@a: ", "[[]", "```[@a: x]```", "```", "x[@a:\n", "🦀[@é: ü] ", "[@a,b", "` "]
+LONG = [
+    "[@a: x]",
+    "[",
+    "[@",
+    "]",
+    "[@a: ",
+    "[[]",
+    "```[@a: x]```",
+    "```",
+    "x[@a:\n",
+    "🦀[@é: ü] ",
+    "[@a,b",
+    "` ",
+]
 
 
 @pytest.mark.parametrize("piece", LONG)
 def test_ten_times_the_text_takes_about_ten_times_as_long(piece: str) -> None:
-    times = [best_of_three(piece * (size // len(piece)) + "[@a: x]") for size in (100_000, 1_000_000)]
+    times = [
+        best_of_three(piece * (size // len(piece)) + "[@a: x]") for size in (100_000, 1_000_000)
+    ]
     # Quadratic, it would be a hundred times.
     assert times[1] < 30 * max(times[0], 0.001)
 

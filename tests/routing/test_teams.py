@@ -25,7 +25,9 @@ async def handed_on(play: Trial) -> list[FinishedEvent]:
     return [event for event in found[::-1] if event.hops > 0]
 
 
-async def test_a_teammate_gets_the_text_with_from_whom_and_what_is_shared(stage: Stage, play: Trial) -> None:
+async def test_a_teammate_gets_the_text_with_from_whom_and_what_is_shared(
+    stage: Stage, play: Trial
+) -> None:
     stage.says("coder", "We need tests.\n[@writer: write fix arr[0]]\nSoon.")
     stage.says("writer", "Done.")
     message_id = await play.say("@dev help", address=ADA)
@@ -55,7 +57,11 @@ async def test_a_teammate_gets_the_text_with_from_whom_and_what_is_shared(stage:
         "writer/web:ada",
         1,
     )
-    assert (event.event["from_agent"], event.event["routed_team"], event.max_attempts) == ("coder", "dev", 5)
+    assert (event.event["from_agent"], event.event["routed_team"], event.max_attempts) == (
+        "coder",
+        "dev",
+        5,
+    )
 
 
 async def test_histories_keep_replies_as_they_were_written(stage: Stage, play: Trial) -> None:
@@ -68,7 +74,11 @@ async def test_histories_keep_replies_as_they_were_written(stage: Stage, play: T
         ("assistant", "Hm. [@writer: help]", message_id),
     ]
     [writer] = await play.store.agent_messages("writer")
-    assert (writer.role, writer.sender, writer.message_id) == ("user", "API", f"internal_{message_id}/1")
+    assert (writer.role, writer.sender, writer.message_id) == (
+        "user",
+        "API",
+        f"internal_{message_id}/1",
+    )
 
 
 async def test_a_reply_that_is_all_for_others_is_no_answer(stage: Stage, play: Trial) -> None:
@@ -118,7 +128,9 @@ async def test_what_means_nobody_stays_in_the_text(stage: Stage, play: Trial, te
     assert await play.store.chat_messages("dev") == []
 
 
-async def test_a_message_by_a_team_stays_in_it_and_others_reach_all_mates(stage: Stage, play: Trial) -> None:
+async def test_a_message_by_a_team_stays_in_it_and_others_reach_all_mates(
+    stage: Stage, play: Trial
+) -> None:
     stage.says("coder", "[@painter: x] and [@writer: y]", "[@painter: x] and [@writer: y]")
     await play.say("@dev hi")
     await play.work()
@@ -126,13 +138,17 @@ async def test_a_message_by_a_team_stays_in_it_and_others_reach_all_mates(stage:
     assert [event.target for event in await handed_on(play)] == ["writer"]
     await play.say("@coder hi")
     await play.work()
-    assert [(event.target, event.event["routed_team"]) for event in (await handed_on(play))[1:]] == [
+    assert [
+        (event.target, event.event["routed_team"]) for event in (await handed_on(play))[1:]
+    ] == [
         ("painter", "art"),
         ("writer", "dev"),
     ]
 
 
-async def test_a_room_post_is_one_line_and_a_message_to_every_other_member(stage: Stage, play: Trial) -> None:
+async def test_a_room_post_is_one_line_and_a_message_to_every_other_member(
+    stage: Stage, play: Trial
+) -> None:
     stage.says("coder", "Asking. [#dev: ideas?]")
     stage.says("tester", "none")
     message_id = await play.say("@dev hi", address=ADA)
@@ -144,7 +160,10 @@ async def test_a_room_post_is_one_line_and_a_message_to_every_other_member(stage
         ("writer", "[In room #dev, from @coder]\nideas?"),
     ]
     copies = await handed_on(play)
-    assert sorted(str(event.message_id) for event in copies) == [f"chat_{message_id}/1", f"chat_{message_id}/2"]
+    assert sorted(str(event.message_id) for event in copies) == [
+        f"chat_{message_id}/1",
+        f"chat_{message_id}/2",
+    ]
     assert {event.event["from_agent"] for event in copies} == {"coder"}
     assert await said(play, "web") == [("coder", "Asking."), ("tester", "none")]
 
@@ -171,9 +190,15 @@ async def test_room_copies_that_wait_are_one_turn(stage: Stage, play: Trial, pol
 async def test_a_batch_that_fails_is_worked_one_by_one(stage: Stage, play: Trial) -> None:
     for text in ("one", "two"):
         await play.post("art", text)
-    stage.scripts["painter"] = lambda turn: Retry("no", timedelta(0)) if len(turn.events) > 1 else None
+    stage.scripts["painter"] = lambda turn: (
+        Retry("no", timedelta(0)) if len(turn.events) > 1 else None
+    )
     await play.work()
-    assert [text.split("\n")[-1] for agent, text in stage.heard if agent == "painter"] == ["two", "one", "two"]
+    assert [text.split("\n")[-1] for agent, text in stage.heard if agent == "painter"] == [
+        "two",
+        "one",
+        "two",
+    ]
 
 
 async def test_other_messages_are_not_drawn_into_a_batch(stage: Stage, play: Trial) -> None:
@@ -182,7 +207,11 @@ async def test_other_messages_are_not_drawn_into_a_batch(stage: Stage, play: Tri
     await play.say("@writer direct")
     await play.post("dev", "two")
     await play.work()
-    assert [text.split("\n")[-1] for agent, text in stage.heard if agent == "writer"] == ["one", "direct", "two"]
+    assert [text.split("\n")[-1] for agent, text in stage.heard if agent == "writer"] == [
+        "one",
+        "direct",
+        "two",
+    ]
 
 
 async def test_what_a_person_posts_is_answered_in_the_room(stage: Stage, play: Trial) -> None:
@@ -219,7 +248,10 @@ async def test_a_reply_goes_without_files_that_are_not_below_the_root(
     await play.say("hi")
     await play.work()
     [response] = await play.responses()
-    assert (response.event["message"], response.event["files"]) == ("Look", ["own.txt", "missing.png"])
+    assert (response.event["message"], response.event["files"]) == (
+        "Look",
+        ["own.txt", "missing.png"],
+    )
     assert response.event["metadata"] == {"cost": 3, "files_refused": ["../secret"]}
     assert "not below the files root" in caplog.text
 
@@ -252,14 +284,29 @@ async def claim(play: Trial) -> Turn:
     return turn
 
 
-async def test_a_slack_message_is_handed_on_and_answered_in_its_thread(stage: Stage, play: Trial) -> None:
-    event = {"type": "app_mention", "team": "T1", "channel": "C1", "ts": "1.5", "user": "U1", "text": "<@B> help"}
-    await play.store.put([NewEvent(event=event, message_id="slack_T1_C1_1.5", lane="coder/slack:T1:C1:1.5")])
+async def test_a_slack_message_is_handed_on_and_answered_in_its_thread(
+    stage: Stage, play: Trial
+) -> None:
+    event = {
+        "type": "app_mention",
+        "team": "T1",
+        "channel": "C1",
+        "ts": "1.5",
+        "user": "U1",
+        "text": "<@B> help",
+    }
+    await play.store.put(
+        [NewEvent(event=event, message_id="slack_T1_C1_1.5", lane="coder/slack:T1:C1:1.5")]
+    )
     stage.says("coder", "[@writer: answer]")
     stage.says("writer", "Hello")
     await play.work()
     [response] = await play.responses("slack")
-    assert (response.event["conversation"], response.event["sender_id"], response.event["message_id"]) == (
+    assert (
+        response.event["conversation"],
+        response.event["sender_id"],
+        response.event["message_id"],
+    ) == (
         "slack:T1:C1:1.5",
         "U1",
         "slack_T1_C1_1.5",

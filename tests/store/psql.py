@@ -39,7 +39,9 @@ def insert(sql: Connection, lane: str | None = None, text: str = "hello", **colu
     given = {"lane": lane, "event": Jsonb({"text": text}), **columns}
     names = compose.SQL(", ").join(map(compose.Identifier, given))
     marks = compose.SQL(", ").join([compose.Placeholder()] * len(given))
-    query = compose.SQL("insert into agent.event ({}) values ({}) returning id").format(names, marks)
+    query = compose.SQL("insert into agent.event ({}) values ({}) returning id").format(
+        names, marks
+    )
     row = sql.execute(query, list(given.values())).fetchone()
     assert row is not None
     return int(row["id"])
@@ -62,5 +64,6 @@ def drain(sql: Connection) -> list[int]:
 def headless(sql: Connection) -> list[Any]:
     """Lanes that nobody would ever work."""
     return column(
-        sql, "select lane from agent.event where lane is not null group by queue, lane having not bool_or(head)"
+        sql,
+        "select lane from agent.event where lane is not null group by queue, lane having not bool_or(head)",
     )

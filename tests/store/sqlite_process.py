@@ -36,14 +36,18 @@ async def put_one_by_one(store: SqliteStore, count: str) -> None:
 
 
 async def put_together(store: SqliteStore, count: str) -> None:
-    await asyncio.gather(*(store.put([NewEvent(event={"text": "hello"})]) for _ in range(int(count))))
+    await asyncio.gather(
+        *(store.put([NewEvent(event={"text": "hello"})]) for _ in range(int(count)))
+    )
 
 
 async def put_and_work(store: SqliteStore, count: str) -> None:
     """Put events into lanes that all processes share, and settle whatever is there."""
     done = 0
     for number in range(int(count)):
-        await store.put([NewEvent(event={}, lane=f"lane {number % 5}", message_id=f"{os.getpid()}:{number}")])
+        await store.put(
+            [NewEvent(event={}, lane=f"lane {number % 5}", message_id=f"{os.getpid()}:{number}")]
+        )
         turns = await store.claim(INBOX, [""], limit=2, lease=LEASE)
         done += len(await store.settle([(turn, Done()) for turn in turns]))
     say(done)
@@ -78,7 +82,14 @@ async def live_with_a_child(store: SqliteStore) -> None:
 
 TASKS = {
     task.__name__: task
-    for task in (put_for_ever, put_one_by_one, put_together, put_and_work, fill_the_disk, live_with_a_child)
+    for task in (
+        put_for_ever,
+        put_one_by_one,
+        put_together,
+        put_and_work,
+        fill_the_disk,
+        live_with_a_child,
+    )
 }
 
 

@@ -17,7 +17,9 @@ async def test_a_cancelled_wait_for_a_connection_stays_cancelled(databases: Data
             # The pool hands the connection over in a few turns of the loop: cancel in each of them.
             for turns in range(60):
                 ended = await _cancelled_after(connections, turns)
-                assert ended, f"the cancellation {turns} turns after the connection came free was swallowed"
+                assert ended, (
+                    f"the cancellation {turns} turns after the connection came free was swallowed"
+                )
 
 
 async def test_a_cancellation_that_meets_an_error_of_the_server_stays_one() -> None:

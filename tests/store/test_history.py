@@ -55,7 +55,10 @@ def value(url: str, statement: str) -> object:
 
 
 def chunks(url: str) -> object:
-    return value(url, "select count(*)::int from timescaledb_information.chunks where hypertable_name = 'event_hist'")
+    return value(
+        url,
+        "select count(*)::int from timescaledb_information.chunks where hypertable_name = 'event_hist'",
+    )
 
 
 async def finish(store: Store, clock: Clock, *outcomes: Done | Dead) -> None:
@@ -65,7 +68,10 @@ async def finish(store: Store, clock: Clock, *outcomes: Done | Dead) -> None:
 
 
 def test_history_is_a_hypertable_where_timescaledb_is(timescale_url: str) -> None:
-    assert value(timescale_url, "select hypertable_name from timescaledb_information.hypertables") == "event_hist"
+    assert (
+        value(timescale_url, "select hypertable_name from timescaledb_information.hypertables")
+        == "event_hist"
+    )
     assert value(timescale_url, "select agent.history_to_hypertable()") is True
 
 
@@ -74,10 +80,17 @@ def test_elsewhere_history_stays_a_plain_table(databases: Databases) -> None:
         assert value(url, "select agent.history_to_hypertable()") is False
 
 
-async def test_a_plain_history_becomes_a_hypertable_with_what_it_holds(databases: Databases, clock: Clock) -> None:
-    with available("timescale", databases.empty("timescale")) as url, role_without_extensions(url) as own_url:
+async def test_a_plain_history_becomes_a_hypertable_with_what_it_holds(
+    databases: Databases, clock: Clock
+) -> None:
+    with (
+        available("timescale", databases.empty("timescale")) as url,
+        role_without_extensions(url) as own_url,
+    ):
         migrate(own_url)
-        assert value(url, "select count(*)::int from pg_extension where extname = 'timescaledb'") == 0
+        assert (
+            value(url, "select count(*)::int from pg_extension where extname = 'timescaledb'") == 0
+        )
         async with open_store(own_url, clock=clock) as store:
             await finish(store, clock, Done(), Dead("no"))
             assert value(url, "select agent.history_to_hypertable()") is True
@@ -97,7 +110,9 @@ async def test_a_chunk_goes_whole_when_all_of_it_may_go(timescale_url: str, cloc
         assert len(await store.finished(Filter())) == 1
 
 
-async def test_a_chunk_with_a_dead_letter_stays_and_its_other_rows_go(timescale_url: str, clock: Clock) -> None:
+async def test_a_chunk_with_a_dead_letter_stays_and_its_other_rows_go(
+    timescale_url: str, clock: Clock
+) -> None:
     async with open_store(timescale_url, clock=clock) as store:
         await finish(store, clock, Done(), Dead("no"), Done())
         clock.tick(days=60)

@@ -75,7 +75,9 @@ def gather_statistics(connection: Connection, shape: str) -> None:
 
 def reads(connection: Connection, call: str, arguments: Any = ()) -> int:
     """How many buffers the call touches, those of the statements inside its functions too."""
-    found = connection.execute(f"explain (analyze, buffers, format json) {call}".encode(), arguments).fetchall()
+    found = connection.execute(
+        f"explain (analyze, buffers, format json) {call}".encode(), arguments
+    ).fetchall()
     plan = found[0][0][0]["Plan"]
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
@@ -92,7 +94,9 @@ def claim(connection: Connection, collect: int = 1) -> list[dict[str, Any]]:
 
 def new_events(name: str) -> str:
     lanes = [*(f"new {number}" for number in range(5)), "lane", "lane 1", None]
-    return json.dumps([new_event(NewEvent(event={}, lane=lane, message_id=f"{name} {lane}")) for lane in lanes])
+    return json.dumps(
+        [new_event(NewEvent(event={}, lane=lane, message_id=f"{name} {lane}")) for lane in lanes]
+    )
 
 
 def mention() -> str:
@@ -112,7 +116,9 @@ def settling(connection: Connection, collect: int = 1, **end: Any) -> int:
 def reserving(connection: Connection, name: str) -> int:
     lanes = [f"{name} {number}" for number in range(120)]
     call = "select ids from agent.reserve(%s::text[], %s::text[], %s::text[])"
-    return reads(connection, call, [["inbox"] * len(lanes), lanes, [f"new {lane}" for lane in lanes]])
+    return reads(
+        connection, call, [["inbox"] * len(lanes), lanes, [f"new {lane}" for lane in lanes]]
+    )
 
 
 # What a caller holds who found the table empty: plans are made for that, too.
@@ -125,17 +131,24 @@ CALLS: dict[str, Callable[[Connection], int]] = {
         connection, outcome="done", emits=[{"event": {}, "queue": "outbox", "lane": "lane"}]
     ),
     "settle, collected": lambda connection: settling(connection, 10, outcome="done"),
-    "settle, retry": lambda connection: settling(connection, outcome="retry", error="broken", delay="1 s"),
+    "settle, retry": lambda connection: settling(
+        connection, outcome="retry", error="broken", delay="1 s"
+    ),
     "settle, dead": lambda connection: settling(connection, outcome="dead", error="broken"),
-    "put": lambda connection: reads(connection, "select agent.put(%s, null, true)", [new_events("new")]),
+    "put": lambda connection: reads(
+        connection, "select agent.put(%s, null, true)", [new_events("new")]
+    ),
     "put, known": lambda connection: reads(
-        connection, "select agent.put(%s, null, true)", [json.dumps([{"event": {}, "message_id": "message 7"}])]
+        connection,
+        "select agent.put(%s, null, true)",
+        [json.dumps([{"event": {}, "message_id": "message 7"}])],
     ),
     "put one": lambda connection: reads(
         connection, "select agent.put_one('{}', _lane => 'lane', _message_id => 'new')"
     ),
     "reserve": lambda connection: reads(
-        connection, "select ids from agent.reserve('{inbox,inbox}', '{lane,new}', '{message 7,new}')"
+        connection,
+        "select ids from agent.reserve('{inbox,inbox}', '{lane,new}', '{message 7,new}')",
     ),
     "reserve, many new": lambda connection: reserving(connection, "new"),
     "reserve, many among others": lambda connection: reserving(connection, "lane"),
@@ -149,10 +162,16 @@ CALLS: dict[str, Callable[[Connection], int]] = {
         connection, "select agent.renew(%s, '1 min')", [json.dumps(claim(connection, 10))]
     ),
     "checkpoint": lambda connection: reads(
-        connection, "select agent.checkpoint(%(ids)s, %(fence)s, '{}')", next(iter(claim(connection, 10)), NOTHING)
+        connection,
+        "select agent.checkpoint(%(ids)s, %(fence)s, '{}')",
+        next(iter(claim(connection, 10)), NOTHING),
     ),
-    "delete_event": lambda connection: reads(connection, "select agent.delete_event(1), agent.keep_heads_now()"),
-    "next_due": lambda connection: reads(connection, "select agent.next_due('inbox', '{\"\",other,nobody}')"),
+    "delete_event": lambda connection: reads(
+        connection, "select agent.delete_event(1), agent.keep_heads_now()"
+    ),
+    "next_due": lambda connection: reads(
+        connection, "select agent.next_due('inbox', '{\"\",other,nobody}')"
+    ),
 }
 
 
@@ -169,7 +188,10 @@ def measure(connection: Connection) -> Reads:
 
 def measure_at(url: str, shape: str, count: int, statistics: str) -> dict[str, Reads]:
     """What calls read at a backlog, by plans made for it and by plans made when there was none."""
-    with psycopg.connect(url, autocommit=True) as other, psycopg.connect(url, autocommit=True) as old:
+    with (
+        psycopg.connect(url, autocommit=True) as other,
+        psycopg.connect(url, autocommit=True) as old,
+    ):
         clear(other)
         measure(old)
         with other.transaction():
@@ -205,7 +227,10 @@ from generate_series(1, %s) as number"""
 
 def reads_of_one_transaction(url: str, statistics: str, count: int) -> Reads:
     """Buffers read per new conversation in one transaction, when stored and at commit."""
-    with psycopg.connect(url, autocommit=True) as connection, psycopg.connect(url, autocommit=True) as other:
+    with (
+        psycopg.connect(url, autocommit=True) as connection,
+        psycopg.connect(url, autocommit=True) as other,
+    ):
         clear(other)
         other.execute("analyze agent.event, agent.message_key")
         with connection.transaction():
@@ -213,7 +238,9 @@ def reads_of_one_transaction(url: str, statistics: str, count: int) -> Reads:
             if statistics == UNSEEN:
                 other.execute("analyze agent.event, agent.message_key")
             at_commit = reads(connection, "select agent.keep_heads_now()")
-        assert connection.execute("select count(*) from agent.event where head").fetchone() == (count,)
+        assert connection.execute("select count(*) from agent.event where head").fetchone() == (
+            count,
+        )
     return {"stored": stored // count, "at commit": at_commit // count}
 
 
@@ -222,20 +249,25 @@ def reads_of_one_transaction(url: str, statistics: str, count: int) -> Reads:
     [("postgres", "empty"), ("postgres", UNSEEN), ("postgres15", UNSEEN), ("timescale", UNSEEN)],
     indirect=["postgres_engine"],
 )
-def test_many_events_in_one_sql_transaction_cost_the_same_each(postgres_url: str, statistics: str) -> None:
+def test_many_events_in_one_sql_transaction_cost_the_same_each(
+    postgres_url: str, statistics: str
+) -> None:
     few = reads_of_one_transaction(postgres_url, statistics, 1_000)
     many = reads_of_one_transaction(postgres_url, statistics, 40_000)
     assert all(many[when] <= 2 * few[when] for when in few), (few, many)
     assert many["at commit"] < 50
 
 
-WAITING = (
-    "insert into agent.event (vt, event) select now() - n * interval '1 min', '{}' from generate_series(1, %s) as n"
-)
+WAITING = """
+insert into agent.event (vt, event)
+select now() - n * interval '1 min', '{}' from generate_series(1, %s) as n
+"""
 
 
 @pytest.mark.parametrize("known", [0, 1, 2, 20])
-def test_turns_are_numbered_longest_waiting_first_whatever_the_statistics(postgres_url: str, known: int) -> None:
+def test_turns_are_numbered_longest_waiting_first_whatever_the_statistics(
+    postgres_url: str, known: int
+) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("alter table agent.event set (autovacuum_enabled = false)")
         connection.execute(WAITING, [known])
@@ -248,7 +280,16 @@ def test_turns_are_numbered_longest_waiting_first_whatever_the_statistics(postgr
     assert found == sorted(found, reverse=True)
 
 
-BY_ID = ["fresh_heads", "claim_heads", "claim_followers", "events", "held", "renew", "checkpoint", "leased_fence"]
+BY_ID = [
+    "fresh_heads",
+    "claim_heads",
+    "claim_followers",
+    "events",
+    "held",
+    "renew",
+    "checkpoint",
+    "leased_fence",
+]
 BY_ID += ["complete", "finish", "delete_followers", "delete_ended", "back", "ids_after"]
 # The queries of a claim, a settle, a put and a look ahead on SQLite, and how each finds its events.
 HOT = {
@@ -268,7 +309,10 @@ Step = tuple[int, str]
 def plan_of(connection: sqlite3.Connection, query: str) -> list[Step]:
     """The steps of SQLite's plan, each with the step it belongs to."""
     parameters = dict.fromkeys(re.findall(r":(\w+)", query), "[]")
-    return [(parent, step) for _, parent, _, step in connection.execute(f"explain query plan {query}", parameters)]
+    return [
+        (parent, step)
+        for _, parent, _, step in connection.execute(f"explain query plan {query}", parameters)
+    ]
 
 
 def reads_events(step: str) -> bool:
@@ -280,7 +324,11 @@ def test_a_hot_query_of_sqlite_finds_its_events_by_index(database: Path, name: s
     with closing(connect(database)) as connection:
         plan = plan_of(connection, load()[name])
     assert any(HOT[name] in step for _, step in plan), plan
-    assert [step for _, step in plan if step.startswith("SCAN") and reads_events(step) and "VIRTUAL" not in step] == []
+    assert [
+        step
+        for _, step in plan
+        if step.startswith("SCAN") and reads_events(step) and "VIRTUAL" not in step
+    ] == []
     # What a limit has cut short may be sorted; the table may not.
     sorted_here = {parent for parent, step in plan if "TEMP B-TREE" in step}
     assert [step for parent, step in plan if parent in sorted_here and reads_events(step)] == []

@@ -55,7 +55,9 @@ def test_a_replayed_event_is_received_once_more(sql: Connection) -> None:
     assert told(sql) == [str(event_id), str(new)]
 
 
-def test_id_greater_than_last_seen_as_a_cursor_skips_nothing(sql: Connection, other: Connection) -> None:
+def test_id_greater_than_last_seen_as_a_cursor_skips_nothing(
+    sql: Connection, other: Connection
+) -> None:
     """Ids commit out of order; places are given after the commit."""
     early = insert(other)
     late = insert(sql)
@@ -66,7 +68,9 @@ def test_id_greater_than_last_seen_as_a_cursor_skips_nothing(sql: Connection, ot
     assert told(sql) == [str(late), str(early)]
 
 
-def test_a_reader_does_not_wait_for_another_that_gives_places(sql: Connection, other: Connection) -> None:
+def test_a_reader_does_not_wait_for_another_that_gives_places(
+    sql: Connection, other: Connection
+) -> None:
     insert(sql)
     assert len(told(other)) == 1
     insert(sql)
@@ -78,8 +82,12 @@ def test_a_reader_does_not_wait_for_another_that_gives_places(sql: Connection, o
 
 def test_looking_for_what_happened_costs_the_same_however_much_there_is(sql: Connection) -> None:
     for _ in range(2):
-        sql.execute('insert into agent.activity (frames) select \'[{"type": "note"}]\' from generate_series(1, 5000)')
+        sql.execute(
+            'insert into agent.activity (frames) select \'[{"type": "note"}]\' from generate_series(1, 5000)'
+        )
         sql.execute("select agent.activity_span()")
     sql.execute("vacuum analyze agent.activity")
-    plan = value(sql, "explain (analyze, buffers, format json) select * from agent.read_activity(9990)")
+    plan = value(
+        sql, "explain (analyze, buffers, format json) select * from agent.read_activity(9990)"
+    )
     assert plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"] < 200

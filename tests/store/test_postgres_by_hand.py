@@ -64,7 +64,9 @@ def test_heads_of_many_lanes_deleted_by_hand_let_all_go_on(sql: Connection) -> N
     assert sorted(drain(sql)) == [second for _first, second in lanes]
 
 
-@pytest.mark.parametrize("moved", ["lane = 'b'", "queue = 'outbox'", "lane = null", "lane = 'b', queue = 'outbox'"])
+@pytest.mark.parametrize(
+    "moved", ["lane = 'b'", "queue = 'outbox'", "lane = null", "lane = 'b', queue = 'outbox'"]
+)
 def test_a_head_moved_by_hand_lets_its_lane_go_on(sql: Connection, moved: str) -> None:
     first, second = insert(sql, "a"), insert(sql, "a")
     sql.execute(f"update agent.event set {moved} where id = %s".encode(), [first])
@@ -152,7 +154,9 @@ def test_a_locked_head_is_not_slid_past(sql: Connection, other: Connection) -> N
     assert claim(sql) == [first]
 
 
-def test_two_transactions_with_lanes_in_opposite_order_do_not_deadlock(postgres_url: str, sql: Connection) -> None:
+def test_two_transactions_with_lanes_in_opposite_order_do_not_deadlock(
+    postgres_url: str, sql: Connection
+) -> None:
     failures: list[Exception] = []
     together = threading.Barrier(4)
 
@@ -180,12 +184,19 @@ def test_two_transactions_with_lanes_in_opposite_order_do_not_deadlock(postgres_
     assert value(sql, "select count(*) from agent.event where head") == 200
 
 
-def test_twenty_thousand_lanes_in_one_transaction_do_not_fill_the_lock_table(sql: Connection) -> None:
+def test_twenty_thousand_lanes_in_one_transaction_do_not_fill_the_lock_table(
+    sql: Connection,
+) -> None:
     with sql.transaction():
-        sql.execute("insert into agent.event (lane, event) select n::text, '{}' from generate_series(1, 20000) as n")
+        sql.execute(
+            "insert into agent.event (lane, event) select n::text, '{}' from generate_series(1, 20000) as n"
+        )
         # as the transaction ends, but with its locks still to be seen
         sql.execute("set constraints all immediate")
-        held = value(sql, "select count(*) from pg_locks where pid = pg_backend_pid() and locktype = 'advisory'")
+        held = value(
+            sql,
+            "select count(*) from pg_locks where pid = pg_backend_pid() and locktype = 'advisory'",
+        )
     assert held <= 1024
     assert value(sql, "select count(*) from agent.event where head") == 20_000
 
@@ -225,7 +236,9 @@ def test_repeatable_read_does_not_make_a_second_head(sql: Connection, other: Con
     assert drain(sql) == [first]
 
 
-def test_a_rolled_back_delete_leaves_the_head_where_it_was(sql: Connection, other: Connection) -> None:
+def test_a_rolled_back_delete_leaves_the_head_where_it_was(
+    sql: Connection, other: Connection
+) -> None:
     first, second = insert(sql, "a"), insert(sql, "a")
     other.execute("delete from agent.event where id = %s", [first])
     other.rollback()

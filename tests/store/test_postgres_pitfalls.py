@@ -64,7 +64,9 @@ def test_limit_as_a_parameter_in_a_function(sql: Connection) -> None:
     assert growth(sql, CLAIM) <= 2
 
 
-def test_a_pinned_plan_with_a_disabled_node_looks_so_costly_that_jit_compiles_it(sql: Connection) -> None:
+def test_a_pinned_plan_with_a_disabled_node_looks_so_costly_that_jit_compiles_it(
+    sql: Connection,
+) -> None:
     """Every function that disables a node switches the compiler off as well."""
     pinned = list(
         sql.execute(
@@ -94,7 +96,9 @@ def test_a_hypertable_is_never_searched_for_dedup(sql: Connection) -> None:
     """A known message costs no look at history, however many chunks it has."""
     sql.execute('select agent.insert_event(\'{"channel": "C1", "ts": "1.0"}\')')
     drain(sql)
-    [before] = sql.execute("select seq_scan, idx_scan from pg_stat_user_tables where relname = 'event_hist'")
+    [before] = sql.execute(
+        "select seq_scan, idx_scan from pg_stat_user_tables where relname = 'event_hist'"
+    )
     [plan] = value(
         sql,
         """explain (analyze, format json)
@@ -103,11 +107,15 @@ def test_a_hypertable_is_never_searched_for_dedup(sql: Connection) -> None:
     assert plan["Plan"]["Actual Rows"] == 1
     assert column(sql, "select id from agent.event") == []
     sql.execute("select pg_stat_clear_snapshot()")
-    [after] = sql.execute("select seq_scan, idx_scan from pg_stat_user_tables where relname = 'event_hist'")
+    [after] = sql.execute(
+        "select seq_scan, idx_scan from pg_stat_user_tables where relname = 'event_hist'"
+    )
     assert after == before
 
 
-def test_a_held_snapshot_lets_dead_rows_pile_up_at_the_head_of_the_index(sql: Connection, other: Connection) -> None:
+def test_a_held_snapshot_lets_dead_rows_pile_up_at_the_head_of_the_index(
+    sql: Connection, other: Connection
+) -> None:
     """While a backup holds its snapshot, a claim costs a few pages per dead row, not more, and still works."""
     other.execute("set transaction isolation level repeatable read")
     other.execute("select count(*) from agent.event")
@@ -121,7 +129,9 @@ def test_a_held_snapshot_lets_dead_rows_pile_up_at_the_head_of_the_index(sql: Co
     other.rollback()
 
 
-def test_messages_of_one_root_get_their_ids_in_the_order_of_their_commits(sql: Connection, other: Connection) -> None:
+def test_messages_of_one_root_get_their_ids_in_the_order_of_their_commits(
+    sql: Connection, other: Connection
+) -> None:
     """Else who counts those with lesser ids misses one that commits later, and one too many goes through."""
     insert(sql)
     settle(sql, claim_turn(sql), emits=2)
@@ -138,7 +148,9 @@ def test_messages_of_one_root_get_their_ids_in_the_order_of_their_commits(sql: C
 
 
 def claim_turn(sql: Connection) -> dict[str, Any]:
-    [turn] = sql.execute("select array[id] as ids, fence from agent.claim('inbox', '{\"\"}', 1, '10 minutes')")
+    [turn] = sql.execute(
+        "select array[id] as ids, fence from agent.claim('inbox', '{\"\"}', 1, '10 minutes')"
+    )
     return turn
 
 

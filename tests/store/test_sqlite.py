@@ -42,7 +42,8 @@ async def test_a_database_locked_for_too_long_is_one_clear_error_and_no_more(
         with closing(sqlite3.connect(database, isolation_level=None)) as shell:
             shell.execute("begin immediate")
             with pytest.raises(
-                StoreUnavailable, match=r"^the database .* cannot be used right now: database is locked"
+                StoreUnavailable,
+                match=r"^the database .* cannot be used right now: database is locked",
             ):
                 await store.put([message()])
             shell.execute("rollback")
@@ -89,7 +90,9 @@ def test_the_write_lock_goes_to_who_waited(database: Path) -> None:
         lock.close()
 
 
-async def test_a_process_that_stands_still_in_line_holds_up_nobody(sqlite: SqliteStore, database: Path) -> None:
+async def test_a_process_that_stands_still_in_line_holds_up_nobody(
+    sqlite: SqliteStore, database: Path
+) -> None:
     with closing(HeldFile(database.with_name(database.name + ".lock-next"))) as door:
         door.lock()
         async with asyncio.timeout(10):
@@ -112,7 +115,9 @@ async def test_a_transaction_cancelled_in_line_lets_go(sqlite: SqliteStore, data
     assert await put(sqlite) == 1
 
 
-async def test_another_store_hears_of_a_put_by_looking_at_the_file(sqlite: SqliteStore, database: Path) -> None:
+async def test_another_store_hears_of_a_put_by_looking_at_the_file(
+    sqlite: SqliteStore, database: Path
+) -> None:
     names = sqlite.wakeups()
     heard = asyncio.ensure_future(anext(names))
     await asyncio.sleep(0)
@@ -129,7 +134,9 @@ async def test_another_store_hears_of_a_wake(sqlite: SqliteStore, database: Path
         assert await asyncio.wait_for(heard, 10) == ""
 
 
-async def test_a_process_that_ends_in_good_order_leaves_nothing(sqlite: SqliteStore, clock: Clock) -> None:
+async def test_a_process_that_ends_in_good_order_leaves_nothing(
+    sqlite: SqliteStore, clock: Clock
+) -> None:
     await sqlite.register(Process(id="me", host="here", started_at=clock(), seen_at=clock()))
     await sqlite.unregister("me")
     assert await sqlite.processes() == []
@@ -153,7 +160,9 @@ async def test_a_claim_of_more_than_the_parameters_sqlite_takes(sqlite: SqliteSt
     assert len(await sqlite.release(turns)) == 40_000
 
 
-async def test_many_dead_letters_are_buried_and_retried_in_batches(sqlite: SqliteStore, clock: Clock) -> None:
+async def test_many_dead_letters_are_buried_and_retried_in_batches(
+    sqlite: SqliteStore, clock: Clock
+) -> None:
     await sqlite.put([message(max_attempts=1) for _ in range(2500)])
     await claim(sqlite, limit=2500)
     clock.tick(minutes=11)
@@ -161,11 +170,18 @@ async def test_many_dead_letters_are_buried_and_retried_in_batches(sqlite: Sqlit
     assert len(await sqlite.retry(Filter(queue="inbox"))) == 2500
 
 
-async def test_ids_grow_in_the_order_of_commits_whoever_writes(sqlite: SqliteStore, database: Path) -> None:
+async def test_ids_grow_in_the_order_of_commits_whoever_writes(
+    sqlite: SqliteStore, database: Path
+) -> None:
     async with SqliteStore(database) as other, SqliteStore(database) as third:
-        ids = [await put(store) for store in (sqlite, sqlite, sqlite, other, sqlite, other, other, third, sqlite)]
+        ids = [
+            await put(store)
+            for store in (sqlite, sqlite, sqlite, other, sqlite, other, other, third, sqlite)
+        ]
         with closing(sqlite3.connect(database, isolation_level=None)) as shell:
-            ids.append(shell.execute("insert into event (event) values ('{}') returning id").fetchone()[0])
+            ids.append(
+                shell.execute("insert into event (event) values ('{}') returning id").fetchone()[0]
+            )
         ids += [await put(store) for store in (sqlite, other)]
     assert ids == sorted(set(ids))
 
@@ -178,7 +194,9 @@ async def test_ids_drawn_ahead_in_what_was_rolled_back_are_drawn_again(sqlite: S
         with pytest.raises(HoldfastError, match="max_attempts"):
             await sqlite.put([message(max_attempts="many")])
     with closing(sqlite3.connect(sqlite.path, isolation_level=None)) as shell:
-        by_hand = shell.execute("insert into event (event) values ('{}') returning id").fetchone()[0]
+        by_hand = shell.execute("insert into event (event) values ('{}') returning id").fetchone()[
+            0
+        ]
     assert first < by_hand < await put(sqlite)
 
 
@@ -209,4 +227,6 @@ async def test_what_is_too_much_for_one_value_is_claimed_all_the_same(sqlite: Sq
     await sqlite.write(lambda db: db.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100_000))
     turns = await claim(sqlite, limit=9)
     assert [turn.text for turn in turns] == texts
-    assert await sqlite.settle([(turn, Done()) for turn in turns]) == [Settled(turn) for turn in turns]
+    assert await sqlite.settle([(turn, Done()) for turn in turns]) == [
+        Settled(turn) for turn in turns
+    ]

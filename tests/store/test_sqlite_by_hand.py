@@ -75,7 +75,9 @@ def test_what_is_not_json_is_refused(shell: sqlite3.Connection) -> None:
         shell.execute("insert into event (event) values ('hello')")
 
 
-async def test_inserts_by_hand_queue_up_in_their_lane(store: SqliteStore, shell: sqlite3.Connection) -> None:
+async def test_inserts_by_hand_queue_up_in_their_lane(
+    store: SqliteStore, shell: sqlite3.Connection
+) -> None:
     for lane in ("a", "a", "b", None, None):
         shell.execute("insert into event (lane, event) values (?, '{}')", [lane])
     assert heads(shell) == [1, 3, 4, 5]
@@ -92,7 +94,9 @@ async def test_a_deleted_head_is_followed_by_the_next_from_now_on(
     assert one(shell, "select vt from event where id = 2")["vt"] // 1000 >= before
 
 
-async def test_a_head_that_changes_its_lane_leaves_a_head_behind(store: SqliteStore, shell: sqlite3.Connection) -> None:
+async def test_a_head_that_changes_its_lane_leaves_a_head_behind(
+    store: SqliteStore, shell: sqlite3.Connection
+) -> None:
     await put_lane(store, 2, "a")
     shell.execute("update event set lane = 'b' where id = 1")
     assert heads(shell) == [1, 2]
@@ -105,7 +109,10 @@ async def test_a_head_that_moves_into_a_lane_with_a_head_queues_up(
     await put(store, lane="b")
     shell.execute("update event set lane = 'b', last_error = 'moved' where id = 1")
     assert heads(shell) == [2, 3]
-    assert one(shell, "select lane, last_error from event where id = 1") == {"lane": "b", "last_error": "moved"}
+    assert one(shell, "select lane, last_error from event where id = 1") == {
+        "lane": "b",
+        "last_error": "moved",
+    }
     shell.execute("delete from event where id = 3")
     assert heads(shell) == [1, 2]
 
@@ -118,7 +125,9 @@ async def test_an_event_that_leaves_its_lane_is_a_head_of_its_own(
     assert heads(shell) == [1, 2]
 
 
-async def test_a_lane_cannot_be_stripped_of_its_head(store: SqliteStore, shell: sqlite3.Connection) -> None:
+async def test_a_lane_cannot_be_stripped_of_its_head(
+    store: SqliteStore, shell: sqlite3.Connection
+) -> None:
     await put_lane(store, 2)
     shell.execute("update event set head = 0")
     assert heads(shell) == [1]
@@ -135,8 +144,16 @@ async def test_a_whole_queue_can_be_renamed(store: SqliteStore, shell: sqlite3.C
 
 
 async def test_messages_show_the_inbox(store: SqliteStore, shell: sqlite3.Connection) -> None:
-    message = {"kind": "message", "channel": "api", "sender": "Ann", "sender_id": "u1", "message": "hi"}
-    await store.put([NewEvent(event=message | {"from_agent": "writer"}, target="coder", message_id="m1")])
+    message = {
+        "kind": "message",
+        "channel": "api",
+        "sender": "Ann",
+        "sender_id": "u1",
+        "message": "hi",
+    }
+    await store.put(
+        [NewEvent(event=message | {"from_agent": "writer"}, target="coder", message_id="m1")]
+    )
     seen = one(shell, "select * from messages")
     created_at = seen.pop("created_at")
     assert abs(created_at - time.time() * 1000) < 60_000
@@ -159,7 +176,13 @@ async def test_messages_show_the_inbox(store: SqliteStore, shell: sqlite3.Connec
 async def test_messages_show_a_slack_event(store: SqliteStore, shell: sqlite3.Connection) -> None:
     await store.put([NewEvent(event={"type": "app_mention", "user": "U1", "text": "hello"})])
     seen = one(shell, "select channel, sender, sender_id, message, agent from messages")
-    assert seen == {"channel": "slack", "sender": "U1", "sender_id": "U1", "message": "hello", "agent": None}
+    assert seen == {
+        "channel": "slack",
+        "sender": "U1",
+        "sender_id": "U1",
+        "message": "hello",
+        "agent": None,
+    }
 
 
 async def test_messages_count_failures_and_leave_out_what_was_discarded(
@@ -220,7 +243,9 @@ async def test_responses_show_the_outbox(store: SqliteStore, shell: sqlite3.Conn
     assert abs(acked["acked_at"] - time.time() * 1000) < 60_000
 
 
-async def test_mem_outbox_shows_memory_with_its_poison(store: SqliteStore, shell: sqlite3.Connection) -> None:
+async def test_mem_outbox_shows_memory_with_its_poison(
+    store: SqliteStore, shell: sqlite3.Connection
+) -> None:
     change = {
         "kind": "observation",
         "workspace_id": "w",
@@ -233,22 +258,33 @@ async def test_mem_outbox_shows_memory_with_its_poison(store: SqliteStore, shell
     seen = one(shell, "select * from mem_outbox")
     assert seen["claimed_by"] == "node-1"
     assert seen["claimed_until"] == seen["next_attempt_at"]
-    assert (seen["subject_key"], seen["operation"], seen["attempt_count"]) == ("w:USER:1", "UPSERT", 0)
+    assert (seen["subject_key"], seen["operation"], seen["attempt_count"]) == (
+        "w:USER:1",
+        "UPSERT",
+        0,
+    )
     await store.settle([(turn, Dead("bad"))])
     seen = one(shell, "select claimed_by, claimed_until, attempt_count, last_error from mem_outbox")
     assert tuple(seen.values()) == ("POISON", POISON_UNTIL, 1, "bad")
 
 
 async def test_histories_have_their_views(store: SqliteStore, shell: sqlite3.Connection) -> None:
-    line = AgentMessage(agent_id="a", role="user", channel="api", sender="Ann", message_id="m", content="hi")
+    line = AgentMessage(
+        agent_id="a", role="user", channel="api", sender="Ann", message_id="m", content="hi"
+    )
     await store.put([], records=[line, ChatMessage(team_id="t", from_agent="a", message="hello")])
-    agent, chat = one(shell, "select * from agent_messages"), one(shell, "select * from chat_messages")
+    agent, chat = (
+        one(shell, "select * from agent_messages"),
+        one(shell, "select * from chat_messages"),
+    )
     assert abs(agent.pop("created_at") - chat.pop("created_at")) == 0
     assert tuple(agent.values()) == (1, "a", "user", "api", "Ann", "m", "hi")
     assert tuple(chat.values()) == (1, "t", "a", "hello")
 
 
-async def test_a_plain_insert_is_a_message_received(store: SqliteStore, shell: sqlite3.Connection) -> None:
+async def test_a_plain_insert_is_a_message_received(
+    store: SqliteStore, shell: sqlite3.Connection
+) -> None:
     await store.set_setting("routing", {"default": "coder"})
     await store.set_setting("activity", True)
     shell.execute(

@@ -77,7 +77,13 @@ def steps(connection: sqlite3.Connection, work: Callable[[Writing], object]) -> 
 
 def claim_and_settle(db: Writing) -> None:
     wanted = Claim(
-        queue="inbox", targets=["", "other"], limit=5, lease=LEASE, holder="me", collect_limit=10, max_attempts=3
+        queue="inbox",
+        targets=["", "other"],
+        limit=5,
+        lease=LEASE,
+        holder="me",
+        collect_limit=10,
+        max_attempts=3,
     )
     turns = claim(db, wanted)()
     assert turns
@@ -100,10 +106,14 @@ WORK: list[Callable[[Writing], object]] = [claim_and_settle, look_ahead, sweep]
 
 @pytest.mark.parametrize("statistics", STATISTICS)
 @pytest.mark.parametrize("backlog", BACKLOGS)
-def test_the_cost_does_not_grow_with_the_backlog(connection: sqlite3.Connection, backlog: str, statistics: str) -> None:
+def test_the_cost_does_not_grow_with_the_backlog(
+    connection: sqlite3.Connection, backlog: str, statistics: str
+) -> None:
     gather_statistics(connection, statistics)
     fill(connection, BACKLOGS[backlog], SMALL)
     small = {work.__name__: steps(connection, work) for work in WORK}
     fill(connection, BACKLOGS[backlog].replace("lane ", "further lane "), LARGE - SMALL)
     large = {work.__name__: steps(connection, work) for work in WORK}
-    assert {name: (small[name], many) for name, many in large.items() if many > 2 * small[name]} == {}
+    assert {
+        name: (small[name], many) for name, many in large.items() if many > 2 * small[name]
+    } == {}

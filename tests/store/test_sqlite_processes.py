@@ -23,9 +23,23 @@ from holdfast.store.sqlite.store import SqliteStore
 from tests.conformance.steps import LEASE, claim_one
 
 
-def start(task: str, database: Path, *args: str, under: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-    command = [*under, sys.executable, "-W", "error", "-m", "tests.store.sqlite_process", task, str(database), *args]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def start(
+    task: str, database: Path, *args: str, under: tuple[str, ...] = ()
+) -> subprocess.Popen[str]:
+    command = [
+        *under,
+        sys.executable,
+        "-W",
+        "error",
+        "-m",
+        "tests.store.sqlite_process",
+        task,
+        str(database),
+        *args,
+    ]
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def output_of(process: subprocess.Popen[str]) -> str:
@@ -50,7 +64,17 @@ def syncs(task: str, database: Path, count: int) -> int:
         reason = "strace is not installed"
         pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
     log = database.with_name("strace")
-    under = ("strace", "-f", "-qq", "-e", "trace=fsync,fdatasync", "-e", "signal=none", "-o", str(log))
+    under = (
+        "strace",
+        "-f",
+        "-qq",
+        "-e",
+        "trace=fsync,fdatasync",
+        "-e",
+        "signal=none",
+        "-o",
+        str(log),
+    )
     output_of(start(task, database, str(count), under=under))
     return len(re.findall(r"(?:fsync|fdatasync)\(", log.read_text()))
 
@@ -125,7 +149,9 @@ async def test_a_process_written_by_hand_under_any_id_is_reaped(database: Path, 
         now = datetime.now(UTC)
         await store.register(Process(id="own", host="here", started_at=now, seen_at=now))
         with closing(sqlite3.connect(database, isolation_level=None)) as shell:
-            shell.execute("insert into process (id, host, started_at, seen_at) values (?, 'h', 1, 1)", [id_])
+            shell.execute(
+                "insert into process (id, host, started_at, seen_at) values (?, 'h', 1, 1)", [id_]
+            )
         assert await store.reap() == []
         seconds[0] += 60
         assert await store.reap() == [id_]
@@ -158,4 +184,6 @@ async def test_two_processes_cannot_have_one_id(database: Path) -> None:
         await store.register(process)
         with pytest.raises(Exception, match="another id"):
             await other.register(process)
-    assert [file.name for file in database.with_name(database.name + ".processes").iterdir()] == ["%2E%2E%2Fsame"]
+    assert [file.name for file in database.with_name(database.name + ".processes").iterdir()] == [
+        "%2E%2E%2Fsame"
+    ]

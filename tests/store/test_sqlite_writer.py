@@ -38,7 +38,9 @@ async def pragma(store: SqliteStore, name: str) -> object:
     return await store.write(lambda db: db.connection.execute(f"pragma {name}").fetchone()[0])
 
 
-@pytest.mark.parametrize(("name", "value"), [("synchronous", 2), ("journal_mode", "wal"), ("foreign_keys", 1)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("synchronous", 2), ("journal_mode", "wal"), ("foreign_keys", 1)]
+)
 async def test_the_writer_is_durable(sqlite: SqliteStore, name: str, value: object) -> None:
     assert await pragma(sqlite, name) == value
 
@@ -80,7 +82,9 @@ async def test_many_small_requests_are_left_to_the_thread(sqlite: SqliteStore) -
     assert set(threads) == {"holdfast-writer"}
 
 
-async def test_the_event_loop_waits_for_no_other_writer(sqlite: SqliteStore, database: Path) -> None:
+async def test_the_event_loop_waits_for_no_other_writer(
+    sqlite: SqliteStore, database: Path
+) -> None:
     with writer_held_up(database):
         waiting = asyncio.ensure_future(writing_thread(sqlite))
         await asyncio.sleep(0.01)
@@ -88,7 +92,9 @@ async def test_the_event_loop_waits_for_no_other_writer(sqlite: SqliteStore, dat
     assert await waiting == "holdfast-writer"
 
 
-async def test_the_event_loop_waits_for_no_slow_disk(sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_event_loop_waits_for_no_slow_disk(
+    sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(writer, "QUICK_SECONDS", 0.0)
     await writing_thread(sqlite)
     assert await writing_thread(sqlite) == "holdfast-writer"
@@ -106,11 +112,15 @@ async def test_a_small_request_is_done_before_the_store_is_closed(database: Path
         await closing_at_once
 
 
-async def test_a_request_that_fails_leaves_the_others_of_its_group(sqlite: SqliteStore, database: Path) -> None:
+async def test_a_request_that_fails_leaves_the_others_of_its_group(
+    sqlite: SqliteStore, database: Path
+) -> None:
     with writer_held_up(database):
         # two at a time, as a small request would come after what is not
         good = asyncio.ensure_future(sqlite.put([message(), message()]))
-        bad = asyncio.ensure_future(sqlite.put([message(message_id="m"), message(max_attempts="many")]))
+        bad = asyncio.ensure_future(
+            sqlite.put([message(message_id="m"), message(max_attempts="many")])
+        )
         also_good = asyncio.ensure_future(sqlite.put([message(), message()]))
         await asked()
     with pytest.raises(HoldfastError, match="max_attempts"):
@@ -121,7 +131,9 @@ async def test_a_request_that_fails_leaves_the_others_of_its_group(sqlite: Sqlit
     assert await sqlite.put([message(message_id="m")]) != [None]
 
 
-async def test_a_put_cancelled_before_its_turn_is_not_stored(sqlite: SqliteStore, database: Path) -> None:
+async def test_a_put_cancelled_before_its_turn_is_not_stored(
+    sqlite: SqliteStore, database: Path
+) -> None:
     with writer_held_up(database):
         first = asyncio.ensure_future(sqlite.put([message("first")]))
         dropped = asyncio.ensure_future(sqlite.put([message("dropped")]))
@@ -133,8 +145,12 @@ async def test_a_put_cancelled_before_its_turn_is_not_stored(sqlite: SqliteStore
     assert [turn.primary.event for turn in turns] == [{"text": "first"}]
 
 
-async def test_a_put_that_is_cancelled_leaves_those_it_would_have_shared_a_commit_with(sqlite: SqliteStore) -> None:
-    dropped, *others = [asyncio.ensure_future(sqlite.put([message(text)])) for text in ("first", "second", "third")]
+async def test_a_put_that_is_cancelled_leaves_those_it_would_have_shared_a_commit_with(
+    sqlite: SqliteStore,
+) -> None:
+    dropped, *others = [
+        asyncio.ensure_future(sqlite.put([message(text)])) for text in ("first", "second", "third")
+    ]
     await asyncio.sleep(0)
     dropped.cancel()
     assert [await other for other in others] == [[1], [2]]
@@ -152,7 +168,9 @@ async def test_a_small_request_that_fails_alone_says_why(sqlite: SqliteStore) ->
     assert await sqlite.put([message(message_id="m")]) != [None]
 
 
-@pytest.mark.parametrize("error", [sqlite3.OperationalError("disk I/O error"), OSError("no locks available")])
+@pytest.mark.parametrize(
+    "error", [sqlite3.OperationalError("disk I/O error"), OSError("no locks available")]
+)
 async def test_puts_whose_transaction_cannot_begin_all_fail(
     sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -160,13 +178,19 @@ async def test_puts_whose_transaction_cannot_begin_all_fail(
         raise error
 
     monkeypatch.setattr(thread, "begins_at_once", begin)
-    results = await asyncio.gather(*[sqlite.put([message()]) for _ in range(3)], return_exceptions=True)
-    assert [type(result) for result in results] == [HoldfastError if isinstance(error, sqlite3.Error) else OSError] * 3
+    results = await asyncio.gather(
+        *[sqlite.put([message()]) for _ in range(3)], return_exceptions=True
+    )
+    assert [type(result) for result in results] == [
+        HoldfastError if isinstance(error, sqlite3.Error) else OSError
+    ] * 3
     monkeypatch.undo()
     assert await put(sqlite) == 1
 
 
-async def test_turns_of_a_cancelled_claim_are_given_back(sqlite: SqliteStore, database: Path) -> None:
+async def test_turns_of_a_cancelled_claim_are_given_back(
+    sqlite: SqliteStore, database: Path
+) -> None:
     event_id = await put(sqlite)
     given_back = asyncio.ensure_future(anext(sqlite.wakeups()))
     with writer_held_up(database):
@@ -180,7 +204,9 @@ async def test_turns_of_a_cancelled_claim_are_given_back(sqlite: SqliteStore, da
     assert (turn.primary.id, turn.primary.attempts, turn.fence) == (event_id, 1, 2)
 
 
-async def test_what_is_left_to_be_made_is_made_by_the_event_loop_while_the_disk_writes(sqlite: SqliteStore) -> None:
+async def test_what_is_left_to_be_made_is_made_by_the_event_loop_while_the_disk_writes(
+    sqlite: SqliteStore,
+) -> None:
     made = threading.Event()
     was_made: list[bool] = []
 
@@ -242,11 +268,15 @@ def commit_by_hand(database: Path, key: str) -> None:
         shell.execute("insert into setting (key, value) values (?, '1')", [key])
 
 
-async def test_the_writer_goes_on_while_somebody_handles_an_error_of_a_half_read_query(database: Path) -> None:
+async def test_the_writer_goes_on_while_somebody_handles_an_error_of_a_half_read_query(
+    database: Path,
+) -> None:
     commit_by_hand(database, "a")
     commit_by_hand(database, "b")
     async with SqliteStore(database) as store:
-        errors = await asyncio.gather(store.write(lambda db: fails_half_read(db.connection)), return_exceptions=True)
+        errors = await asyncio.gather(
+            store.write(lambda db: fails_half_read(db.connection)), return_exceptions=True
+        )
         commit_by_hand(database, "c")
         assert await put(store, "hello"), errors
 

@@ -8,7 +8,9 @@ from holdfast.testing.clock import Clock
 from holdfast.testing.fixtures import StoreFactory
 
 
-async def test_two_stores_share_a_database_and_a_clock(store: Store, another_store: StoreFactory, clock: Clock) -> None:
+async def test_two_stores_share_a_database_and_a_clock(
+    store: Store, another_store: StoreFactory, clock: Clock
+) -> None:
     other = await another_store()
     [event_id] = await store.put([NewEvent(event={"text": "hello"})])
     assert event_id is not None

@@ -39,13 +39,18 @@ def test_a_database_is_gone_after_its_test(databases: Databases) -> None:
 
 
 def test_a_durable_server_keeps_what_it_commits() -> None:
-    with servers.postgres(servers.wheel_binaries(), durable=True) as url, psycopg.connect(url) as connection:
+    with (
+        servers.postgres(servers.wheel_binaries(), durable=True) as url,
+        psycopg.connect(url) as connection,
+    ):
         assert connection.execute("show fsync").fetchone() == ("on",)
         assert connection.execute("show synchronous_commit").fetchone() == ("on",)
 
 
 def test_a_server_ends_with_the_process_that_started_it() -> None:
-    with subprocess.Popen([sys.executable, "-c", STARTER], stdout=subprocess.PIPE, text=True) as starter:
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTER], stdout=subprocess.PIPE, text=True
+    ) as starter:
         assert starter.stdout is not None
         url = starter.stdout.readline().strip()
         with psycopg.connect(url) as connection:

@@ -23,7 +23,12 @@ async def test_an_answer_is_seen_with_what_was_emitted() -> None:
     async with trial(app) as attempt:
         message_id = await attempt.say("hello")
         [(turn, outcome)] = await attempt.work()
-        assert (turn.text, turn.attempt, turn.message_id, turn.agent) == ("hello", 1, message_id, "coder")
+        assert (turn.text, turn.attempt, turn.message_id, turn.agent) == (
+            "hello",
+            1,
+            message_id,
+            "coder",
+        )
         assert isinstance(outcome, Done)
         assert [emit.queue for emit in outcome.emits] == ["outbox", "audit"]
         [response] = await attempt.responses()

@@ -27,15 +27,27 @@ def test_a_module_of_401_lines_of_code_is_too_long(house: Path) -> None:
 
 
 def test_a_function_of_41_lines_is_too_long(house: Path) -> None:
-    write(house / "holdfast/a.py", "async def short():\n" + "    x = 1\n" * 39 + "\ndef long():\n" + "    x = 1\n" * 40)
+    write(
+        house / "holdfast/a.py",
+        "async def short():\n" + "    x = 1\n" * 39 + "\ndef long():\n" + "    x = 1\n" * 40,
+    )
     [fault] = check.sizes(house)
     assert "long has 41 lines" in fault
 
 
 def test_a_query_is_defined_once_and_used(house: Path) -> None:
-    write(house / "holdfast/store/sqlite/a.sql", "-- name: good\nselect 1;\n-- name: idle\nselect 2;\n")
-    write(house / "holdfast/store/sqlite/b.sql", "-- name: twice\nselect 1;\n-- name: twice\nselect 2;\n")
-    write(house / "holdfast/store/a.py", 'run(queries["good"]); run("twice"); run(queries["unknown"])\n')
+    write(
+        house / "holdfast/store/sqlite/a.sql",
+        "-- name: good\nselect 1;\n-- name: idle\nselect 2;\n",
+    )
+    write(
+        house / "holdfast/store/sqlite/b.sql",
+        "-- name: twice\nselect 1;\n-- name: twice\nselect 2;\n",
+    )
+    write(
+        house / "holdfast/store/a.py",
+        'run(queries["good"]); run("twice"); run(queries["unknown"])\n',
+    )
     assert list(check.queries(house)) == [
         "query idle is defined and never used",
         "query twice is defined 2 times",
@@ -44,7 +56,10 @@ def test_a_query_is_defined_once_and_used(house: Path) -> None:
 
 
 def test_numbers_of_migration_scripts_are_taken_once_and_leave_no_gap(house: Path) -> None:
-    for folder, names in {"incremental": ["000-a", "001-b", "001-c"], "sqlite": ["000-a", "002-b"]}.items():
+    for folder, names in {
+        "incremental": ["000-a", "001-b", "001-c"],
+        "sqlite": ["000-a", "002-b"],
+    }.items():
         (house / "holdfast/migrations" / folder).mkdir(parents=True)
         for name in names:
             write(house / f"holdfast/migrations/{folder}/{name}.sql", "select 1;\n")

@@ -19,13 +19,19 @@ HASH = f"--hash=sha256:{'0' * 64}"
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A copy of the locks and of what they were made from."""
-    for name in ("pyproject.toml", *(f"{lock}.{ending}" for lock in LOCKS for ending in ("in", "txt"))):
+    for name in (
+        "pyproject.toml",
+        *(f"{lock}.{ending}" for lock in LOCKS for ending in ("in", "txt")),
+    ):
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
 
 def faults(root: Path) -> list[str]:
-    return [*(fault for name in LOCKS for fault in audit.lock_faults(root, name)), *audit.project_faults(root)]
+    return [
+        *(fault for name in LOCKS for fault in audit.lock_faults(root, name)),
+        *audit.project_faults(root),
+    ]
 
 
 def test_every_pin_of_this_project_has_hashes_and_meets_what_is_asked_for() -> None:
@@ -36,10 +42,22 @@ def test_every_pin_of_this_project_has_hashes_and_meets_what_is_asked_for() -> N
 @pytest.mark.parametrize(
     ("file", "line", "told"),
     [
-        ("requirements.txt", "loose>=1 " + HASH, "requirements.txt: loose>=1 is not pinned to one version"),
+        (
+            "requirements.txt",
+            "loose>=1 " + HASH,
+            "requirements.txt: loose>=1 is not pinned to one version",
+        ),
         ("requirements.txt", "bare==1", "requirements.txt: bare has no sha256 hash"),
-        ("requirements.txt", "short==1 --hash=sha256:abc", "requirements.txt: short has no sha256 hash"),
-        ("requirements.in", "nowhere", "requirements.in: nowhere is not in the lock; run `make pins`"),
+        (
+            "requirements.txt",
+            "short==1 --hash=sha256:abc",
+            "requirements.txt: short has no sha256 hash",
+        ),
+        (
+            "requirements.in",
+            "nowhere",
+            "requirements.in: nowhere is not in the lock; run `make pins`",
+        ),
         ("requirements-dev.in", "pytest>=1000", "run `make pins`"),
     ],
 )
@@ -58,7 +76,13 @@ def test_a_dependency_of_the_package_that_the_lock_does_not_meet_is_told_of(proj
 
 
 @pytest.mark.parametrize(
-    "answer", ["exit 1", "echo no network >&2; exit 1", "echo '{}'", 'echo \'{"dependencies": [{"name": "rich"}]}\'']
+    "answer",
+    [
+        "exit 1",
+        "echo no network >&2; exit 1",
+        "echo '{}'",
+        'echo \'{"dependencies": [{"name": "rich"}]}\'',
+    ],
 )
 def test_advisories_that_cannot_be_had_are_said_to_be_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
@@ -69,7 +93,9 @@ def test_advisories_that_cannot_be_had_are_said_to_be_left_out(
 def test_a_known_vulnerability_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = {"name": "rich", "version": "1", "vulns": [{"id": "PYSEC-1"}]}
     skipped = {"name": "typer", "skip_reason": "not found"}
-    found, note = _asked(tmp_path, monkeypatch, f"echo '{json.dumps({'dependencies': [package, skipped]})}'; exit 1")
+    found, note = _asked(
+        tmp_path, monkeypatch, f"echo '{json.dumps({'dependencies': [package, skipped]})}'; exit 1"
+    )
     assert (found, note) == (
         ["requirements.txt: rich 1: PYSEC-1"],
         "1 known vulnerabilities, 1 packages without advisories",
@@ -91,7 +117,9 @@ def test_the_bill_of_materials_names_every_pin_once(tmp_path: Path) -> None:
     assert (bill["bomFormat"], bill["specVersion"], bill["version"]) == ("CycloneDX", "1.5", 1)
     UUID(bill["serialNumber"].removeprefix("urn:uuid:"))
     refs = [component["bom-ref"] for component in bill["components"]]
-    assert sorted(refs) == sorted(f"pkg:pypi/{pin.name}@{pin.version}" for pin in pins(ROOT / "requirements.txt"))
+    assert sorted(refs) == sorted(
+        f"pkg:pypi/{pin.name}@{pin.version}" for pin in pins(ROOT / "requirements.txt")
+    )
     assert len(set(refs)) == len(refs)
     own = bill["metadata"]["component"]["bom-ref"]
     edges = {edge["ref"]: edge["dependsOn"] for edge in bill["dependencies"]}

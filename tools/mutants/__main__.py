@@ -49,7 +49,9 @@ class Fault:
         parts = path.read_text().split(self.old)
         if "\n" in self.old.strip() or len(parts) <= self.nth:
             raise Unfit(f"{self.name}: {self.file} has no such line any more: {self.old.strip()}")
-        path.write_text(self.old.join(parts[: self.nth]) + self.new + self.old.join(parts[self.nth :]))
+        path.write_text(
+            self.old.join(parts[: self.nth]) + self.new + self.old.join(parts[self.nth :])
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,9 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="holdfast-mutants-") as folder:
             sound_first(faults, Path(folder))
             with ThreadPoolExecutor(options.jobs) as pool:
-                verdicts = list(pool.map(lambda fault: shown(judge(fault, Path(folder)), options.why), faults))
+                verdicts = list(
+                    pool.map(lambda fault: shown(judge(fault, Path(folder)), options.why), faults)
+                )
     except Unfit as reason:
         print(reason, file=sys.stderr)
         return 1
@@ -87,7 +91,9 @@ def main() -> int:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="faults tried at the same time")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="faults tried at the same time"
+    )
     parser.add_argument("--only", default="", help="faults whose 'engine: name' contains this")
     parser.add_argument("--why", action="store_true", help="show what the tests said")
     return parser.parse_args()
@@ -132,7 +138,9 @@ def any_killer(root: Path, sound: Path, engine: str) -> Killer | None:
 
 def shown(verdict: Verdict, why: bool) -> Verdict:
     killer = verdict.killer or Killer("SURVIVED")
-    line = f"{verdict.fault.engine:8}  {verdict.fault.name:52} {verdict.seconds:4.0f} s  {killer.test}"
+    line = (
+        f"{verdict.fault.engine:8}  {verdict.fault.name:52} {verdict.seconds:4.0f} s  {killer.test}"
+    )
     print(f"{line}\n          {killer.reason}" if why else line, flush=True)
     return verdict
 
@@ -150,13 +158,26 @@ def copy_of_source(folder: Path, name: str) -> Path:
 
 def run(root: Path, engine: str, tests: Sequence[str]) -> Killer | None:
     """The first test that fails; None if all pass."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-k", ENGINES[engine], *tests]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        ENGINES[engine],
+        *tests,
+    ]
     # The copy stands first on the path, before the package that is installed for development.
     # Each run has a server of its own, too young to declare anybody dead.
     young = {"PGOPTIONS": "-c holdfast.restart_grace=0"}
     environment = os.environ | young | {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
-        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=SECONDS)
+        done = subprocess.run(
+            command, cwd=root, env=environment, capture_output=True, text=True, timeout=SECONDS
+        )
     except subprocess.TimeoutExpired:
         return Killer(f"(still running after {SECONDS} s: {' '.join(tests)})")
     if done.returncode == 0:
@@ -164,7 +185,9 @@ def run(root: Path, engine: str, tests: Sequence[str]) -> Killer | None:
     found, reason = FAILED.search(done.stdout), REASON.search(done.stdout)
     # An error before any test, such as a migration that cannot run, says nothing about the tests.
     if done.returncode != 1 or found is None:
-        raise Unfit(f"pytest could not run {' '.join(tests)}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        raise Unfit(
+            f"pytest could not run {' '.join(tests)}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
     return Killer(found.group(1), reason.group(1) if reason else "")
 
 

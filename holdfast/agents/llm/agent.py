@@ -93,7 +93,10 @@ class LlmAgent:
 
     async def _run(self, context: Context) -> str:
         turn = context.turn
-        told = [await self._prompt.text(context), *[await remind(context) for remind in self._reminders]]
+        told = [
+            await self._prompt.text(context),
+            *[await remind(context) for remind in self._reminders],
+        ]
         # Turns that run at once share its connections; they are closed with the last.
         async with self._model:
             result = await self._runner.run(
@@ -109,7 +112,9 @@ class LlmAgent:
 
     def _count(self, turn: Turn, usage: RunUsage) -> None:
         name = self._model.model_name
-        counts = token_counts({"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens})
+        counts = token_counts(
+            {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+        )
         turn.metadata["usage"] = {"model": name, "requests": usage.requests, **counts}
         count_tokens(turn.agent, name, counts)
 
@@ -121,7 +126,12 @@ async def _progress(context: RunContext[Context], events: AsyncIterable[object])
 
 def _again(error: AgentRunError) -> Retry:
     wait = error.retry_after if isinstance(error, ModelAPIError) else None
-    return Retry(_told(error), None if wait is None else timedelta(seconds=wait), _class(error), trace_of(error))
+    return Retry(
+        _told(error),
+        None if wait is None else timedelta(seconds=wait),
+        _class(error),
+        trace_of(error),
+    )
 
 
 def _told(error: Exception) -> str:

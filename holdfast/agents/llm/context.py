@@ -37,7 +37,9 @@ class Context:
     def teammates(self) -> Mapping[str, str]:
         """The other members of the agent's teams, by id with their names."""
         agent = self.turn.agent
-        mates = [mate for team in self.app.teams.values() if agent in team.agents for mate in team.agents]
+        mates = [
+            mate for team in self.app.teams.values() if agent in team.agents for mate in team.agents
+        ]
         return {mate: self.app.policies[mate].name or mate for mate in mates if mate != agent}
 
 

@@ -25,7 +25,9 @@ async def _newest(store: Store, turn: Turn, budget: int) -> list[AgentMessage]:
     lines: list[AgentMessage] = []
     before_id: int | None = None
     while budget > 0:
-        page = await store.agent_messages(turn.agent, conversation=turn.conversation, limit=PAGE, before_id=before_id)
+        page = await store.agent_messages(
+            turn.agent, conversation=turn.conversation, limit=PAGE, before_id=before_id
+        )
         for line in page:
             budget -= tokens(line.content)
             if budget < 0:
@@ -44,5 +46,7 @@ def tokens(text: str) -> int:
 
 def _message(line: AgentMessage, *, named: bool) -> ModelMessage:
     if line.role == "user":
-        return ModelRequest(parts=[UserPromptPart(f"{line.sender}: {line.content}" if named else line.content)])
+        return ModelRequest(
+            parts=[UserPromptPart(f"{line.sender}: {line.content}" if named else line.content)]
+        )
     return ModelResponse(parts=[TextPart(line.content)])

@@ -16,7 +16,9 @@ async def remembered(context: Context) -> str:
     memory = context.turn.memory
     if isinstance(memory, NoMemory) or not memory.relevant:
         return ""
-    return "\n".join(["What you remember that may bear on this:", *(f"- {line}" for line in memory.relevant)])
+    return "\n".join(
+        ["What you remember that may bear on this:", *(f"- {line}" for line in memory.relevant)]
+    )
 
 
 async def memory_search(context: RunContext[Context], query: str) -> str:
@@ -38,11 +40,14 @@ async def observe(context: RunContext[Context], content: str) -> str:
     return "noted"
 
 
-async def _where_remembered(context: RunContext[Context], definition: ToolDefinition) -> ToolDefinition | None:
+async def _where_remembered(
+    context: RunContext[Context], definition: ToolDefinition
+) -> ToolDefinition | None:
     """The tools are not offered to an agent without memory."""
     return None if isinstance(context.deps.turn.memory, NoMemory) else definition
 
 
 TOOLS: tuple[Tool[Context], ...] = tuple(
-    Tool(function, takes_ctx=True, prepare=_where_remembered) for function in (memory_search, memory_recall, observe)
+    Tool(function, takes_ctx=True, prepare=_where_remembered)
+    for function in (memory_search, memory_recall, observe)
 )

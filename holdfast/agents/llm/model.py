@@ -29,7 +29,9 @@ def model_of(name: str, providers: Mapping[str, ProviderTable] | None = None) ->
         return TestModel()
     provider, colon, model = name.partition(":")
     if not (provider and colon and model):
-        raise HoldfastError(f'a model is named "provider:model", as in "openai:gpt-5", not {name!r}')
+        raise HoldfastError(
+            f'a model is named "provider:model", as in "openai:gpt-5", not {name!r}'
+        )
     table = (providers or {}).get(provider, ProviderTable())
     kind = table.kind or provider
     try:
@@ -43,7 +45,9 @@ def model_of(name: str, providers: Mapping[str, ProviderTable] | None = None) ->
 def scripted(script: Script, name: str = "script") -> Model:
     """A model that a function plays; it streams, as real ones do."""
 
-    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | dict[int, DeltaToolCall]]:
+    async def stream(
+        messages: list[ModelMessage], info: AgentInfo
+    ) -> AsyncIterator[str | dict[int, DeltaToolCall]]:
         said = script(messages, info)
         said = await said if inspect.isawaitable(said) else said
         response = ModelResponse(parts=[TextPart(said)]) if isinstance(said, str) else said
@@ -52,7 +56,9 @@ def scripted(script: Script, name: str = "script") -> Model:
             if isinstance(part, TextPart):
                 yield part.content
             elif isinstance(part, ToolCallPart):
-                call = DeltaToolCall(part.tool_name, part.args_as_json_str(), tool_call_id=part.tool_call_id)
+                call = DeltaToolCall(
+                    part.tool_name, part.args_as_json_str(), tool_call_id=part.tool_call_id
+                )
                 yield {number: call}
 
     return FunctionModel(stream_function=stream, model_name=name)
@@ -63,12 +69,16 @@ def _provider(name: str, kind: str, table: ProviderTable) -> Provider[Any]:
     if table.key_variable:
         key = variable(table.key_variable)
         if not key:
-            raise HoldfastError(f"the key of the provider {name!r} is missing: {table.key_variable} is not set")
+            raise HoldfastError(
+                f"the key of the provider {name!r} is missing: {table.key_variable} is not set"
+            )
         given["api_key"] = key
     try:
         return infer_provider_class(kind)(**given)
     except TypeError as error:
-        raise HoldfastError(f"the provider {name!r} takes no {' or '.join(given)}: {_line(error)}") from error
+        raise HoldfastError(
+            f"the provider {name!r} takes no {' or '.join(given)}: {_line(error)}"
+        ) from error
 
 
 def _line(error: BaseException) -> str:

@@ -16,7 +16,18 @@ You work with {% for id, mate in teammates.items() %}{{ mate }} (@{{ id }}){{ ",
 To hand work to one of them, write [@id: what to do] in your answer.
 {% endif %}
 """
-NAMES = ("agent", "attempt", "channel", "conversation", "date", "from_agent", "name", "sender", "team", "teammates")
+NAMES = (
+    "agent",
+    "attempt",
+    "channel",
+    "conversation",
+    "date",
+    "from_agent",
+    "name",
+    "sender",
+    "team",
+    "teammates",
+)
 
 
 class Prompt:
@@ -31,7 +42,9 @@ class Prompt:
         except TemplateSyntaxError as error:
             raise HoldfastError(f"{source}:{error.lineno}: {error.message}") from error
         if unknown:
-            raise HoldfastError(f"{source}: there is no {min(unknown)!r} to write; known are: {', '.join(NAMES)}")
+            raise HoldfastError(
+                f"{source}: there is no {min(unknown)!r} to write; known are: {', '.join(NAMES)}"
+            )
 
     @classmethod
     def read(cls, path: Path) -> Prompt:

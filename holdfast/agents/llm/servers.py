@@ -28,7 +28,9 @@ def server_of(
     if table.command:
         # Its standard input ends with us, also where we are killed; a server that does not mind is ended, too.
         program, *arguments = supervised(0, _wrapped(table.command, sandbox, workspace))
-        transport = StdioTransport(program, arguments, env=passed_on(table.variables), keep_alive=False)
+        transport = StdioTransport(
+            program, arguments, env=passed_on(table.variables), keep_alive=False
+        )
     else:
         transport = StreamableHttpTransport(table.url, auth=_token(name, table))
     return MCPToolset[Context](transport, id=name).prefixed(name)
@@ -40,7 +42,9 @@ def _wrapped(command: Sequence[str], sandbox: Sandbox | None, workspace: Path | 
         return list(command)
     workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
     program, *arguments = command
-    return sandbox.wrap([shutil.which(program, path=passed_on(()).get("PATH")) or program, *arguments])
+    return sandbox.wrap(
+        [shutil.which(program, path=passed_on(()).get("PATH")) or program, *arguments]
+    )
 
 
 def _token(name: str, table: McpTable) -> str | None:
@@ -48,5 +52,7 @@ def _token(name: str, table: McpTable) -> str | None:
         return None
     token = variable(table.token_variable)
     if not token:
-        raise HoldfastError(f"the token of the MCP server {name!r} is missing: {table.token_variable} is not set")
+        raise HoldfastError(
+            f"the token of the MCP server {name!r} is missing: {table.token_variable} is not set"
+        )
     return token

@@ -25,9 +25,13 @@ class AuditPage(Page):
     """Entries of the audit log."""
 
     action: Action | None = Field(None, description="Only acts of this kind.")
-    actor: Printable | None = Field(None, description="Only acts of this actor, such as `cli:root`.")
+    actor: Printable | None = Field(
+        None, description="Only acts of this actor, such as `cli:root`."
+    )
     subject: Printable | None = Field(None, description="Only acts on this, such as `event:7`.")
-    since: int | None = Field(None, ge=0, le=LATEST, description="Only from this time on, in milliseconds since 1970.")
+    since: int | None = Field(
+        None, ge=0, le=LATEST, description="Only from this time on, in milliseconds since 1970."
+    )
 
 
 class Act(TypedDict):

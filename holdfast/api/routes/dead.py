@@ -26,7 +26,9 @@ NOT_FOUND = "dead message not found"
 class DeadPage(Page):
     """Dead letters of one queue."""
 
-    queue: Printable = Field(INBOX, description="Of which queue: inbox, outbox, memory or one of yours.")
+    queue: Printable = Field(
+        INBOX, description="Of which queue: inbox, outbox, memory or one of yours."
+    )
 
 
 class DeadData(TypedDict):
@@ -76,7 +78,9 @@ EXAMPLE: dict[str, Any] = {
 }
 
 
-@routes.get("/api/queue/dead", summary="Dead letters", **described("read", list[Dead], [EXAMPLE], 400))
+@routes.get(
+    "/api/queue/dead", summary="Dead letters", **described("read", list[Dead], [EXAMPLE], 400)
+)
 async def get_dead(request: Request, page: Annotated[DeadPage, Query()]) -> Answer:
     """Newest first. `timestamp` is when it came, `finishedAt` when it was given up; `traceback` says where its
     handler raised, if it did."""
@@ -87,7 +91,9 @@ async def get_dead(request: Request, page: Annotated[DeadPage, Query()]) -> Answ
 
 
 @routes.post(
-    "/api/queue/dead/{id}/retry", summary="Try a dead letter again", **described("admin", Ok, {"ok": True}, 404)
+    "/api/queue/dead/{id}/retry",
+    summary="Try a dead letter again",
+    **described("admin", Ok, {"ok": True}, 404),
 )
 async def retry_dead(request: Request, id: EventId) -> Answer:
     """It is live again, with its id and full attempts."""
@@ -96,7 +102,11 @@ async def retry_dead(request: Request, id: EventId) -> Answer:
     return Answer(OK)
 
 
-@routes.delete("/api/queue/dead/{id}", summary="Empty a dead letter", **described("admin", Ok, {"ok": True}, 404))
+@routes.delete(
+    "/api/queue/dead/{id}",
+    summary="Empty a dead letter",
+    **described("admin", Ok, {"ok": True}, 404),
+)
 async def discard_dead(request: Request, id: EventId) -> Answer:
     """Payload and error go; ids, times and the outcome stay, so that its message is known and not taken again."""
     if not await served_by(request).store.discard(Filter(ids=[id]), actor=actor_of(request)):

@@ -17,7 +17,11 @@ SCHEMES = {
 }
 
 
-@routes.get("/openapi.json", summary="This document", **described("read", dict[str, Any], {"openapi": "3.1.0"}))
+@routes.get(
+    "/openapi.json",
+    summary="This document",
+    **described("read", dict[str, Any], {"openapi": "3.1.0"}),
+)
 async def get_openapi(request: Request) -> Answer:
     """For tools that make clients."""
     # In a thread: the first call takes a quarter of a second.

@@ -48,7 +48,9 @@ async def readyz(request: Request) -> Answer:
 
 def _ailing(harness: Harness) -> dict[str, str]:
     """What does not work by the channel's name; what does work goes on."""
-    ailing = {name: one.problems for name, one in harness.channels.items() if isinstance(one, Ailing)}
+    ailing = {
+        name: one.problems for name, one in harness.channels.items() if isinstance(one, Ailing)
+    }
     if "slack" not in harness.channels and (problem := slack_is_off()):
         ailing["slack"] = [problem]
     return {name: redact("; ".join(problems)) for name, problems in ailing.items() if problems}

@@ -24,7 +24,9 @@ from holdfast.store.memories import DEFAULT_AGENT_NAME, open_knowledge, open_obs
 
 routes = APIRouter(route_class=Guarded, tags=["memory"])
 
-Vacuum = Annotated[bool, Query(description="Vacuum PostgreSQL's tables at once, so that the bytes are freed.")]
+Vacuum = Annotated[
+    bool, Query(description="Vacuum PostgreSQL's tables at once, so that the bytes are freed.")
+]
 SubjectKey = Annotated[str, Path(description="workspace:TYPE:id, such as default:USER:api:id:ann.")]
 
 
@@ -35,7 +37,12 @@ class Asked(BaseModel):
 
     subject: Printable = Field(description="workspace:TYPE:id, such as default:USER:api:id:ann.")
     q: Text = Field(max_length=4000, description="What to look for, in any words.")
-    limit: int = Field(5, ge=1, le=1000, description="Maximum number of observations; an answer also ends at 4 MiB.")
+    limit: int = Field(
+        5,
+        ge=1,
+        le=1000,
+        description="Maximum number of observations; an answer also ends at 4 MiB.",
+    )
 
 
 class SubjectPage(BaseModel):
@@ -43,7 +50,9 @@ class SubjectPage(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    limit: int = Field(1000, ge=1, le=1000, description="Maximum number of subjects; a page also ends at 4 MiB.")
+    limit: int = Field(
+        1000, ge=1, le=1000, description="Maximum number of subjects; a page also ends at 4 MiB."
+    )
     after: Text | None = Field(None, max_length=4000, description="Only subjects after this one.")
 
 
@@ -65,7 +74,11 @@ class Remembered(TypedDict):
     observations: int
 
 
-FOUND: dict[str, Any] = {"id": "obs_5f0c1f0e9d3b7a42", "content": "Ada drinks green tea", "score": 0.71}
+FOUND: dict[str, Any] = {
+    "id": "obs_5f0c1f0e9d3b7a42",
+    "content": "Ada drinks green tea",
+    "score": 0.71,
+}
 REMEMBERED: dict[str, Any] = {
     "subject": "default:USER:api:id:ada",
     "workspace": "default",
@@ -123,7 +136,11 @@ async def get_subjects(request: Request, page: Annotated[SubjectPage, Query()]) 
 
 def _remembered(one: Subject) -> Remembered:
     return Remembered(
-        subject=one.key, workspace=one.workspace_id, type=one.type, id=one.id, observations=one.observations
+        subject=one.key,
+        workspace=one.workspace_id,
+        type=one.type,
+        id=one.id,
+        observations=one.observations,
     )
 
 
@@ -153,7 +170,9 @@ def _place(key: str) -> tuple[str, str, str]:
     """Return where a key is in the order of all; it may be of a kind that is no longer stored."""
     parts = key.split(":", 2)
     if len(parts) != 3 or "\0" in key:
-        raise Refused(400, "after must be the subject that a page ended with, such as default:USER:api:id:ann")
+        raise Refused(
+            400, "after must be the subject that a page ended with, such as default:USER:api:id:ann"
+        )
     return parts[0], parts[1], parts[2]
 
 

@@ -47,7 +47,9 @@ def of_client(message_id: str) -> str:
     """Refuse ids that are a platform's or our own: a client could take one, and the real message would be dropped."""
     prefix = message_id.partition("_")[0].lower()
     if "_" in message_id and prefix in RESERVED_PREFIXES:
-        raise ValueError(f"ids that begin with {prefix}_ are given by Holdfast itself; choose another")
+        raise ValueError(
+            f"ids that begin with {prefix}_ are given by Holdfast itself; choose another"
+        )
     return message_id
 
 
@@ -56,22 +58,32 @@ Printable = Annotated[Name, AfterValidator(printable)]
 Named = Annotated[Name, AfterValidator(said)]
 Text = Annotated[str, AfterValidator(said)]
 Channel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,32}$")]
-MessageId = Annotated[str, StringConstraints(max_length=200), AfterValidator(printable), AfterValidator(of_client)]
+MessageId = Annotated[
+    str, StringConstraints(max_length=200), AfterValidator(printable), AfterValidator(of_client)
+]
 
 
 class NewMessage(Body):
     """A message for an agent."""
 
     message: Text = Field(description="The text; `@agent` before it names who shall answer.")
-    agent: Name | None = Field(None, description="Who shall answer, an agent or a team; wins over `@agent`.")
+    agent: Name | None = Field(
+        None, description="Who shall answer, an agent or a team; wins over `@agent`."
+    )
     sender: Name | None = Field(None, description="Who says it; by default `API`.")
-    sender_id: Name | None = Field(None, description="Tells senders of one name apart: whose conversation it is.")
-    channel: Channel | None = Field(None, description="Where it comes from, and the answer goes; by default `api`.")
+    sender_id: Name | None = Field(
+        None, description="Tells senders of one name apart: whose conversation it is."
+    )
+    channel: Channel | None = Field(
+        None, description="Where it comes from, and the answer goes; by default `api`."
+    )
     conversation: Printable | None = Field(
-        None, description="Makes a conversation of its own for this sender; without it a sender has one."
+        None,
+        description="Makes a conversation of its own for this sender; without it a sender has one.",
     )
     message_id: MessageId | None = Field(
-        None, description="Makes a second post of the same message a 409. May not begin with a platform's `slack_`."
+        None,
+        description="Makes a second post of the same message a 409. May not begin with a platform's `slack_`.",
     )
 
 

@@ -21,7 +21,9 @@ open_routes = APIRouter(tags=["access"], include_in_schema=False)
 
 ATTEMPT_LIFE = 600
 """Seconds that a person may take to log in at the provider."""
-START_AGAIN = "this login was not begun in this browser, or too long ago; open /login to begin again"
+START_AGAIN = (
+    "this login was not begun in this browser, or too long ago; open /login to begin again"
+)
 
 
 @open_routes.get("/login/oidc", status_code=303, response_class=Response, responses=REFUSALS)
@@ -39,7 +41,9 @@ async def begin(request: Request) -> Response:
     return answer
 
 
-@open_routes.get("/login/oidc/callback", status_code=303, response_class=Response, responses=REFUSALS)
+@open_routes.get(
+    "/login/oidc/callback", status_code=303, response_class=Response, responses=REFUSALS
+)
 async def come_back(
     request: Request,
     code: Annotated[str, Query(max_length=4096)] = "",
@@ -79,7 +83,9 @@ def _provider(request: Request) -> Provider:
 
 
 def _redirect_uri(request: Request) -> str:
-    address = served_by(request).settings.api_url or f"{request.url.scheme}://{request.headers['host']}"
+    address = (
+        served_by(request).settings.api_url or f"{request.url.scheme}://{request.headers['host']}"
+    )
     return f"{address}/login/oidc/callback"
 
 
@@ -90,7 +96,9 @@ def _cookie_name(scope: Scope) -> str:
 def _cookie(scope: Scope, value: str, seconds: int) -> str:
     """Lax and not strict: the provider sends the browser back from its own site."""
     secure = "; Secure" if scope.get("scheme") == "https" else ""
-    return f"{_cookie_name(scope)}={value}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Lax{secure}"
+    return (
+        f"{_cookie_name(scope)}={value}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Lax{secure}"
+    )
 
 
 def _refused(request: Request, text: str, status: int) -> Response:

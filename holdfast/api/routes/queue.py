@@ -64,12 +64,20 @@ class Processing(TypedDict):
 
 async def _counts(request: Request) -> Sequence[Count]:
     reads = await reads_of(request)
-    return await reads.counts() if isinstance(reads, ScopedReads) else await served_by(request).counts.get()
+    return (
+        await reads.counts()
+        if isinstance(reads, ScopedReads)
+        else await served_by(request).counts.get()
+    )
 
 
 async def _outcomes(request: Request) -> Mapping[str, int]:
     reads = await reads_of(request)
-    return await reads.outcomes(INBOX) if isinstance(reads, ScopedReads) else await served_by(request).outcomes.get()
+    return (
+        await reads.outcomes(INBOX)
+        if isinstance(reads, ScopedReads)
+        else await served_by(request).outcomes.get()
+    )
 
 
 def _sum(counts: Sequence[Count], *states: str) -> int:
@@ -82,7 +90,15 @@ def _sum(counts: Sequence[Count], *states: str) -> int:
     **described(
         "read",
         Status,
-        {"incoming": 1, "queued": 2, "pending": 3, "processing": 1, "completed": 40, "dead": 0, "outgoing": 2},
+        {
+            "incoming": 1,
+            "queued": 2,
+            "pending": 3,
+            "processing": 1,
+            "completed": 40,
+            "dead": 0,
+            "outgoing": 2,
+        },
     ),
 )
 async def get_status(request: Request) -> Answer:
@@ -107,7 +123,9 @@ async def get_status(request: Request) -> Answer:
 @routes.get(
     "/api/queue/agents",
     summary="What waits for each agent",
-    **described("read", list[AgentQueue], [{"agent": "coder", "pending": 3, "queued": 2, "processing": 1}]),
+    **described(
+        "read", list[AgentQueue], [{"agent": "coder", "pending": 3, "queued": 2, "processing": 1}]
+    ),
 )
 async def get_agent_queues(request: Request) -> Answer:
     """List agents with live messages.
@@ -121,7 +139,12 @@ async def get_agent_queues(request: Request) -> Answer:
         if count.queue == INBOX:
             of_agent.setdefault(count.target or default, []).append(count)
     unserved = {agent for agent in of_agent if directory.entries and not directory.is_served(agent)}
-    return Answer([_agent_queue(agent, counts, agent in unserved) for agent, counts in sorted(of_agent.items())])
+    return Answer(
+        [
+            _agent_queue(agent, counts, agent in unserved)
+            for agent, counts in sorted(of_agent.items())
+        ]
+    )
 
 
 def _agent_queue(agent: str, counts: Sequence[Count], is_unserved: bool) -> AgentQueue:
@@ -190,6 +213,10 @@ async def kill(request: Request, id: EventId) -> Answer:
     """It ends as a dead letter with outcome cancelled; its worker finds its lease lost and can end nothing."""
     store = served_by(request).store
     event = await store.live(id)
-    if event is None or event.queue != INBOX or not await store.cancel(id, BY_API, actor=actor_of(request)):
+    if (
+        event is None
+        or event.queue != INBOX
+        or not await store.cancel(id, BY_API, actor=actor_of(request))
+    ):
         raise Refused(404, "processing message not found")
     return Answer(OK)

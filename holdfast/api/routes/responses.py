@@ -51,7 +51,9 @@ class Response(TypedDict):
 class PendingPage(Page):
     """Responses that one channel's client has not acked."""
 
-    limit: int = Field(100, ge=1, le=1000, description="Maximum number of rows; a page also ends at 4 MiB.")
+    limit: int = Field(
+        100, ge=1, le=1000, description="Maximum number of rows; a page also ends at 4 MiB."
+    )
     channel: Printable = Field(description="Of which channel.")
 
 
@@ -61,10 +63,14 @@ class NewResponse(Body):
     channel: Channel = Field(description="Where it is said.")
     sender: Named = Field(description="To whom.")
     message: Text = Field(description="The text.")
-    sender_id: Name | None = Field(None, description="Tells senders of one name apart: whose conversation it is.")
+    sender_id: Name | None = Field(
+        None, description="Tells senders of one name apart: whose conversation it is."
+    )
     agent: Name | None = Field(None, description="Who says it.")
     files: list[str] | None = Field(
-        None, max_length=100, description="Files below the files root: shared ones, or of this conversation."
+        None,
+        max_length=100,
+        description="Files below the files root: shared ones, or of this conversation.",
     )
     metadata: dict[str, Any] | None = Field(None, description="Anything, kept with it.")
 
@@ -82,7 +88,11 @@ EXAMPLE = {
 }
 
 
-@routes.get("/api/responses", summary="Recent responses", **described("read", list[Response], [EXAMPLE], 400))
+@routes.get(
+    "/api/responses",
+    summary="Recent responses",
+    **described("read", list[Response], [EXAMPLE], 400),
+)
 async def get_responses(request: Request, page: Paged) -> Answer:
     """Newest first, whether they were fetched or not. `messageId` is that of the message answered; if a turn collected
     several, `messageIds` names them all."""
@@ -126,7 +136,11 @@ async def post_response(request: Request) -> Answer:
             return Answer(Stored(ok=True, messageId=id_))
 
 
-@routes.post("/api/responses/{id}/ack", summary="The client has it", **described("send", Ok, {"ok": True}, 404, 409))
+@routes.post(
+    "/api/responses/{id}/ack",
+    summary="The client has it",
+    **described("send", Ok, {"ok": True}, 404, 409),
+)
 async def ack(request: Request, id: EventId) -> Answer:
     """It does not come again. Asking twice is no mistake; one that a channel is delivering right now is a 409."""
     await refuse_foreign(request, id, "response not found")
@@ -201,7 +215,9 @@ def _refuse_foreign(root: Path, said: NewResponse) -> None:
     conversation = _address(said).conversation
     for name in said.files or ():
         if sendable(root, name, said.channel, conversation) is None:
-            raise Refused(400, f"files: {name!r} is not below {root}, or belongs to another conversation")
+            raise Refused(
+                400, f"files: {name!r} is not below {root}, or belongs to another conversation"
+            )
 
 
 def _address(said: NewResponse) -> Address:

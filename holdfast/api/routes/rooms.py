@@ -69,7 +69,11 @@ LINE: dict[str, Any] = {
 @routes.get(
     "/api/teams",
     summary="The teams",
-    **described("read", dict[str, Team], {"dev": {"name": "Devs", "agents": ["coder", "writer"], "leader": "coder"}}),
+    **described(
+        "read",
+        dict[str, Team],
+        {"dev": {"name": "Devs", "agents": ["coder", "writer"], "leader": "coder"}},
+    ),
 )
 async def get_teams(request: Request) -> Answer:
     """By id."""
@@ -96,7 +100,9 @@ async def get_room(request: Request, team: TeamId, page: Paged) -> Answer:
         team, _ = (await served.routing()).team(team)
     except Unknown:
         # A team that is no more has left its room.
-        found = await served.store.chat_messages(team, **page.within) if team.isprintable() else Page()
+        found = (
+            await served.store.chat_messages(team, **page.within) if team.isprintable() else Page()
+        )
         if not found:
             raise Refused(404, "team not found") from None
     else:
@@ -107,7 +113,9 @@ async def get_room(request: Request, team: TeamId, page: Paged) -> Answer:
 @routes.post(
     "/api/chatroom/{team}",
     summary="Say something to a whole team",
-    **described("send", Posted, {"ok": True, "id": 3}, 404, body=NewLine, given={"message": "what is new?"}),
+    **described(
+        "send", Posted, {"ok": True, "id": 3}, 404, body=NewLine, given={"message": "what is new?"}
+    ),
 )
 async def post_to_room(request: Request, team: TeamId) -> Answer:
     """One line in the room, and one message to every agent of the team."""
@@ -117,7 +125,9 @@ async def post_to_room(request: Request, team: TeamId) -> Answer:
     most = served.settings.max_attempts
     try:
         refuse_team(caller, *routing.team(team))
-        line = await post(served.store, routing, team, said.message, max_attempts=most, sent_by=caller.owner)
+        line = await post(
+            served.store, routing, team, said.message, max_attempts=most, sent_by=caller.owner
+        )
     except Unknown:
         raise Refused(404, "team not found") from None
     return Answer(Posted(ok=True, id=line))

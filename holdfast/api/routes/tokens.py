@@ -31,11 +31,18 @@ class NewToken(Body):
 
     name: str = Field(max_length=100, description="Unique among tokens.")
     role: Literal["read", "send", "admin"] = Field(description="What it allows.")
-    channels: list[Channel] | None = Field(None, max_length=100, description="The only channels it may use or see.")
-    agents: list[Bound] | None = Field(None, max_length=100, description="The only agents it may use or see.")
+    channels: list[Channel] | None = Field(
+        None, max_length=100, description="The only channels it may use or see."
+    )
+    agents: list[Bound] | None = Field(
+        None, max_length=100, description="The only agents it may use or see."
+    )
     sender: Bound | None = Field(None, description="The only name it may speak under.")
-    expires: Annotated[timedelta, PlainValidator(duration, json_schema_input_type=str | float)] | None = Field(
-        None, description='When it ends: a duration such as "30d", or a number of seconds. By default never.'
+    expires: (
+        Annotated[timedelta, PlainValidator(duration, json_schema_input_type=str | float)] | None
+    ) = Field(
+        None,
+        description='When it ends: a duration such as "30d", or a number of seconds. By default never.',
     )
 
 
@@ -121,10 +128,16 @@ async def post_token(request: Request) -> Answer:
     return Answer(Created(**_token(token, millis(token.created_at)), token=secret))
 
 
-@routes.delete("/api/tokens/{name}", summary="Revoke a token", **described("admin", Ok, {"ok": True}, 404))
-async def delete_token(request: Request, name: Annotated[str, Path(description="A token's name.")]) -> Answer:
+@routes.delete(
+    "/api/tokens/{name}", summary="Revoke a token", **described("admin", Ok, {"ok": True}, 404)
+)
+async def delete_token(
+    request: Request, name: Annotated[str, Path(description="A token's name.")]
+) -> Answer:
     """The token and its sessions end at once; in other processes within a second."""
-    if not name.isprintable() or not await revoke_token(served_by(request).store, name, actor_of(request)):
+    if not name.isprintable() or not await revoke_token(
+        served_by(request).store, name, actor_of(request)
+    ):
         raise Refused(404, "token not found")
     access: Access = request.app.state.access
     access.callers.forget()

@@ -18,7 +18,9 @@ def mount(app: FastAPI, channels: Iterable[object]) -> set[str]:
     for channel in channels:
         if isinstance(channel, Webhooks):
             for path, receive in channel.webhooks.items():
-                app.add_api_route(path, _Endpoint(receive).answer, methods=["POST"], include_in_schema=False)
+                app.add_api_route(
+                    path, _Endpoint(receive).answer, methods=["POST"], include_in_schema=False
+                )
                 found.add(path)
     return found
 
@@ -31,4 +33,6 @@ class _Endpoint:
         status, text = await self._receive(await read(request), dict(request.headers))
         if status >= 400:
             return Answer({"error": text or "not now"}, status)
-        return Response(text, status, media_type="application/json" if text.startswith("{") else "text/plain")
+        return Response(
+            text, status, media_type="application/json" if text.startswith("{") else "text/plain"
+        )

@@ -59,7 +59,11 @@ class Caller:
     def is_same_person(self, other: Credential) -> bool:
         """Whether a session opened with `other` would have this caller's rights."""
         mine = self.credential
-        return mine is not None and (mine.name, mine.role, mine.owner) == (other.name, other.role, other.owner)
+        return mine is not None and (mine.name, mine.role, mine.owner) == (
+            other.name,
+            other.role,
+            other.owner,
+        )
 
 
 def actor_name(credential: Credential) -> str:
@@ -86,7 +90,9 @@ class NameTaken(HoldfastError):
 class Callers:
     """Finds callers in the database and remembers them for a second."""
 
-    def __init__(self, store: Callable[[], Store], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, store: Callable[[], Store], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._store = store
         self._clock = clock
         self._known: dict[tuple[Kind, str], tuple[float, Caller]] = {}
@@ -137,13 +143,17 @@ class Grant:
         )
 
 
-async def issue(store: Store, kind: Kind, grant: Grant, life: timedelta | None) -> tuple[str, Credential]:
+async def issue(
+    store: Store, kind: Kind, grant: Grant, life: timedelta | None
+) -> tuple[str, Credential]:
     """Store a credential. Returns its secret, which is kept nowhere, and what was stored."""
     secret = f"{PREFIXES[kind]}{secrets.token_urlsafe(32)}"
     now = await store.now()
     credential = _credential(kind, grant, now, None if life is None else now + life)
     if not await open_credentials(store).add(credential, digest_of(secret)):
-        raise NameTaken(f"there is already a token named {grant.name!r}; revoke it first or choose another name")
+        raise NameTaken(
+            f"there is already a token named {grant.name!r}; revoke it first or choose another name"
+        )
     return secret, credential
 
 

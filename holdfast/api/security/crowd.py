@@ -77,7 +77,9 @@ class Crowd:
 
     def waits(self, member: Member, is_known: bool) -> None:
         """Note that the connection waits for its client; `is_known` if that had a good answer before."""
-        waiting, other = (self._known, self._strangers) if is_known else (self._strangers, self._known)
+        waiting, other = (
+            (self._known, self._strangers) if is_known else (self._strangers, self._known)
+        )
         if member in self._places and member not in waiting:
             other.pop(member, None)
             waiting[member] = None

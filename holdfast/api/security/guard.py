@@ -55,7 +55,9 @@ def refuse_open(settings: Settings, host: str, *, metrics: bool = False) -> None
     """Refuse to serve without tokens anywhere but on loopback."""
     if _is_open(settings, metrics) and not is_loopback(host):
         option = "--no-auth" if settings.api_auth == "none" else 'metrics_auth = "none"'
-        raise HoldfastError(f"{option} works on loopback only, not at {host}: leave it out, or set --host 127.0.0.1")
+        raise HoldfastError(
+            f"{option} works on loopback only, not at {host}: leave it out, or set --host 127.0.0.1"
+        )
 
 
 def _is_open(settings: Settings, metrics: bool) -> bool:
@@ -75,7 +77,9 @@ class Access:
     wrong: Rate = field(default_factory=lambda: Rate(WRONG_TOKENS_PER_SECOND, WRONG_TOKENS_SAVED))
 
     @classmethod
-    def of(cls, settings: Settings, host: str, callers: Callers, *, metrics: bool = False) -> Access:
+    def of(
+        cls, settings: Settings, host: str, callers: Callers, *, metrics: bool = False
+    ) -> Access:
         """Read the settings; `metrics` is for a server that has nothing else."""
         refuse_open(settings, host, metrics=metrics)
         tokens = None if _is_open(settings, metrics) else Tokens(settings.home)
@@ -99,7 +103,9 @@ class Access:
             return ANYBODY
         if token:
             role = self.tokens.role_of(token)
-            return bootstrap(role) if role is not None else await self._stored("token", token, client)
+            return (
+                bootstrap(role) if role is not None else await self._stored("token", token, client)
+            )
         return await self._stored("session", session, client) if session else None
 
     async def _stored(self, kind: Kind, secret: str, client: str) -> Caller | None:
@@ -113,7 +119,9 @@ class Access:
     def count_wrong(self, client: str) -> None:
         """Count a wrong token, session or login code of a client."""
         if not self.wrong.take(client):
-            raise Refused(429, "too many wrong tokens, ask again later", headers={"retry-after": "1"})
+            raise Refused(
+                429, "too many wrong tokens, ask again later", headers={"retry-after": "1"}
+            )
 
     def knows_host(self, value: str) -> bool:
         """A page of a foreign name that was made to point here keeps that name in Host; an address cannot lie so."""
@@ -125,7 +133,10 @@ class Access:
 
     def knows_origin(self, origin: str, host: str) -> bool:
         """Our own pages, whether a proxy adds TLS or not, and those that were configured."""
-        return origin.lower() in (f"http://{host}", f"https://{host}") or origin.lower() in self.origins
+        return (
+            origin.lower() in (f"http://{host}", f"https://{host}")
+            or origin.lower() in self.origins
+        )
 
 
 def _listed(names: str) -> list[str]:
@@ -176,10 +187,14 @@ class Guard:
             raise Refused(421, "this is not the host you asked for; `api_hosts` names further ones")
         origin = headers.get(b"origin")
         if origin is not None and not self._access.knows_origin(origin.decode("latin-1"), host):
-            raise Refused(403, "pages of other origins may not ask here; `api_origins` names those that may")
+            raise Refused(
+                403, "pages of other origins may not ask here; `api_origins` names those that may"
+            )
         client = client_of(scope)
         if not self._rate.take(client):
-            raise Refused(429, "too many requests, ask again in a second", headers={"retry-after": "1"})
+            raise Refused(
+                429, "too many requests, ask again in a second", headers={"retry-after": "1"}
+            )
         if _length(headers) > MOST:
             raise Refused(413, TOO_LARGE)
 

@@ -84,7 +84,10 @@ async def login(
     openapi_extra={
         "requestBody": {
             "content": {
-                "application/x-www-form-urlencoded": {"schema": {"type": "object"}, "example": {"code": "hf_code_…"}}
+                "application/x-www-form-urlencoded": {
+                    "schema": {"type": "object"},
+                    "example": {"code": "hf_code_…"},
+                }
             }
         },
     },
@@ -97,7 +100,9 @@ async def confirm_login(request: Request) -> Response:
     return await _log_in(request, form.get("code", [""])[0])
 
 
-@open_routes.post("/logout", summary="End this session", response_model=Ok, responses={503: REFUSALS[503]})
+@open_routes.post(
+    "/logout", summary="End this session", response_model=Ok, responses={503: REFUSALS[503]}
+)
 async def logout(request: Request) -> Response:
     """Delete the session and its cookie. Without a session nothing happens."""
     ended = await _end_session(request)
@@ -184,7 +189,12 @@ async def open_session(request: Request, rights: Credential | Grant) -> Response
     grant = rights if isinstance(rights, Grant) else Grant.of(rights)
     life = served.settings.api_session
     session, opened = await issue(served.store, "session", grant, life)
-    entry = AuditEntry(actor=actor_name(opened), action="logged_in", subject=opened.id, details={"role": opened.role})
+    entry = AuditEntry(
+        actor=actor_name(opened),
+        action="logged_in",
+        subject=opened.id,
+        details={"role": opened.role},
+    )
     await served.store.audit(entry)
     answer = RedirectResponse("/", 303)
     answer.headers["set-cookie"] = session_cookie(request.scope, session, int(life.total_seconds()))
@@ -193,7 +203,9 @@ async def open_session(request: Request, rights: Credential | Grant) -> Response
 
 def is_foreign(request: Request) -> bool:
     """Whether another site may have sent the browser here, or it only looks ahead."""
-    if "prefetch" in request.headers.get("sec-purpose", "") or "prefetch" in request.headers.get("purpose", ""):
+    if "prefetch" in request.headers.get("sec-purpose", "") or "prefetch" in request.headers.get(
+        "purpose", ""
+    ):
         return True
     site = request.headers.get("sec-fetch-site")
     if site is None:

@@ -24,7 +24,18 @@ from holdfast.settings.extras import require
 from holdfast.store.credentials import Role
 from holdfast.telemetry.redaction import redact
 
-ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+ALGORITHMS = [
+    "RS256",
+    "RS384",
+    "RS512",
+    "PS256",
+    "PS384",
+    "PS512",
+    "ES256",
+    "ES384",
+    "ES512",
+    "EdDSA",
+]
 """Signatures with a private key; never "none", never a shared secret."""
 LEEWAY = 60
 """Seconds by which clocks may differ."""
@@ -123,7 +134,9 @@ class Provider:
         answer = await self._ask(metadata["token_endpoint"], *self._authenticated(metadata, form))
         claims = await self._verified(str(answer.get("id_token") or ""), attempt.nonce)
         if self._groups_claim not in claims and "userinfo_endpoint" in metadata:
-            claims |= await self._user_info(metadata, str(answer.get("access_token")), claims["sub"])
+            claims |= await self._user_info(
+                metadata, str(answer.get("access_token")), claims["sub"]
+            )
         return self._person(claims)
 
     def _authenticated(
@@ -149,8 +162,10 @@ class Provider:
             "another issuer": claims.get("iss") != (await self._discovered())["issuer"],
             "another audience": self._client[0] not in audiences,
             "another party": claims.get("azp", self._client[0]) != self._client[0],
-            "an expiry that has passed": not _is_number(claims.get("exp")) or claims["exp"] + LEEWAY < now,
-            "a time that is to come": not _is_number(claims.get("iat")) or claims["iat"] - LEEWAY > now,
+            "an expiry that has passed": not _is_number(claims.get("exp"))
+            or claims["exp"] + LEEWAY < now,
+            "a time that is to come": not _is_number(claims.get("iat"))
+            or claims["iat"] - LEEWAY > now,
             "another nonce": not hmac.compare_digest(str(claims.get("nonce") or ""), nonce),
             "no subject": not isinstance(claims.get("sub"), str) or not claims["sub"],
         }
@@ -167,34 +182,49 @@ class Provider:
         for is_fresh in (False, True):
             keys = await self._key_set(is_fresh)
             try:
-                return dict(jwt.decode(id_token, KeySet.import_key_set(keys), algorithms=ALGORITHMS).claims)  # type: ignore[arg-type]
+                key_set = KeySet.import_key_set(keys)  # type: ignore[arg-type]
+                return dict(jwt.decode(id_token, key_set, algorithms=ALGORITHMS).claims)
             except (JoseError, ValueError):
                 # The provider may have changed its keys: look once more.
                 continue
         raise LoginRefused("the id token is not signed by the provider")
 
-    async def _user_info(self, metadata: Mapping[str, Any], access_token: str, subject: str) -> dict[str, Any]:
+    async def _user_info(
+        self, metadata: Mapping[str, Any], access_token: str, subject: str
+    ) -> dict[str, Any]:
         """Groups that are not in the id token; only if they are of the same person."""
-        found = await self._ask(metadata["userinfo_endpoint"], None, {"authorization": f"Bearer {access_token}"})
+        found = await self._ask(
+            metadata["userinfo_endpoint"], None, {"authorization": f"Bearer {access_token}"}
+        )
         return found if found.get("sub") == subject else {}
 
     def _person(self, claims: Mapping[str, Any]) -> Person:
         given = claims.get(self._groups_claim)
         groups = [given] if isinstance(given, str) else given if isinstance(given, list) else []
-        roles = [self._roles[group] for group in groups if isinstance(group, str) and group in self._roles]
+        roles = [
+            self._roles[group]
+            for group in groups
+            if isinstance(group, str) and group in self._roles
+        ]
         name = next(str(claims[key]) for key in NAMES if claims.get(key))
         shown = "".join(sign if sign.isprintable() else " " for sign in name)[:100]
         if not roles:
-            raise LoginRefused(f"{shown} is in no group that has a role here; `oidc_roles` names those that have")
+            raise LoginRefused(
+                f"{shown} is in no group that has a role here; `oidc_roles` names those that have"
+            )
         return Person(f"{self._issuer} {claims['sub']}", shown, max(roles, key=ROLES.index))
 
     async def _discovered(self) -> dict[str, Any]:
         read_at, metadata = self._metadata
         if not metadata or time.monotonic() - read_at > METADATA_LIFE:
             metadata = await self._ask(f"{self._issuer}/.well-known/openid-configuration")
-            missing = {"issuer", "authorization_endpoint", "token_endpoint", "jwks_uri"} - set(metadata)
+            missing = {"issuer", "authorization_endpoint", "token_endpoint", "jwks_uri"} - set(
+                metadata
+            )
             if missing or str(metadata["issuer"]).rstrip("/") != self._issuer:
-                raise ProviderError(f"{self._issuer} is not the OpenID Connect issuer that `oidc_issuer` names")
+                raise ProviderError(
+                    f"{self._issuer} is not the OpenID Connect issuer that `oidc_issuer` names"
+                )
             self._metadata = (time.monotonic(), metadata)
         return metadata
 
@@ -206,7 +236,10 @@ class Provider:
         return keys
 
     async def _ask(
-        self, address: str, form: dict[str, str] | None = None, headers: Mapping[str, str] | None = None
+        self,
+        address: str,
+        form: dict[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         return await asyncio.to_thread(_fetch, address, form, dict(headers or {}))
 
@@ -218,7 +251,9 @@ def roles_of(text: str) -> dict[str, Role]:
         group, _, role = (piece.strip() for piece in part.rpartition("="))
         known = next((one for one in ROLES if one == role), None)
         if not group or known is None:
-            raise HoldfastError(f"oidc_roles: {part.strip()!r} is not `group = role` with role read, send or admin")
+            raise HoldfastError(
+                f"oidc_roles: {part.strip()!r} is not `group = role` with role read, send or admin"
+            )
         found[group] = known
     return found
 
@@ -235,12 +270,18 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 def _fetch(address: str, form: dict[str, str] | None, headers: dict[str, str]) -> dict[str, Any]:
     """Ask the provider and read its JSON. Blocks."""
     parts = urlsplit(address)
-    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
-        raise ProviderError(f"the provider's address {address} is neither https nor on this machine")
+    if parts.scheme != "https" and not (
+        parts.scheme == "http" and is_loopback(parts.hostname or "")
+    ):
+        raise ProviderError(
+            f"the provider's address {address} is neither https nor on this machine"
+        )
     data = None if form is None else urlencode(form).encode()
     request = urllib.request.Request(address, data, {"accept": "application/json", **headers})  # noqa: S310
     try:
-        with urllib.request.build_opener(_NoRedirects).open(request, timeout=ANSWERS_WITHIN) as answer:
+        with urllib.request.build_opener(_NoRedirects).open(
+            request, timeout=ANSWERS_WITHIN
+        ) as answer:
             found = json.loads(answer.read(MOST_BYTES))
     except urllib.error.HTTPError as error:
         with error:

@@ -13,7 +13,9 @@ MOST_CLIENTS = 10_000
 class Rate:
     """So many requests per second for each client, and as many at once as it saves up in `seconds`."""
 
-    def __init__(self, per_second: float, seconds: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, per_second: float, seconds: float = 1.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._per_second = per_second
         self._most = per_second * seconds
         self._clock = clock

@@ -46,7 +46,10 @@ async def refuse_limited(request: Request) -> None:
     """Refuse callers who may not see everything, where what is shown cannot be told apart."""
     if await scope_of(request) is not None:
         name = caller_of(request).name
-        raise Refused(403, f"this shows messages of others, and {name!r} may only see its own or what it is bound to")
+        raise Refused(
+            403,
+            f"this shows messages of others, and {name!r} may only see its own or what it is bound to",
+        )
 
 
 async def refuse_foreign(request: Request, event_id: int, otherwise: str) -> None:
@@ -138,7 +141,9 @@ def refuse_team(caller: Caller, team_id: str, team: Team) -> None:
     if rights.channels is not None:
         _refuse_outside(caller, "channel", CHANNEL, rights.channels)
     if rights.sender is not None:
-        raise Refused(403, f"{caller.name!r} may only speak as {rights.sender!r}, and a room has no senders")
+        raise Refused(
+            403, f"{caller.name!r} may only speak as {rights.sender!r}, and a room has no senders"
+        )
     if not sees_team(caller, team_id, team.agents):
         refuse_agents(caller, team.agents)
 
@@ -155,4 +160,6 @@ def sees_team(caller: Caller, team_id: str, agents: Collection[str]) -> bool:
 
 def _refuse_outside(caller: Caller, what: str, given: str, bound: Collection[str]) -> None:
     if given not in bound:
-        raise Refused(403, f"{caller.name!r} may not use the {what} {given!r}, only {', '.join(bound)}")
+        raise Refused(
+            403, f"{caller.name!r} may not use the {what} {given!r}, only {', '.join(bound)}"
+        )

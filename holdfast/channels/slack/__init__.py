@@ -34,7 +34,13 @@ EVENT_TYPE = "holdfast_part"
 EARLIER = timedelta(minutes=10)
 SIGNING_IN = timedelta(seconds=1)
 MENDED_AFTER = timedelta(minutes=1)
-CANNOT_TELL = ("missing_scope", "not_allowed_token_type", "status_404", "status_405", "unknown_method")
+CANNOT_TELL = (
+    "missing_scope",
+    "not_allowed_token_type",
+    "status_404",
+    "status_405",
+    "unknown_method",
+)
 """Slack's words where it will never tell: better a part twice than not at all, and a turn without its thread."""
 LET_GO_WITHIN = 2.0
 """Seconds that signs of work get to be taken away at a stop."""
@@ -45,7 +51,9 @@ class SlackChannel:
 
     name = "slack"
 
-    def __init__(self, accesses: Sequence[Access], *, files: Path | None = None, shared: Shared | None = None) -> None:
+    def __init__(
+        self, accesses: Sequence[Access], *, files: Path | None = None, shared: Shared | None = None
+    ) -> None:
         self.workspaces = [Workspace(access, shared) for access in accesses]
         self._readers = {workspace: Reader(workspace) for workspace in self.workspaces}
         self._files = files
@@ -137,13 +145,19 @@ class SlackChannel:
             return self.heard(payload)
         reader, routed = self._readers[workspace], payload.get(ROUTED_TEXT)
         # Routing found its text in what was heard.
-        return await reader.named(str(routed)) if routed is not None else await reader.readable(self._said(payload))
+        return (
+            await reader.named(str(routed))
+            if routed is not None
+            else await reader.readable(self._said(payload))
+        )
 
     def _said(self, payload: Payload) -> str:
         """As Slack wrote it, without the name of the bot."""
         workspace = self._of_team(payload.get("team"))
         bot = None if workspace is None else workspace.bot
-        return text_of(payload) if bot is None or not bot.user else text_for(bot, written_of(payload))
+        return (
+            text_of(payload) if bot is None or not bot.user else text_for(bot, written_of(payload))
+        )
 
     async def thread(self, payload: Payload) -> Sequence[Line]:
         workspace = self._of_team(payload.get("team"))
@@ -161,7 +175,12 @@ class SlackChannel:
 
     def working(self, payload: Payload, *, again: bool) -> AbstractAsyncContextManager[object]:
         workspace = self._of_team(payload.get("team"))
-        if self._group is None or workspace is None or not workspace.access.status or not payload.get("ts"):
+        if (
+            self._group is None
+            or workspace is None
+            or not workspace.access.status
+            or not payload.get("ts")
+        ):
             return nullcontext()
         return status.shown(workspace, payload, self._start, again=again)
 
@@ -170,7 +189,10 @@ class SlackChannel:
         texts = split(mrkdwn(str(response.event.get("message") or "")), LONGEST)
         texts = texts or ([] if files else [NO_ANSWER])
         parts = [Part(part_key(response, number), text) for number, text in enumerate(texts)]
-        return parts + [Part(part_key(response, len(texts) + number), file=file) for number, file in enumerate(files)]
+        return parts + [
+            Part(part_key(response, len(texts) + number), file=file)
+            for number, file in enumerate(files)
+        ]
 
     async def prepare(self, response: Event, part: Part) -> Payload:
         if part.file is None:
@@ -222,7 +244,9 @@ class SlackChannel:
     def _of_team(self, team: str | None) -> Workspace | None:
         if len(self.workspaces) == 1:
             return self.workspaces[0]
-        return next((one for one in self.workspaces if one.bot is not None and one.bot.team == team), None)
+        return next(
+            (one for one in self.workspaces if one.bot is not None and one.bot.team == team), None
+        )
 
     async def _workspace(self, place: Place) -> Workspace:
         found = self._of_team(place.team)

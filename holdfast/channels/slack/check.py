@@ -61,7 +61,10 @@ async def _scopes(client: Any) -> tuple[State, str]:
     held = {scope.strip() for scope in told.split(",")}
     missing = [scope for scope in BOT_SCOPES if scope not in held]
     if missing:
-        return "warn", f"missing are {', '.join(missing)}; `holdfast slack manifest` prints all, then install again"
+        return (
+            "warn",
+            f"missing are {', '.join(missing)}; `holdfast slack manifest` prints all, then install again",
+        )
     return "ok", "all that are needed"
 
 

@@ -37,7 +37,11 @@ async def download(workspace: Workspace, root: Path, payload: Payload) -> list[P
 async def _fetch(workspace: Workspace, folder: Path, file: Payload) -> Path | None:
     url = str(file.get("url_private_download") or file.get("url_private") or "")
     # The token goes with the request: to Slack alone, whatever the event says.
-    content = await _content(workspace, url) if _is_slacks(url, workspace.access.api_url) else "it is not at Slack"
+    content = (
+        await _content(workspace, url)
+        if _is_slacks(url, workspace.access.api_url)
+        else "it is not at Slack"
+    )
     if isinstance(content, str):
         log.warning(Entry(FILE_REFUSED, file=file.get("id"), reason=content))
         return None

@@ -44,7 +44,9 @@ class Gate:
             raise NotNow(timedelta(seconds=left + random.random() * min(left, 1.0)))
 
     async def close(self, method: str, seconds: float) -> None:
-        self._closed_until[method] = max(self._closed_until.get(method, 0.0), time.monotonic() + seconds)
+        self._closed_until[method] = max(
+            self._closed_until.get(method, 0.0), time.monotonic() + seconds
+        )
         if self._shared is not None:
             until = await self._shared.now() + timedelta(seconds=seconds)
             await self._shared.set_setting(self._key(method), until.isoformat())

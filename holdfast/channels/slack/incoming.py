@@ -31,8 +31,13 @@ class Doors:
     external: bool = False
 
     def admit(self, event: Payload) -> bool:
-        user, channel = str(event.get("user") or event.get("bot_id") or ""), str(event.get("channel"))
-        if not self.bots and (event.get("bot_id") or event.get("subtype") == "bot_message" or user == SLACKBOT):
+        user, channel = (
+            str(event.get("user") or event.get("bot_id") or ""),
+            str(event.get("channel")),
+        )
+        if not self.bots and (
+            event.get("bot_id") or event.get("subtype") == "bot_message" or user == SLACKBOT
+        ):
             return False
         return _passes(user, self.allow_users, self.deny_users) and _passes(
             channel, self.allow_channels, self.deny_channels
@@ -53,7 +58,9 @@ class Bot:
     name: str = ""
 
     def is_author(self, event: Payload) -> bool:
-        return event.get("user") == self.user or (bool(self.bot_id) and event.get("bot_id") == self.bot_id)
+        return event.get("user") == self.user or (
+            bool(self.bot_id) and event.get("bot_id") == self.bot_id
+        )
 
     def is_external(self, event: Payload, is_shared: bool) -> bool:
         """Whether somebody of another workspace speaks, as in a channel shared with another company.
@@ -87,7 +94,9 @@ def message_of(body: Payload, bot: Bot, doors: Doors) -> NewEvent | None:
     return NewEvent(
         event=event,
         # From the message and not from the event: one message may come under several event ids.
-        message_id="_".join(str(part) for part in ("slack", team, event["channel"], event["ts"]) if part),
+        message_id="_".join(
+            str(part) for part in ("slack", team, event["channel"], event["ts"]) if part
+        ),
         event_ts=platform_time(event.get("event_ts")),
     )
 

@@ -30,7 +30,10 @@ def manifest(name: str, request_url: str | None = None) -> dict[str, Any]:
         subscriptions = {"request_url": request_url} | subscriptions
     return {
         "_metadata": {"major_version": 2, "minor_version": 1},
-        "display_information": {"name": name, "description": "Answers when it is mentioned or written to"},
+        "display_information": {
+            "name": name,
+            "description": "Answers when it is mentioned or written to",
+        },
         "features": {
             "app_home": {
                 "home_tab_enabled": False,

@@ -22,7 +22,9 @@ _VERBATIM = re.compile(
     r"|<(?:@[UW][A-Z0-9]+|#[CG][A-Z0-9]+)(?:\|[^<>|]*)?>"
     r"|<https?://[^<>\s|]+(?:\|[^<>|]+)?>"
 )
-_LINK = re.compile(r"!?\[([^\[\]]*+)\]\((https?://[^\s()]*+(?:\([^\s()]*+\)[^\s()]*+)*+|mailto:[^\s()]++)\)")
+_LINK = re.compile(
+    r"!?\[([^\[\]]*+)\]\((https?://[^\s()]*+(?:\([^\s()]*+\)[^\s()]*+)*+|mailto:[^\s()]++)\)"
+)
 _HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]")
 _QUOTE = re.compile(r"^(?:&gt; ?)++")
 _BULLET = re.compile(r"^([ \t]*+)[-*+][ \t]++(?=\S)")
@@ -117,7 +119,9 @@ def _heading(line: str) -> str:
     return f"{_STAR}{title}{_STAR}" if title else line
 
 
-def _emphasised(line: str, opens: re.Pattern[str], closes: dict[str, re.Pattern[str]], sign: str) -> str:
+def _emphasised(
+    line: str, opens: re.Pattern[str], closes: dict[str, re.Pattern[str]], sign: str
+) -> str:
     """Replace pairs of delimiters by `sign`.
 
     A delimiter that is not closed from here to the end of the line is not looked for again, so

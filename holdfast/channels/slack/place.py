@@ -46,4 +46,7 @@ def _recipient(response: Payload) -> str:
     for name in ("sender_id", "sender"):
         if _RECIPIENT.fullmatch(given := str(response.get(name) or "")):
             return given
-    raise Undeliverable("no_address", "the response names neither a conversation nor the id of a channel or a person")
+    raise Undeliverable(
+        "no_address",
+        "the response names neither a conversation nor the id of a channel or a person",
+    )

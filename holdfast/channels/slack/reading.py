@@ -34,7 +34,9 @@ _NAMED = re.compile(r"<([@#])([A-Z0-9]+)(?:\|([^<>]*))?>")
 _LINK = re.compile(r"<((?:https?|mailto):[^<>|]+)(?:\|([^<>]*))?>")
 
 
-async def messages(workspace: Workspace, channel: str, thread_ts: str | None, **wanted: Any) -> AsyncIterator[Payload]:
+async def messages(
+    workspace: Workspace, channel: str, thread_ts: str | None, **wanted: Any
+) -> AsyncIterator[Payload]:
     """All messages of a thread, oldest first, or of a channel, newest first; as many pages as there are."""
     method = "conversations.replies" if thread_ts else "conversations.history"
     where = {"channel": channel, "ts": thread_ts} if thread_ts else {"channel": channel}
@@ -57,7 +59,11 @@ class Reader:
 
     async def thread(self, payload: Payload) -> Sequence[Line]:
         """What was said before this message in its thread, or in its direct messages; the newest, oldest first."""
-        channel, thread_ts, ts = str(payload.get("channel")), payload.get("thread_ts"), str(payload.get("ts"))
+        channel, thread_ts, ts = (
+            str(payload.get("channel")),
+            payload.get("thread_ts"),
+            str(payload.get("ts")),
+        )
         if thread_ts:
             before: deque[Payload] = deque(maxlen=KEEP)
             async for message in messages(self._workspace, channel, thread_ts):
@@ -91,7 +97,9 @@ class Reader:
         names: dict[str, str | None] = {}
         for found in _NAMED.finditer(text):
             names[found[2]] = found[3] or await self._name(found[2])
-        text = _NAMED.sub(lambda found: f"{found[1]}{name}" if (name := names.get(found[2])) else found[0], text)
+        text = _NAMED.sub(
+            lambda found: f"{found[1]}{name}" if (name := names.get(found[2])) else found[0], text
+        )
         return _LINK.sub(lambda found: f"[{found[2]}]({found[1]})" if found[2] else found[1], text)
 
     async def _name(self, id: str) -> str | None:
@@ -118,10 +126,16 @@ class Reader:
 
     async def _user(self, id: str) -> str | None:
         user = (await self._workspace.call("users.info", user=id)).get("user") or {}
-        return (user.get("profile") or {}).get("display_name") or user.get("real_name") or user.get("name")
+        return (
+            (user.get("profile") or {}).get("display_name")
+            or user.get("real_name")
+            or user.get("name")
+        )
 
     async def _channel(self, id: str) -> str | None:
-        channel = (await self._workspace.call("conversations.info", channel=id)).get("channel") or {}
+        channel = (await self._workspace.call("conversations.info", channel=id)).get(
+            "channel"
+        ) or {}
         name: str | None = channel.get("name")
         return name
 

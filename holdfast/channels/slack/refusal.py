@@ -84,7 +84,9 @@ def translated(method: str, error: SlackApiError) -> HoldfastError:
     data = getattr(answer, "data", None)
     code = str(data.get("error") or "") if isinstance(data, dict) else ""
     if status == 429 or code == "ratelimited":
-        given = answer.headers.get("retry-after") or answer.headers.get("Retry-After") or DEFAULT_WAIT
+        given = (
+            answer.headers.get("retry-after") or answer.headers.get("Retry-After") or DEFAULT_WAIT
+        )
         return NotNow(timedelta(seconds=float(given)))
     if code in FINAL:
         return Undeliverable(code, f"is Slack's answer to {method}")

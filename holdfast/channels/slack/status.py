@@ -23,7 +23,9 @@ Start = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None] | None]
 
 
 @asynccontextmanager
-async def shown(workspace: Workspace, payload: Payload, start: Start, *, again: bool) -> AsyncIterator[None]:
+async def shown(
+    workspace: Workspace, payload: Payload, start: Start, *, again: bool
+) -> AsyncIterator[None]:
     """Adds the reaction after a while, and takes it away after the block; neither holds up the work."""
     access = workspace.access
     added: list[asyncio.Task[None]] = []
@@ -32,7 +34,11 @@ async def shown(workspace: Workspace, payload: Payload, start: Start, *, again: 
         if task := start(_try(workspace, "reactions.add", where, 1)):
             added.append(task)
 
-    where = {"channel": payload.get("channel"), "timestamp": payload.get("ts"), "name": access.status}
+    where = {
+        "channel": payload.get("channel"),
+        "timestamp": payload.get("ts"),
+        "name": access.status,
+    }
     later = asyncio.get_running_loop().call_later(access.status_after.total_seconds(), add)
     try:
         yield

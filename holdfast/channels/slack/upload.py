@@ -51,7 +51,10 @@ async def shared(workspace: Workspace, place: Place, note: Payload) -> Payload |
 async def share(workspace: Workspace, place: Place, note: Payload) -> Payload:
     files = [{"id": note["file_id"], "title": note["name"]}]
     await workspace.call(
-        "files.completeUploadExternal", files=files, channel_id=place.channel, thread_ts=place.thread_ts
+        "files.completeUploadExternal",
+        files=files,
+        channel_id=place.channel,
+        thread_ts=place.thread_ts,
     )
     return {"channel": place.channel, "file_id": note["file_id"]}
 
@@ -60,13 +63,19 @@ def _read(root: Path | None, file: str, response: Payload) -> tuple[str, bytes]:
     """The name and content of a file that the conversation of a response may send, whoever stored the response."""
     if root is None:
         raise Undeliverable("file_refused", "no folder is set from which files may be sent")
-    path = sendable(root, file, str(response.get("channel") or ""), str(response.get("conversation") or ""))
+    path = sendable(
+        root, file, str(response.get("channel") or ""), str(response.get("conversation") or "")
+    )
     if path is None:
-        raise Undeliverable("file_refused", f"{file} is not below {root}, or belongs to another conversation")
+        raise Undeliverable(
+            "file_refused", f"{file} is not below {root}, or belongs to another conversation"
+        )
     try:
         with opened(root, path) as content:
             if content.seek(0, 2) > LARGEST:
-                raise Undeliverable("file_too_large", f"{file} has more than {LARGEST // 1024 // 1024} MiB")
+                raise Undeliverable(
+                    "file_too_large", f"{file} has more than {LARGEST // 1024 // 1024} MiB"
+                )
             content.seek(0)
             return PurePath(path).name, content.read()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):

@@ -99,13 +99,17 @@ class Workspace:
         if not self.access.bot_token:
             raise self._not_let_in(" is not set: Slack needs the token of its bot, xoxb-…")
         found = await self._let_in("auth.test", "let the bot in")
-        team, user, bot_id, name = (str(found.get(key) or "") for key in ("team_id", "user_id", "bot_id", "user"))
+        team, user, bot_id, name = (
+            str(found.get(key) or "") for key in ("team_id", "user_id", "bot_id", "user")
+        )
         return Bot(team, user, bot_id, name)
 
     async def _socket(self) -> str:
         """Asked for here first: the client would ask with a token that is refused for ever."""
         found = await self._let_in(
-            "apps.connections.open", "open a socket for the app token beside it", app_token=self.access.app_token
+            "apps.connections.open",
+            "open a socket for the app token beside it",
+            app_token=self.access.app_token,
         )
         if not found.get("url"):
             raise self._not_let_in(": Slack gives no address for Socket Mode")
@@ -122,7 +126,9 @@ class Workspace:
                 found = await self._request(method, arguments)
             except Exception as error:  # noqa: BLE001 - whatever keeps us from Slack now may be over soon
                 if (code := getattr(error, "code", None)) in NOT_LET_IN:
-                    raise self._not_let_in(f": Slack does not {wish}: {code}; see `holdfast doctor`") from None
+                    raise self._not_let_in(
+                        f": Slack does not {wish}: {code}; see `holdfast doctor`"
+                    ) from None
                 failures += 1
                 if failures == 1:
                     log.warning(Entry(CANNOT_SIGN_IN, error=error))
@@ -139,7 +145,9 @@ class Workspace:
 
         async def authorize() -> AuthorizeResult:
             # Known since the start: asked for at an event, a failure would have Bolt acknowledge what nobody stored.
-            return AuthorizeResult(enterprise_id=None, team_id=bot.team, bot_user_id=bot.user, bot_id=bot.bot_id)
+            return AuthorizeResult(
+                enterprise_id=None, team_id=bot.team, bot_user_id=bot.user, bot_id=bot.bot_id
+            )
 
         async def receive(body: Payload) -> BoltResponse:
             """The only one to acknowledge: after the commit, and at once what is nobody's, or Slack sends it again."""
@@ -204,7 +212,9 @@ class Workspace:
         assert self._bolt is not None
         try:
             # Several values of a header would be a list there.
-            request = AsyncBoltRequest(body=body.decode(), headers={name: [value] for name, value in headers.items()})
+            request = AsyncBoltRequest(
+                body=body.decode(), headers={name: [value] for name, value in headers.items()}
+            )
         except Exception:  # noqa: BLE001 - Bolt reads many fields here, and trusts each to be of its type
             return 400, NO_EVENT
         answer = await self._bolt.async_dispatch(request)
@@ -243,8 +253,12 @@ class Workspace:
 
 def _can_be_signed(headers: Mapping[str, str]) -> bool:
     """Whether Slack's headers are of the right kind: its verifier raises for what is no number and no ASCII."""
-    timestamp, signature = (headers.get(f"x-slack-{name}", "") for name in ("request-timestamp", "signature"))
-    return timestamp.isascii() and timestamp.isdigit() and len(timestamp) < 20 and signature.isascii()
+    timestamp, signature = (
+        headers.get(f"x-slack-{name}", "") for name in ("request-timestamp", "signature")
+    )
+    return (
+        timestamp.isascii() and timestamp.isdigit() and len(timestamp) < 20 and signature.isascii()
+    )
 
 
 def _is_event(text: bytes) -> bool:
@@ -263,4 +277,6 @@ def _is_event(text: bytes) -> bool:
 def _session() -> ClientSession:
     from aiohttp import ClientSession, ClientTimeout
 
-    return ClientSession(timeout=ClientTimeout(REQUEST_WITHIN.total_seconds()), json_serialize=json.dumps)
+    return ClientSession(
+        timeout=ClientTimeout(REQUEST_WITHIN.total_seconds()), json_serialize=json.dumps
+    )

@@ -16,7 +16,9 @@ Result = TypeVar("Result")
 @dataclass(slots=True)
 class _Request(Generic[Item, Result]):
     items: list[Item]
-    answer: asyncio.Future[list[Result]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    answer: asyncio.Future[list[Result]] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
 
 
 class Batch(Generic[Item, Result]):

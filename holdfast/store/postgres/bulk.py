@@ -72,14 +72,18 @@ def is_plain(new: NewEvent) -> bool:
     return (new.root_id or new.sent_by) is None and not is_routed(new.event)
 
 
-async def put_bulk(connections: Connections, events: Sequence[NewEvent], records: Sequence[Record]) -> list[int | None]:
+async def put_bulk(
+    connections: Connections, events: Sequence[NewEvent], records: Sequence[Record]
+) -> list[int | None]:
     """All or none, in one transaction; the ids in order, None where the message id is known already."""
 
     async def put() -> list[int | None]:
         async with connections.transaction() as connection:
             ids = await _put(connection, events)
             if records:
-                await connection.execute("select agent.record(%s)", (dump([record(line) for line in records]),))
+                await connection.execute(
+                    "select agent.record(%s)", (dump([record(line) for line in records]),)
+                )
         return ids
 
     return await connections.again(put)
@@ -89,7 +93,9 @@ async def _put(connection: Connection, events: Sequence[NewEvent]) -> list[int |
     names = _names(events)
     # The server's time is the longer one: what can be made without its answer is made while it works. Both end before
     # one's error is told, or the transaction would end under the other.
-    reserved, ahead = await asyncio.gather(_reserve(connection, names), _payloads(events), return_exceptions=True)
+    reserved, ahead = await asyncio.gather(
+        _reserve(connection, names), _payloads(events), return_exceptions=True
+    )
     if isinstance(reserved, BaseException):
         raise reserved
     if isinstance(ahead, BaseException):
@@ -153,7 +159,9 @@ def _payload(new: NewEvent) -> bytes:
     return b"".join((attempts, _size(len(payload) + 1), _JSONB_VERSION, payload))
 
 
-def _rows(reserved: _Reserved, names: _Names, payloads: Iterator[bytes]) -> Iterator[tuple[bytes, ...]]:
+def _rows(
+    reserved: _Reserved, names: _Names, payloads: Iterator[bytes]
+) -> Iterator[tuple[bytes, ...]]:
     """Each new event in pieces."""
     at = (reserved.now - _EPOCH) // timedelta(microseconds=1)
     times = _times(FIELDS, 8, at, 8, at, 8, at, 8, at, 8)
@@ -168,4 +176,6 @@ def _frames(reserved: _Reserved, events: Sequence[NewEvent]) -> Iterator[str]:
         return
     for id, new in zip(reserved.ids, events, strict=True):
         if id is not None and new.queue == INBOX:
-            yield dump(received_frame(id, new.message_id, new.target or reserved.default_agent, new.event))
+            yield dump(
+                received_frame(id, new.message_id, new.target or reserved.default_agent, new.event)
+            )

@@ -60,7 +60,9 @@ class Connections:
     async def __aenter__(self) -> Connections:
         # The first connection is made apart from the pool, whose errors would name a time-out instead of a cause.
         with translated():
-            async with await psycopg.AsyncConnection.connect(self._url, autocommit=True) as connection:
+            async with await psycopg.AsyncConnection.connect(
+                self._url, autocommit=True
+            ) as connection:
                 cursor = await connection.execute("select to_regclass('agent.event') is not null")
                 row = await cursor.fetchone()
         if row != (True,):
@@ -71,7 +73,10 @@ class Connections:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self._pool.close()
 
@@ -96,7 +101,9 @@ class Connections:
         """Runs one query and reads rows until they reach a number of bytes; the server makes no more of them."""
         if most_bytes is None:
             return Measure(limit, None).page(await self.rows(statement, arguments))
-        return await self.again(lambda: self._page(statement, arguments, Measure(limit, most_bytes)))
+        return await self.again(
+            lambda: self._page(statement, arguments, Measure(limit, most_bytes))
+        )
 
     async def again(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """Runs a whole transaction, again where the server chose it as a victim."""
@@ -143,13 +150,19 @@ class Connections:
                     self._is_away = True
                     raise
 
-    async def _page(self, statement: str, arguments: Arguments, measure: Measure) -> Page[tuple[Any, ...]]:
+    async def _page(
+        self, statement: str, arguments: Arguments, measure: Measure
+    ) -> Page[tuple[Any, ...]]:
         found: Page[tuple[Any, ...]] = Page()
         async with self.transaction() as connection:
-            await connection.execute(f"declare page no scroll cursor for {statement}", arguments, prepare=False)
+            await connection.execute(
+                f"declare page no scroll cursor for {statement}", arguments, prepare=False
+            )
             wanted = FIRST_ROWS
             while not measure.is_full:
-                rows = await _fetched(await connection.execute(f"fetch {wanted} from page", prepare=False))
+                rows = await _fetched(
+                    await connection.execute(f"fetch {wanted} from page", prepare=False)
+                )
                 found += measure.page(rows)
                 if len(rows) < wanted:
                     break
@@ -165,7 +178,9 @@ class Connections:
 
     async def _set_clock(self, connection: Connection) -> None:
         if self._clock is not None:
-            await connection.execute("select set_config('holdfast.now', %s, true)", (self._clock().isoformat(),))
+            await connection.execute(
+                "select set_config('holdfast.now', %s, true)", (self._clock().isoformat(),)
+            )
 
 
 async def _configure(connection: Connection) -> None:
@@ -213,7 +228,13 @@ def translated() -> Any:
 
 def _translation(error: psycopg.Error) -> HoldfastError:
     match error:
-        case PoolTimeout() | PoolClosed() | TooManyRequests() | psycopg.OperationalError() | psycopg.InterfaceError():
+        case (
+            PoolTimeout()
+            | PoolClosed()
+            | TooManyRequests()
+            | psycopg.OperationalError()
+            | psycopg.InterfaceError()
+        ):
             return StoreUnavailable(f"the database cannot be reached: {_first_line(error)}")
         case _:
             return HoldfastError(f"the database refused: {_first_line(error)}")

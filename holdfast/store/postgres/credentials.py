@@ -43,7 +43,8 @@ class PostgresCredentials:
         *row, is_used_anew = rows[0]
         if is_used_anew:
             await self._connections.rows(
-                "update agent.credential set used_at = agent.now() where id = %s returning id", (row[0],)
+                "update agent.credential set used_at = agent.now() where id = %s returning id",
+                (row[0],),
             )
         return _credential(row)
 
@@ -69,11 +70,14 @@ class PostgresCredentials:
         return next((_credential(row) for row in rows if row[1] == "token"), None)
 
     async def end(self, session_id: str) -> None:
-        await self._connections.rows("delete from agent.credential where id = %s returning id", (session_id,))
+        await self._connections.rows(
+            "delete from agent.credential where id = %s returning id", (session_id,)
+        )
 
     async def end_all(self, role: Role) -> int:
         rows = await self._connections.rows(
-            "delete from agent.credential where kind <> 'token' and owner is null and role = %s returning kind", (role,)
+            "delete from agent.credential where kind <> 'token' and owner is null and role = %s returning kind",
+            (role,),
         )
         return sum(kind == "session" for (kind,) in rows)
 

@@ -23,7 +23,9 @@ class PostgresKnowledge:
         self._store = store
         self._has_vectors: bool | None = None
 
-    async def known(self, scope: KnowledgeScope, ids: Sequence[str] | None = None) -> dict[str, Known]:
+    async def known(
+        self, scope: KnowledgeScope, ids: Sequence[str] | None = None
+    ) -> dict[str, Known]:
         place = (scope.agent_name, scope.context_id)
         if ids is None:
             rows = await self._store.connections.rows(
@@ -41,7 +43,12 @@ class PostgresKnowledge:
     async def write(self, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> set[str]:
         if not written:
             return set()
-        arguments = (scope.agent_name, scope.context_id, model, dump([_row(entry) for entry in written]))
+        arguments = (
+            scope.agent_name,
+            scope.context_id,
+            model,
+            dump([_row(entry) for entry in written]),
+        )
         return set(await self._store.connections.value(_PUT, arguments))
 
     async def remove(self, scope: KnowledgeScope, ids: Sequence[str], version: int | None) -> int:
@@ -49,9 +56,13 @@ class PostgresKnowledge:
         return int(await self._store.connections.value(_REMOVE, arguments))
 
     async def forget(self, scope: KnowledgeScope) -> int:
-        return int(await self._store.connections.value(_FORGET, (scope.agent_name, scope.context_id)))
+        return int(
+            await self._store.connections.value(_FORGET, (scope.agent_name, scope.context_id))
+        )
 
-    async def replace(self, scope: KnowledgeScope, written: Sequence[Entry], model: str, until: int) -> set[str]:
+    async def replace(
+        self, scope: KnowledgeScope, written: Sequence[Entry], model: str, until: int
+    ) -> set[str]:
         rows = dump([_row(entry) for entry in written])
         kept = [entry.document.id for entry in written]
         async with self._store.transaction() as tx:
@@ -67,7 +78,9 @@ class PostgresKnowledge:
         )
         return [(id_, content) for id_, content in rows]
 
-    async def by_meaning(self, scope: KnowledgeScope, vector: bytes, model: str, limit: int) -> Likened:
+    async def by_meaning(
+        self, scope: KnowledgeScope, vector: bytes, model: str, limit: int
+    ) -> Likened:
         rows = await self._store.connections.rows(
             "select document_id, content, likeness from agent.found_by_meaning(%s, %s, %s, %s, %s)",
             (scope.agent_name, scope.context_id, model, f"[{_numbers(vector)}]", limit),
@@ -76,7 +89,9 @@ class PostgresKnowledge:
 
     async def has_vectors(self) -> bool:
         if not self._has_vectors:
-            self._has_vectors = bool(await self._store.connections.value("select agent.has_vectors()"))
+            self._has_vectors = bool(
+                await self._store.connections.value("select agent.has_vectors()")
+            )
         return self._has_vectors
 
     async def status(self, model: str, dimensions: int) -> IndexStatus:
@@ -100,7 +115,8 @@ def _row(entry: Entry) -> dict[str, object]:
     row: dict[str, object] = {"id": document.id, "hash": document.hash, "version": document.version}
     if entry.pieces is not None:
         row["pieces"] = [
-            {"content": piece.content, "embedding": f"{{{_numbers(piece.embedding)}}}"} for piece in entry.pieces
+            {"content": piece.content, "embedding": f"{{{_numbers(piece.embedding)}}}"}
+            for piece in entry.pieces
         ]
     return row
 

@@ -38,24 +38,41 @@ class PostgresObservationStore:
         self.store = store
 
     async def save(self, observation: Observation, *, tx: Transaction | None = None) -> int:
-        return int(await self._call("select agent.save_observation(%s)", (dump(observation_row(observation)),), tx))
+        return int(
+            await self._call(
+                "select agent.save_observation(%s)", (dump(observation_row(observation)),), tx
+            )
+        )
 
-    async def delete(self, workspace_id: str, id: str, *, tx: Transaction | None = None) -> int | None:
-        position: int | None = await self._call("select agent.remove_observation(%s, %s)", (workspace_id, id), tx)
+    async def delete(
+        self, workspace_id: str, id: str, *, tx: Transaction | None = None
+    ) -> int | None:
+        position: int | None = await self._call(
+            "select agent.remove_observation(%s, %s)", (workspace_id, id), tx
+        )
         return position
 
-    async def soft_delete(self, workspace_id: str, id: str, *, tx: Transaction | None = None) -> int | None:
+    async def soft_delete(
+        self, workspace_id: str, id: str, *, tx: Transaction | None = None
+    ) -> int | None:
         statement = "select agent.remove_observation(%s, %s, true)"
         position: int | None = await self._call(statement, (workspace_id, id), tx)
         return position
 
     async def merge(
-        self, winner: Observation | str, loser: Observation | str, merged: Observation, *, tx: Transaction | None = None
+        self,
+        winner: Observation | str,
+        loser: Observation | str,
+        merged: Observation,
+        *,
+        tx: Transaction | None = None,
     ) -> int:
         arguments = (*checked_merge(winner, loser, merged), dump(observation_row(merged)))
         return int(await self._call("select agent.merge_observations(%s, %s, %s)", arguments, tx))
 
-    async def _call(self, statement: str, arguments: tuple[Any, ...], tx: Transaction | None) -> Any:
+    async def _call(
+        self, statement: str, arguments: tuple[Any, ...], tx: Transaction | None
+    ) -> Any:
         if tx is None:
             return await self.store.connections.value(statement, arguments)
         cursor = await tx.execute(statement, arguments)
@@ -66,7 +83,9 @@ class PostgresObservationStore:
         return found[0] if found else None
 
     async def find_by_ids(self, workspace_id: str, ids: Sequence[str]) -> list[Observation]:
-        return await self._found("workspace_id = %s and id = any (%s) order by id", (workspace_id, list(ids)))
+        return await self._found(
+            "workspace_id = %s and id = any (%s) order by id", (workspace_id, list(ids))
+        )
 
     async def find_by_subject(
         self, workspace_id: str, subject_type: str, subject_id: str, *, limit: int | None = None
@@ -86,7 +105,8 @@ class PostgresObservationStore:
 
     async def _found(self, condition: str, arguments: tuple[Any, ...]) -> list[Observation]:
         rows = await self.store.connections.rows(
-            f"select {_COLUMNS} from agent.observation where deleted_at is null and {condition}", arguments
+            f"select {_COLUMNS} from agent.observation where deleted_at is null and {condition}",
+            arguments,
         )
         return [_observation(row) for row in rows]
 
@@ -115,7 +135,9 @@ class PostgresObservationStore:
         return sum(subject.observations for subject in await self.find_subjects(workspace_id))
 
     async def purge_soft_deleted_before(self, moment: datetime) -> int:
-        return int(await self.store.connections.value("select agent.purge_observations(%s)", (moment,)))
+        return int(
+            await self.store.connections.value("select agent.purge_observations(%s)", (moment,))
+        )
 
     async def delete_workspace(self, workspace_id: str) -> int:
         return int(
@@ -132,13 +154,16 @@ class PostgresObservationStore:
     async def has_pending(self, subject_key: str) -> bool:
         return bool(
             await self.store.connections.value(
-                "select exists (select from agent.event where queue = 'memory' and lane = %s)", (subject_key,)
+                "select exists (select from agent.event where queue = 'memory' and lane = %s)",
+                (subject_key,),
             )
         )
 
     async def tell_again(self, agent_name: str, model: str, *, limit: int = 1000) -> int:
         return int(
-            await self.store.connections.value("select agent.tell_again(%s, %s, %s)", (agent_name, model, limit))
+            await self.store.connections.value(
+                "select agent.tell_again(%s, %s, %s)", (agent_name, model, limit)
+            )
         )
 
     async def forget(
@@ -154,7 +179,18 @@ class PostgresObservationStore:
 
 
 def _observation(row: tuple[Any, ...]) -> Observation:
-    workspace, id_, subject_type, subject_id, observer, kind, content, sources, version, *moments = row
+    (
+        workspace,
+        id_,
+        subject_type,
+        subject_id,
+        observer,
+        kind,
+        content,
+        sources,
+        version,
+        *moments,
+    ) = row
     created_at, updated_at, deleted_at = moments
     return Observation(
         workspace_id=workspace,

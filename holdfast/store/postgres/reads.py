@@ -62,10 +62,16 @@ class PostgresReads:
         most_bytes: int | None = None,
     ) -> Page[FinishedEvent]:
         return await self.finished(
-            dead_only(which), limit=limit, before_id=before_id, since_id=since_id, most_bytes=most_bytes
+            dead_only(which),
+            limit=limit,
+            before_id=before_id,
+            since_id=since_id,
+            most_bytes=most_bytes,
         )
 
-    async def died(self, queue: str, after: tuple[datetime, int], *, limit: int) -> list[FinishedEvent]:
+    async def died(
+        self, queue: str, after: tuple[datetime, int], *, limit: int
+    ) -> list[FinishedEvent]:
         rows = await self._connections.rows(
             f"select {FINISHED_COLUMNS} from agent.died(%s, %s, %s, %s)", (queue, *after, limit)
         )
@@ -92,7 +98,9 @@ class PostgresReads:
         return str(await self._connections.value("select agent.pseudonym(%s)", (storable(name),)))
 
     async def live(self, event_id: int) -> Event | None:
-        rows = await self._connections.rows(f"select {COLUMNS} from agent.event where id = %s", (event_id,))
+        rows = await self._connections.rows(
+            f"select {COLUMNS} from agent.event where id = %s", (event_id,)
+        )
         return shown(event_of(rows[0])) if rows else None
 
     async def waiting(
@@ -150,20 +158,32 @@ class PostgresReads:
         return found.made(lambda row: shown(event_of(row)))
 
     async def handed_on(self, root_id: int, before_id: int) -> int:
-        return int(await self._connections.value("select agent.handed_on(%s, %s)", (root_id, before_id)))
+        return int(
+            await self._connections.value("select agent.handed_on(%s, %s)", (root_id, before_id))
+        )
 
     async def spent(self, root_id: int) -> int:
         return int(await self._connections.value("select agent.spent(%s)", (root_id,)))
 
     async def counts(self) -> list[Count]:
-        names = ("queue", "target", "ready", "delayed", "queued", "leased", "ready_since", "pending_since")
+        names = (
+            "queue",
+            "target",
+            "ready",
+            "delayed",
+            "queued",
+            "leased",
+            "ready_since",
+            "pending_since",
+        )
         rows = await self._connections.rows(f"select {', '.join(names)} from agent.counts()")
         return [Count(**dict(zip(names, row, strict=True))) for row in rows]
 
     async def outcomes(self, queue: str) -> dict[str, int]:
         return dict(
             await self._connections.rows(
-                "select outcome, count(*) from agent.event_hist where queue = %s group by outcome", (queue,)
+                "select outcome, count(*) from agent.event_hist where queue = %s group by outcome",
+                (queue,),
             )
         )
 
@@ -172,7 +192,9 @@ class PostgresReads:
         return age
 
     async def setting(self, key: str) -> Any:
-        rows = await self._connections.rows("select value from agent.setting where key = %s", (key,))
+        rows = await self._connections.rows(
+            "select value from agent.setting where key = %s", (key,)
+        )
         return setting_of(rows[0][0]) if rows else None
 
     async def processes(self) -> list[Process]:
@@ -214,7 +236,17 @@ class PostgresReads:
             limit,
             most_bytes,
         )
-        names = ("id", "agent_id", "role", "channel", "sender", "message_id", "content", "conversation", "created_at")
+        names = (
+            "id",
+            "agent_id",
+            "role",
+            "channel",
+            "sender",
+            "message_id",
+            "content",
+            "conversation",
+            "created_at",
+        )
         return found.made(lambda row: AgentMessage(**dict(zip(names, row, strict=True))))
 
     async def chat_messages(
@@ -237,21 +269,30 @@ class PostgresReads:
         names = ("id", "team_id", "from_agent", "message", "created_at")
         return found.made(lambda row: ChatMessage(**dict(zip(names, row, strict=True))))
 
-    async def activity(self, position: int, *, limit: int = 500, most_bytes: int | None = None) -> Page[Happened]:
+    async def activity(
+        self, position: int, *, limit: int = 500, most_bytes: int | None = None
+    ) -> Page[Happened]:
         rows = await self._connections.rows(
-            "select place, frames, created_at from agent.activity_page(%s, %s, %s)", (position, limit, most_bytes)
+            "select place, frames, created_at from agent.activity_page(%s, %s, %s)",
+            (position, limit, most_bytes),
         )
         found = Measure(limit, most_bytes).page(rows)
         return found.made(lambda row: happened(row[0], row[1], int(row[2].timestamp() * 1000)))
 
     async def activity_span(self) -> tuple[int, int]:
-        [(first, following)] = await self._connections.rows("select first, next from agent.activity_span()")
+        [(first, following)] = await self._connections.rows(
+            "select first, next from agent.activity_span()"
+        )
         return first, following
 
 
 def dead_only(which: Filter) -> Filter:
-    outcomes = [outcome for outcome in DEAD_OUTCOMES if which.outcomes is None or outcome in which.outcomes]
-    return Filter(ids=which.ids, queue=which.queue, target=which.target, outcomes=outcomes, error=which.error)
+    outcomes = [
+        outcome for outcome in DEAD_OUTCOMES if which.outcomes is None or outcome in which.outcomes
+    ]
+    return Filter(
+        ids=which.ids, queue=which.queue, target=which.target, outcomes=outcomes, error=which.error
+    )
 
 
 def filter_arguments(which: Filter) -> tuple[Any, ...]:
@@ -262,4 +303,6 @@ def filter_arguments(which: Filter) -> tuple[Any, ...]:
 
 def _audit_entry(row: tuple[Any, ...]) -> AuditEntry:
     id_, at, actor, action, subject, details = row
-    return AuditEntry(id=id_, at=at, actor=actor, action=action, subject=subject, details=parse(details))
+    return AuditEntry(
+        id=id_, at=at, actor=actor, action=action, subject=subject, details=parse(details)
+    )

@@ -23,7 +23,12 @@ log = logging.getLogger(__name__)
 Connection = psycopg.AsyncConnection[tuple[object, ...]]
 
 # A server that vanished without a word is noticed within about ten seconds.
-KEEPALIVES = {"keepalives_idle": 3, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000}
+KEEPALIVES = {
+    "keepalives_idle": 3,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
 LISTEN_FOR = timedelta(seconds=1)
 RECONNECT_GRACE = timedelta(seconds=30)
 LONGEST_PAUSE = timedelta(seconds=5)
@@ -59,7 +64,9 @@ class Session:
         pause, is_out = 0.1, False
         while True:
             try:
-                async with await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True) as connection:
+                async with await psycopg.AsyncConnection.connect(
+                    self._conninfo, autocommit=True
+                ) as connection:
                     if is_out:
                         log.info(Entry(LISTENS_AGAIN))
                     pause, is_out = 0.1, False
@@ -82,7 +89,9 @@ class Session:
         self._ring("")
         while True:
             await self._sign(connection)
-            async for notify in connection.notifies(timeout=LISTEN_FOR.total_seconds(), stop_after=1):
+            async for notify in connection.notifies(
+                timeout=LISTEN_FOR.total_seconds(), stop_after=1
+            ):
                 self._ring(notify.payload)
 
     async def _sign(self, connection: Connection) -> None:
@@ -91,7 +100,12 @@ class Session:
         process = self._process
         cursor = await connection.execute(
             "select agent.register_process(%s, %s, %s, %s)",
-            (process.id, process.host, process.started_at, None if process.serves is None else dump(process.serves)),
+            (
+                process.id,
+                process.host,
+                process.started_at,
+                None if process.serves is None else dump(process.serves),
+            ),
         )
         self._signed = await cursor.fetchone() == (True,)
         if self._registered.done():
@@ -100,4 +114,6 @@ class Session:
         if self._signed:
             self._registered.set_result(None)
         else:
-            self._registered.set_exception(HoldfastError(f"process {process.id} is running already: use another id"))
+            self._registered.set_exception(
+                HoldfastError(f"process {process.id} is running already: use another id")
+            )

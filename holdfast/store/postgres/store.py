@@ -15,7 +15,16 @@ from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.queue.audit import AuditEntry, event_subject
 from holdfast.queue.event import OUTBOX, ChatMessage, NewEvent, Payload, Record, Turn
 from holdfast.queue.outcome import Lost, Outcome, Settled
-from holdfast.queue.store import DEFAULT_MAX_ATTEMPTS, Acked, Clock, Filter, Process, SweepPolicy, Swept, Transaction
+from holdfast.queue.store import (
+    DEFAULT_MAX_ATTEMPTS,
+    Acked,
+    Clock,
+    Filter,
+    Process,
+    SweepPolicy,
+    Swept,
+    Transaction,
+)
 from holdfast.store.failure import stored_error
 from holdfast.store.payload import dump, storable
 from holdfast.store.postgres.batch import Batch
@@ -56,7 +65,12 @@ class PostgresStore(PostgresReads):
     """Use as an async context manager. What is put or settled at the same time shares a call and a commit."""
 
     def __init__(
-        self, url: str, *, direct_url: str | None = None, clock: Clock | None = None, pool_size: int = 8
+        self,
+        url: str,
+        *,
+        direct_url: str | None = None,
+        clock: Clock | None = None,
+        pool_size: int = 8,
     ) -> None:
         # Whoever has a pooler between names a direct way, too: without it there are no wake-ups.
         pooled = direct_url not in (None, url)
@@ -73,11 +87,17 @@ class PostgresStore(PostgresReads):
     async def __aenter__(self) -> PostgresStore:
         await self._stack.enter_async_context(self._connections)
         await self._stack.enter_async_context(self._tasks)
-        self._running = [self._tasks.create_task(self._puts.run()), self._tasks.create_task(self._settles.run())]
+        self._running = [
+            self._tasks.create_task(self._puts.run()),
+            self._tasks.create_task(self._settles.run()),
+        ]
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         for task in self._running:
             task.cancel()
@@ -93,10 +113,17 @@ class PostgresStore(PostgresReads):
                 yield connection
 
     async def put(
-        self, events: Sequence[NewEvent], *, records: Sequence[Record] = (), tx: Transaction | None = None
+        self,
+        events: Sequence[NewEvent],
+        *,
+        records: Sequence[Record] = (),
+        tx: Transaction | None = None,
     ) -> list[int | None]:
         if tx is not None:
-            arguments = dump([new_event(new) for new in events]), dump([record(line) for line in records])
+            arguments = (
+                dump([new_event(new) for new in events]),
+                dump([record(line) for line in records]),
+            )
             cursor = await tx.execute("select agent.put(%s, %s)", arguments)
             return list((await cursor.fetchone())[0])
         wanted: list[_Put] = [(new, None) for new in events] + [(None, line) for line in records]
@@ -117,7 +144,9 @@ class PostgresStore(PostgresReads):
             return [await self._connections.value(PUT_ONE, one_event(events[0]))]
         records = dump([record(line) for line in lines]) if lines else None
         arguments = dump([new_event(new) for new in events]), records
-        ids: list[int | None] = await self._connections.value("select agent.put(%s, %s, true)", arguments)
+        ids: list[int | None] = await self._connections.value(
+            "select agent.put(%s, %s, true)", arguments
+        )
         return ids
 
     async def say(self, line: ChatMessage, *, tx: Transaction | None = None) -> int:
@@ -156,7 +185,9 @@ class PostgresStore(PostgresReads):
         )
         return turns_of(rows)
 
-    async def _rows_without_unreadable(self, statement: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
+    async def _rows_without_unreadable(
+        self, statement: str, arguments: Sequence[Any]
+    ) -> list[tuple[Any, ...]]:
         """Run a statement; if a row that breaks the checks of agent.event fails it, bury such rows and try again."""
         try:
             return await self._connections.rows(statement, arguments)
@@ -190,7 +221,11 @@ class PostgresStore(PostgresReads):
 
     async def release(self, turns: Sequence[Turn]) -> list[Settled | Lost]:
         leases = dump([lease_of(turn) for turn in turns])
-        rows = await self._connections.rows("select ended from agent.release(%s)", (leases,)) if turns else []
+        rows = (
+            await self._connections.rows("select ended from agent.release(%s)", (leases,))
+            if turns
+            else []
+        )
         return [_settled(turn, row[0]) for turn, row in zip(turns, rows, strict=True)]
 
     async def _settle_together(self, ends: list[Payload]) -> list[str]:
@@ -206,21 +241,29 @@ class PostgresStore(PostgresReads):
         return bool(rows[0][0])
 
     async def ack(self, event_id: int, queue: str = OUTBOX) -> Acked:
-        acked: Acked = await self._connections.value("select agent.ack_event(%s, %s)", (event_id, queue))
+        acked: Acked = await self._connections.value(
+            "select agent.ack_event(%s, %s)", (event_id, queue)
+        )
         return acked
 
     async def wake(self, queue: str) -> None:
         await self._connections.value("select agent.wake(array[%s])", (queue,))
 
     async def limit(self, queue: str, target: str, running: int | None) -> None:
-        await self._connections.value("select agent.limit_target(%s, %s, %s)", (queue, target, running))
+        await self._connections.value(
+            "select agent.limit_target(%s, %s, %s)", (queue, target, running)
+        )
 
     async def next_due(self, queue: str, targets: Sequence[str]) -> datetime | None:
-        due: datetime | None = await self._connections.value("select agent.next_due(%s, %s)", (queue, list(targets)))
+        due: datetime | None = await self._connections.value(
+            "select agent.next_due(%s, %s)", (queue, list(targets))
+        )
         return due
 
     async def bury(self, queue: str, max_attempts: int = DEFAULT_MAX_ATTEMPTS) -> int:
-        return int(await self._connections.value("select agent.bury(%s, %s)", (queue, max_attempts)))
+        return int(
+            await self._connections.value("select agent.bury(%s, %s)", (queue, max_attempts))
+        )
 
     async def sweep(self, policy: SweepPolicy) -> Swept:
         rows = await self._rows_without_unreadable(
@@ -235,7 +278,14 @@ class PostgresStore(PostgresReads):
             ),
         )
         dead, expired, discarded, mended, forgotten, pruned = rows[0]
-        return Swept(dead=dead, expired=expired, discarded=discarded, mended=mended, forgotten=forgotten, pruned=pruned)
+        return Swept(
+            dead=dead,
+            expired=expired,
+            discarded=discarded,
+            mended=mended,
+            forgotten=forgotten,
+            pruned=pruned,
+        )
 
     async def forget_activity(self, keep: timedelta) -> int:
         forgotten, batch = 0, FORGET_TOGETHER
@@ -278,23 +328,40 @@ class PostgresStore(PostgresReads):
         return int((await cursor.fetchone())[0])
 
     async def prune_audit(self, keep: timedelta) -> int:
-        return int(await self._connections.value("select agent.prune_audit(agent.now() - %s)", (keep,)))
+        return int(
+            await self._connections.value("select agent.prune_audit(agent.now() - %s)", (keep,))
+        )
 
     async def vacuum(self) -> None:
         await self._connections.execute_alone(VACUUM)
 
     async def set_setting(self, key: str, value: Any, *, tx: Transaction | None = None) -> None:
-        statement, arguments = "select agent.set_setting(%s, %s)", (key, None if value is None else dump(value))
-        await (self._connections.value(statement, arguments) if tx is None else tx.execute(statement, arguments))
+        statement, arguments = (
+            "select agent.set_setting(%s, %s)",
+            (key, None if value is None else dump(value)),
+        )
+        await (
+            self._connections.value(statement, arguments)
+            if tx is None
+            else tx.execute(statement, arguments)
+        )
 
     async def use_choice(self, key: str, *, tx: Transaction | None = None) -> None:
         statement = "select agent.use_choice(%s)"
-        await (self._connections.value(statement, (key,)) if tx is None else tx.execute(statement, (key,)))
+        await (
+            self._connections.value(statement, (key,))
+            if tx is None
+            else tx.execute(statement, (key,))
+        )
 
-    async def prune_choices(self, keep: timedelta | None, most: int, channels: Sequence[str]) -> int:
+    async def prune_choices(
+        self, keep: timedelta | None, most: int, channels: Sequence[str]
+    ) -> int:
         arguments = (keep, most, list(channels))
         return int(
-            await self._connections.value("select agent.prune_choices(agent.now() - %s::interval, %s, %s)", arguments)
+            await self._connections.value(
+                "select agent.prune_choices(agent.now() - %s::interval, %s, %s)", arguments
+            )
         )
 
     async def register(self, process: Process) -> None:
@@ -302,7 +369,9 @@ class PostgresStore(PostgresReads):
         await self._session.register(process)
 
     async def unregister(self, process_id: str) -> None:
-        await self._connections.rows("delete from agent.process where id = %s returning id", (process_id,))
+        await self._connections.rows(
+            "delete from agent.process where id = %s returning id", (process_id,)
+        )
 
     async def beat(self, process: Process) -> None:
         await self._connections.value(
@@ -316,7 +385,11 @@ class PostgresStore(PostgresReads):
             return []
         gone = self._watch.look(await self._connections.value("select agent.silent_processes()"))
         arguments = gone, dump(dict(max_attempts or {}))
-        rows = await self._rows_without_unreadable("select agent.reap(%s, %s)", arguments) if gone else []
+        rows = (
+            await self._rows_without_unreadable("select agent.reap(%s, %s)", arguments)
+            if gone
+            else []
+        )
         return [row[0] for row in rows]
 
     def wakeups(self) -> AsyncIterator[str]:

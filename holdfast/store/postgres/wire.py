@@ -15,7 +15,17 @@ from psycopg.pq import Format
 
 from holdfast.errors import Unreadable
 from holdfast.memory.observation import Observation
-from holdfast.queue.event import Activity, ChatMessage, Event, FinishedEvent, NewEvent, Payload, Record, Turn, unrouted
+from holdfast.queue.event import (
+    Activity,
+    ChatMessage,
+    Event,
+    FinishedEvent,
+    NewEvent,
+    Payload,
+    Record,
+    Turn,
+    unrouted,
+)
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
 from holdfast.store.collector import uncollected
 from holdfast.store.failure import failure_of

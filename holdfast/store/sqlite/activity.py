@@ -20,7 +20,9 @@ def note(connection: Connection, told: Sequence[Iterable[Payload]], now: int) ->
     default, is_on = connection.execute(SQL["activity_agent"]).fetchone()
     if is_on:
         frames = [frame for some in told for frame in some]
-        named = [frame if frame.get("agent") != "" else frame | {"agent": default} for frame in frames]
+        named = [
+            frame if frame.get("agent") != "" else frame | {"agent": default} for frame in frames
+        ]
         # The table itself gives the id, none is drawn ahead: a hole would be told as a gap to whoever watches.
         if named:
             connection.execute(SQL["put_activity"], {"frames": dump(named), "now": now})
@@ -45,9 +47,15 @@ def revived(connection: Connection, ids: Sequence[int]) -> Iterator[Payload]:
         yield received_frame(id, message_id, target, shown_payload(event), sent_by)
 
 
-def read_activity(connection: Connection, position: int, limit: int, most_bytes: int | None) -> Page[Happened]:
+def read_activity(
+    connection: Connection, position: int, limit: int, most_bytes: int | None
+) -> Page[Happened]:
     rows = connection.execute(SQL["activity"], {"position": position, "limit": limit})
-    return Measure(limit, most_bytes).page(rows).made(lambda row: happened(row[0], row[1], row[2] // 1000))
+    return (
+        Measure(limit, most_bytes)
+        .page(rows)
+        .made(lambda row: happened(row[0], row[1], row[2] // 1000))
+    )
 
 
 def read_activity_span(connection: Connection) -> tuple[int, int]:

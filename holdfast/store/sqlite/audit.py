@@ -57,7 +57,9 @@ def read(
 
 def _entry(row: tuple[Any, ...]) -> AuditEntry:
     id, at, actor, action, subject, details = row
-    return AuditEntry(id=id, at=moment(at), actor=actor, action=action, subject=subject, details=parse(details))
+    return AuditEntry(
+        id=id, at=moment(at), actor=actor, action=action, subject=subject, details=parse(details)
+    )
 
 
 def pseudonym(connection: Connection, name: str) -> str:

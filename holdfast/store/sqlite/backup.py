@@ -46,7 +46,9 @@ def _check(draft: Path) -> None:
     with closing(sqlite3.connect(f"{draft.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         [answer] = connection.execute("pragma integrity_check(1)").fetchone()
     if answer != "ok":
-        raise HoldfastError(f"the copy is damaged ({answer}); run `pragma integrity_check` on the database itself")
+        raise HoldfastError(
+            f"the copy is damaged ({answer}); run `pragma integrity_check` on the database itself"
+        )
 
 
 def _flush(path: Path) -> None:

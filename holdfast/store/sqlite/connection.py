@@ -95,7 +95,9 @@ def translated(error: BaseException, path: Path) -> BaseException:
         return error
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in _TRANSIENT:
-        ours: HoldfastError = StoreUnavailable(f"the database {path} cannot be used right now: {error}; try again")
+        ours: HoldfastError = StoreUnavailable(
+            f"the database {path} cannot be used right now: {error}; try again"
+        )
     else:
         ours = HoldfastError(f"the database {path} refused: {error}")
     ours.__cause__ = error

@@ -32,7 +32,9 @@ class SqliteCredentials:
     async def find(self, kind: Kind, digest: str) -> Credential | None:
         now = micros(await self._store.now())
         params = {"kind": kind, "digest": digest, "now": now}
-        row = await self._store.read(lambda connection: connection.execute(SQL["find_credential"], params).fetchone())
+        row = await self._store.read(
+            lambda connection: connection.execute(SQL["find_credential"], params).fetchone()
+        )
         if row is None:
             return None
         found = _credential(row)
@@ -46,7 +48,9 @@ class SqliteCredentials:
         return _credential(rows[0]) if rows else None
 
     async def tokens(self) -> list[Credential]:
-        rows = await self._store.read(lambda connection: connection.execute(SQL["tokens"]).fetchall())
+        rows = await self._store.read(
+            lambda connection: connection.execute(SQL["tokens"]).fetchall()
+        )
         return [_credential(row) for row in rows]
 
     async def revoke(self, name: str) -> Credential | None:
@@ -61,7 +65,9 @@ class SqliteCredentials:
         return sum(kind == "session" for (kind,) in rows)
 
     async def _execute(self, name: str, params: dict[str, Any]) -> list[Row]:
-        return await self._store.write(lambda db: db.connection.execute(SQL[name], params).fetchall())
+        return await self._store.write(
+            lambda db: db.connection.execute(SQL[name], params).fetchall()
+        )
 
 
 def _params(credential: Credential) -> dict[str, Any]:

@@ -31,13 +31,17 @@ def finished(
     return Measure(page["limit"], most_bytes).page(rows).made(finished_of)
 
 
-def dead(connection: Connection, which: Filter, page: dict[str, int], most_bytes: int | None) -> Page[FinishedEvent]:
+def dead(
+    connection: Connection, which: Filter, page: dict[str, int], most_bytes: int | None
+) -> Page[FinishedEvent]:
     name = "dead" if which.ids is None else "dead_of"
     rows = connection.execute(SQL[name], filter_params(which) | page)
     return Measure(page["limit"], most_bytes).page(rows).made(finished_of)
 
 
-def died(connection: Connection, queue: str, after: tuple[datetime, int], limit: int) -> list[FinishedEvent]:
+def died(
+    connection: Connection, queue: str, after: tuple[datetime, int], limit: int
+) -> list[FinishedEvent]:
     params = {"queue": queue, "after": micros(after[0]), "after_id": after[1], "limit": limit}
     return [finished_of(row) for row in connection.execute(SQL["dead_since"], params).fetchall()]
 
@@ -78,7 +82,9 @@ def replay(db: Writing, ids: Sequence[int], actor: str | None = None) -> list[in
     if actor is not None:
         for row, new_id in zip(found, stored, strict=True):
             details = {"newId": new_id}
-            entry = AuditEntry(actor=actor, action="replayed", subject=event_subject(row[-1]), details=details)
+            entry = AuditEntry(
+                actor=actor, action="replayed", subject=event_subject(row[-1]), details=details
+            )
             audit.add(db, entry)
     return ids
 
@@ -90,7 +96,19 @@ def _payload(text: str) -> Any:
 
 
 def _replayed(row: Sequence[Any], new_id: int) -> list[Any]:
-    queue, target, lane, event_ts, event, message_id, max_attempts, sent_by, routed_text, routed_team, _ = row
+    (
+        queue,
+        target,
+        lane,
+        event_ts,
+        event,
+        message_id,
+        max_attempts,
+        sent_by,
+        routed_text,
+        routed_team,
+        _,
+    ) = row
     name = None if message_id is None else f"{message_id}~{new_id}"
     return [
         queue,

@@ -28,11 +28,17 @@ class SqliteKnowledge:
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
 
-    async def known(self, scope: KnowledgeScope, ids: Sequence[str] | None = None) -> dict[str, Known]:
+    async def known(
+        self, scope: KnowledgeScope, ids: Sequence[str] | None = None
+    ) -> dict[str, Known]:
         return await self._store.read(lambda connection: _known(connection, scope, ids))
 
     async def write(self, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> set[str]:
-        return await self._store.write(lambda db: _write(db, scope, written, model)) if written else set()
+        return (
+            await self._store.write(lambda db: _write(db, scope, written, model))
+            if written
+            else set()
+        )
 
     async def remove(self, scope: KnowledgeScope, ids: Sequence[str], version: int | None) -> int:
         return await self._store.write(lambda db: remove_documents(db, scope, ids, version))
@@ -40,7 +46,9 @@ class SqliteKnowledge:
     async def forget(self, scope: KnowledgeScope) -> int:
         return await self._store.write(lambda db: _forget(db, scope))
 
-    async def replace(self, scope: KnowledgeScope, written: Sequence[Entry], model: str, until: int) -> set[str]:
+    async def replace(
+        self, scope: KnowledgeScope, written: Sequence[Entry], model: str, until: int
+    ) -> set[str]:
         kept = {entry.document.id for entry in written}
 
         def work(db: Writing) -> set[str]:
@@ -57,8 +65,13 @@ class SqliteKnowledge:
         words = " OR ".join(f'"{word}"' for word in telling(query))
         if not words:
             return []
-        params = {"query": f'scope : "{_scope_word(scope)}" AND content : ({words})', "limit": limit}
-        rows = await self._store.read(lambda connection: connection.execute(SQL["found_by_words"], params).fetchall())
+        params = {
+            "query": f'scope : "{_scope_word(scope)}" AND content : ({words})',
+            "limit": limit,
+        }
+        rows = await self._store.read(
+            lambda connection: connection.execute(SQL["found_by_words"], params).fetchall()
+        )
         best: dict[str, str] = {}
         for id_, content in rows:
             best.setdefault(id_, content)
@@ -67,12 +80,18 @@ class SqliteKnowledge:
     async def has_vectors(self) -> bool:
         return True
 
-    async def by_meaning(self, scope: KnowledgeScope, vector: bytes, model: str, limit: int) -> Likened:
-        return await self._store.read(lambda connection: _nearest(connection, scope, vector, model, limit))
+    async def by_meaning(
+        self, scope: KnowledgeScope, vector: bytes, model: str, limit: int
+    ) -> Likened:
+        return await self._store.read(
+            lambda connection: _nearest(connection, scope, vector, model, limit)
+        )
 
     async def status(self, model: str, dimensions: int) -> IndexStatus:
         params = {"model": f"{model}/{dimensions}"}
-        rows = await self._store.read(lambda connection: connection.execute(SQL["knowledge_status"], params).fetchall())
+        rows = await self._store.read(
+            lambda connection: connection.execute(SQL["knowledge_status"], params).fetchall()
+        )
         return IndexStatus(
             documents=sum(row[2] for row in rows),
             model=model,
@@ -91,7 +110,9 @@ def _scope_word(scope: KnowledgeScope) -> str:
     return "s" + f"{scope.agent_name}\n{scope.context_id}".encode().hex().upper()
 
 
-def _known(connection: Connection, scope: KnowledgeScope, ids: Sequence[str] | None) -> dict[str, Known]:
+def _known(
+    connection: Connection, scope: KnowledgeScope, ids: Sequence[str] | None
+) -> dict[str, Known]:
     params = _place(scope) | {"ids": dump(list(ids or ()))}
     query = "live_documents" if ids is None else "known_documents"
     return {
@@ -103,7 +124,11 @@ def _known(connection: Connection, scope: KnowledgeScope, ids: Sequence[str] | N
 def _write(db: Writing, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> set[str]:
     known = _known(db.connection, scope, [entry.document.id for entry in written])
     forgotten = _forgotten(db.connection, scope)
-    late = {entry.document.id for entry in written if forgotten is not None and entry.document.version <= forgotten}
+    late = {
+        entry.document.id
+        for entry in written
+        if forgotten is not None and entry.document.version <= forgotten
+    }
     fitting = [
         entry
         for entry in written
@@ -123,7 +148,11 @@ def _fits(entry: Entry, there: Known | None, model: str) -> bool:
 
 def _write_entry(db: Writing, scope: KnowledgeScope, entry: Entry, model: str) -> None:
     document = entry.document
-    params = _place(scope) | {"document_id": document.id, "version": document.version, "now": db.now}
+    params = _place(scope) | {
+        "document_id": document.id,
+        "version": document.version,
+        "now": db.now,
+    }
     if entry.pieces is None:
         db.connection.execute(SQL["move_document_version"], params)
         return
@@ -134,7 +163,9 @@ def _write_entry(db: Writing, scope: KnowledgeScope, entry: Entry, model: str) -
         db.connection.execute(SQL["put_piece"], row)
 
 
-def remove_documents(db: Writing, scope: KnowledgeScope, ids: Sequence[str], version: int | None) -> int:
+def remove_documents(
+    db: Writing, scope: KnowledgeScope, ids: Sequence[str], version: int | None
+) -> int:
     """What is removed leaves a stone with its version: whoever comes late with an older one finds it."""
     known = _known(db.connection, scope, ids)
     is_forgotten = _forgotten(db.connection, scope) is not None
@@ -174,7 +205,9 @@ def _forget(db: Writing, scope: KnowledgeScope) -> int:
     return len(live)
 
 
-def _nearest(connection: Connection, scope: KnowledgeScope, vector: bytes, model: str, limit: int) -> Likened:
+def _nearest(
+    connection: Connection, scope: KnowledgeScope, vector: bytes, model: str, limit: int
+) -> Likened:
     rows = connection.execute(SQL["document_vectors"], _place(scope) | {"model": model}).fetchall()
     if not rows:
         return []

@@ -64,7 +64,9 @@ def claim(db: Writing, wanted: Claim) -> Callable[[], list[Turn]]:
     [last_fence] = connection.execute(SQL["next_fence"], {"turns": len(heads)}).fetchone()
     first_fence = last_fence - len(heads) + 1
     params = {"until": lease.vt, "now": now, "holder": wanted.holder}
-    connection.execute(SQL["claim_heads"], params | {"heads": dump(heads), "first_fence": first_fence})
+    connection.execute(
+        SQL["claim_heads"], params | {"heads": dump(heads), "first_fence": first_fence}
+    )
     fences = dict(zip(heads, range(first_fence, last_fence + 1), strict=True)) if followers else {}
     behind = [[event.id, fences[head]] for head, run in followers.items() for event in run]
     if behind:
@@ -96,10 +98,15 @@ def events(connection: Connection, ids: Sequence[int]) -> list[Event]:
 
 def _ready(connection: Connection, wanted: Claim, lease: Lease) -> list[Found]:
     """Find the heads to claim, each target within its limits."""
-    limits: dict[str, int] = dict(connection.execute(SQL["limits"], {"queue": wanted.queue}).fetchall())
+    limits: dict[str, int] = dict(
+        connection.execute(SQL["limits"], {"queue": wanted.queue}).fetchall()
+    )
     unnamed = _limit_of_unnamed(connection, wanted.queue) if limits else ""
     places = {
-        limit: running - _running(connection, lease.now, wanted.queue, {limit, ""} if limit == unnamed else {limit})
+        limit: running
+        - _running(
+            connection, lease.now, wanted.queue, {limit, ""} if limit == unnamed else {limit}
+        )
         for limit, running in limits.items()
         if limit in {target or unnamed for target in wanted.targets}
     }
@@ -166,10 +173,14 @@ def _one_by_one(connection: Connection, params: dict[str, Any], lease: Lease) ->
     return Found(ids, lambda: [by_id[id] for id in ids])
 
 
-def _followers(connection: Connection, wanted: Claim, lease: Lease, heads: Sequence[int]) -> dict[int, list[Event]]:
+def _followers(
+    connection: Connection, wanted: Claim, lease: Lease, heads: Sequence[int]
+) -> dict[int, list[Event]]:
     """What follows the heads that were never tried, by the id of the head."""
     fresh = connection.execute(SQL["fresh_heads"], {"ids": dump(heads)}).fetchall()
-    runs = {head: _run_behind(connection, lease.now, wanted, head, *of_head) for head, *of_head in fresh}
+    runs = {
+        head: _run_behind(connection, lease.now, wanted, head, *of_head) for head, *of_head in fresh
+    }
     behind = [id for run in runs.values() for id in run]
     read = {event.id: lease.taken(event) for event in events(connection, behind)} if behind else {}
     return {head: [read[id] for id in run] for head, run in runs.items() if run}
@@ -189,7 +200,9 @@ def _run_behind(
     """The untried, due events right behind a head that may share its turn."""
     params = {"queue": wanted.queue, "lane": lane, "head": head, "limit": wanted.collect_limit - 1}
     run: list[int] = []
-    for id, its_target, attempts, vt, its_sent_by, its_size, its_event in connection.execute(SQL["behind"], params):
+    for id, its_target, attempts, vt, its_sent_by, its_size, its_event in connection.execute(
+        SQL["behind"], params
+    ):
         size += its_size
         if its_target != target or attempts > 0 or vt > now or size > COLLECT_BYTES:
             break

@@ -49,7 +49,9 @@ class SignsOfLife:
                 return
             file.close()
             time.sleep(LOCK_PAUSE.total_seconds())
-        raise HoldfastError(f"a process with the id {process_id} is at work already; give this one another id")
+        raise HoldfastError(
+            f"a process with the id {process_id} is at work already; give this one another id"
+        )
 
     def gone(self, process_ids: list[str]) -> list[str]:
         """One look: those now seen gone twice, far enough apart."""
@@ -92,7 +94,9 @@ class SignsOfLife:
         # A dot is quoted too: an id must not name a file elsewhere.
         name = quote(process_id, safe="", errors="replace").replace(".", "%2E")
         # A row written by hand may hold any id. Hashes cannot be mistaken for quoted ids.
-        return self._folder / (name if 0 < len(name) <= LONGEST_NAME else f"%-{sha256(name.encode()).hexdigest()}")
+        return self._folder / (
+            name if 0 < len(name) <= LONGEST_NAME else f"%-{sha256(name.encode()).hexdigest()}"
+        )
 
 
 def reap(db: Writing, signs: SignsOfLife, process_id: str, max_attempts: Mapping[str, int]) -> bool:
@@ -102,7 +106,11 @@ def reap(db: Writing, signs: SignsOfLife, process_id: str, max_attempts: Mapping
         return False
     if connection.execute(SQL["delete_process"], {"id": process_id}).rowcount == 0:
         return False
-    params = {"id": process_id, "max_attempts": dump(max_attempts), "otherwise": DEFAULT_MAX_ATTEMPTS}
+    params = {
+        "id": process_id,
+        "max_attempts": dump(max_attempts),
+        "otherwise": DEFAULT_MAX_ATTEMPTS,
+    }
     rows = connection.execute(SQL["held_by"], params).fetchall()
     backs = [[id, now, 0, None, None] for id, _, used_up in rows if not used_up]
     error = f"process {process_id} died"

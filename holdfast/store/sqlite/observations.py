@@ -54,14 +54,23 @@ class SqliteObservationStore:
     async def save(self, observation: Observation, *, tx: Transaction | None = None) -> int:
         return await self._write(lambda db: save(db, observation), tx)
 
-    async def delete(self, workspace_id: str, id: str, *, tx: Transaction | None = None) -> int | None:
+    async def delete(
+        self, workspace_id: str, id: str, *, tx: Transaction | None = None
+    ) -> int | None:
         return await self._write(lambda db: remove(db, workspace_id, id, soft=False), tx)
 
-    async def soft_delete(self, workspace_id: str, id: str, *, tx: Transaction | None = None) -> int | None:
+    async def soft_delete(
+        self, workspace_id: str, id: str, *, tx: Transaction | None = None
+    ) -> int | None:
         return await self._write(lambda db: remove(db, workspace_id, id, soft=True), tx)
 
     async def merge(
-        self, winner: Observation | str, loser: Observation | str, merged: Observation, *, tx: Transaction | None = None
+        self,
+        winner: Observation | str,
+        loser: Observation | str,
+        merged: Observation,
+        *,
+        tx: Transaction | None = None,
     ) -> int:
         ids = checked_merge(winner, loser, merged)
         return await self._write(lambda db: merge(db, *ids, merged), tx)
@@ -75,22 +84,36 @@ class SqliteObservationStore:
         return found[0] if found else None
 
     async def find_by_ids(self, workspace_id: str, ids: Sequence[str]) -> list[Observation]:
-        return await self._found("observations_by_id", {"workspace_id": workspace_id, "ids": dump(list(ids))})
+        return await self._found(
+            "observations_by_id", {"workspace_id": workspace_id, "ids": dump(list(ids))}
+        )
 
     async def find_by_subject(
         self, workspace_id: str, subject_type: str, subject_id: str, *, limit: int | None = None
     ) -> list[Observation]:
-        subject = {"workspace_id": workspace_id, "subject_type": subject_type.upper(), "subject_id": subject_id}
-        return await self._found("observations_by_subject", subject | {"limit": checked_limit(limit) or ALL})
+        subject = {
+            "workspace_id": workspace_id,
+            "subject_type": subject_type.upper(),
+            "subject_id": subject_id,
+        }
+        return await self._found(
+            "observations_by_subject", subject | {"limit": checked_limit(limit) or ALL}
+        )
 
     async def find_by_confidence_below(
         self, workspace_id: str, confidence: float, *, limit: int = 100
     ) -> list[Observation]:
-        wanted = {"workspace_id": workspace_id, "confidence": confidence, "limit": checked_limit(limit)}
+        wanted = {
+            "workspace_id": workspace_id,
+            "confidence": confidence,
+            "limit": checked_limit(limit),
+        }
         return await self._found("doubtful_observations", wanted)
 
     async def _found(self, query: str, params: dict[str, Any]) -> list[Observation]:
-        rows = await self.store.read(lambda connection: connection.execute(SQL[query], params).fetchall())
+        rows = await self.store.read(
+            lambda connection: connection.execute(SQL[query], params).fetchall()
+        )
         return [_observation(row) for row in rows]
 
     async def find_subjects(
@@ -107,7 +130,9 @@ class SqliteObservationStore:
         params |= {"workspace_id": workspace_id, "limit": most}
 
         def read(connection: Connection) -> Page[tuple[Any, ...]]:
-            return Measure(most, most_bytes).page(connection.execute(SQL["observation_subjects"], params))
+            return Measure(most, most_bytes).page(
+                connection.execute(SQL["observation_subjects"], params)
+            )
 
         return (await self.store.read(read)).made(lambda row: Subject(*row))
 
@@ -127,7 +152,9 @@ class SqliteObservationStore:
 
     async def delete_workspace(self, workspace_id: str) -> int:
         def work(db: Writing) -> int:
-            ids = db.connection.execute(SQL["observations_of_workspace"], {"workspace_id": workspace_id}).fetchall()
+            ids = db.connection.execute(
+                SQL["observations_of_workspace"], {"workspace_id": workspace_id}
+            ).fetchall()
             return sum(remove(db, workspace_id, id_, soft=False) is not None for (id_,) in ids)
 
         return await self.store.write(work)
@@ -150,14 +177,20 @@ class SqliteObservationStore:
         self, workspace_id: str, subject_type: str, subject_id: str, *, actor: str | None = None
     ) -> dict[str, int]:
         key = subject_key(workspace_id, subject_type, subject_id)
-        subject = {"workspace_id": workspace_id, "subject_type": subject_type.upper(), "subject_id": subject_id}
+        subject = {
+            "workspace_id": workspace_id,
+            "subject_type": subject_type.upper(),
+            "subject_id": subject_id,
+        }
         subject["own_conversation"] = own_conversation(subject_id)
 
         def work(db: Writing) -> dict[str, int]:
             removed = _forget(db, subject, key)
             if actor is not None:
                 who = audit.pseudonym(db.connection, key)
-                audit.add(db, AuditEntry(actor=actor, action="forgot", subject=who, details=removed))
+                audit.add(
+                    db, AuditEntry(actor=actor, action="forgot", subject=who, details=removed)
+                )
             return removed
 
         return await self.store.write(work)
@@ -180,16 +213,22 @@ def merge(db: Writing, winner: str, loser: str, merged: Observation) -> int:
         params = {"workspace_id": merged.workspace_id, "id": id_, "deleted": False}
         known = db.connection.execute(SQL["observation_subject_of"], params).fetchone()
         if known is None:
-            raise HoldfastError(f"there is no observation {id_!r} in workspace {merged.workspace_id!r}")
+            raise HoldfastError(
+                f"there is no observation {id_!r} in workspace {merged.workspace_id!r}"
+            )
         if known[0] != merged.subject_key:
-            raise HoldfastError(f"observation {id_!r} is about {known[0]}, not {merged.subject_key}")
+            raise HoldfastError(
+                f"observation {id_!r} is about {known[0]}, not {merged.subject_key}"
+            )
     remove(db, merged.workspace_id, loser, soft=True)
     return save(db, merged, id_=winner)
 
 
 def remove(db: Writing, workspace_id: str, id_: str, *, soft: bool) -> int | None:
     params: dict[str, Any] = {"workspace_id": workspace_id, "id": id_, "now": db.now}
-    known = db.connection.execute(SQL["observation_subject_of"], params | {"deleted": not soft}).fetchone()
+    known = db.connection.execute(
+        SQL["observation_subject_of"], params | {"deleted": not soft}
+    ).fetchone()
     if known is None:
         return None
     params["version"] = next_version(db)
@@ -228,7 +267,10 @@ def _forget(db: Writing, subject: dict[str, Any], key: str) -> dict[str, int]:
     events = db.connection.execute(SQL["forget_events"], params).fetchall()
     history = db.connection.execute(SQL["forget_history"], params).fetchall()
     names = [name for name, _ in (*events, *history)]
-    params |= {"names": dump(names), "lines": dump([line for _, line in (*events, *history) if line is not None])}
+    params |= {
+        "names": dump(names),
+        "lines": dump([line for _, line in (*events, *history) if line is not None]),
+    }
     messages = db.connection.execute(SQL["forget_agent_messages"], params).fetchall()
     params["names"] = dump([*names, *(name for (name,) in messages)])
     removed = {
@@ -265,8 +307,21 @@ def _count_unattributed(db: Writing) -> dict[str, int]:
 
 
 def _observation(row: tuple[Any, ...]) -> Observation:
-    workspace, id_, subject_type, subject_id, observer, kind, content, sources, version, *moments = row
-    created_at, updated_at, deleted_at = (None if value is None else moment(value) for value in moments)
+    (
+        workspace,
+        id_,
+        subject_type,
+        subject_id,
+        observer,
+        kind,
+        content,
+        sources,
+        version,
+        *moments,
+    ) = row
+    created_at, updated_at, deleted_at = (
+        None if value is None else moment(value) for value in moments
+    )
     return Observation(
         workspace_id=workspace,
         id=id_,

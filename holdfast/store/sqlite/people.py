@@ -31,7 +31,9 @@ class SqlitePeople:
 
     async def unlink(self, subject: str, *, actor: str | None = None) -> bool:
         key = checked(subject)
-        return await self._store.write(lambda db: unlink(db, key) and _noted(db, actor, "people_unlinked", key))
+        return await self._store.write(
+            lambda db: unlink(db, key) and _noted(db, actor, "people_unlinked", key)
+        )
 
     async def identities(self, subject: str) -> list[str]:
         return await self._store.read(lambda connection: identities(connection, subject))
@@ -43,12 +45,17 @@ class SqlitePeople:
         return [str(known) for (known,) in rows]
 
     async def groups(self) -> list[list[str]]:
-        rows = await self._store.read(lambda connection: connection.execute(SQL["person_links"]).fetchall())
+        rows = await self._store.read(
+            lambda connection: connection.execute(SQL["person_links"]).fetchall()
+        )
         return [[subject for _, subject in group] for _, group in groupby(rows, itemgetter(0))]
 
 
 def identities(connection: Connection, subject: str) -> list[str]:
-    return [subject, *(other for (other,) in connection.execute(SQL["linked_subjects"], {"subject": subject}))]
+    return [
+        subject,
+        *(other for (other,) in connection.execute(SQL["linked_subjects"], {"subject": subject})),
+    ]
 
 
 def unlink(db: Writing, subject: str) -> bool:
@@ -65,7 +72,9 @@ def _link(db: Writing, one: str, other: str) -> bool:
     person = first or str(uuid.uuid4())
     db.connection.execute(SQL["join_people"], {"person": person, "other": second})
     for subject in (one, other):
-        db.connection.execute(SQL["link_subject"], {"subject": subject, "person": person, "now": db.now})
+        db.connection.execute(
+            SQL["link_subject"], {"subject": subject, "person": person, "now": db.now}
+        )
     return True
 
 

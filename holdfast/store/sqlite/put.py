@@ -21,7 +21,9 @@ SQL = load()
 Key = tuple[str, str]
 
 
-def put(db: Writing, rows: str, count: int, *, keyed: bool, last_id: int | None = None) -> list[int | None]:
+def put(
+    db: Writing, rows: str, count: int, *, keyed: bool, last_id: int | None = None
+) -> list[int | None]:
     """Store the rows; the id of each, or None where its message is known. Ids may be drawn before: those after one."""
     if count == 0:
         return []
@@ -47,7 +49,11 @@ def put_one(db: Writing, new: NewEvent, event: str) -> int | None:
     queue, target, lane, event_ts, vt, _, message_id, *others = new_row(new)
     # A delayed event carries no lane: it would hold up what comes after it.
     lane = storable_name(lane) if vt is None or vt <= now else None
-    queue, target, message_id = storable_name(queue), storable_name(target), storable_name(message_id)
+    queue, target, message_id = (
+        storable_name(queue),
+        storable_name(target),
+        storable_name(message_id),
+    )
     row = (queue, target, lane, event_ts, vt, event, message_id, *others, id, now)
     if message_id is not None and connection.execute(SQL["put_key"], row).rowcount == 0:
         return None
@@ -87,7 +93,11 @@ def put_emits(db: Writing, emits: Sequence[tuple[Event, int, NewEvent]]) -> None
     """Store what turns emit; each comes with its parent and its position, and not twice from the same parent."""
     named = [(parent, _named(parent, position, emit)) for parent, position, emit in emits]
     known = _known_keys(db.connection, [(emit.queue, str(emit.message_id)) for _, emit in named])
-    rows = [row for parent, emit in named if (row := _emit_row(db.connection, parent, emit, known)) is not None]
+    rows = [
+        row
+        for parent, emit in named
+        if (row := _emit_row(db.connection, parent, emit, known)) is not None
+    ]
     ids = put(db, dump(rows), len(rows), keyed=True)
     db.frames.append(
         [
@@ -109,7 +119,9 @@ def _known_keys(connection: Connection, keys: Sequence[Key]) -> dict[Key, int | 
     return {(queue, message_id): parent_id for queue, message_id, parent_id in found}
 
 
-def _emit_row(connection: Connection, parent: Event, emit: NewEvent, known: dict[Key, int | None]) -> list[Any] | None:
+def _emit_row(
+    connection: Connection, parent: Event, emit: NewEvent, known: dict[Key, int | None]
+) -> list[Any] | None:
     """The row to store, under a name that nobody else has; None if this parent has emitted it before."""
     key = (emit.queue, str(emit.message_id))
     while key in known:

@@ -62,7 +62,9 @@ class SqliteReads:
 
     async def next_due(self, queue: str, targets: Sequence[str]) -> datetime | None:
         now = self._now()
-        return await self._reader.run(lambda connection: read_next_due(connection, now, queue, targets))
+        return await self._reader.run(
+            lambda connection: read_next_due(connection, now, queue, targets)
+        )
 
     async def finished(
         self,
@@ -74,7 +76,9 @@ class SqliteReads:
         most_bytes: int | None = None,
     ) -> Page[FinishedEvent]:
         page = page_params(limit, before_id, since_id)
-        return await self._reader.run(lambda connection: letters.finished(connection, which, page, most_bytes))
+        return await self._reader.run(
+            lambda connection: letters.finished(connection, which, page, most_bytes)
+        )
 
     async def dead(
         self,
@@ -86,10 +90,16 @@ class SqliteReads:
         most_bytes: int | None = None,
     ) -> Page[FinishedEvent]:
         page = page_params(limit, before_id, since_id)
-        return await self._reader.run(lambda connection: letters.dead(connection, which, page, most_bytes))
+        return await self._reader.run(
+            lambda connection: letters.dead(connection, which, page, most_bytes)
+        )
 
-    async def died(self, queue: str, after: tuple[datetime, int], *, limit: int) -> list[FinishedEvent]:
-        return await self._reader.run(lambda connection: letters.died(connection, queue, after, limit))
+    async def died(
+        self, queue: str, after: tuple[datetime, int], *, limit: int
+    ) -> list[FinishedEvent]:
+        return await self._reader.run(
+            lambda connection: letters.died(connection, queue, after, limit)
+        )
 
     async def audit_log(
         self,
@@ -101,7 +111,9 @@ class SqliteReads:
         most_bytes: int | None = None,
     ) -> Page[AuditEntry]:
         page = page_params(limit, before_id, since_id)
-        return await self._reader.run(lambda connection: audit.read(connection, which, page, most_bytes))
+        return await self._reader.run(
+            lambda connection: audit.read(connection, which, page, most_bytes)
+        )
 
     async def pseudonym(self, name: str) -> str:
         return await self._reader.run(lambda connection: audit.pseudonym(connection, name))
@@ -121,7 +133,9 @@ class SqliteReads:
     ) -> Page[Event]:
         page = page_params(ANY_ID if limit is None else limit, before_id, since_id)
         wanted = {"queue": queue, "now": self._now()} | page
-        return await self._reader.run(lambda connection: read_live(connection, "leased", wanted, most_bytes))
+        return await self._reader.run(
+            lambda connection: read_live(connection, "leased", wanted, most_bytes)
+        )
 
     async def counts(self) -> list[Count]:
         now = self._now()
@@ -150,8 +164,14 @@ class SqliteReads:
         since_id: int | None = None,
         most_bytes: int | None = None,
     ) -> Page[AgentMessage]:
-        wanted = {"agent_id": agent_id, "conversation": conversation, **page_params(limit, before_id, since_id)}
-        return await self._reader.run(lambda connection: read_agent_messages(connection, wanted, most_bytes))
+        wanted = {
+            "agent_id": agent_id,
+            "conversation": conversation,
+            **page_params(limit, before_id, since_id),
+        }
+        return await self._reader.run(
+            lambda connection: read_agent_messages(connection, wanted, most_bytes)
+        )
 
     async def chat_messages(
         self,
@@ -163,7 +183,9 @@ class SqliteReads:
         most_bytes: int | None = None,
     ) -> Page[ChatMessage]:
         wanted = {"team_id": team_id} | page_params(limit, before_id, since_id)
-        return await self._reader.run(lambda connection: read_chat_messages(connection, wanted, most_bytes))
+        return await self._reader.run(
+            lambda connection: read_chat_messages(connection, wanted, most_bytes)
+        )
 
     async def handed_on(self, root_id: int, before_id: int) -> int:
         params = {"root_id": root_id, "before_id": before_id}
@@ -173,7 +195,9 @@ class SqliteReads:
 
     async def spent(self, root_id: int) -> int:
         params = {"root_id": root_id}
-        return await self._reader.run(lambda connection: int(connection.execute(SQL["spent"], params).fetchone()[0]))
+        return await self._reader.run(
+            lambda connection: int(connection.execute(SQL["spent"], params).fetchone()[0])
+        )
 
     async def waiting(
         self,
@@ -186,7 +210,9 @@ class SqliteReads:
         most_bytes: int | None = None,
     ) -> Page[Event]:
         wanted = {"queue": queue, "target": target} | page_params(limit, before_id, since_id)
-        return await self._reader.run(lambda connection: read_live(connection, "waiting", wanted, most_bytes))
+        return await self._reader.run(
+            lambda connection: read_live(connection, "waiting", wanted, most_bytes)
+        )
 
     async def recent(
         self,
@@ -198,10 +224,16 @@ class SqliteReads:
         most_bytes: int | None = None,
     ) -> Page[Event]:
         wanted = {"queue": queue} | page_params(limit, before_id, since_id)
-        return await self._reader.run(lambda connection: read_recent(connection, wanted, most_bytes))
+        return await self._reader.run(
+            lambda connection: read_recent(connection, wanted, most_bytes)
+        )
 
-    async def activity(self, position: int, *, limit: int = 500, most_bytes: int | None = None) -> Page[Happened]:
-        return await self._reader.run(lambda connection: read_activity(connection, position, limit, most_bytes))
+    async def activity(
+        self, position: int, *, limit: int = 500, most_bytes: int | None = None
+    ) -> Page[Happened]:
+        return await self._reader.run(
+            lambda connection: read_activity(connection, position, limit, most_bytes)
+        )
 
     async def activity_span(self) -> tuple[int, int]:
         return await self._reader.run(read_activity_span)
@@ -218,10 +250,14 @@ def require_schema(path: Path) -> None:
     except Error as error:
         raise translated(error, path) from error
     if tables < TABLES:
-        raise HoldfastError(f"the database {path} has no Holdfast tables; run `holdfast migrate` first")
+        raise HoldfastError(
+            f"the database {path} has no Holdfast tables; run `holdfast migrate` first"
+        )
 
 
-def read_next_due(connection: Connection, now: int, queue: str, targets: Sequence[str]) -> datetime | None:
+def read_next_due(
+    connection: Connection, now: int, queue: str, targets: Sequence[str]
+) -> datetime | None:
     params = {"queue": queue, "targets": dump(list(targets)), "now": now}
     [vt] = connection.execute(SQL["next_due"], params).fetchone()
     return None if vt is None else moment(vt)
@@ -231,16 +267,24 @@ def listed(connection: Connection, ids: Sequence[int]) -> list[Event]:
     return [listed_of(row) for row in connection.execute(SQL["events"], {"ids": dump(ids)})]
 
 
-def read_live(connection: Connection, query: str, wanted: dict[str, Any], most_bytes: int | None) -> Page[Event]:
+def read_live(
+    connection: Connection, query: str, wanted: dict[str, Any], most_bytes: int | None
+) -> Page[Event]:
     """Live events by the ids that a query gives, one after the other, until the page is full."""
     ids = connection.execute(SQL[query], wanted).fetchall()
-    rows = (row for (id_,) in ids for row in connection.execute(SQL["events"], {"ids": dump([id_])}))
+    rows = (
+        row for (id_,) in ids for row in connection.execute(SQL["events"], {"ids": dump([id_])})
+    )
     return Measure(wanted["limit"], most_bytes).page(rows).made(listed_of)
 
 
-def read_recent(connection: Connection, wanted: dict[str, Any], most_bytes: int | None) -> Page[Event]:
+def read_recent(
+    connection: Connection, wanted: dict[str, Any], most_bytes: int | None
+) -> Page[Event]:
     ids = connection.execute(SQL["recent"], wanted).fetchall()
-    rows = (row for (id_,) in ids for row in connection.execute(SQL["event_or_finished"], {"id": id_}))
+    rows = (
+        row for (id_,) in ids for row in connection.execute(SQL["event_or_finished"], {"id": id_})
+    )
     return Measure(wanted["limit"], most_bytes).page(rows).made(listed_of)
 
 
@@ -269,12 +313,16 @@ def read_processes(connection: Connection) -> list[Process]:
     return [process_of(row) for row in connection.execute(SQL["processes"])]
 
 
-def read_agent_messages(connection: Connection, wanted: dict[str, Any], most_bytes: int | None) -> Page[AgentMessage]:
+def read_agent_messages(
+    connection: Connection, wanted: dict[str, Any], most_bytes: int | None
+) -> Page[AgentMessage]:
     name = "agent_messages" if wanted["conversation"] is None else "conversation_messages"
     rows = connection.execute(SQL[name], wanted)
     return Measure(wanted["limit"], most_bytes).page(rows).made(agent_message_of)
 
 
-def read_chat_messages(connection: Connection, wanted: dict[str, Any], most_bytes: int | None) -> Page[ChatMessage]:
+def read_chat_messages(
+    connection: Connection, wanted: dict[str, Any], most_bytes: int | None
+) -> Page[ChatMessage]:
     rows = connection.execute(SQL["chat_messages"], wanted)
     return Measure(wanted["limit"], most_bytes).page(rows).made(chat_message_of)

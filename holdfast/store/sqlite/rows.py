@@ -40,7 +40,9 @@ def moment(value: int) -> datetime:
         return EARLIEST if value < 0 else LATEST_READABLE
 
 
-def new_row(new: NewEvent, parent_id: int | None = None, root_id: int | None = None, hops: int = 0) -> list[Any]:
+def new_row(
+    new: NewEvent, parent_id: int | None = None, root_id: int | None = None, hops: int = 0
+) -> list[Any]:
     """A row as the statements of put.sql take it."""
     event_ts = new.event_ts
     if event_ts is not None and not EPOCH <= event_ts <= LATEST:
@@ -100,12 +102,16 @@ class Lease:
         payloads = joined.split("\x1e")
         if len(payloads) != len(ids):
             raise ValueError("a payload is not JSON")
-        [lanes, sent, attempts, claims, names, most, parents, roots, hops, created] = map(parse, documents)
+        [lanes, sent, attempts, claims, names, most, parents, roots, hops, created] = map(
+            parse, documents
+        )
         of_few = parse(rare)
         if any(state is not None and not isinstance(state, dict) for state, *_ in of_few.values()):
             raise ValueError("a state is no JSON object")
         states, errors, error_classes, senders, texts, teams = (
-            zip(*[of_few.get(str(id), _NONE) for id in ids], strict=True) if of_few else repeat(repeat(None), 6)
+            zip(*[of_few.get(str(id), _NONE) for id in ids], strict=True)
+            if of_few
+            else repeat(repeat(None), 6)
         )
         moments = Moments()
         made = moments.__getitem__
@@ -221,7 +227,9 @@ def agent_message_of(row: Row) -> AgentMessage:
 
 
 def chat_message_of(row: Row) -> ChatMessage:
-    return ChatMessage(id=row[0], team_id=row[1], from_agent=row[2], message=row[3], created_at=moment(row[4]))
+    return ChatMessage(
+        id=row[0], team_id=row[1], from_agent=row[2], message=row[3], created_at=moment(row[4])
+    )
 
 
 def process_params(process: Process) -> dict[str, Any]:

@@ -25,9 +25,13 @@ def sqlite_dialect(store: SqliteStore) -> Dialect:
     async def rows(statement: str, params: dict[str, Any]) -> Sequence[Any]:
         return await store.read(lambda connection: connection.execute(statement, params).fetchall())
 
-    async def page(statement: str, params: dict[str, Any], limit: int, most_bytes: int | None) -> Page[Any]:
+    async def page(
+        statement: str, params: dict[str, Any], limit: int, most_bytes: int | None
+    ) -> Page[Any]:
         measure = Measure(limit, most_bytes)
-        return await store.read(lambda connection: measure.page(connection.execute(statement, params)))
+        return await store.read(
+            lambda connection: measure.page(connection.execute(statement, params))
+        )
 
     return Dialect(
         schema="",

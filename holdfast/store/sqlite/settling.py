@@ -81,7 +81,9 @@ class Settlement:
     def _dead(self, turn: Turn, failure: Failure) -> str:
         self._promotes(turn)
         id, trace = turn.primary.id, failure.traceback
-        self.ends.append([id, "dead", failure.error, failure.error_class, "no attempts left", trace])
+        self.ends.append(
+            [id, "dead", failure.error, failure.error_class, "no attempts left", trace]
+        )
         return "dead"
 
     def _back(self, turn: Turn, vt: int, failure: Failure = NO_FAILURE, *, given: int = 0) -> str:
@@ -122,7 +124,9 @@ def finish(db: Writing, ends: Sequence[list[Any]]) -> None:
 
 
 @uncollected
-def settle(db: Writing, ends: Sequence[tuple[Turn, Outcome]], max_attempts: int) -> list[Settled | Lost]:
+def settle(
+    db: Writing, ends: Sequence[tuple[Turn, Outcome]], max_attempts: int
+) -> list[Settled | Lost]:
     settlement = Settlement(db, max_attempts)
     turns = [turn for turn, _ in ends]
     results: list[Settled | Lost]
@@ -153,7 +157,9 @@ def cancel(db: Writing, event_id: int, reason: str) -> bool:
         return False
     queue, target, fence = found
     params = {"queue": queue, "target": target, "fence": fence, "id": event_id}
-    mates = [[id, db.now, 0, None, None] for (id,) in db.connection.execute(SQL["turn_mates"], params)]
+    mates = [
+        [id, db.now, 0, None, None] for (id,) in db.connection.execute(SQL["turn_mates"], params)
+    ]
     db.connection.execute(SQL["back"], {"backs": dump(mates), "now": db.now})
     finish(db, [[event_id, "cancelled", f"cancelled: {stored_error(reason)}", None, None]])
     db.ready.add(queue)

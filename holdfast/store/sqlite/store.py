@@ -15,7 +15,16 @@ from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.queue.audit import Action, AuditEntry
 from holdfast.queue.event import OUTBOX, ChatMessage, NewEvent, Payload, Record, Turn, unrouted
 from holdfast.queue.outcome import Lost, Outcome, Settled, Snooze
-from holdfast.queue.store import DEFAULT_MAX_ATTEMPTS, Acked, Clock, Filter, Process, SweepPolicy, Swept, Transaction
+from holdfast.queue.store import (
+    DEFAULT_MAX_ATTEMPTS,
+    Acked,
+    Clock,
+    Filter,
+    Process,
+    SweepPolicy,
+    Swept,
+    Transaction,
+)
 from holdfast.store.activity import received
 from holdfast.store.payload import dump
 from holdfast.store.sqlite import audit, dead, leases, liveness, settling, sweep, unreadable
@@ -42,7 +51,11 @@ class SqliteStore(SqliteReads):
     """Events in one SQLite file, safe with many tasks and many processes. Use it as an async context manager."""
 
     def __init__(
-        self, path: str | Path, *, clock: Clock | None = None, monotonic: Callable[[], float] = time.monotonic
+        self,
+        path: str | Path,
+        *,
+        clock: Clock | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(Path(path), clock)
         self._signs = liveness.SignsOfLife(self.path, monotonic)
@@ -102,7 +115,11 @@ class SqliteStore(SqliteReads):
         self._ring(tx.ready)
 
     async def put(
-        self, events: Sequence[NewEvent], *, records: Sequence[Record] = (), tx: Transaction | None = None
+        self,
+        events: Sequence[NewEvent],
+        *,
+        records: Sequence[Record] = (),
+        tx: Transaction | None = None,
     ) -> list[int | None]:
         one = len(events) == 1
         # JSON is made here, while the writer may be waiting for the disk.
@@ -128,7 +145,9 @@ class SqliteStore(SqliteReads):
         return await (self.write(work) if tx is None else tx.run(work))
 
     async def gather(self, turn: Turn, limit: int) -> bool:
-        joined = await self._without_unreadable(turn.queue, lambda: self.write(lambda db: gather(db, turn, limit)))
+        joined = await self._without_unreadable(
+            turn.queue, lambda: self.write(lambda db: gather(db, turn, limit))
+        )
         turn.events += tuple(joined)
         return bool(joined)
 
@@ -169,7 +188,9 @@ class SqliteStore(SqliteReads):
         except leases.Misread as misread:
             ids = misread.ids
         await self._bury_unreadable(wanted.queue)
-        return await self.read(lambda connection: unreadable.turns_of(connection, wanted.queue, ids))
+        return await self.read(
+            lambda connection: unreadable.turns_of(connection, wanted.queue, ids)
+        )
 
     async def _without_unreadable(self, queue: str, work: Callable[[], Awaitable[T]]) -> T:
         """Do the work; while events of the queue cannot be read and fail it, bury such events and try again.
@@ -235,17 +256,28 @@ class SqliteStore(SqliteReads):
         await self.write(work)
 
     async def bury(self, queue: str, max_attempts: int = DEFAULT_MAX_ATTEMPTS) -> int:
-        return await self._in_batches(sweep.bury, SweepPolicy(queue=queue, max_attempts=max_attempts))
+        return await self._in_batches(
+            sweep.bury, SweepPolicy(queue=queue, max_attempts=max_attempts)
+        )
 
     async def sweep(self, policy: SweepPolicy) -> Swept:
         dead = await self._in_batches(sweep.bury, policy)
         expired = await self._in_batches(sweep.expire, policy)
         discarded = await self._in_batches(sweep.discard_unserved, policy)
         headless = await self._reader.run(lambda c: sweep.headless_lanes(c, policy.queue))
-        mended = await self.write(lambda db: sweep.mend(db, policy.queue, headless)) if headless else 0
+        mended = (
+            await self.write(lambda db: sweep.mend(db, policy.queue, headless)) if headless else 0
+        )
         forgotten = await self._forget(policy)
         pruned = await self._in_batches(sweep.prune, policy)
-        return Swept(dead=dead, expired=expired, discarded=discarded, mended=mended, forgotten=forgotten, pruned=pruned)
+        return Swept(
+            dead=dead,
+            expired=expired,
+            discarded=discarded,
+            mended=mended,
+            forgotten=forgotten,
+            pruned=pruned,
+        )
 
     async def forget_activity(self, keep: timedelta) -> int:
         return await self._in_batches(sweep.forget_activity, keep)
@@ -324,7 +356,9 @@ class SqliteStore(SqliteReads):
 
         await (self.write(work) if tx is None else tx.run(work))
 
-    async def prune_choices(self, keep: timedelta | None, most: int, channels: Sequence[str]) -> int:
+    async def prune_choices(
+        self, keep: timedelta | None, most: int, channels: Sequence[str]
+    ) -> int:
         def work(db: Writing) -> int:
             _execute(db, "note_choices", {"now": db.now})
             before = None if keep is None else db.now - keep // MICROSECOND
@@ -342,13 +376,16 @@ class SqliteStore(SqliteReads):
         await asyncio.to_thread(self._signs.let_go, process_id)
 
     async def beat(self, process: Process) -> None:
-        await self.write(lambda db: _execute(db, "beat", process_params(process) | {"seen_at": db.now}))
+        await self.write(
+            lambda db: _execute(db, "beat", process_params(process) | {"seen_at": db.now})
+        )
 
     async def reap(self, max_attempts: Mapping[str, int] | None = None) -> list[str]:
         ids = [process.id for process in await self.processes()]
         gone = await asyncio.to_thread(self._signs.gone, ids)
         most = dict(max_attempts or {})
-        reaped = [id for id in gone if await self.write(lambda db, id=id: liveness.reap(db, self._signs, id, most))]  # type: ignore[misc]
+        reap = partial(liveness.reap, signs=self._signs, max_attempts=most)
+        reaped = [id for id in gone if await self.write(partial(reap, process_id=id))]
         for id in reaped:
             self._signs.forget(id)
         return reaped

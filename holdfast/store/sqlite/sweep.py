@@ -24,7 +24,12 @@ ANY_ATTEMPTS = 2**31
 
 def bury(db: Writing, policy: SweepPolicy) -> int:
     """End what has no attempts left as dead, unless its vt lies ahead: that is a lease, whoever wrote it."""
-    params = {"queue": policy.queue, "max_attempts": policy.max_attempts, "now": db.now, "batch": BATCH}
+    params = {
+        "queue": policy.queue,
+        "max_attempts": policy.max_attempts,
+        "now": db.now,
+        "batch": BATCH,
+    }
     ids = [id for (id,) in db.connection.execute(SQL["used_up"], params)]
     _end(db, policy.queue, [[id, "dead", None, None, "no attempts left"] for id in ids])
     return len(ids)
@@ -93,7 +98,9 @@ class OldKeys:
     def is_due(self, policy: SweepPolicy) -> bool:
         return self.now() >= self._not_before.get(policy.queue, 0)
 
-    def walk(self, connection: Connection, policy: SweepPolicy, start: str) -> tuple[list[str], str | None]:
+    def walk(
+        self, connection: Connection, policy: SweepPolicy, start: str
+    ) -> tuple[list[str], str | None]:
         """What is old among the next of the keys, and where the walk goes on; None at their end."""
         before = self.now() - policy.dedup_window // MICROSECOND
         params = {"queue": policy.queue, "before": before, "start": start, "count": KEYS}
@@ -115,7 +122,11 @@ def prune(db: Writing, policy: SweepPolicy) -> int:
     """History that need not be kept goes; dead letters never."""
     if policy.keep_history is None:
         return 0
-    params = {"queue": policy.queue, "before": db.now - policy.keep_history // MICROSECOND, "batch": BATCH}
+    params = {
+        "queue": policy.queue,
+        "before": db.now - policy.keep_history // MICROSECOND,
+        "batch": BATCH,
+    }
     return db.connection.execute(SQL["prune_history"], params).rowcount
 
 

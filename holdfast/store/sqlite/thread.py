@@ -50,7 +50,9 @@ class WriterThread:
         self._connection = await asyncio.to_thread(connect, self.path)
         # The event loop must not wait for a lock inside of SQLite; the thread waits by asking again.
         self._connection.execute("pragma busy_timeout = 0")
-        self._writer = Writer(self._connection, self.now, self._queue, self._before_commit, self.tally)
+        self._writer = Writer(
+            self._connection, self.now, self._queue, self._before_commit, self.tally
+        )
         self._lock = WriteLock(self.path)
         self._calls = LoopCalls(self.loop)
         self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
@@ -145,7 +147,11 @@ class WriterThread:
             if not self._lock.try_enter():
                 return None
             try:
-                return self._writer.serve(requests, has_begun=True) if begins_at_once(self._connection) else None
+                return (
+                    self._writer.serve(requests, has_begun=True)
+                    if begins_at_once(self._connection)
+                    else None
+                )
             finally:
                 self._lock.leave()
         finally:

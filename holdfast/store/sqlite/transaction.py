@@ -54,7 +54,9 @@ class SqliteTransaction:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         # shielded: what the thread has begun it ends, and the next call waits its turn behind it
-        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, self._guarded, work))
+        return await asyncio.shield(
+            asyncio.get_running_loop().run_in_executor(self._thread, self._guarded, work)
+        )
 
     def _guarded(self, work: Callable[[], T]) -> T:
         try:
@@ -74,7 +76,9 @@ class SqliteTransaction:
         told = len(self._frames)
         self._connection.execute("savepoint request")
         try:
-            result = work(Writing(self._connection, self._now(), self._ids, self.ready, self._frames))
+            result = work(
+                Writing(self._connection, self._now(), self._ids, self.ready, self._frames)
+            )
         except BaseException:
             self._ids.forget()
             del self._frames[told:]

@@ -55,14 +55,20 @@ def _fault_of(raw: Row) -> str | None:
 
 
 def _letter(row: dict[str, Any], reason: str) -> dict[str, Any]:
-    texts = {name: cell.decode(errors="replace") for name, cell in row.items() if isinstance(cell, bytes)}
+    texts = {
+        name: cell.decode(errors="replace") for name, cell in row.items() if isinstance(cell, bytes)
+    }
     times = {name: min(max(row[name], FIRST), LAST - 1) for name in TIMES}
     bounds = {
         "attempts": min(max(row["attempts"], 0), MOST_ATTEMPTS),
         "hops": min(max(row["hops"], 0), MOST_HOPS),
         "claimed": dump(_claims(texts["claimed"])),
-        "event": texts["event"] if _is_json(texts["event"]) else dump({"kind": UNREADABLE, "message": texts["event"]}),
-        "state": None if isinstance(payload_of(texts.get("state") or ""), Unreadable) else texts["state"],
+        "event": texts["event"]
+        if _is_json(texts["event"])
+        else dump({"kind": UNREADABLE, "message": texts["event"]}),
+        "state": None
+        if isinstance(payload_of(texts.get("state") or ""), Unreadable)
+        else texts["state"],
     }
     return row | texts | times | bounds | {"error": f"unreadable row: {reason}"}
 
@@ -72,7 +78,11 @@ def _claims(text: str) -> list[int]:
         claims = parse(text)
     except ValueError:
         return []
-    return [at for at in claims if isinstance(at, int) and FIRST <= at < LAST] if isinstance(claims, list) else []
+    return (
+        [at for at in claims if isinstance(at, int) and FIRST <= at < LAST]
+        if isinstance(claims, list)
+        else []
+    )
 
 
 def _is_json(text: str) -> bool:

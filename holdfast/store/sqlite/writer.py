@@ -114,7 +114,9 @@ class Writer:
             if request.future is not None and request.future.cancelled():
                 continue
             try:
-                request.result = request.work(Writing(connection, self._now(), self._ids, group.ready, group.frames))
+                request.result = request.work(
+                    Writing(connection, self._now(), self._ids, group.ready, group.frames)
+                )
             except Exception:
                 # a full disk or an I/O error may have ended the transaction: then the group fails
                 if len(group.requests) == 1 or not connection.in_transaction:
@@ -154,7 +156,11 @@ class Writer:
         """The first of the group and what comes meanwhile; nobody is waited for."""
         until = time.monotonic() + GROUP_SECONDS
         yield from tuple(requests)
-        while len(requests) < GROUP_REQUESTS and time.monotonic() < until and not self._waiting.empty():
+        while (
+            len(requests) < GROUP_REQUESTS
+            and time.monotonic() < until
+            and not self._waiting.empty()
+        ):
             request = self._waiting.get()
             if request is None:
                 self._waiting.put(None)

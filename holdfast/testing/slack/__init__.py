@@ -84,7 +84,10 @@ class FakeSlack:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         for task in self._tasks:
             task.cancel()
@@ -119,7 +122,12 @@ class FakeSlack:
         upload = Upload(f"F0{self.workspace.number()}", name, content)
         self.workspace.uploads[upload.id] = upload
         address = self._address(f"/files/{upload.id}")
-        return {"id": upload.id, "name": name, "size": len(content), "url_private_download": address}
+        return {
+            "id": upload.id,
+            "name": name,
+            "size": len(content),
+            "url_private_download": address,
+        }
 
     async def say_directly(self, text: str, **further: Any) -> str:
         return await self.say(text, channel=DIRECT, **further)
@@ -135,14 +143,20 @@ class FakeSlack:
             "type": "event_callback",
             "event_id": self.last_event_id,
             "event_time": int(float(event.get("event_ts") or 0)),
-            "authorizations": [{"team_id": self.workspace.team, "user_id": self.workspace.bot_user, "is_bot": True}],
+            "authorizations": [
+                {"team_id": self.workspace.team, "user_id": self.workspace.bot_user, "is_bot": True}
+            ],
         }
         self._tasks.append(self._deliveries.create_task(self.sockets.deliver(payload | envelope)))
 
     def bot_messages(self, ts: str, channel: str = GENERAL) -> list[Message]:
         """What the bot has written in a thread so far, oldest first."""
         bot = self.workspace.bot_user
-        return [message for message in self.workspace.rooms[channel].thread(ts) if message["user"] == bot]
+        return [
+            message
+            for message in self.workspace.rooms[channel].thread(ts)
+            if message["user"] == bot
+        ]
 
     async def replies(self, ts: str, channel: str = GENERAL, *, count: int = 1) -> list[Message]:
         """What the bot has written in a thread, once there is so much."""
@@ -177,7 +191,9 @@ class FakeSlack:
     def _answer(self, request: web.Request, method: str, given: dict[str, Any]) -> web.Response:
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         if token != (self.app_token if method == "apps.connections.open" else self.bot_token):
-            return web.json_response({"ok": False, "error": "invalid_auth" if token else "not_authed"})
+            return web.json_response(
+                {"ok": False, "error": "invalid_auth" if token else "not_authed"}
+            )
         wait = self.faults.retry_after(method, given)
         if wait is not None:
             return _ratelimited(wait)
@@ -227,4 +243,6 @@ def _failed(request: web.Request, fault: Fault) -> web.Response:
 
 
 def _ratelimited(seconds: int) -> web.Response:
-    return web.json_response({"ok": False, "error": "ratelimited"}, status=429, headers={"retry-after": str(seconds)})
+    return web.json_response(
+        {"ok": False, "error": "ratelimited"}, status=429, headers={"retry-after": str(seconds)}
+    )

@@ -71,7 +71,9 @@ class Methods:
 
     def _history(self, given: dict[str, Any]) -> dict[str, Any]:
         room = self._room(given)
-        return _page([message for message in reversed(room.messages) if "thread_ts" not in message], given)
+        return _page(
+            [message for message in reversed(room.messages) if "thread_ts" not in message], given
+        )
 
     def _info(self, given: dict[str, Any]) -> dict[str, Any]:
         room = self._room(given)
@@ -96,7 +98,14 @@ class Methods:
         if user not in self._workspace.users:
             raise Refused("user_not_found")
         name = self._workspace.users[user]
-        return {"user": {"id": user, "name": name, "real_name": name.title(), "profile": {"display_name": name}}}
+        return {
+            "user": {
+                "id": user,
+                "name": name,
+                "real_name": name.title(),
+                "profile": {"display_name": name},
+            }
+        }
 
     def _react(self, given: dict[str, Any]) -> dict[str, Any]:
         reactions = self._reactions(given)
@@ -125,7 +134,9 @@ class Methods:
         return {"file_id": upload.id, "upload_url": self._address(f"/upload/{upload.id}")}
 
     def _complete_upload(self, given: dict[str, Any]) -> dict[str, Any]:
-        files = [self._workspace.uploads.get(file["id"]) for file in _structured(given.get("files"))]
+        files = [
+            self._workspace.uploads.get(file["id"]) for file in _structured(given.get("files"))
+        ]
         if any(file is None or file.completed for file in files):
             raise Refused("file_not_found")
         room = self._writable({"channel": given.get("channel_id")})
@@ -134,7 +145,9 @@ class Methods:
             file.completed = True
 
         def share() -> None:
-            shared = [{"id": file.id, "name": file.name, "size": len(file.content)} for file in completed]
+            shared = [
+                {"id": file.id, "name": file.name, "size": len(file.content)} for file in completed
+            ]
             comment, thread_ts = str(given.get("initial_comment") or ""), given.get("thread_ts")
             message = self._workspace.post_as_bot(room, comment, thread_ts, files=shared)
             for file in completed:
@@ -149,7 +162,14 @@ class Methods:
         if file is None or not file.completed:
             raise Refused("file_not_found")
         shares = {"public": file.shares} if file.shares else {}
-        return {"file": {"id": file.id, "name": file.name, "created": int(file.created), "shares": shares}}
+        return {
+            "file": {
+                "id": file.id,
+                "name": file.name,
+                "created": int(file.created),
+                "shares": shares,
+            }
+        }
 
     def _room(self, given: dict[str, Any]) -> Room:
         room = self._workspace.rooms.get(str(given.get("channel")))
@@ -176,7 +196,10 @@ def _page(messages: list[Message], given: dict[str, Any]) -> dict[str, Any]:
     start, limit = int(given.get("cursor") or 0), min(int(given.get("limit") or 100), 1000)
     page, more = found[start : start + limit], start + limit < len(found)
     if str(given.get("include_all_metadata")) not in ("1", "true", "True"):
-        page = [{name: value for name, value in message.items() if name != "metadata"} for message in page]
+        page = [
+            {name: value for name, value in message.items() if name != "metadata"}
+            for message in page
+        ]
     return {
         "messages": page,
         "has_more": more,

@@ -62,10 +62,16 @@ class Page:
     async def say(self, request: web.Request) -> web.Response:
         _require_own(request)
         given = await request.json()
-        text, channel, thread_ts = (str(given.get(name) or "") for name in ("text", "channel", "thread_ts"))
+        text, channel, thread_ts = (
+            str(given.get(name) or "") for name in ("text", "channel", "thread_ts")
+        )
         if not text.strip() or len(text) > LONGEST or channel not in self._slack.workspace.rooms:
-            raise web.HTTPBadRequest(text="a text of at most 4,000 characters and a channel are needed")
-        ts = await self._slack.say(self._named(text), user=ADA, channel=channel, thread_ts=thread_ts or None)
+            raise web.HTTPBadRequest(
+                text="a text of at most 4,000 characters and a channel are needed"
+            )
+        ts = await self._slack.say(
+            self._named(text), user=ADA, channel=channel, thread_ts=thread_ts or None
+        )
         return web.json_response({"ts": ts}, headers=HEADERS)
 
     def _named(self, text: str) -> str:

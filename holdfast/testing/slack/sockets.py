@@ -52,7 +52,11 @@ class Sockets:
         socket = web.WebSocketResponse(autoping=True)
         await socket.prepare(request)
         await socket.send_json(
-            {"type": "hello", "num_connections": len(self._open) + 1, "connection_info": {"app_id": APP}}
+            {
+                "type": "hello",
+                "num_connections": len(self._open) + 1,
+                "connection_info": {"app_id": APP},
+            }
         )
         self._open.append(socket)
         self._someone.set()
@@ -130,7 +134,9 @@ class Sockets:
     async def ask_to_disconnect(self) -> None:
         """As Slack does every few hours: the app is to open another connection."""
         for socket in list(self._open):
-            await socket.send_json({"type": "disconnect", "reason": "refresh_requested", "debug_info": {}})
+            await socket.send_json(
+                {"type": "disconnect", "reason": "refresh_requested", "debug_info": {}}
+            )
 
     def drop(self) -> None:
         """All connections break without a word."""

@@ -35,7 +35,9 @@ class Room:
 
     def thread(self, ts: str) -> list[Message]:
         """The message and its replies, oldest first."""
-        return [message for message in self.messages if ts in (message["ts"], message.get("thread_ts"))]
+        return [
+            message for message in self.messages if ts in (message["ts"], message.get("thread_ts"))
+        ]
 
     def find(self, ts: str) -> Message | None:
         return next((message for message in self.messages if message["ts"] == ts), None)
@@ -93,13 +95,23 @@ class Workspace:
         self.rooms[room.id] = room
         return room
 
-    def post(self, room: Room, user: str, text: str, thread_ts: str | None = None, **further: Any) -> Message:
-        message: Message = {"type": "message", "user": user, "text": text, "ts": self.stamp(), "team": self.team}
+    def post(
+        self, room: Room, user: str, text: str, thread_ts: str | None = None, **further: Any
+    ) -> Message:
+        message: Message = {
+            "type": "message",
+            "user": user,
+            "text": text,
+            "ts": self.stamp(),
+            "team": self.team,
+        }
         if thread_ts:
             message["thread_ts"] = thread_ts
         message |= {name: value for name, value in further.items() if value}
         room.messages.append(message)
         return message
 
-    def post_as_bot(self, room: Room, text: str, thread_ts: str | None = None, **further: Any) -> Message:
+    def post_as_bot(
+        self, room: Room, text: str, thread_ts: str | None = None, **further: Any
+    ) -> Message:
         return self.post(room, self.bot_user, text, thread_ts, bot_id=BOT_ID, app_id=APP, **further)

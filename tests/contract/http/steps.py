@@ -30,7 +30,9 @@ class Api:
     settings: Settings
     app: FastAPI
 
-    async def ask(self, method: str, path: str, body: Any = None, role: Role = "admin", **further: Any) -> Answered:
+    async def ask(
+        self, method: str, path: str, body: Any = None, role: Role = "admin", **further: Any
+    ) -> Answered:
         """Status and answer."""
         if body is not None:
             further["json"] = body
@@ -40,7 +42,9 @@ class Api:
 
     async def page(self, path: str, role: Role = "admin") -> tuple[Any, str]:
         """One page of a list, and the address of the next one."""
-        answer = await self.client.get(path, headers={"authorization": f"Bearer {self.tokens[role]}"})
+        answer = await self.client.get(
+            path, headers={"authorization": f"Bearer {self.tokens[role]}"}
+        )
         assert answer.status_code == 200, answer.text
         return answer.json(), answer.headers.get("link", "").removeprefix("<").partition(">")[0]
 
@@ -59,8 +63,12 @@ class Api:
         assert status == 200, answer
         return str(answer["messageId"])
 
-    async def claim(self, queue: str = INBOX, targets: tuple[str, ...] = ("", "coder", "writer", "api")) -> Turn:
-        [turn] = await self.store.claim(queue, targets, limit=1, lease=LEASE, holder="worker-1", max_attempts=5)
+    async def claim(
+        self, queue: str = INBOX, targets: tuple[str, ...] = ("", "coder", "writer", "api")
+    ) -> Turn:
+        [turn] = await self.store.claim(
+            queue, targets, limit=1, lease=LEASE, holder="worker-1", max_attempts=5
+        )
         return turn
 
     async def bury(self, error: str = "no", queue: str = INBOX) -> int:
@@ -82,7 +90,9 @@ class Api:
             "message_id": "api_1",
             "agent": "coder",
         } | fields
-        [id_] = await self.store.put([NewEvent(event=payload, queue=OUTBOX, target=payload["channel"])])
+        [id_] = await self.store.put(
+            [NewEvent(event=payload, queue=OUTBOX, target=payload["channel"])]
+        )
         assert id_ is not None
         return id_
 

@@ -14,7 +14,12 @@ from tests.contract.http.steps import Api
 
 def line(number: int, agent: str = "coder") -> AgentMessage:
     return AgentMessage(
-        agent_id=agent, role="user", channel="api", sender="Ada", message_id=f"m{number}", content=f"hello {number}"
+        agent_id=agent,
+        role="user",
+        channel="api",
+        sender="Ada",
+        message_id=f"m{number}",
+        content=f"hello {number}",
     )
 
 
@@ -51,14 +56,22 @@ async def test_an_agents_history_has_the_columns_of_its_table_newest_first(api: 
     assert await api.get(f"/api/agents/coder/messages?since_id={oldest['id']}&limit=1") == [newest]
 
 
-async def test_an_agent_without_history_has_an_empty_one_and_an_unknown_agent_none(api: Api) -> None:
+async def test_an_agent_without_history_has_an_empty_one_and_an_unknown_agent_none(
+    api: Api,
+) -> None:
     assert await api.get("/api/agents/writer/messages") == []
     for unknown in ("nobody", "%00", "x" * 5000):
-        assert await api.ask("GET", f"/api/agents/{unknown}/messages") == (404, {"error": "agent not found"})
+        assert await api.ask("GET", f"/api/agents/{unknown}/messages") == (
+            404,
+            {"error": "agent not found"},
+        )
 
 
 async def test_a_room_has_the_columns_of_its_table_newest_first(api: Api) -> None:
-    lines = [ChatMessage(team_id="dev", from_agent="coder", message=f"hello {number}") for number in (1, 2)]
+    lines = [
+        ChatMessage(team_id="dev", from_agent="coder", message=f"hello {number}")
+        for number in (1, 2)
+    ]
     await record(api.store, *lines)
     newest, oldest = await api.get("/api/chatroom/dev", role="read")
     assert (newest["message"], oldest["message"]) == ("hello 2", "hello 1")
@@ -67,7 +80,9 @@ async def test_a_room_has_the_columns_of_its_table_newest_first(api: Api) -> Non
     assert await api.get("/api/chatroom/DEV?limit=1") == [newest]
 
 
-async def test_a_post_to_a_room_is_a_line_and_a_message_to_every_agent_of_the_team(api: Api) -> None:
+async def test_a_post_to_a_room_is_a_line_and_a_message_to_every_agent_of_the_team(
+    api: Api,
+) -> None:
     status, answer = await api.post("/api/chatroom/dev", {"message": "what is new?"}, role="send")
     [said] = await api.get("/api/chatroom/dev")
     assert (status, answer) == (200, {"ok": True, "id": said["id"]})
@@ -87,8 +102,14 @@ async def test_a_post_to_a_room_must_say_something(api: Api, body: Any) -> None:
 
 async def test_an_unknown_team_has_no_room(api: Api) -> None:
     for unknown in ("nobody", "coder", "%00"):
-        assert await api.ask("GET", f"/api/chatroom/{unknown}") == (404, {"error": "team not found"})
-        assert await api.post(f"/api/chatroom/{unknown}", {"message": "hi"}) == (404, {"error": "team not found"})
+        assert await api.ask("GET", f"/api/chatroom/{unknown}") == (
+            404,
+            {"error": "team not found"},
+        )
+        assert await api.post(f"/api/chatroom/{unknown}", {"message": "hi"}) == (
+            404,
+            {"error": "team not found"},
+        )
 
 
 async def test_the_prefix_names_the_agent_and_answers_keep_the_text_as_written(api: Api) -> None:

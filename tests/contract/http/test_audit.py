@@ -46,7 +46,9 @@ async def test_the_audit_log_is_paged_and_filtered(api: Api) -> None:
     newest, middle, oldest = (one["id"] for one in await audit(api))
     assert [one["id"] for one in await audit(api, before_id=newest)] == [middle, oldest]
     assert [one["id"] for one in await audit(api, since_id=oldest)] == [newest, middle]
-    assert [one["id"] for one in await audit(api, limit=1, action="retried", actor="api:admin")] == [newest]
+    assert [
+        one["id"] for one in await audit(api, limit=1, action="retried", actor="api:admin")
+    ] == [newest]
     assert await audit(api, action="forgot") == []
     assert await audit(api, actor="cli:root") == []
     at = (await audit(api))[0]["at"]
@@ -54,9 +56,13 @@ async def test_the_audit_log_is_paged_and_filtered(api: Api) -> None:
     assert len(await audit(api, since=at)) >= 1
 
 
-async def test_a_page_of_the_audit_log_ends_at_a_number_of_bytes(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_of_the_audit_log_ends_at_a_number_of_bytes(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(3):
-        await api.store.audit(AuditEntry(actor="cli:" + "x" * 60, action="retried", subject=f"event:{number}"))
+        await api.store.audit(
+            AuditEntry(actor="cli:" + "x" * 60, action="retried", subject=f"event:{number}")
+        )
     monkeypatch.setattr("holdfast.api.page.PAGE_BYTES", 100)
     newest, following = await api.page("/api/audit")
     assert [one["subject"] for one in newest] == ["event:2", "event:1"]
@@ -64,7 +70,9 @@ async def test_a_page_of_the_audit_log_ends_at_a_number_of_bytes(api: Api, monke
     assert [one["subject"] for one in oldest] == ["event:0"]
 
 
-@pytest.mark.parametrize("query", [{"limit": 0}, {"limit": 1001}, {"action": "danced"}, {"since": -1}, {"actor": ""}])
+@pytest.mark.parametrize(
+    "query", [{"limit": 0}, {"limit": 1001}, {"action": "danced"}, {"since": -1}, {"actor": ""}]
+)
 async def test_a_wrong_filter_is_refused(api: Api, query: dict[str, Any]) -> None:
     status, answer = await api.ask("GET", "/api/audit", params=query)
     assert (status, list(answer)) == (400, ["error"])

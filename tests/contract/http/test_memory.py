@@ -17,7 +17,9 @@ ANN = "default:USER:ann"
 async def remember(api: Api, content: str, id: str, subject: str = "ann") -> None:
     observations = open_observations(api.store)
     await observations.save(
-        Observation(workspace_id="default", subject_type="USER", subject_id=subject, id=id, content=content)
+        Observation(
+            workspace_id="default", subject_type="USER", subject_id=subject, id=id, content=content
+        )
     )
     await KnowledgeStoreOutboxRelay(observations, open_knowledge(api.store)).drain_once()
 
@@ -31,7 +33,10 @@ async def test_what_is_known_of_a_subject_is_found_best_first(api: Api) -> None:
     await remember(api, "Ann rides a bicycle to work", "b")
     await remember(api, "Bob likes green tea", "c", "bob")
     status, found = await search(api, subject=ANN, q="green tea", limit=1)
-    assert (status, [(one["id"], one["content"]) for one in found]) == (200, [("a", "Ann likes green tea")])
+    assert (status, [(one["id"], one["content"]) for one in found]) == (
+        200,
+        [("a", "Ann likes green tea")],
+    )
     assert 0 < found[0]["score"] <= 1
     assert await search(api, subject="default:user:nobody", q="green tea") == (200, [])
 
@@ -61,7 +66,9 @@ async def test_subjects_are_listed_in_pages_that_the_header_link_names(api: Api)
     assert sorted(found + rest) == names
 
 
-async def test_a_page_of_subjects_ends_at_a_number_of_bytes(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_of_subjects_ends_at_a_number_of_bytes(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("holdfast.api.routes.memory.PAGE_BYTES", 100)
     for name in "abc":
         await remember(api, "likes tea", name, name * 60)
@@ -76,7 +83,9 @@ async def test_a_place_in_the_list_that_is_none_is_refused(api: Api, after: str)
     assert (status, list(answer)) == (400, ["error"])
 
 
-async def test_a_search_answers_no_more_than_a_number_of_bytes(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_search_answers_no_more_than_a_number_of_bytes(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("holdfast.api.routes.memory.PAGE_BYTES", 2000)
     for number in range(4):
         await remember(api, f"tea number {number} " + "leaf " * 200, str(number))
@@ -111,7 +120,9 @@ async def test_a_search_needs_a_subject_and_a_question(api: Api, query: dict[str
     assert (status, list(answer)) == (400, ["error"])
 
 
-@pytest.mark.parametrize("subject", ["ann", "default:ann", "default::ann", ":USER:ann", "default:USER:%00"])
+@pytest.mark.parametrize(
+    "subject", ["ann", "default:ann", "default::ann", ":USER:ann", "default:USER:%00"]
+)
 async def test_what_is_no_subject_is_refused(api: Api, subject: str) -> None:
     status, answer = await api.ask("DELETE", f"/api/memory/{subject}")
     assert (status, list(answer)) == (400, ["error"])

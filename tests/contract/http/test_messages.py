@@ -16,20 +16,38 @@ async def test_a_message_is_stored_before_it_is_answered(api: Api) -> None:
     assert (status, answer["ok"]) == (200, True)
     assert re.fullmatch("api_[0-9a-z]{8}", answer["messageId"])
     event = (await api.claim()).primary
-    assert (event.message_id, event.event["message"], event.max_attempts) == (answer["messageId"], "hello", 5)
+    assert (event.message_id, event.event["message"], event.max_attempts) == (
+        answer["messageId"],
+        "hello",
+        5,
+    )
     assert (event.event["channel"], event.event["sender"]) == ("api", "API")
 
 
 async def test_who_says_it_where_and_to_whom_is_kept(api: Api) -> None:
-    who = {"agent": "Writer", "sender": "Ada", "senderId": "u1", "channel": "web", "messageId": "mine 1"}
+    who = {
+        "agent": "Writer",
+        "sender": "Ada",
+        "senderId": "u1",
+        "channel": "web",
+        "messageId": "mine 1",
+    }
     assert await api.say(**who) == "mine 1"
     event = (await api.claim()).primary
     assert (event.target, event.message_id) == ("writer", "mine 1")
-    assert [event.event[name] for name in ("channel", "sender", "sender_id")] == ["web", "Ada", "u1"]
+    assert [event.event[name] for name in ("channel", "sender", "sender_id")] == [
+        "web",
+        "Ada",
+        "u1",
+    ]
 
 
-@pytest.mark.parametrize(("channel", "prefix"), [("api", "api_"), ("web", "api_"), ("telegram", "telegram_")])
-async def test_a_generated_id_names_the_platform_or_the_api(api: Api, channel: str, prefix: str) -> None:
+@pytest.mark.parametrize(
+    ("channel", "prefix"), [("api", "api_"), ("web", "api_"), ("telegram", "telegram_")]
+)
+async def test_a_generated_id_names_the_platform_or_the_api(
+    api: Api, channel: str, prefix: str
+) -> None:
     assert (await api.say(channel=channel)).startswith(prefix)
 
 

@@ -36,7 +36,9 @@ async def test_the_status_counts_each_state_once(api: Api) -> None:
     assert status["queued"] == 1
 
 
-async def test_dead_counts_what_is_expired_and_cancelled_and_not_what_was_discarded(api: Api) -> None:
+async def test_dead_counts_what_is_expired_and_cancelled_and_not_what_was_discarded(
+    api: Api,
+) -> None:
     for sender in "abc":
         await api.say(sender=sender)
     await api.bury()
@@ -47,7 +49,9 @@ async def test_dead_counts_what_is_expired_and_cancelled_and_not_what_was_discar
     assert (await api.get("/api/queue/status"))["dead"] == 2
 
 
-async def test_each_agent_with_live_messages_is_listed_and_pending_includes_queued(api: Api) -> None:
+async def test_each_agent_with_live_messages_is_listed_and_pending_includes_queued(
+    api: Api,
+) -> None:
     assert await api.get("/api/queue/agents", role="read") == []
     for _ in range(2):
         await api.say()
@@ -65,14 +69,26 @@ async def test_an_agent_that_no_running_process_serves_is_told_and_others_have_t
 ) -> None:
     now = await api.store.now()
     serves = asdict(Routing(default="coder", lanes={"coder": "conversation"}))
-    await api.store.register(Process(id="p", host="elsewhere", started_at=now, seen_at=now, serves=serves))
-    await api.store.put([NewEvent(event={"kind": "message"}, target=target) for target in ("coder", "writer")])
+    await api.store.register(
+        Process(id="p", host="elsewhere", started_at=now, seen_at=now, serves=serves)
+    )
+    await api.store.put(
+        [NewEvent(event={"kind": "message"}, target=target) for target in ("coder", "writer")]
+    )
     coder, writer = await api.get("/api/queue/agents")
     assert list(coder) == ["agent", "pending", "queued", "processing"]
-    assert writer == {"agent": "writer", "pending": 1, "queued": 0, "processing": 0, "served": False}
+    assert writer == {
+        "agent": "writer",
+        "pending": 1,
+        "queued": 0,
+        "processing": 0,
+        "served": False,
+    }
 
 
-async def test_what_is_worked_is_shown_with_its_worker_and_for_how_long(api: Api, clock: Clock) -> None:
+async def test_what_is_worked_is_shown_with_its_worker_and_for_how_long(
+    api: Api, clock: Clock
+) -> None:
     message_id = await api.say("hello", sender="Ada")
     turn = await api.claim()
     started_at = int((await api.store.now()).timestamp() * 1000)
@@ -144,7 +160,9 @@ async def test_a_dead_letter_has_the_keys_of_the_contract(api: Api) -> None:
     assert finished_at >= letter["timestamp"]
 
 
-async def test_dead_letters_are_of_the_inbox_unless_another_queue_is_named_newest_first(api: Api) -> None:
+async def test_dead_letters_are_of_the_inbox_unless_another_queue_is_named_newest_first(
+    api: Api,
+) -> None:
     for sender in "ab":
         await api.say(sender=sender)
     made = [await api.bury(), await api.bury()]
@@ -153,19 +171,28 @@ async def test_dead_letters_are_of_the_inbox_unless_another_queue_is_named_newes
     assert [one["id"] for one in await api.get("/api/queue/dead")] == sorted(made, reverse=True)
     assert [one["id"] for one in await api.get("/api/queue/dead?limit=1")] == [max(made)]
     [letter] = await api.get(f"/api/queue/dead?queue={OUTBOX}")
-    assert (letter["id"], letter["queue"], letter["data"]["agent"]) == (undelivered, OUTBOX, "coder")
+    assert (letter["id"], letter["queue"], letter["data"]["agent"]) == (
+        undelivered,
+        OUTBOX,
+        "coder",
+    )
     assert await api.get("/api/queue/dead?queue=nothing") == []
     assert (await api.ask("GET", "/api/queue/dead?queue=%00"))[0] == 400
 
 
 @pytest.mark.parametrize("queue", [INBOX, OUTBOX])
-async def test_a_dead_letter_of_any_queue_can_be_retried_with_its_id_and_full_attempts(api: Api, queue: str) -> None:
+async def test_a_dead_letter_of_any_queue_can_be_retried_with_its_id_and_full_attempts(
+    api: Api, queue: str
+) -> None:
     await (api.say() if queue == INBOX else api.respond())
     id_ = await api.bury(queue=queue)
     assert await api.post(f"/api/queue/dead/{id_}/retry") == (200, {"ok": True})
     turn = await api.claim(queue)
     assert (turn.primary.id, turn.attempt) == (id_, 1)
-    assert await api.post(f"/api/queue/dead/{id_}/retry") == (404, {"error": "dead message not found"})
+    assert await api.post(f"/api/queue/dead/{id_}/retry") == (
+        404,
+        {"error": "dead message not found"},
+    )
 
 
 async def test_a_deleted_dead_letter_loses_payload_and_error(api: Api) -> None:
@@ -173,8 +200,14 @@ async def test_a_deleted_dead_letter_loses_payload_and_error(api: Api) -> None:
     id_ = await api.bury()
     assert await api.ask("DELETE", f"/api/queue/dead/{id_}") == (200, {"ok": True})
     assert await api.get("/api/queue/dead") == []
-    assert await api.ask("DELETE", f"/api/queue/dead/{id_}") == (404, {"error": "dead message not found"})
-    assert await api.post(f"/api/queue/dead/{id_}/retry") == (404, {"error": "dead message not found"})
+    assert await api.ask("DELETE", f"/api/queue/dead/{id_}") == (
+        404,
+        {"error": "dead message not found"},
+    )
+    assert await api.post(f"/api/queue/dead/{id_}/retry") == (
+        404,
+        {"error": "dead message not found"},
+    )
 
 
 @pytest.mark.parametrize("unknown", ["999999", "0", "-1", "x", "1.5", "%00", "9" * 30])

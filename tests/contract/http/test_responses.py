@@ -55,8 +55,12 @@ async def test_lists_page_back_by_before_id_and_follow_by_since_id(api: Api) -> 
     assert ids(await api.get(f"/api/responses?since_id={made[0]}&before_id={made[2]}")) == [made[1]]
 
 
-@pytest.mark.parametrize("wrong", ["limit=0", "limit=1001", "limit=x", "limit=", "before_id=x", f"since_id={2**63}"])
-@pytest.mark.parametrize("path", ["/api/responses?", "/api/responses/pending?channel=api&", "/api/queue/dead?"])
+@pytest.mark.parametrize(
+    "wrong", ["limit=0", "limit=1001", "limit=x", "limit=", "before_id=x", f"since_id={2**63}"]
+)
+@pytest.mark.parametrize(
+    "path", ["/api/responses?", "/api/responses/pending?channel=api&", "/api/queue/dead?"]
+)
 async def test_a_wrong_page_is_refused(api: Api, path: str, wrong: str) -> None:
     status, answer = await api.ask("GET", path + wrong)
     assert (status, list(answer)) == (400, ["error"])
@@ -82,7 +86,9 @@ async def test_pending_needs_a_channel(api: Api) -> None:
     assert await api.ask("GET", "/api/responses/pending") == (400, {"error": "channel is required"})
 
 
-async def test_an_acked_response_does_not_come_again_and_acking_twice_is_no_mistake(api: Api) -> None:
+async def test_an_acked_response_does_not_come_again_and_acking_twice_is_no_mistake(
+    api: Api,
+) -> None:
     id_ = await api.respond()
     for _ in range(2):
         assert await api.post(f"/api/responses/{id_}/ack", role="send") == (200, {"ok": True})
@@ -112,7 +118,13 @@ async def test_a_response_that_a_channel_is_delivering_cannot_be_acked(api: Api)
 
 
 async def test_something_said_unasked_is_a_response_like_others(api: Api, files: Path) -> None:
-    body = {"channel": "api", "sender": "Ada", "message": "done", "senderId": "u1", "agent": "coder"}
+    body = {
+        "channel": "api",
+        "sender": "Ada",
+        "message": "done",
+        "senderId": "u1",
+        "agent": "coder",
+    }
     further = {"files": ["report.txt", str(files / "report.txt")], "metadata": {"build": 7}}
     status, answer = await api.post("/api/responses", body | further, role="send")
     assert (status, answer["ok"]) == (200, True)
@@ -124,7 +136,9 @@ async def test_something_said_unasked_is_a_response_like_others(api: Api, files:
 
 @pytest.mark.parametrize("missing", ["channel", "sender", "message"])
 @pytest.mark.parametrize("value", [None, ""])
-async def test_something_said_unasked_needs_to_whom_where_and_what(api: Api, missing: str, value: str | None) -> None:
+async def test_something_said_unasked_needs_to_whom_where_and_what(
+    api: Api, missing: str, value: str | None
+) -> None:
     body = {"channel": "api", "sender": "Ada", "message": "done"} | {missing: value}
     status, answer = await api.post("/api/responses", body)
     assert (status, missing in answer["error"]) == (400, True)
@@ -142,8 +156,12 @@ async def test_files_of_another_conversation_cannot_be_sent(api: Api, files: Pat
     assert status == 200
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "../token-admin", "a/../../token-admin", "link/passwd", ".."])
-async def test_only_files_below_the_files_root_can_be_sent(api: Api, files: Path, path: str) -> None:
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "../token-admin", "a/../../token-admin", "link/passwd", ".."]
+)
+async def test_only_files_below_the_files_root_can_be_sent(
+    api: Api, files: Path, path: str
+) -> None:
     (files / "link").symlink_to("/etc")
     body = {"channel": "api", "sender": "Ada", "message": "look", "files": [path]}
     status, answer = await api.post("/api/responses", body)
