@@ -1,1 +1,1 @@
-"""What `make check` and the tests run beside the package."""
+"""Programs behind the Makefile: checks, mutants, audit and bill of materials."""

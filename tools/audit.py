@@ -1,4 +1,4 @@
-"""`make audit`: is every dependency pinned by hash, do the pins fit, and is a vulnerability known of one?"""
+"""Check that every dependency is pinned by hash, fits, and has no known vulnerability."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _unmet(place: str, requirements: Sequence[Requirement], known: dict[str, Pin
 
 
 def advisories(locks: Sequence[Path]) -> tuple[list[str], str]:
-    """Ask pip-audit. Returns known vulnerabilities and a note, which says so if it could not be asked."""
+    """Ask pip-audit. Return known vulnerabilities and a note that says how complete they are."""
     program = shutil.which(
         "pip-audit", path=f"{Path(sys.executable).parent}:{Path.home() / '.local/bin'}:/usr/bin"
     )

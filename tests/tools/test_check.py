@@ -1,4 +1,4 @@
-"""The rules of the house notice what they are there for."""
+"""Each rule of tools/check.py reports the faults it is there for."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tools import check
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Path:
+def project(tmp_path: Path) -> Path:
     for folder in ("holdfast/store/sqlite", "docs"):
         (tmp_path / folder).mkdir(parents=True)
     return tmp_path
@@ -18,64 +18,156 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def test_a_module_of_401_lines_of_code_is_too_long(house: Path) -> None:
+def test_a_module_of_401_lines_of_code_is_too_long(project: Path) -> None:
     prose = '"""Say why."""\n\n# A reason.\n' * 50
-    write(house / "holdfast/long.py", prose + "x = 1\n" * 401)
-    write(house / "holdfast/short.py", prose + "x = 1\n" * 400)
-    [fault] = check.sizes(house)
+    write(project / "holdfast/long.py", prose + "x = 1\n" * 401)
+    write(project / "holdfast/short.py", prose + "x = 1\n" * 400)
+    [fault] = check.python_sizes(project)
     assert fault.startswith("holdfast/long.py: 401 lines of code")
 
 
-def test_a_function_of_41_lines_is_too_long(house: Path) -> None:
+def test_a_function_of_41_lines_is_too_long(project: Path) -> None:
     write(
-        house / "holdfast/a.py",
+        project / "holdfast/a.py",
         "async def short():\n" + "    x = 1\n" * 39 + "\ndef long():\n" + "    x = 1\n" * 40,
     )
-    [fault] = check.sizes(house)
+    [fault] = check.python_sizes(project)
     assert "long has 41 lines" in fault
 
 
-def test_a_query_is_defined_once_and_used(house: Path) -> None:
+def test_a_sql_file_of_301_lines_of_code_is_too_long(project: Path) -> None:
+    prose = "-- A reason.\n\n/* A longer\nreason. */\n" * 50
+    write(project / "holdfast/long.sql", prose + "select 1;\n" * 301)
+    write(project / "holdfast/short.sql", prose + "select 1;\n" * 300)
+    assert list(check.other_sizes(project)) == ["holdfast/long.sql: 301 lines of code; at most 300"]
+
+
+@pytest.mark.parametrize("suffix", ["js", "css"])
+def test_scripts_and_styles_of_the_page_have_at_most_400_lines(project: Path, suffix: str) -> None:
+    write(project / f"holdfast/long.{suffix}", "/* A reason. */\n" + "x\n" * 401)
+    write(project / f"holdfast/short.{suffix}", "/* A reason. */\n" + "x\n" * 400)
+    [fault] = check.other_sizes(project)
+    assert fault == f"holdfast/long.{suffix}: 401 lines of code; at most 400"
+
+
+@pytest.mark.parametrize(
+    ("head", "line", "end"),
+    [
+        ("create function agent.f() returns void as $$", "perform 1;", "$$;"),
+        ("create or replace function agent.f() begin atomic", "select 1;", "end;"),
+        ("create procedure agent.f() language sql as $body$", "select 1;", "$body$ stable;"),
+    ],
+)
+def test_a_sql_function_of_41_lines_is_too_long(
+    project: Path, head: str, line: str, end: str
+) -> None:
+    head = head.replace(" begin atomic", "\nbegin atomic")
+    lines = 40 - head.count("\n") - 2
+    short = "\n".join([head, *[line] * lines, end])
+    long = "\n".join([head.replace("f()", "g()"), *[line] * (lines + 1), end])
+    one_line = "create function agent.one() returns int4\nreturn 1;"
+    write(project / "holdfast/a.sql", f"{one_line}\n{short}\n{long}\n")
+    [fault] = check.other_sizes(project)
+    assert "agent.g has 41 lines" in fault
+
+
+@pytest.mark.parametrize(
+    "head", ["export async function f(a) {", "const f = (a) => {", "  f(a) {", "  async f() {"]
+)
+def test_a_javascript_function_of_41_lines_is_too_long(project: Path, head: str) -> None:
+    indent = " " * (len(head) - len(head.lstrip()))
+    for name, lines in ("short", 38), ("long", 39):
+        text = [head, *[f"{indent}  if (x) {{ y(); }}"] * lines, f"{indent}}}", ""]
+        write(project / f"holdfast/{name}.js", "\n".join(text))
+    [fault] = check.other_sizes(project)
+    assert fault.startswith("holdfast/long.js:1: ")
+    assert "has 41 lines" in fault
+
+
+def test_docstrings_and_comments_do_not_begin_with_what_or_who(project: Path) -> None:
     write(
-        house / "holdfast/store/sqlite/a.sql",
+        project / "holdfast/a.py",
+        '"""What it is."""\nx = 1  # who it is\n# Good.\n# What goes on is fine.\ny = "# What"\n',
+    )
+    write(project / "holdfast/b.sql", "-- Whoever.\nselect 1; -- Whose\n-- Fine.\n-- What.\n")
+    write(project / "holdfast/c.js", "// What\nx = 1; // Whatever is fine.\n/* Who */\n")
+    write(project / "holdfast/d.css", "/* Whose */\na {}\n")
+    positions = [fault.split(": ")[0] for fault in check.openings(project)]
+    assert positions == [
+        "holdfast/a.py:1",
+        "holdfast/a.py:2",
+        "holdfast/b.sql:1",
+        "holdfast/b.sql:2",
+        "holdfast/c.js:1",
+        "holdfast/c.js:3",
+        "holdfast/d.css:1",
+    ]
+
+
+def test_a_line_of_101_characters_is_too_long(project: Path) -> None:
+    for suffix in ("py", "sql", "js", "css"):
+        write(project / f"holdfast/a.{suffix}", "ö" * 100 + "\n" + "ö" * 101 + "\n")
+    assert [fault.split(": ")[0] for fault in check.long_lines(project)] == [
+        "holdfast/a.css:2",
+        "holdfast/a.js:2",
+        "holdfast/a.py:2",
+        "holdfast/a.sql:2",
+    ]
+
+
+def test_recorded_migration_scripts_stay_as_they_are(project: Path) -> None:
+    for folder in ("incremental", "sqlite"):
+        (project / "holdfast/migrations" / folder).mkdir(parents=True)
+        for number in ("018", "019"):
+            write(project / f"holdfast/migrations/{folder}/{number}-a.sql", "-- What it is\n")
+    assert [fault.split(": ")[0] for fault in check.openings(project)] == [
+        "holdfast/migrations/incremental/019-a.sql:1",
+        "holdfast/migrations/sqlite/019-a.sql:1",
+    ]
+
+
+def test_a_query_is_defined_once_and_used(project: Path) -> None:
+    write(
+        project / "holdfast/store/sqlite/a.sql",
         "-- name: good\nselect 1;\n-- name: idle\nselect 2;\n",
     )
     write(
-        house / "holdfast/store/sqlite/b.sql",
+        project / "holdfast/store/sqlite/b.sql",
         "-- name: twice\nselect 1;\n-- name: twice\nselect 2;\n",
     )
     write(
-        house / "holdfast/store/a.py",
+        project / "holdfast/store/a.py",
         'run(queries["good"]); run("twice"); run(queries["unknown"])\n',
     )
-    assert list(check.queries(house)) == [
+    assert list(check.queries(project)) == [
         "query idle is defined and never used",
         "query twice is defined 2 times",
         "query unknown is used and not defined",
     ]
 
 
-def test_numbers_of_migration_scripts_are_taken_once_and_leave_no_gap(house: Path) -> None:
+def test_numbers_of_migration_scripts_are_taken_once_and_leave_no_gap(project: Path) -> None:
     for folder, names in {
         "incremental": ["000-a", "001-b", "001-c"],
         "sqlite": ["000-a", "002-b"],
     }.items():
-        (house / "holdfast/migrations" / folder).mkdir(parents=True)
+        (project / "holdfast/migrations" / folder).mkdir(parents=True)
         for name in names:
-            write(house / f"holdfast/migrations/{folder}/{name}.sql", "select 1;\n")
-    assert list(check.scripts(house)) == [
+            write(project / f"holdfast/migrations/{folder}/{name}.sql", "select 1;\n")
+    assert list(check.scripts(project)) == [
         "migrations/incremental/001-c.sql: the number must be 002",
         "migrations/sqlite/002-b.sql: the number must be 001",
     ]
 
 
-def test_documents_refer_to_what_exists(house: Path) -> None:
-    write(house / "holdfast/store/a.py", "class Store:\n    def put(self): ...\nLIMIT = 3\n")
-    write(house / "holdfast/store/sqlite/a.sql", "-- name: claim\nselect 1;\n")
-    good = "`holdfast/store/a.py::Store.put` `store/a.py::LIMIT` `store/sqlite/a.sql::claim` [a](page.md)"
+def test_documents_refer_to_what_exists(project: Path) -> None:
+    write(project / "holdfast/store/a.py", "class Store:\n    def put(self): ...\nLIMIT = 3\n")
+    write(project / "holdfast/store/sqlite/a.sql", "-- name: claim\nselect 1;\n")
+    good = "`holdfast/store/a.py::Store.put` `store/a.py::LIMIT` [a](page.md)"
+    good += " `store/sqlite/a.sql::claim`"
     bad = "`store/a.py::Store.gone` `store/b.py::Store` `store/sqlite/a.sql::gone` [b](missing.md)"
-    write(house / "docs/page.md", f"{good}\n{bad}\n[far](https://example.org/x)\n")
-    assert list(check.references(house)) == [
+    write(project / "docs/page.md", f"{good}\n{bad}\n[far](https://example.org/x)\n")
+    assert list(check.references(project)) == [
         "docs/page.md: store/a.py::Store.gone does not exist",
         "docs/page.md: store/b.py::Store does not exist",
         "docs/page.md: store/sqlite/a.sql::gone does not exist",

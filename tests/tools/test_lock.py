@@ -1,4 +1,4 @@
-"""`make audit` and `make sbom`: pins without faults, and a bill of materials that holds all of them."""
+"""`make audit` finds faulty pins, and `make sbom` lists every pin."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def faults(root: Path) -> list[str]:
     ]
 
 
-def test_every_pin_of_this_project_has_hashes_and_meets_what_is_asked_for() -> None:
+def test_every_pin_of_this_project_has_hashes_and_meets_its_requirement() -> None:
     assert faults(ROOT) == []
     assert len(pins(ROOT / "requirements.txt")) > 50
 
 
 @pytest.mark.parametrize(
-    ("file", "line", "told"),
+    ("file", "line", "expected"),
     [
         (
             "requirements.txt",
@@ -61,14 +61,14 @@ def test_every_pin_of_this_project_has_hashes_and_meets_what_is_asked_for() -> N
         ("requirements-dev.in", "pytest>=1000", "run `make pins`"),
     ],
 )
-def test_a_faulty_lock_is_told_of(project: Path, file: str, line: str, told: str) -> None:
+def test_a_faulty_lock_is_reported(project: Path, file: str, line: str, expected: str) -> None:
     with (project / file).open("a") as lock:
         lock.write(f"{line}\n")
     [fault] = faults(project)
-    assert told in fault
+    assert expected in fault
 
 
-def test_a_dependency_of_the_package_that_the_lock_does_not_meet_is_told_of(project: Path) -> None:
+def test_a_pin_that_the_package_does_not_accept_is_reported(project: Path) -> None:
     text = (project / "pyproject.toml").read_text()
     (project / "pyproject.toml").write_text(text.replace('"rich>=13"', '"rich>=1300"'))
     [fault] = faults(project)
@@ -84,16 +84,16 @@ def test_a_dependency_of_the_package_that_the_lock_does_not_meet_is_told_of(proj
         'echo \'{"dependencies": [{"name": "rich"}]}\'',
     ],
 )
-def test_advisories_that_cannot_be_had_are_said_to_be_left_out(
+def test_the_note_says_that_advisories_could_not_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
-    assert "not looked for" in _asked(tmp_path, monkeypatch, answer)[1]
+    assert "not looked for" in _advisories(tmp_path, monkeypatch, answer)[1]
 
 
 def test_a_known_vulnerability_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = {"name": "rich", "version": "1", "vulns": [{"id": "PYSEC-1"}]}
     skipped = {"name": "typer", "skip_reason": "not found"}
-    found, note = _asked(
+    found, note = _advisories(
         tmp_path, monkeypatch, f"echo '{json.dumps({'dependencies': [package, skipped]})}'; exit 1"
     )
     assert (found, note) == (
@@ -102,7 +102,9 @@ def test_a_known_vulnerability_is_a_fault(tmp_path: Path, monkeypatch: pytest.Mo
     )
 
 
-def _asked(folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> tuple[list[str], str]:
+def _advisories(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> tuple[list[str], str]:
     program = folder / "pip-audit"
     program.write_text(f"#!/bin/sh\n{answer}\n")
     program.chmod(0o755)

@@ -1,4 +1,4 @@
-"""The faults of `make mutants` fit the source as it is, so that a change of a line is noticed with it."""
+"""The faults of `make mutants` fit the source: whoever changes a line sees its fault here."""
 
 from __future__ import annotations
 

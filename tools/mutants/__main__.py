@@ -1,4 +1,4 @@
-"""Puts one-line faults into a copy of the source, one at a time, and says which test notices each."""
+"""Put one-line faults into a copy of the source, one at a time, and print which test fails."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Killer:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Result:
     fault: Fault
     killer: Killer | None
     seconds: float
@@ -74,15 +74,18 @@ def main() -> int:
     faults = [fault for fault in read_faults() if options.only in f"{fault.engine}: {fault.name}"]
     try:
         with tempfile.TemporaryDirectory(prefix="holdfast-mutants-") as folder:
-            sound_first(faults, Path(folder))
+            check_without_faults(faults, Path(folder))
             with ThreadPoolExecutor(options.jobs) as pool:
-                verdicts = list(
-                    pool.map(lambda fault: shown(judge(fault, Path(folder)), options.why), faults)
+                results = list(
+                    pool.map(
+                        lambda fault: print_result(try_fault(fault, Path(folder)), options.why),
+                        faults,
+                    )
                 )
     except Unfit as reason:
         print(reason, file=sys.stderr)
         return 1
-    survivors = [verdict.fault.name for verdict in verdicts if verdict.killer is None]
+    survivors = [result.fault.name for result in results if result.killer is None]
     print(f"\n{len(faults) - len(survivors)} of {len(faults)} faults were noticed")
     for name in survivors:
         print(f"no test notices: {name}", file=sys.stderr)
@@ -103,8 +106,8 @@ def read_faults() -> list[Fault]:
     return [Fault(**fields) for fields in tomllib.loads(FAULTS.read_text())["fault"]]
 
 
-def sound_first(faults: Sequence[Fault], folder: Path) -> None:
-    """Every fault fits, and without any the tests pass: or nothing that follows would mean a thing."""
+def check_without_faults(faults: Sequence[Fault], folder: Path) -> None:
+    """Raise Unfit unless every fault fits the source and the tests pass without any."""
     root = copy_of_source(folder, SOUND)
     for fault in faults:
         kept = (root / fault.file).read_text()
@@ -116,18 +119,18 @@ def sound_first(faults: Sequence[Fault], folder: Path) -> None:
             raise Unfit(f"without any fault, {killer.test} fails: {killer.reason}")
 
 
-def judge(fault: Fault, folder: Path) -> Verdict:
-    """The named tests first; if they are content, everything else."""
+def try_fault(fault: Fault, folder: Path) -> Result:
+    """Run the tests named for the fault; if none of them fails, run all."""
     started = time.monotonic()
     root = copy_of_source(folder, re.sub(r"\W+", "-", f"{fault.engine} {fault.name}"))
     fault.spoil(root)
     killer = run(root, fault.engine, fault.tests) or any_killer(root, folder / SOUND, fault.engine)
     shutil.rmtree(root)
-    return Verdict(fault, killer, time.monotonic() - started)
+    return Result(fault, killer, time.monotonic() - started)
 
 
 def any_killer(root: Path, sound: Path, engine: str) -> Killer | None:
-    """A test of the whole suite that fails with the fault and not without it."""
+    """Return a test of the whole suite that fails with the fault and not without it."""
     broken: list[str] = []
     while killer := run(root, engine, [*ANY_TEST, *(f"--deselect={test}" for test in broken)]):
         if run(sound, engine, [killer.test]) is None:
@@ -136,13 +139,11 @@ def any_killer(root: Path, sound: Path, engine: str) -> Killer | None:
     return None
 
 
-def shown(verdict: Verdict, why: bool) -> Verdict:
-    killer = verdict.killer or Killer("SURVIVED")
-    line = (
-        f"{verdict.fault.engine:8}  {verdict.fault.name:52} {verdict.seconds:4.0f} s  {killer.test}"
-    )
+def print_result(result: Result, why: bool) -> Result:
+    killer = result.killer or Killer("SURVIVED")
+    line = f"{result.fault.engine:8}  {result.fault.name:52} {result.seconds:4.0f} s  {killer.test}"
     print(f"{line}\n          {killer.reason}" if why else line, flush=True)
-    return verdict
+    return result
 
 
 def copy_of_source(folder: Path, name: str) -> Path:
@@ -157,7 +158,7 @@ def copy_of_source(folder: Path, name: str) -> Path:
 
 
 def run(root: Path, engine: str, tests: Sequence[str]) -> Killer | None:
-    """The first test that fails; None if all pass."""
+    """Return the first test that fails; None if all pass."""
     command = [
         sys.executable,
         "-m",
