@@ -27,7 +27,7 @@ from holdfast.testing.slack.workspace import GENERAL
 from tests.api.hostile_app import SEED
 from tests.api.inputs import Inputs, Row
 from tests.cli.shell import Running, Shell
-from tests.harness.test_unreadable import ROUTES as LISTS
+from tests.process.test_unreadable import ROUTES as LISTS
 
 AT_ONCE = 16
 REPLIES_AT_ONCE = 100

@@ -24,7 +24,7 @@ from holdfast.store.memories import open_observations
 from holdfast.telemetry import count_tokens
 from holdfast.testing.databases import Databases
 from tests.api.serving import ask, serving
-from tests.harness.steps import both_engines, until
+from tests.steps import both_engines, until
 
 Samples = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
 

@@ -12,7 +12,7 @@ from holdfast import AgentHarness
 from holdfast.agents.echo import echo
 from holdfast.settings import Settings
 from tests.api.serving import ask, becomes, serving
-from tests.harness.private_server import Server, private_server
+from tests.private_server import Server, private_server
 
 AT_ONCE = 12
 WITHIN = 3.0

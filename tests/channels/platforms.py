@@ -9,7 +9,7 @@ from holdfast.queue.event import OUTBOX
 from holdfast.queue.store import Filter
 from holdfast.testing.slack import FakeSlack
 from holdfast.testing.slack.workspace import GENERAL
-from tests.harness.steps import until
+from tests.steps import until
 
 
 class Platform(Protocol):

@@ -18,7 +18,7 @@ from holdfast.queue.policy import Backoff
 from holdfast.settings import Settings
 from holdfast.testing.slack import FakeSlack
 from tests.channels.platforms import ApiPlatform, Platform, SlackPlatform, undelivered
-from tests.harness.steps import both_engines, finished, running
+from tests.steps import both_engines, finished, running
 
 PLATFORMS: dict[str, Callable[[FakeSlack, AgentHarness], Platform]] = {
     "slack": SlackPlatform,

@@ -15,7 +15,7 @@ from holdfast.queue.event import Turn
 from holdfast.settings import Settings
 from holdfast.testing.slack import FakeSlack
 from holdfast.testing.slack.workspace import ADA, BOT_USER, DIRECT, GENERAL, TEAM
-from tests.harness.steps import finished, running
+from tests.steps import finished, running
 
 THREADS = 50
 

@@ -19,7 +19,7 @@ from holdfast.queue.policy import Backoff
 from holdfast.settings import Settings, Slack
 from holdfast.settings.channels import Channels
 from tests.channels.bare import CHANNEL, FULL, TERSE, TS, UNKNOWN, BareSlack
-from tests.harness.steps import finished, running
+from tests.steps import finished, running
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ from tests.channels.doomed import (
     POINTS,
 )
 from tests.crash.conftest import GRACE
-from tests.harness.private_server import private_server
-from tests.harness.steps import finished
 from tests.nursery import Piped
+from tests.private_server import private_server
+from tests.steps import finished
 
 DIES_WITHIN = 30.0
 COMPLETE = "files.completeUploadExternal"

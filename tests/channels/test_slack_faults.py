@@ -22,7 +22,7 @@ from holdfast.store import Store, open_store
 from holdfast.testing.slack import FakeSlack
 from holdfast.testing.slack.faults import Limit
 from holdfast.testing.slack.workspace import GENERAL
-from tests.harness.steps import Proxy, finished, running
+from tests.steps import Proxy, finished, running
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from holdfast.settings import Settings
 from holdfast.testing.slack import FakeSlack
 from holdfast.testing.slack.sockets import sign
 from tests.api.serving import serving
-from tests.harness.steps import both_engines, finished
+from tests.steps import both_engines, finished
 
 pytestmark = both_engines
 

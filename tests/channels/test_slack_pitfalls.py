@@ -15,7 +15,7 @@ from holdfast.queue.policy import Backoff
 from holdfast.queue.store import SweepPolicy
 from holdfast.settings import Settings
 from holdfast.testing.slack import FakeSlack
-from tests.harness.steps import both_engines, finished, running
+from tests.steps import both_engines, finished, running
 
 pytestmark = both_engines
 

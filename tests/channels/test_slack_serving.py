@@ -12,7 +12,7 @@ from holdfast.store import open_store
 from holdfast.testing.slack import FakeSlack
 from holdfast.testing.slack.workspace import TEAM
 from tests.cli.shell import Shell
-from tests.harness.steps import both_engines, finished
+from tests.steps import both_engines, finished
 
 T = TypeVar("T")
 

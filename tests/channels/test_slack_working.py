@@ -21,7 +21,7 @@ from holdfast.settings import Settings, Slack
 from holdfast.settings.channels import Channels
 from holdfast.testing.slack import FakeSlack
 from holdfast.testing.slack.workspace import ADA, BOT_USER, DIRECT, GENERAL
-from tests.harness.steps import finished, running
+from tests.steps import finished, running
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from holdfast.settings.channels import Channels
 from holdfast.testing.slack import FakeSlack
 from tests.api.serving import ask_json, serving
 from tests.cli.shell import Shell
-from tests.harness.steps import running
+from tests.steps import running
 
 OTHER = Slack(bot_token_variable="OTHER_BOT_TOKEN", app_token_variable="OTHER_APP_TOKEN")
 TWO = Channels(slack=(Slack(), OTHER))

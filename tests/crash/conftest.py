@@ -14,7 +14,7 @@ from holdfast.store import open_store
 from holdfast.testing.servers import Unavailable
 from tests.crash import crew as crews
 from tests.crash.crew import Crew
-from tests.harness.private_server import Server, private_server
+from tests.private_server import Server, private_server
 
 GRACE = """
 do $$ begin

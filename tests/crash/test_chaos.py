@@ -18,7 +18,7 @@ from tests.crash.crew import Crew, judge, until
 from tests.crash.test_crashes import step
 from tests.crash.test_postgres_faults import END_ALL_OTHERS
 from tests.crash.worker import POINTS
-from tests.harness.private_server import Server
+from tests.private_server import Server
 
 pytestmark = pytest.mark.chaos
 

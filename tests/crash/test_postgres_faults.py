@@ -9,7 +9,7 @@ import pytest
 from holdfast.queue.store import Store
 from holdfast.store import open_store
 from tests.crash.crew import Crew, judge, until
-from tests.harness.private_server import Server
+from tests.private_server import Server
 
 END_ALL_OTHERS = """
 select pg_terminate_backend(pid) from pg_stat_activity

@@ -12,7 +12,7 @@ from holdfast import AgentHarness, Turn
 from holdfast.channels.base import Line, Put
 from holdfast.queue.event import OUTBOX, ROUTED_TEXT, Event, NewEvent, Payload
 from holdfast.settings import Settings
-from tests.harness.steps import finished, running
+from tests.steps import finished, running
 
 MENTION = {"type": "app_mention", "team": "T1", "channel": "C1", "user": "U1"}
 

@@ -16,8 +16,8 @@ from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.testing.clock import Clock
 from holdfast.testing.fixtures import StoreFactory
-from tests.harness.steps import running, until
 from tests.routing.test_router import ROUTING
+from tests.steps import running, until
 
 CHAT = Address(channel="telegram", sender="Ada", sender_id="7")
 

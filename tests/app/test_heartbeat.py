@@ -1,0 +1,166 @@
+"""The heartbeat: every interval a prompt, once over all processes, none while the agent is busy."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.agents.base import Answer
+from holdfast.app import AgentHarness
+from holdfast.channels import heartbeat
+from holdfast.channels.base import Put
+from holdfast.channels.heartbeat import PROMPT, Beat, Heartbeat
+from holdfast.queue.event import NewEvent, Turn
+from holdfast.queue.outcome import Done
+from holdfast.queue.store import Filter, Store
+from holdfast.routing.router import Routing
+from holdfast.settings import Settings
+from tests.queue.test_consumer import Gate
+from tests.steps import Proxy, both_engines, finished, put, running, until
+
+HOUR = timedelta(hours=1)
+QUICK = timedelta(milliseconds=100)
+
+
+@asynccontextmanager
+async def beating(*stores: Any, every: timedelta = HOUR) -> AsyncIterator[None]:
+    """The heartbeat of one agent, "coder", in as many processes as there are stores."""
+    beat = Beat(agent="coder", every=every, targets=["coder", ""])
+
+    def putting(store: Store) -> Put:
+        async def put_one(new: NewEvent) -> int | None:
+            [id] = await store.put([new])
+            return id
+
+        return put_one
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(
+                Heartbeat(store, Routing(lanes={"coder": "agent"}), [beat], 5).run(putting(store))
+            )
+            for store in stores
+        ]
+        yield
+        for task in tasks:
+            task.cancel()
+
+
+@both_engines
+async def test_many_processes_and_restarts_put_one_prompt_per_interval(store: Store) -> None:
+    proxies = [Proxy(store) for _ in range(4)]
+    for _ in range(2):
+        async with beating(*proxies):
+            await until(lambda: all(proxy.calls["waiting"] for proxy in proxies))
+            await until(lambda: store.waiting("inbox", "coder"))
+    [prompt] = await store.waiting("inbox", "coder")
+    begins_at = Beat(agent="coder", every=HOUR, targets=[]).slot(prompt.created_at)
+    assert prompt.message_id == f"heartbeat_coder_{begins_at.isoformat()}"
+    assert (prompt.target, prompt.lane, prompt.max_attempts) == ("coder", "coder", 5)
+    assert prompt.event["message"] == PROMPT
+
+
+@both_engines
+async def test_every_interval_has_a_prompt_that_may_be_answered_by_silence(
+    settings: Settings,
+) -> None:
+    def answer(turn: Turn) -> Answer:
+        texts.append((turn.channel, turn.sender, turn.text))
+        return None
+
+    texts: list[tuple[str, str, str]] = []
+    app = AgentHarness()
+    app.add("coder", answer, heartbeat=QUICK, heartbeat_prompt="Look at the build.")
+    app.add("writer", answer)
+    async with running(app, settings), running(other_of(app), settings):
+        await until(lambda: len(texts) >= 3)
+        ended = await app.store.finished(Filter(queue="inbox"))
+        assert await app.store.finished(Filter(queue="outbox")) == []
+    assert set(texts) == {("heartbeat", "Heartbeat", "Look at the build.")}
+    slots = [
+        datetime.fromisoformat((one.message_id or "").removeprefix("heartbeat_coder_"))
+        for one in ended
+    ]
+    assert len(set(slots)) == len(slots)
+
+
+def other_of(app: AgentHarness) -> AgentHarness:
+    other = AgentHarness(default=app.default)
+    other.agents, other.policies = app.agents, app.policies
+    return other
+
+
+@pytest.mark.parametrize("target", ["coder", ""])
+async def test_an_interval_is_skipped_while_the_agent_is_busy(store: Store, target: str) -> None:
+    [id] = await put(store, target=target)
+    [turn] = await store.claim("inbox", [target], limit=1, lease=HOUR)
+    proxy = Proxy(store)
+    async with beating(proxy):
+        await until(lambda: proxy.calls["waiting"])
+        await until(lambda: proxy.calls["waiting"] >= (1 if target == "coder" else 2))
+    assert [one.id for one in await store.waiting("inbox", target)] == [id]
+    assert proxy.calls["put"] == 0
+    await store.release([turn])
+
+
+async def test_what_is_skipped_is_not_made_up_for_in_its_interval(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "LOOK_EVERY", timedelta(milliseconds=10))
+    await put(store, target="coder")
+    [turn] = await store.claim("inbox", ["coder"], limit=1, lease=HOUR)
+    proxy = Proxy(store)
+    async with beating(proxy):
+        # The second look, so that the first is over.
+        await until(lambda: proxy.calls["now"] > 1)
+        await store.settle([(turn, Done())])
+        looks = proxy.calls["now"]
+        await until(lambda: proxy.calls["now"] > looks + 3)
+    assert await store.waiting("inbox", "coder") == []
+
+
+async def test_an_outage_only_postpones_it(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(heartbeat, "TRY_AGAIN", timedelta(milliseconds=10))
+    proxy.down = True
+    async with beating(proxy):
+        await until(lambda: proxy.calls["now"] > 3)
+        proxy.down = False
+        await until(lambda: proxy.waiting("inbox", "coder"))
+    assert len(caplog.records) == 1
+
+
+async def test_an_answer_is_taken_and_the_word_for_nothing_is_silence(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    answers = [f"{heartbeat.NOTHING}\n", "I mended the build."]
+    gate = Gate()
+
+    async def answer(turn: Turn) -> Answer:
+        if not answers:
+            await gate(turn)
+        return answers.pop(0) if answers else None
+
+    app = AgentHarness()
+    app.add("coder", answer)
+    async with running(app, settings, heartbeat=QUICK):
+        sent = await finished(app.store, 2, queue="outbox")
+        gate.open.set()
+    assert [one.outcome for one in sent] == ["completed", "completed"]
+    assert sum("answered its heartbeat" in record.getMessage() for record in caplog.records) == 1
+
+
+async def test_there_is_none_unless_it_is_asked_for(settings: Settings) -> None:
+    app = AgentHarness()
+    app.add("coder", lambda turn: None)
+    app.add("still", lambda turn: None, heartbeat=timedelta(0))
+    assert app.beats(settings.heartbeat) == []
+    assert [beat.agent for beat in app.beats(HOUR)] == ["coder"]

@@ -1,0 +1,85 @@
+"""A harness in a process of its own, to be sent signals: `python -m tests.process.app URL KIND GRACE WORKERS`."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import sys
+import time
+from datetime import timedelta
+
+from holdfast import app as harness
+from holdfast.app import AgentHarness
+from holdfast.queue import consumer
+from holdfast.queue.event import Turn
+from holdfast.settings import Settings
+from tests.nursery import Piped
+
+
+def app_process(url: str, kind: str, *, grace: str = "30s", workers: int = 5) -> Piped:
+    return Piped("tests.process.app", url, kind, grace, str(workers))
+
+
+def say(line: str) -> None:
+    os.write(1, f"{line}\n".encode())
+
+
+async def wait_for_line(turn: Turn) -> None:
+    say(f"started {turn.primary.id}")
+    await asyncio.to_thread(sys.stdin.readline)
+
+
+async def hang(turn: Turn) -> None:
+    say(f"started {turn.primary.id}")
+    await asyncio.Event().wait()
+
+
+def hang_in_thread(turn: Turn) -> None:
+    say(f"started {turn.primary.id}")
+    time.sleep(3600)
+
+
+def tick_in_thread(turn: Turn) -> None:
+    """Leaves a mark every few milliseconds: for ever at the first attempt, for a while at the next."""
+    say(f"started {turn.primary.id}")
+    marks = itertools.count() if turn.attempt == 1 else range(10)
+    with open(turn.event["marks"], "ab", buffering=0) as file:
+        for _ in marks:
+            file.write(f"{os.getpid()}\n".encode())
+            time.sleep(0.005)
+
+
+async def hang_on(turn: Turn) -> None:
+    """Will not be cancelled."""
+    say(f"started {turn.primary.id}")
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            continue
+
+
+class Announcing(AgentHarness):
+    """Says when it was told to stop, so that a test can send the second signal after the first has arrived."""
+
+    def stop(self) -> None:
+        super().stop()
+        say("stopping")
+
+
+KINDS = {
+    kind.__name__: kind for kind in (wait_for_line, hang, hang_in_thread, tick_in_thread, hang_on)
+}
+
+
+def main(url: str, kind: str, grace: str, workers: str) -> None:
+    # A test of what does not let go is not to wait for it as long as people would.
+    consumer.LET_GO_WITHIN = timedelta(seconds=1)
+    harness.ENDS_WITHIN = timedelta(seconds=3)  # type: ignore[attr-defined]
+    app = Announcing(KINDS[kind], settings=Settings(database=url, grace=grace))  # type: ignore[arg-type]
+    asyncio.run(app.run(num_workers=int(workers), on_ready=lambda: say("ready")))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

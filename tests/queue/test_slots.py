@@ -1,0 +1,209 @@
+"""Slots: every agent has its own, and the total is shared out fairly while it is scarce."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from holdfast.agents.base import Answer
+from holdfast.app import AgentHarness
+from holdfast.queue.event import Turn
+from holdfast.queue.slots import Round, Slots
+from holdfast.settings import Settings
+from tests.queue.test_consumer import Gate
+from tests.steps import NEVER, both_engines, finished, running, until
+
+BATCH = 1000
+
+
+def app_of(**agents: Gate) -> AgentHarness:
+    app = AgentHarness()
+    for id_, gate in agents.items():
+
+        async def answer(turn: Turn, gate: Gate = gate) -> Answer:
+            await gate(turn)
+            return turn.text
+
+        app.add(id_, answer)
+    return app
+
+
+@pytest.mark.parametrize("num_workers", [0, -1])
+async def test_fewer_workers_than_one_are_refused_at_once(
+    settings: Settings, num_workers: int
+) -> None:
+    app = app_of(coder=Gate())
+    app.settings = settings
+    with pytest.raises(ValueError, match=f"must be at least 1, not {num_workers}"):
+        await app.run(num_workers=num_workers)
+
+
+@both_engines
+async def test_an_agent_with_a_backlog_keeps_no_other_waiting(settings: Settings) -> None:
+    """Six messages for a writer that is busy, then one for the coder, who answers at once."""
+    writing, coding = Gate(), Gate()
+    coding.open.set()
+    async with running(app_of(coder=coding, writer=writing), settings, poll=NEVER) as app:
+        for number in range(6):
+            await app.put("@writer a long one", sender=f"person {number}")
+        await until(lambda: len(writing.inside) == 5)
+        await app.put("@coder a short one", sender="person 7")
+        [answered] = await finished(app.store, 1, queue="inbox")
+        assert answered.target == "coder"
+        assert len(writing.inside) == 5
+        writing.open.set()
+        await finished(app.store, 7, queue="inbox")
+    assert writing.most == 5
+
+
+@both_engines
+async def test_while_the_total_is_scarce_every_agent_finds_a_slot(settings: Settings) -> None:
+    gates = {id_: Gate() for id_ in ("a", "b", "c")}
+    async with running(app_of(**gates), settings, workers=4, workers_total=6, poll=NEVER) as app:
+        for agent in ("a", "b"):
+            for number in range(10):
+                await app.put("a long one", agent=agent, sender=str(number))
+        # One slot is kept for c, which has nothing to do yet.
+        await until(lambda: len(gates["a"].inside) + len(gates["b"].inside) == 5)
+        await app.put("now", agent="c")
+        await until(lambda: gates["c"].inside)
+        for gate in gates.values():
+            gate.open.set()
+        await finished(app.store, 21, queue="inbox")
+    assert max(gate.most for gate in gates.values()) <= 4
+
+
+@both_engines
+async def test_the_default_agent_has_its_slots_once_for_both_its_names(settings: Settings) -> None:
+    coding, writing = Gate(), Gate()
+    async with running(
+        app_of(coder=coding, writer=writing), settings, workers=3, poll=NEVER
+    ) as app:
+        for number in range(10):
+            await app.put("a long one", agent="coder" if number % 2 else None, sender=str(number))
+        await until(lambda: len(coding.inside) == 3)
+        await app.put("@writer hello")
+        await until(lambda: writing.inside)
+        writing.open.set()
+        coding.open.set()
+        await finished(app.store, 11, queue="inbox")
+    assert coding.most == 3
+
+
+@both_engines
+async def test_no_conversation_of_an_agent_starves_another(settings: Settings) -> None:
+    """One person writes twenty messages, another one, which is answered second and not last."""
+    order: list[str] = []
+
+    async def answer(turn: Turn) -> Answer:
+        order.append(turn.sender)
+        return None
+
+    async with running(AgentHarness(answer), settings, workers=1, poll=NEVER) as app:
+        async with app.store.transaction() as together:
+            for _ in range(20):
+                await app.put("again", sender="busy", connection=together)
+            await app.put("once", sender="patient", connection=together)
+        app.consumers[0].wake.set()
+        await finished(app.store, 21, queue="inbox")
+    assert order.index("patient") <= 1
+
+
+@both_engines
+async def test_a_full_agent_tells_other_processes_of_what_it_cannot_take(
+    settings: Settings,
+) -> None:
+    """Its other agent has slots left, so the process as a whole is not full."""
+    mine, theirs, idle = Gate(), Gate(), Gate()
+    theirs.open.set()
+    async with (
+        running(app_of(coder=mine, writer=idle), settings, workers=1, poll=NEVER) as one,
+        running(app_of(coder=theirs, writer=idle), settings, workers=1, poll=NEVER),
+    ):
+        mine.open.set()
+        for _ in range(30):
+            await one.put("one conversation", agent="coder", sender="a")
+            await one.put("another", agent="coder", sender="b")
+        await finished(one.store, 60, queue="inbox")
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+async def test_the_pool_fits_all_turns_at_once(settings: Settings) -> None:
+    """Every turn holds a transaction until all of them do."""
+    app, inside = AgentHarness(), Counter[str]()
+    everybody = asyncio.Event()
+
+    async def answer(turn: Turn) -> Answer:
+        async with app.store.transaction() as transaction:
+            await app.put("noted", channel="notes", connection=transaction, agent="keeper")
+            inside[turn.agent] += 1
+            if sum(inside.values()) == 15:
+                everybody.set()
+            await everybody.wait()
+        return None
+
+    for id_ in ("a", "b", "c"):
+        app.add(id_, answer)
+    app.add("keeper", lambda turn: None)
+    async with running(app, settings, poll=NEVER):
+        for id_ in ("a", "b", "c"):
+            for number in range(5):
+                await app.put("hold", agent=id_, sender=str(number))
+        await asyncio.wait_for(everybody.wait(), 30)
+        await finished(app.store, 30, queue="inbox")
+
+
+def names(count: int) -> list[str]:
+    return [f"agent {number}" for number in range(count)]
+
+
+def asked(slots: Slots, which: Round) -> dict[str, int | None]:
+    request = slots.request({name: [name] for name in slots._working}, which, BATCH)
+    return (
+        {}
+        if request is None
+        else dict(zip(request.targets, request.at_most or [request.limit], strict=True))
+    )
+
+
+def test_an_agent_alone_has_all_its_slots_and_asks_without_further_limits() -> None:
+    slots = Slots(["one"], each=5, total=100)
+    assert slots.total == 5
+    request = slots.request({"one": ["one", ""]}, Round.ALL, BATCH)
+    assert request is not None
+    assert (request.targets, request.limit, request.at_most) == (["one", ""], 5, None)
+
+
+def test_slots_are_scarce_only_where_agents_want_more_than_there_are() -> None:
+    assert Slots(names(20), each=5, total=100).rounds() == (Round.ALL,)
+    assert Slots(names(21), each=5, total=100).rounds() == (Round.IDLE, Round.REST)
+
+
+def test_while_slots_are_scarce_one_is_kept_for_each_idle_agent() -> None:
+    slots = Slots(names(4), each=4, total=6)
+    slots.take("agent 0")
+    assert asked(slots, Round.IDLE) == {"agent 1": 1, "agent 2": 1, "agent 3": 1}
+    rest = slots.request({name: [name] for name in names(4)}, Round.REST, BATCH)
+    assert rest is not None
+    assert rest.limit == 2
+
+
+def test_with_more_agents_than_slots_those_that_run_least_go_first() -> None:
+    slots = Slots(names(5), each=3, total=3)
+    slots.take("agent 0")
+    slots.take("agent 0")
+    request = slots.request({name: [name] for name in names(5)}, Round.REST, BATCH)
+    assert request is not None
+    assert (request.limit, request.targets[-1]) == (1, "agent 0")
+
+
+def test_a_turn_that_waits_to_be_settled_takes_no_slot_but_does_not_pile_up() -> None:
+    slots = Slots(["one"], each=2, total=2)
+    for _ in range(4):
+        slots.take("one")
+        slots.finish("one")
+    assert (slots.free("one"), slots.all_free, slots.is_short) == (0, 0, True)
+    slots.leave("one", finished=True)
+    assert slots.free("one") == 1

@@ -1,0 +1,266 @@
+"""Spans and metrics as a collector of OpenTelemetry receives them."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from holdfast.telemetry.spans import Sampler
+from holdfast.testing.databases import Databases
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import asyncio, os
+from holdfast import AgentHarness
+from holdfast.settings import Settings
+from holdfast.queue.store import Filter
+from holdfast.telemetry import redaction
+
+app = AgentHarness(settings=Settings(database=os.environ["HOLDFAST_DATABASE"], trace_ratio=1))
+delivered = asyncio.Event()
+
+class Outside:
+    name = "api"
+    async def run(self, put):
+        await asyncio.Event().wait()
+    async def send(self, response):
+        delivered.set()
+
+@app.agent("coder")
+async def coder(turn):
+    await app.store.setting("routing")
+    return "done"
+
+@app.agent("broken", max_attempts=1)
+async def broken(turn):
+    raise LookupError("nothing for xoxb-secret here")
+
+async def main():
+    redaction.hide("xoxb-secret")
+    app.add_channel(Outside())
+    async with asyncio.TaskGroup() as group:
+        await app.run(task_group=group)
+        await app.put("what is xoxb-secret?", agent="coder")
+        await app.put("hello", agent="broken")
+        await delivered.wait()
+        while not await app.store.dead(Filter()):
+            await asyncio.sleep(0.01)
+        app.stop()
+
+asyncio.run(main())
+"""
+
+
+class Collector:
+    """Takes what is exported over HTTP."""
+
+    def __init__(self) -> None:
+        self.bodies: list[tuple[str, bytes]] = []
+
+    @contextmanager
+    def listening(self) -> Iterator[str]:
+        bodies = self.bodies
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                is_packed = self.headers["content-encoding"] == "gzip"
+                bodies.append((self.path, gzip.decompress(body) if is_packed else body))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            thread = Thread(target=server.serve_forever)
+            thread.start()
+            yield f"http://127.0.0.1:{server.server_port}"
+            server.shutdown()
+            thread.join()
+
+    def spans(self) -> list[Span]:
+        requests = [
+            ExportTraceServiceRequest.FromString(body)
+            for path, body in self.bodies
+            if path == "/v1/traces"
+        ]
+        resources = [resource for request in requests for resource in request.resource_spans]
+        return [
+            span for resource in resources for scope in resource.scope_spans for span in scope.spans
+        ]
+
+    def metrics(self) -> set[str]:
+        requests = [
+            ExportMetricsServiceRequest.FromString(body)
+            for path, body in self.bodies
+            if path == "/v1/metrics"
+        ]
+        resources = [resource for request in requests for resource in request.resource_metrics]
+        return {
+            metric.name
+            for resource in resources
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        }
+
+
+@pytest.fixture(scope="module")
+def collector(tmp_path_factory: pytest.TempPathFactory) -> Collector:
+    """After a message that was answered and one that failed."""
+    return collected(f"sqlite:///{tmp_path_factory.mktemp('spans')}/holdfast.db")
+
+
+def collected(database: str) -> Collector:
+    collector = Collector()
+    with collector.listening() as url:
+        environment = os.environ | {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": url,
+            "HOLDFAST_DATABASE": database,
+        }
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT], env=environment, cwd=ROOT, check=True, timeout=60
+        )
+    return collector
+
+
+def attributes(span: Span) -> dict[str, str]:
+    return {attribute.key: attribute.value.string_value for attribute in span.attributes}
+
+
+def turn(collector: Collector, queue: str, agent: str) -> Span:
+    wanted = {"holdfast.queue": queue, "holdfast.agent": agent}
+    [found] = [span for span in collector.spans() if wanted.items() <= attributes(span).items()]
+    return found
+
+
+def below(collector: Collector, parent: Span) -> dict[str, Span]:
+    return {span.name: span for span in collector.spans() if span.parent_span_id == parent.span_id}
+
+
+def test_a_turn_is_a_span_with_its_claim_its_handler_and_its_settle_below(
+    collector: Collector,
+) -> None:
+    coder = turn(collector, "inbox", "coder")
+    parts = below(collector, coder)
+    assert set(parts) == {"claim", "handle", "settle"}
+    assert coder.start_time_unix_nano == parts["claim"].start_time_unix_nano
+    assert parts["claim"].end_time_unix_nano <= parts["handle"].start_time_unix_nano
+    assert (
+        parts["handle"].end_time_unix_nano
+        <= parts["settle"].end_time_unix_nano
+        == coder.end_time_unix_nano
+    )
+
+
+def test_calls_of_the_store_stand_below_the_handler_that_made_them(collector: Collector) -> None:
+    handle = below(collector, turn(collector, "inbox", "coder"))["handle"]
+    assert set(below(collector, handle)) == {"store.setting"}
+
+
+def test_a_message_and_its_answer_are_one_trace(collector: Collector) -> None:
+    message, answer = turn(collector, "inbox", "coder"), turn(collector, "outbox", "api")
+    assert message.trace_id == answer.trace_id
+    assert turn(collector, "inbox", "broken").trace_id != message.trace_id
+
+
+def test_issue_14_15_receipt_wake_up_turn_and_delivery_are_one_trace(collector: Collector) -> None:
+    message = turn(collector, "inbox", "coder")
+    trace = {span.name: span for span in collector.spans() if span.trace_id == message.trace_id}
+    assert {"receive", "store.put", "turn", "wake"} <= set(trace)
+    assert trace["receive"].start_time_unix_nano <= message.start_time_unix_nano
+    assert trace["store.put"].parent_span_id == trace["receive"].span_id
+    assert (
+        attributes(trace["receive"])["holdfast.message_id"]
+        == attributes(message)["holdfast.message_id"]
+    )
+    assert attributes(message)["holdfast.wake_reason"] in ("start", "triggered", "due", "timeout")
+
+
+def test_issue_14_15_sweeps_and_the_migration_have_spans(collector: Collector) -> None:
+    names = {span.name: span for span in collector.spans()}
+    assert {"sweep", "migrate"} <= set(names)
+    sweep = next(span for span in collector.spans() if span.name == "sweep")
+    assert "store.sweep" in below(collector, sweep)
+
+
+def test_issue_14_15_calls_of_the_store_name_their_sql(databases: Databases) -> None:
+    with databases.fresh("postgres") as url:
+        collector = collected(url)
+    handle = below(collector, turn(collector, "inbox", "coder"))["handle"]
+    named = attributes(below(collector, handle)["store.setting"])
+    assert named["db.operation.name"] == "setting"
+    assert named["db.query.summary"].startswith("agent.")
+
+
+def test_a_first_turn_of_a_second_takes_what_it_leads_to_with_it() -> None:
+    sampler = Sampler(0, clock=lambda: 1.0)
+    assert [sampler.takes(root) for root in (7, 8, 7)] == [True, False, True]
+
+
+def test_the_event_is_in_the_span_and_a_secret_is_not(collector: Collector) -> None:
+    assert "what is ***?" in attributes(turn(collector, "inbox", "coder"))["holdfast.event"]
+    broken = attributes(turn(collector, "inbox", "broken"))
+    assert broken["holdfast.ended"] == "dead"
+    assert broken["holdfast.error"] == "LookupError: nothing for *** here"
+    assert not any(b"xoxb-secret" in body for _, body in collector.bodies)
+
+
+def test_metrics_are_exported_under_the_names_that_prometheus_knows(collector: Collector) -> None:
+    expected = {"holdfast_wakes_total", "holdfast_places", "holdfast_claim_to_settle_seconds_count"}
+    assert (
+        expected | {"holdfast_claim_to_settle_seconds_bucket", "holdfast_store_up"}
+        <= collector.metrics()
+    )
+
+
+def test_a_share_of_the_roots_is_taken_and_the_same_by_every_process() -> None:
+    taken, by_another = (
+        {root for root in range(10_000) if sampler.takes(root)}
+        for sampler in (Sampler(0.1, clock=lambda: 1.5), Sampler(0.1, clock=lambda: 7.5))
+    )
+    assert 900 < len(taken) < 1100
+    assert taken == by_another
+
+
+def test_the_first_turn_of_a_second_is_taken_whatever_the_ratio() -> None:
+    moments = iter([1.1, 1.2, 1.9, 2.0, 2.1])
+    sampler = Sampler(0, clock=lambda: next(moments))
+    assert [sampler.takes(root) for root in range(1, 6)] == [True, False, False, True, False]
+
+
+def test_a_collector_that_is_away_neither_stops_the_work_nor_holds_up_the_end(
+    tmp_path: Path,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    environment = os.environ | {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
+        "HOLDFAST_DATABASE": f"sqlite:///{tmp_path}/holdfast.db",
+    }
+    script = SCRIPT + "import time; print(time.time())"
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, cwd=ROOT, check=True, capture_output=True
+    )
+    assert time.time() - float(done.stdout) < 8
+    assert 1 <= done.stderr.count(b"Failed to export") < 10
+
+
+def test_log_lines_go_to_the_collector_too(collector: Collector) -> None:
+    lines = [attributes(span) for span in collector.spans() if "event" in attributes(span)]
+    [failed] = [line for line in lines if line["event"] == "a turn failed"]
+    assert failed["error"] == "LookupError: nothing for *** here"
