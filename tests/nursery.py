@@ -27,7 +27,7 @@ IMPORTED = (
     "holdfast.app",
     "holdfast.api.server",
     "holdfast.agents.echo",
-    "holdfast.cli.configured",
+    "holdfast.cli.agent_builder",
     "holdfast.migrations.sqlite",
     "holdfast.store.postgres.store",
     "holdfast.store.sqlite.store.knowledge",

@@ -21,7 +21,7 @@ from holdfast.settings import (
     duration,
     duration_text,
     load,
-    place_of,
+    locate_setting,
     value_text,
 )
 from holdfast.settings.sample import sections
@@ -181,12 +181,15 @@ def test_a_table_in_the_environment_is_json() -> None:
 
 def test_who_finds_a_mistake_later_can_name_its_line(folder: Path) -> None:
     (folder / "holdfast.toml").write_text("\n[providers.local]\nkind = 'unheard'\n")
-    assert place_of(load(), "providers", "local", "kind") == "holdfast.toml:3: providers.local.kind"
     assert (
-        place_of(load(), "providers", "local", "base_url")
+        locate_setting(load(), "providers", "local", "kind")
+        == "holdfast.toml:3: providers.local.kind"
+    )
+    assert (
+        locate_setting(load(), "providers", "local", "base_url")
         == "holdfast.toml:2: providers.local.base_url"
     )
-    assert place_of(Settings(), "providers", "local") == "providers.local"
+    assert locate_setting(Settings(), "providers", "local") == "providers.local"
 
 
 def test_a_mistake_elsewhere_names_the_variable_or_the_option() -> None:

@@ -19,7 +19,7 @@ from holdfast.agents.transcript import transcript_of
 from holdfast.queue.event import Turn
 from holdfast.queue.outcome import Dead, Retry
 from holdfast.settings.agents import COMMAND_POLICY, MAX_OUTPUT
-from holdfast.settings.environment import passed_on
+from holdfast.settings.environment import child_environment
 from holdfast.telemetry import count_tokens
 
 GIVE_UP_AFTER = supervisor.KILL_AFTER + supervisor.KILL_FOR + 1
@@ -104,7 +104,7 @@ class CommandAgent:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 cwd=self._workspace,
-                env=passed_on(self._variables) | _told(turn),
+                env=child_environment(self._variables) | _told(turn),
                 pass_fds=(leash.heard,),
                 start_new_session=True,
             )

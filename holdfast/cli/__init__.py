@@ -16,7 +16,7 @@ from holdfast.cli.audit import audit
 from holdfast.cli.database import backup, init, migrate
 from holdfast.cli.dead import dead, history, replay
 from holdfast.cli.doctor import doctor
-from holdfast.cli.help import EXAMPLES, HELP_OPTIONS, Grouped, misplaced
+from holdfast.cli.help import EXAMPLES, HELP_OPTIONS, GroupedHelp, misplaced_option
 from holdfast.cli.memory import memory
 from holdfast.cli.people import people
 from holdfast.cli.printing import echo
@@ -29,7 +29,7 @@ from holdfast.errors import HoldfastError, WrongUsage
 
 app = typer.Typer(
     name="holdfast",
-    cls=Grouped,
+    cls=GroupedHelp,
     invoke_without_command=True,
     context_settings=HELP_OPTIONS,
     epilog=EXAMPLES,
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BaseExceptionGroup as group:
         sys.exit(_complain(str(_refusal(group)), 1))
     except typer.TyperException as error:
-        hint = misplaced(
+        hint = misplaced_option(
             typer.main.get_command(app), sys.argv[1:] if arguments is None else arguments
         )
         message = hint or f"{error.format_message() or 'a command is missing'} (see --help)"

@@ -18,11 +18,11 @@ from holdfast.cli.options import (
     Home,
     Host,
     Port,
-    duration_of,
+    load_settings,
     login_name,
     make_home,
-    opened,
-    settings_of,
+    open_existing,
+    parse_duration,
 )
 from holdfast.cli.printing import echo, print_json, show
 from holdfast.errors import HoldfastError, NewDatabase
@@ -63,7 +63,7 @@ def print_token(
         return
     from holdfast.api.security.tokens import token_in
 
-    settings = settings_of(config, home=home)
+    settings = load_settings(config, home=home)
     make_home(settings.home)
     echo(token_in(settings.home, role.value))
 
@@ -75,7 +75,7 @@ def rotate(
     """Replace the bootstrap token of a role at once and print the new one; its browser sessions end."""
     from holdfast.api.security.tokens import rotate as rotated
 
-    settings = settings_of(config, home=home, database=database)
+    settings = load_settings(config, home=home, database=database)
     make_home(settings.home)
     new = rotated(settings.home, role.value)
     echo(new)
@@ -95,7 +95,7 @@ async def _end_sessions(settings: Settings, role: RoleName) -> int:
     from holdfast.queue.audit import AuditEntry
     from holdfast.store.credentials import open_credentials
 
-    async with opened(settings) as store:
+    async with open_existing(settings) as store:
         ended = await open_credentials(store).end_all(role.value)
         entry = AuditEntry(
             actor=actor(),
@@ -122,7 +122,9 @@ def create(
     sender: Annotated[str | None, typer.Option(help="The only name it may speak under.")] = None,
     expires: Annotated[
         timedelta | None,
-        typer.Option(parser=duration_of, metavar="DURATION", help="When it ends (default: never)"),
+        typer.Option(
+            parser=parse_duration, metavar="DURATION", help="When it ends (default: never)"
+        ),
     ] = None,
     database: Database = None,
     config: Config = None,
@@ -130,7 +132,7 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create a token for a person or a program and print it; it is not shown again."""
-    settings = settings_of(config, home=home, database=database)
+    settings = load_settings(config, home=home, database=database)
     rights = {"channels": _names(channel), "agents": _names(agent), "sender": sender}
     secret, made = asyncio.run(_create(settings, name, role, rights, expires))
     if as_json:
@@ -149,7 +151,7 @@ async def _create(
     from holdfast.api.security.caller import Grant
     from holdfast.api.security.granting import create_token
 
-    async with opened(settings) as store:
+    async with open_existing(settings) as store:
         return await create_token(store, Grant(name=name, role=role.value, **rights), life, actor())
 
 
@@ -158,7 +160,7 @@ def list_tokens(
     database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False
 ) -> None:
     """List the tokens of people and programs, without their secrets."""
-    found = asyncio.run(_tokens(settings_of(config, home=home, database=database)))
+    found = asyncio.run(_tokens(load_settings(config, home=home, database=database)))
     show(
         [_shown(token) for token in found],
         as_json,
@@ -171,7 +173,7 @@ def list_tokens(
 async def _tokens(settings: Settings) -> list[Credential]:
     from holdfast.store.credentials import open_credentials
 
-    async with opened(settings) as store:
+    async with open_existing(settings) as store:
         return await open_credentials(store).tokens()
 
 
@@ -208,7 +210,7 @@ def revoke(
     home: Home = None,
 ) -> None:
     """Delete a token and its browser sessions; they are refused within a second."""
-    if not asyncio.run(_revoke(settings_of(config, home=home, database=database), name)):
+    if not asyncio.run(_revoke(load_settings(config, home=home, database=database), name)):
         raise HoldfastError(_unknown_token(name))
     echo(f"revoked the token {name!r}")
 
@@ -216,7 +218,7 @@ def revoke(
 async def _revoke(settings: Settings, name: str) -> bool:
     from holdfast.api.security.granting import revoke_token
 
-    async with opened(settings) as store:
+    async with open_existing(settings) as store:
         return await revoke_token(store, name, actor())
 
 
@@ -235,7 +237,7 @@ def login(
     port: Port = None,
 ) -> None:
     """Print a link that logs one browser in, once, within 15 minutes."""
-    settings = settings_of(config, home=home, database=database, api_host=host, api_port=port)
+    settings = load_settings(config, home=home, database=database, api_host=host, api_port=port)
     if settings.api_auth == "none":
         raise HoldfastError('no login is needed: `api_auth` is "none"')
     echo(asyncio.run(_login_link(settings, role, name, token)))
@@ -246,7 +248,7 @@ async def _login_link(
 ) -> str:
     from holdfast.api.security.caller import Grant, login_link
 
-    async with opened(settings) as store:
+    async with open_existing(settings) as store:
         grant = Grant(name=name or login_name(), role=role.value)
         if token is not None:
             grant = Grant.of(await _find_token(store, token))

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.options import AsJson, Config, Database, Home, opened, settings_of
+from holdfast.cli.options import AsJson, Config, Database, Home, load_settings, open_existing
 from holdfast.cli.printing import is_wide, print_json, print_table
 from holdfast.cli.status import LIVE
 from holdfast.errors import NewDatabase
@@ -24,7 +24,7 @@ def agents(
     database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False
 ) -> None:
     """Show the agents, and what waits for each."""
-    rows = asyncio.run(_agents(settings_of(config, database=database, home=home)))
+    rows = asyncio.run(_agents(load_settings(config, database=database, home=home)))
     if as_json:
         print_json(rows)
     elif is_wide():
@@ -83,7 +83,7 @@ async def _agents(settings: Settings) -> list[dict[str, Any]]:
     directory = Directory(routing=known)
     # What is configured can be looked at before the first start.
     with suppress(NewDatabase):
-        async with opened(settings) as store:
+        async with open_existing(settings) as store:
             directory = await read(store, known)
             counts = [count for count in await store.counts() if count.queue == INBOX]
     return [_agent(id_, directory, settings, counts) for id_ in sorted(directory.routing.lanes)]

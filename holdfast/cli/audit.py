@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.options import AsJson, Config, Database, Home, Limit, opened, settings_of
+from holdfast.cli.options import AsJson, Config, Database, Home, Limit, load_settings, open_existing
 from holdfast.cli.printing import show
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def audit(
     if action is not None and action not in ACTIONS:
         raise typer.BadParameter(f"unknown action {action!r}; there are {', '.join(ACTIONS)}")
     wanted = None if since is None else _since(since)
-    settings = settings_of(config, database=database, home=home)
+    settings = load_settings(config, database=database, home=home)
     found = asyncio.run(_audit(settings, wanted, action, actor, limit, before))
     show(found, as_json, COLUMNS, _line, empty="the audit log has no such entry")
 
@@ -84,7 +84,7 @@ async def _audit(
 ) -> list[AuditEntry]:
     from holdfast.queue.audit import AuditFilter
 
-    async with opened(settings) as store:
+    async with open_existing(settings) as store:
         if isinstance(since, timedelta):
             since = await store.now() - since
         which = AuditFilter(action=action, actor=actor, since=since)

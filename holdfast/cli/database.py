@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.options import AsJson, Config, Database, Home, make_home, progress, settings_of
+from holdfast.cli.options import AsJson, Config, Database, Home, load_settings, make_home, progress
 from holdfast.cli.printing import echo, print_json
 from holdfast.errors import HoldfastError
 
@@ -34,7 +34,7 @@ def migrate(
     from holdfast.migrations import runner
     from holdfast.settings import sqlite_path
 
-    settings = settings_of(config, database=database, home=home)
+    settings = load_settings(config, database=database, home=home)
     path = sqlite_path(settings.database)
     if path is not None and settings.home in path.parents and not dry_run:
         make_home(settings.home)
@@ -62,12 +62,12 @@ def init(
     ] = False,
 ) -> None:
     """Write a settings file with every setting explained."""
-    from holdfast.settings import CONFIG_FILE, commented
+    from holdfast.settings import CONFIG_FILE, sample_toml
 
     path = config or CONFIG_FILE
     try:
         with path.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(commented())
+            file.write(sample_toml())
     except FileExistsError:
         raise HoldfastError(
             f"{path} is there already: --force writes over it, --config names another"
@@ -91,7 +91,7 @@ def backup(
     from holdfast.settings import sqlite_path
     from holdfast.store.sqlite.backup import back_up
 
-    settings = settings_of(config, database=database, home=home)
+    settings = load_settings(config, database=database, home=home)
     path = sqlite_path(settings.database)
     if path is None:
         raise HoldfastError(

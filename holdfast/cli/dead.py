@@ -18,8 +18,8 @@ from holdfast.cli.options import (
     Home,
     Limit,
     Queue,
-    opened,
-    settings_of,
+    load_settings,
+    open_existing,
 )
 from holdfast.cli.printing import ago, echo, is_wide, print_json, short, show
 from holdfast.errors import HoldfastError
@@ -58,7 +58,7 @@ def list_dead(
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, newest first."""
-    settings = settings_of(config, database=database, home=home)
+    settings = load_settings(config, database=database, home=home)
     found = asyncio.run(
         _list(settings, {"queue": queue, "error": error}, agent, limit, before, dead_only=True)
     )
@@ -74,7 +74,7 @@ def show_dead(
     as_json: AsJson = False,
 ) -> None:
     """Show one dead letter in full."""
-    letter = asyncio.run(_show(settings_of(config, database=database, home=home), id))
+    letter = asyncio.run(_show(load_settings(config, database=database, home=home), id))
     if as_json:
         print_json(letter)
         return
@@ -95,7 +95,7 @@ def retry_dead(
 ) -> None:
     """Make dead letters live again, with their ids and full attempts."""
     chosen = _chosen(ids, every, queue, agent, error)
-    settings = settings_of(config, database=database, home=home)
+    settings = load_settings(config, database=database, home=home)
     _report("retried", asyncio.run(_change(settings, "retry", chosen, agent)), ids, as_json)
 
 
@@ -116,7 +116,7 @@ def discard_dead(
 ) -> None:
     """Empty dead letters: payload and error go, ids and times stay. At a terminal it asks before it takes several."""
     chosen = _chosen(ids, every, queue, agent, error)
-    settings = settings_of(config, database=database, home=home)
+    settings = load_settings(config, database=database, home=home)
     if not ids and not yes and sys.stdin.isatty():
         typer.confirm(
             "Discard all of them? Their payloads and errors cannot be brought back.",
@@ -144,7 +144,7 @@ def history(
     as_json: AsJson = False,
 ) -> None:
     """List finished events, newest first."""
-    settings = settings_of(config, database=database, home=home)
+    settings = load_settings(config, database=database, home=home)
     if unknown := [one for one in outcome or () if one not in OUTCOMES]:
         raise typer.BadParameter(
             f"there is no outcome {unknown[0]!r}; known are: {', '.join(OUTCOMES)}"
@@ -163,7 +163,7 @@ def replay(
 ) -> None:
     """Put finished events in once more, as new ones."""
     made = asyncio.run(
-        _replay(settings_of(config, database=database, home=home), list(dict.fromkeys(ids)))
+        _replay(load_settings(config, database=database, home=home), list(dict.fromkeys(ids)))
     )
     if as_json:
         print_json([{"id": old, "newId": new} for old, new in made.items() if new is not None])
@@ -190,7 +190,7 @@ def _chosen(
 async def _change(
     settings: Settings, verb: str, which: dict[str, Any], agent: str | None
 ) -> list[int]:
-    async with opened(settings) as store:
+    async with open_existing(settings) as store:
         change = store.retry if verb == "retry" else store.discard
         return sorted(
             [
@@ -212,7 +212,7 @@ async def _list(
 ) -> list[FinishedEvent]:
     from holdfast.queue.pages import PAGE_BYTES
 
-    async with opened(settings) as store:
+    async with open_existing(settings) as store:
         look = store.dead if dead_only else store.finished
         pages = [
             await look(one, limit=limit, before_id=before, most_bytes=PAGE_BYTES)
@@ -295,7 +295,7 @@ def _page(letter: FinishedEvent) -> str:
 async def _show(settings: Settings, id_: int) -> FinishedEvent:
     from holdfast.queue.store import Filter
 
-    async with opened(settings) as store:
+    async with open_existing(settings) as store:
         found = await store.dead(Filter(ids=[id_]))
     if not found:
         raise HoldfastError(f"there is no dead letter {id_}")
@@ -303,7 +303,7 @@ async def _show(settings: Settings, id_: int) -> FinishedEvent:
 
 
 async def _replay(settings: Settings, ids: list[int]) -> dict[int, int | None]:
-    async with opened(settings) as store:
+    async with open_existing(settings) as store:
         # One by one, so that it is known which of them became which.
         return {id_: next(iter(await store.replay([id_], actor=actor())), None) for id_ in ids}
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from holdfast import __version__
-from holdfast.cli.confinement import open_files
-from holdfast.cli.options import App, AsJson, Config, Database, Home, settings_of
+from holdfast.cli.hardening import exposed_files_problem
+from holdfast.cli.options import App, AsJson, Config, Database, Home, load_settings
 from holdfast.cli.printing import echo_state, print_json
 from holdfast.errors import HoldfastError
 from holdfast.settings.extras import EXTRAS, is_missing, remedy
@@ -44,7 +44,7 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Check whatever a start could stumble over."""
-    settings = settings_of(config, database=database, home=home, app=app)
+    settings = load_settings(config, database=database, home=home, app=app)
     found = []
     for finding in _examine(settings):
         found.append(finding)
@@ -118,7 +118,7 @@ def _schema(settings: Settings) -> Finding:
 def _index(settings: Settings) -> Finding:
     import asyncio
 
-    from holdfast.cli.status import told_of
+    from holdfast.cli.status import describe_reindexing
     from holdfast.memory.maintenance import progress
     from holdfast.store import open_store
 
@@ -133,7 +133,7 @@ def _index(settings: Settings) -> Finding:
     if index is None:
         return Finding("memory", "ok", "nothing is indexed yet")
     if index.other_model:
-        return Finding("memory", "warn", told_of(index))
+        return Finding("memory", "warn", describe_reindexing(index))
     return Finding(
         "memory",
         "ok",
@@ -312,13 +312,13 @@ def _fits(token: str, name: str) -> bool:
 
 def _app(settings: Settings) -> Iterator[Finding]:
     from holdfast.app import AgentHarness
-    from holdfast.cli.configured import add_configured
-    from holdfast.cli.loading import load_app
+    from holdfast.cli.agent_builder import add_agents
+    from holdfast.cli.app_loader import load_app
 
     try:
         app = load_app(settings.app) if settings.app else AgentHarness()
         is_bare = not app.agents and not settings.agents
-        add_configured(app, settings)
+        add_agents(app, settings)
     except HoldfastError as error:
         yield Finding("app", "fail", str(error))
         return
@@ -332,10 +332,10 @@ def _app(settings: Settings) -> Iterator[Finding]:
 
 
 def _sandbox(app: AgentHarness, settings: Settings) -> Iterator[Finding]:
-    from holdfast.cli.confinement import open_programs, sandboxes
+    from holdfast.cli.hardening import sandboxes, unsandboxed_agents
 
     names = sandboxes(app)
-    if problems := open_programs(app, settings):
+    if problems := unsandboxed_agents(app, settings):
         yield Finding("sandbox", "warn", "; ".join(problems))
     elif names:
         yield Finding("sandbox", "ok", ", ".join(f"{id_} in {name}" for id_, name in names.items()))
@@ -347,6 +347,6 @@ def _home(settings: Settings) -> Finding:
         return Finding("home", "ok", f"{home} is not there yet; the first start makes it")
     if not home.is_dir() or not os.access(home, os.R_OK | os.W_OK | os.X_OK):
         return Finding("home", "fail", f"{home} is no folder that can be written")
-    if problems := open_files(settings):
+    if problems := exposed_files_problem(settings):
         return Finding("home", "warn", "; ".join(problems))
     return Finding("home", "ok", f"{home} is its owner's alone")

@@ -28,7 +28,7 @@ Examples:
 """
 
 
-class Grouped(TyperGroup):
+class GroupedHelp(TyperGroup):
     """Lists its commands under the headings of GROUPS."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -45,7 +45,7 @@ class Grouped(TyperGroup):
                     formatter.write_dl(rows)
 
 
-def misplaced(group: Any, arguments: Sequence[str]) -> str | None:
+def misplaced_option(group: Any, arguments: Sequence[str]) -> str | None:
     """A hint if an option of a command stands before the command."""
     first = next(iter(arguments), "")
     name = first.partition("=")[0]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.audit import actor
-from holdfast.cli.options import AsJson, Config, Database, Home, Limit, opened, settings_of
+from holdfast.cli.options import AsJson, Config, Database, Home, Limit, load_settings, open_existing
 from holdfast.cli.printing import echo, print_json, print_table, short, show
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def search(
 ) -> None:
     """Find what is known about a subject, by words and by meaning."""
     hits = asyncio.run(
-        _search(settings_of(config, database=database, home=home), subject, query, limit)
+        _search(load_settings(config, database=database, home=home), subject, query, limit)
     )
     show(
         hits,
@@ -70,7 +70,7 @@ def list_memory(
     as_json: AsJson = False,
 ) -> None:
     """List who is remembered, or what is known about one."""
-    settings = settings_of(config, database=database, home=home)
+    settings = load_settings(config, database=database, home=home)
     if subject is None:
         subjects = asyncio.run(_subjects(settings))
         columns: tuple[str, ...] = ("subject", "observations")
@@ -107,7 +107,7 @@ def forget(
     as_json: AsJson = False,
 ) -> None:
     """Remove every trace of a subject: observations, index, and its messages with all that came of them."""
-    settings = settings_of(config, database=database, home=home)
+    settings = load_settings(config, database=database, home=home)
     parts = _parts(subject)
     if not yes and not typer.confirm(f"Remove every trace of {subject}? This cannot be undone."):
         raise typer.Abort
@@ -132,7 +132,7 @@ def verify(
     database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False
 ) -> None:
     """Compare the index with the observations; exit code 1 where they differ."""
-    found = asyncio.run(_verify(settings_of(config, database=database, home=home)))
+    found = asyncio.run(_verify(load_settings(config, database=database, home=home)))
     show(
         found,
         as_json,
@@ -149,7 +149,7 @@ def reindex(
     database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False
 ) -> None:
     """Write the whole index anew, searchable throughout."""
-    done = asyncio.run(_reindex(settings_of(config, database=database, home=home)))
+    done = asyncio.run(_reindex(load_settings(config, database=database, home=home)))
     if as_json:
         print_json({"indexed": done})
     else:
@@ -164,12 +164,12 @@ def _parts(subject: str) -> tuple[str, str, str]:
 
 @asynccontextmanager
 async def _memory(settings: Settings) -> AsyncIterator[tuple[ObservationStore, KnowledgeIndex]]:
-    from holdfast.cli.loading import load_app
+    from holdfast.cli.app_loader import load_app
     from holdfast.store.memories import open_knowledge, open_observations
 
     # An app may have an embedder of its own, and questions have to be compared by the same.
     embedder = load_app(settings.app).embedder if settings.app else None
-    async with opened(settings) as store:
+    async with open_existing(settings) as store:
         yield open_observations(store), open_knowledge(store, embedder)
 
 

@@ -47,17 +47,17 @@ Agent = Annotated[str | None, typer.Option(help="Only of this agent.")]
 Error = Annotated[str | None, typer.Option(help="Only with this text in the error.")]
 Limit = Annotated[int, typer.Option(help="At most so many.", min=1, max=1000)]
 
-FEW = 2
+POOL_SIZE = 2
 """Connections of a command that asks one thing at a time."""
 
 
-def settings_of(config: Path | None = None, **given: object) -> Settings:
+def load_settings(config: Path | None = None, **given: object) -> Settings:
     from holdfast import settings
 
     return settings.load(config=config, **given)
 
 
-def duration_of(text: str) -> timedelta:
+def parse_duration(text: str) -> timedelta:
     """For typer: a wrong duration is wrong usage."""
     from holdfast.settings import duration
 
@@ -68,7 +68,7 @@ def duration_of(text: str) -> timedelta:
 
 
 @asynccontextmanager
-async def opened(settings: Settings) -> AsyncIterator[Store]:
+async def open_existing(settings: Settings) -> AsyncIterator[Store]:
     """The store, if its schema is neither newer nor older than this program; nothing is migrated here."""
     from holdfast.migrations.runner import migrate
     from holdfast.store import open_store
@@ -80,7 +80,7 @@ async def opened(settings: Settings) -> AsyncIterator[Store]:
             raise NewDatabase(f"the database is new: {remedy}")
         raise HoldfastError(f"the database is at version {report.found}: {remedy}")
     async with open_store(
-        settings.database, direct_url=settings.database_direct, pool_size=FEW
+        settings.database, direct_url=settings.database_direct, pool_size=POOL_SIZE
     ) as store:
         yield store
 

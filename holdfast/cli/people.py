@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.audit import actor
-from holdfast.cli.options import AsJson, Config, Database, Home, opened, settings_of
+from holdfast.cli.options import AsJson, Config, Database, Home, load_settings, open_existing
 from holdfast.cli.printing import echo, show
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def link(
     home: Home = None,
 ) -> None:
     """Say that two identities are one person: what is remembered of one is known to the other."""
-    settings = settings_of(config, database=database, home=home)
+    settings = load_settings(config, database=database, home=home)
     if asyncio.run(_link(settings, one, other)):
         echo(f"{one} and {other} are one person now")
     else:
@@ -49,7 +49,7 @@ def unlink(
     identity: Identity, database: Database = None, config: Config = None, home: Home = None
 ) -> None:
     """Make an identity a person of its own again; exit code 1 if it was not linked."""
-    if not asyncio.run(_unlink(settings_of(config, database=database, home=home), identity)):
+    if not asyncio.run(_unlink(load_settings(config, database=database, home=home), identity)):
         echo(f"{identity} is not linked to anybody", err=True)
         raise typer.Exit(1)
     echo(f"{identity} is a person of its own now")
@@ -60,7 +60,7 @@ def list_people(
     database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False
 ) -> None:
     """List the identities that are remembered or linked, and which of them are one person."""
-    found = asyncio.run(_people(settings_of(config, database=database, home=home)))
+    found = asyncio.run(_people(load_settings(config, database=database, home=home)))
     columns = ("person", "identity", "observations")
     show(
         found,
@@ -74,14 +74,14 @@ def list_people(
 async def _link(settings: Settings, one: str, other: str) -> bool:
     from holdfast.store.people import open_people
 
-    async with opened(settings) as store:
+    async with open_existing(settings) as store:
         return await open_people(store).link(one, other, actor=actor())
 
 
 async def _unlink(settings: Settings, identity: str) -> bool:
     from holdfast.store.people import open_people
 
-    async with opened(settings) as store:
+    async with open_existing(settings) as store:
         return await open_people(store).unlink(identity, actor=actor())
 
 
@@ -91,7 +91,7 @@ async def _people(settings: Settings) -> list[dict[str, Any]]:
     from holdfast.store.memories import open_observations
     from holdfast.store.people import open_people
 
-    async with opened(settings) as store:
+    async with open_existing(settings) as store:
         known = {
             one.key: one.observations
             for one in await open_observations(store).find_subjects()

@@ -15,10 +15,10 @@ from holdfast.cli.options import (
     Config,
     Database,
     Home,
-    duration_of,
+    load_settings,
     login_name,
-    opened,
-    settings_of,
+    open_existing,
+    parse_duration,
 )
 from holdfast.cli.printing import echo, print_json
 from holdfast.errors import HoldfastError
@@ -44,7 +44,7 @@ def send(
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer and print it.")] = False,
     timeout: Annotated[
         timedelta,
-        typer.Option(parser=duration_of, metavar="DURATION", help="How long --wait waits"),
+        typer.Option(parser=parse_duration, metavar="DURATION", help="How long --wait waits"),
     ] = "5min",  # type: ignore[assignment]
     database: Database = None,
     config: Config = None,
@@ -53,7 +53,7 @@ def send(
 ) -> None:
     """Store a message for an agent."""
     message = _checked(sys.stdin.read() if text == "-" else text)
-    settings = settings_of(config, database=database, home=home)
+    settings = load_settings(config, database=database, home=home)
     sent = asyncio.run(
         _send(settings, message, agent, sender or login_name(), timeout if wait else None)
     )
@@ -83,7 +83,7 @@ async def _send(
     from holdfast.routing.directory import configured, read, waits_for_a_server
     from holdfast.routing.router import Address, put_message
 
-    async with opened(settings) as store, asyncio.TaskGroup() as group:
+    async with open_existing(settings) as store, asyncio.TaskGroup() as group:
         woken = asyncio.Event()
         # Before the message is stored, so that no signal of its answer is missed.
         listening = group.create_task(_listen(store, woken)) if patience is not None else None

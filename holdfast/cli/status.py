@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.options import AsJson, Config, Database, Home, duration_of, opened, settings_of
+from holdfast.cli.options import (
+    AsJson,
+    Config,
+    Database,
+    Home,
+    load_settings,
+    open_existing,
+    parse_duration,
+)
 from holdfast.cli.printing import console, print_json, table
 
 if TYPE_CHECKING:
@@ -66,7 +74,7 @@ def status(
     ] = False,
     every: Annotated[
         timedelta,
-        typer.Option(parser=duration_of, metavar="DURATION", help="How often --watch looks"),
+        typer.Option(parser=parse_duration, metavar="DURATION", help="How often --watch looks"),
     ] = "1s",  # type: ignore[assignment]
     database: Database = None,
     config: Config = None,
@@ -74,7 +82,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show queues and processes."""
-    settings = settings_of(config, database=database, home=home)
+    settings = load_settings(config, database=database, home=home)
     try:
         asyncio.run(_status(settings, every if watch else None, as_json))
     except KeyboardInterrupt:
@@ -84,7 +92,7 @@ def status(
 
 
 async def _status(settings: Settings, every: timedelta | None, as_json: bool) -> None:
-    async with opened(settings) as store:
+    async with open_existing(settings) as store:
         if every is None:
             state = await _look(store)
             print_json(state) if as_json else console().print(_drawn(state))
@@ -212,11 +220,11 @@ def _drawn(state: State) -> RenderableType:
         )
         parts.append(f"waiting for a server: {waiting}; no running process serves these agents")
     if state.index is not None:
-        parts.append(told_of(state.index))
+        parts.append(describe_reindexing(state.index))
     return Group(*parts)
 
 
-def told_of(index: IndexStatus) -> str:
+def describe_reindexing(index: IndexStatus) -> str:
     """How far the change to another model is."""
     done = index.documents - index.other_model
     return (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.audit import actor
-from holdfast.cli.options import AsJson, Config, Database, Home, opened, settings_of
+from holdfast.cli.options import AsJson, Config, Database, Home, load_settings, open_existing
 from holdfast.cli.printing import echo, print_json, short
 from holdfast.errors import HoldfastError
 
@@ -33,7 +33,7 @@ def tail(
     as_json: AsJson = False,
 ) -> None:
     """Print what happens to messages as it happens, until interrupted."""
-    settings = settings_of(config, database=database, home=home)
+    settings = load_settings(config, database=database, home=home)
     # The only way to end it is no failure.
     with suppress(KeyboardInterrupt):
         asyncio.run(_tail(settings, agent, as_json))
@@ -46,12 +46,12 @@ def cancel(
     home: Home = None,
 ) -> None:
     """Stop a turn that runs; its message becomes a dead letter that can be retried."""
-    asyncio.run(_cancel(settings_of(config, database=database, home=home), id))
+    asyncio.run(_cancel(load_settings(config, database=database, home=home), id))
     echo(f"cancelled {id}; `holdfast dead retry {id}` brings it back")
 
 
 async def _cancel(settings: Settings, id: int) -> None:
-    async with opened(settings) as store:
+    async with open_existing(settings) as store:
         if not await store.cancel(id, "cancelled at the command line", actor=actor()):
             known = "it waits" if await store.live(id) else "there is no such live event"
             raise HoldfastError(f"no turn of event {id} runs now: {known}")
@@ -62,7 +62,7 @@ async def _tail(settings: Settings, agent: str | None, as_json: bool) -> None:
 
     if not settings.activity:
         raise HoldfastError("nothing is recorded: the setting `activity` is off")
-    async with opened(settings) as store:
+    async with open_existing(settings) as store:
         # Processes record what happens from the moment in which somebody can read it.
         await store.set_setting(SETTING, True)
         _, position = await store.activity_span()

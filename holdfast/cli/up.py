@@ -22,7 +22,7 @@ import typer
 
 from holdfast import __version__
 from holdfast.cli.access import ADDRESS, local_address
-from holdfast.cli.confinement import confine, sandboxes, warn_of_what_is_open
+from holdfast.cli.hardening import confine, sandboxes, warn_of_exposure
 from holdfast.cli.options import (
     App,
     Config,
@@ -32,9 +32,9 @@ from holdfast.cli.options import (
     NoAuth,
     Port,
     Workers,
+    load_settings,
     login_name,
     prepare,
-    settings_of,
 )
 from holdfast.cli.printing import echo
 
@@ -121,19 +121,19 @@ def serve(
 def load(config: Path | None, given: Mapping[str, object]) -> tuple[AgentHarness, Settings]:
     """The app and its settings: what it was made with counts, and options of the command count more."""
     from holdfast.app import AgentHarness
-    from holdfast.cli.configured import add_configured
-    from holdfast.cli.loading import load_app
+    from holdfast.cli.agent_builder import add_agents
+    from holdfast.cli.app_loader import load_app
 
-    settings = settings_of(config, **given)
+    settings = load_settings(config, **given)
     harness = load_app(settings.app) if settings.app else AgentHarness()
     if harness.settings is not None:
         made_with = harness.settings.model_dump(exclude_unset=True)
         options = {name: value for name, value in given.items() if value is not None}
-        settings = settings_of(config, **(made_with | options))
+        settings = load_settings(config, **(made_with | options))
         if "database" in made_with and "database" not in options:
             settings.name_source("the app")
     harness.settings = settings
-    add_configured(harness, settings)
+    add_agents(harness, settings)
     return harness, settings
 
 
@@ -176,7 +176,7 @@ def _run(
     telemetry.start(settings)
     confine(settings)
     prepare(settings)
-    warn_of_what_is_open(harness, settings)
+    warn_of_exposure(harness, settings)
 
     def on_ready() -> None:
         # What was made to start stays to the end: while turns run it need not be looked through for garbage.
@@ -252,11 +252,11 @@ def _ready(settings: Settings, started: Started, harness: AgentHarness | None) -
 
 def _shown(url: str) -> str:
     """The database without user and password."""
-    from holdfast.settings.environment import libpq_place
+    from holdfast.settings.environment import libpq_address
 
     parts = urlsplit(url)
     if url == LEFT_TO_LIBPQ:
-        return f"{url}{libpq_place()}"
+        return f"{url}{libpq_address()}"
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 

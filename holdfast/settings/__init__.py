@@ -14,26 +14,25 @@ from holdfast.settings.database import sqlite_path
 from holdfast.settings.duration import Duration, DurationLike, duration, duration_text
 from holdfast.settings.environment import SLACK_TOKENS, slack_tokens
 from holdfast.settings.fields import Settings
-from holdfast.settings.loading import CONFIG_FILE, load, place_of
-from holdfast.settings.sample import commented, descriptions, value_text
-from holdfast.settings.table import Misfit, Table
+from holdfast.settings.sample import descriptions, sample_toml, value_text
+from holdfast.settings.sources import CONFIG_FILE, load, locate_setting
+from holdfast.settings.table import Table
 
 __all__ = [
     "CONFIG_FILE",
     "SLACK_TOKENS",
     "Duration",
     "DurationLike",
-    "Misfit",
     "Settings",
     "Slack",
     "SlackTokens",
     "Table",
-    "commented",
     "descriptions",
     "duration",
     "duration_text",
     "load",
-    "place_of",
+    "locate_setting",
+    "sample_toml",
     "slack_is_off",
     "slack_tokens",
     "sqlite_path",

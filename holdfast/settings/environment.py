@@ -69,7 +69,7 @@ def common_database() -> tuple[str, str] | None:
     return ("postgresql://", " and ".join(named)) if named else None
 
 
-def libpq_place() -> str:
+def libpq_address() -> str:
     """Host and database of a URL that leaves both to libpq; never a password."""
     host = os.environ.get("PGHOST") or os.environ.get("PGHOSTADDR") or ""
     port = f":{os.environ['PGPORT']}" if os.environ.get("PGPORT") else ""
@@ -81,7 +81,7 @@ def is_set(variable: str) -> bool:
     return bool(os.environ.get(variable))
 
 
-def passed_on(names: Sequence[str]) -> dict[str, str]:
+def child_environment(names: Sequence[str]) -> dict[str, str]:
     """The environment of a program of others: what is ordinary, and the names it is trusted with."""
     allowed = {*ORDINARY, *names}
     return {

@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from holdfast.settings.duration import duration_text
 from holdfast.settings.environment import is_set, variable_of
-from holdfast.settings.table import Keys, Misfit, models_at
+from holdfast.settings.table import Keys, models_at
 
 _OPTIONS = {"api_port": "--port", "api_host": "--host"}
 _OF_KINDS = ("union_tag_not_found", "union_tag_invalid")
@@ -31,15 +31,13 @@ def explain(
     problem: ErrorDetails, model: type[BaseModel], path: Path, given: Mapping[str, object]
 ) -> str:
     """Which place the value came from, which setting it is, and what would be right."""
-    error = problem.get("ctx", {}).get("error")
-    keys = error.keys if isinstance(error, Misfit) else _without_kinds(problem["loc"], path)
+    keys = _without_kinds(problem["loc"], path)
     if problem["type"] == "extra_forbidden":
         return f"{place(path, keys)}: there is no setting {dotted(keys)}; {_instead(model, keys)}"
     if problem["type"] in _OF_KINDS:
         # The table is what does not fit, the reason is one key of it.
         return f"{_source(path, (*keys, KIND), given)}: {_kinds(problem)}"
-    shown = "" if isinstance(error, Misfit) else _shown(problem, model, keys)
-    return f"{_source(path, keys, given)}: {_message(problem)}{shown}"
+    return f"{_source(path, keys, given)}: {_message(problem)}{_shown(problem, model, keys)}"
 
 
 def wrong_option(problem: ErrorDetails, model: type[BaseModel]) -> str:

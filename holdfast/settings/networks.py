@@ -12,7 +12,7 @@ def networks(text: str) -> tuple[Network, ...]:
     return tuple(_network(part.strip()) for part in text.split(",") if part.strip())
 
 
-def is_among(address: str, known: tuple[Network, ...]) -> bool:
+def is_in_networks(address: str, known: tuple[Network, ...]) -> bool:
     """Whether the address lies in one of these networks. A path or a name lies in none."""
     try:
         found = ip_address(address)

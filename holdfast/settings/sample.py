@@ -43,7 +43,7 @@ def value_text(name: str, model: type[BaseModel] = Settings) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def commented() -> str:
+def sample_toml() -> str:
     """A holdfast.toml in which every setting stands as a comment."""
     lines = [
         "# Settings of Holdfast. Remove the # before a line to change it; it shows the default, or an example.",

@@ -21,7 +21,7 @@ def secret_paths(settings: Settings) -> tuple[Path, ...]:
     return (settings.home, *dict.fromkeys(files))
 
 
-def exposed(settings: Settings) -> list[Path]:
+def exposed_paths(settings: Settings) -> list[Path]:
     """List what other users of the machine may read or write of the home, the tokens and the database."""
     tokens = sorted(settings.home.glob("*token*"))
     found = [path for path in (settings.home, *tokens, *database_files(settings)) if path.exists()]

@@ -21,14 +21,6 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Misfit(ValueError):
-    """A value that is wrong beside another; raised in a validator, it names where the value stands in the file."""
-
-    def __init__(self, keys: Keys, message: str) -> None:
-        super().__init__(message)
-        self.keys = keys
-
-
 def tables_in(field: FieldInfo) -> tuple[type[Table], ...]:
     """The kinds of tables that a field holds; none for a plain value."""
     return tuple(_tables(field.annotation))

@@ -6,7 +6,7 @@ import os
 import pwd
 
 from tests.cli.shell import Shell
-from tests.cli.test_letters import some_letters
+from tests.cli.test_dead import some_letters
 
 ME = f"cli:{pwd.getpwuid(os.getuid()).pw_name}"
 

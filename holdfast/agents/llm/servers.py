@@ -15,7 +15,7 @@ from holdfast.agents.sandbox import Sandbox
 from holdfast.agents.supervisor import supervised
 from holdfast.errors import HoldfastError
 from holdfast.settings.agents import McpTable
-from holdfast.settings.environment import passed_on, variable
+from holdfast.settings.environment import child_environment, variable
 
 
 def server_of(
@@ -29,7 +29,7 @@ def server_of(
         # Its standard input ends with us, also where we are killed; a server that does not mind is ended, too.
         program, *arguments = supervised(0, _wrapped(table.command, sandbox, workspace))
         transport = StdioTransport(
-            program, arguments, env=passed_on(table.variables), keep_alive=False
+            program, arguments, env=child_environment(table.variables), keep_alive=False
         )
     else:
         transport = StreamableHttpTransport(table.url, auth=_token(name, table))
@@ -43,7 +43,7 @@ def _wrapped(command: Sequence[str], sandbox: Sandbox | None, workspace: Path | 
     workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
     program, *arguments = command
     return sandbox.wrap(
-        [shutil.which(program, path=passed_on(()).get("PATH")) or program, *arguments]
+        [shutil.which(program, path=child_environment(()).get("PATH")) or program, *arguments]
     )
 
 

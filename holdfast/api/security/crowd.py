@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from holdfast.settings.networks import Network, is_among
+from holdfast.settings.networks import Network, is_in_networks
 
 RESERVE = 64
 """Connections beyond the limit that may ask for health and webhooks alone."""
@@ -117,7 +117,7 @@ class Crowd:
     def _has_place_for(self, address: str) -> bool:
         return (
             self._of_client[address] < self.most_per_client
-            or is_among(address, self.proxies)
+            or is_in_networks(address, self.proxies)
             or self._evict("member", address)
             or self._evict("reserve", address)
         )

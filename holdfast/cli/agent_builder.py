@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
-from holdfast.cli.loading import named
+from holdfast.cli.app_loader import import_object
 from holdfast.errors import HoldfastError
-from holdfast.settings import Settings, place_of
+from holdfast.settings import Settings, locate_setting
 from holdfast.settings.agents import (
     AgentTable,
     CommandTable,
@@ -21,7 +21,7 @@ from holdfast.settings.agents import (
     LlmTable,
     McpTable,
 )
-from holdfast.settings.environment import passed_on
+from holdfast.settings.environment import child_environment
 from holdfast.settings.extras import require
 from holdfast.settings.secrets import secret_paths
 
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 SCRIPT = "script:"
 
 
-def add_configured(app: AgentHarness, settings: Settings) -> None:
+def add_agents(app: AgentHarness, settings: Settings) -> None:
     """Agents and teams of the settings join those of the app; where there are none at all, an echo answers."""
     from holdfast.agents.echo import echo
 
     for id_, table in settings.agents.items():
         if id_ in app.agents:
             raise HoldfastError(
-                f"{place_of(settings, 'agents', id_)}: the app has an agent of this name already"
+                f"{locate_setting(settings, 'agents', id_)}: the app has an agent of this name already"
             )
         app.add(id_, _made(id_, table, settings), **table.policy())
     if not app.agents:
@@ -56,7 +56,7 @@ def add_configured(app: AgentHarness, settings: Settings) -> None:
         for member in team.agents:
             _require(app, settings, member, "teams", id_, "agents")
         if team.leader not in team.agents:
-            place = place_of(settings, "teams", id_, "leader")
+            place = locate_setting(settings, "teams", id_, "leader")
             raise HoldfastError(
                 f"{place}: {team.leader!r} is not one of its agents: {', '.join(team.agents)}"
             )
@@ -174,7 +174,7 @@ def _function(spec: str) -> Callable[..., Any]:
     module, colon, name = spec.partition(":")
     if not (module and colon and name):
         raise HoldfastError(f"{spec!r} is not module:name")
-    function = named(module, name)[1]
+    function = import_object(module, name)[1]
     if not callable(function):
         raise HoldfastError(f"{spec} is of type {type(function).__name__}, not a function")
     return function
@@ -186,16 +186,16 @@ def _at(settings: Settings, *keys: str) -> Iterator[None]:
     try:
         yield
     except HoldfastError as error:
-        raise HoldfastError(f"{place_of(settings, *keys)}: {error}") from error
+        raise HoldfastError(f"{locate_setting(settings, *keys)}: {error}") from error
 
 
 def _found(id_: str, table: CommandTable, settings: Settings) -> list[str]:
     """The command with its program found now rather than at the first message; ./ is the folder of the file."""
     program, *arguments = table.command
     wanted = str(_folder(settings) / program) if program.startswith(("./", "../")) else program
-    found = shutil.which(wanted, path=passed_on(()).get("PATH"))
+    found = shutil.which(wanted, path=child_environment(()).get("PATH"))
     if found is None:
-        place = place_of(settings, "agents", id_, "command")
+        place = locate_setting(settings, "agents", id_, "command")
         if Path(wanted).is_file():
             raise HoldfastError(
                 f"{place}: the file {wanted} is not executable; run: chmod +x {shlex.quote(wanted)}"
@@ -215,5 +215,5 @@ def _require(app: AgentHarness, settings: Settings, agent: str, *keys: str) -> N
     if agent not in app.agents:
         known = ", ".join(sorted(app.agents))
         raise HoldfastError(
-            f"{place_of(settings, *keys)}: there is no agent named {agent!r}; known are: {known}"
+            f"{locate_setting(settings, *keys)}: there is no agent named {agent!r}; known are: {known}"
         )

@@ -23,7 +23,7 @@ def load_app(spec: str) -> AgentHarness:
     module_name, colon, name = spec.partition(":")
     if not (module_name and colon and name):
         raise HoldfastError(f"the app {spec!r} is not module:name, as in --app my_module:app")
-    module, app = named(module_name, name)
+    module, app = import_object(module_name, name)
     if not isinstance(app, AgentHarness):
         raise HoldfastError(
             f"{spec} is of type {type(app).__name__}, not an AgentHarness{_instead(module)}"
@@ -31,7 +31,7 @@ def load_app(spec: str) -> AgentHarness:
     return app
 
 
-def named(module_name: str, name: str) -> tuple[ModuleType, object]:
+def import_object(module_name: str, name: str) -> tuple[ModuleType, object]:
     """A module and what it calls by this name."""
     module = _import(module_name)
     found: object = module

@@ -29,8 +29,8 @@ def confine(settings: Settings) -> None:
         prctl(SET_DUMPABLE, 0)
 
 
-def warn_of_what_is_open(harness: AgentHarness, settings: Settings) -> None:
-    for problem in (*open_programs(harness, settings), *open_files(settings)):
+def warn_of_exposure(harness: AgentHarness, settings: Settings) -> None:
+    for problem in (*unsandboxed_agents(harness, settings), *exposed_files_problem(settings)):
         log.warning(Entry(OPEN_TO_OTHERS, detail=problem))
 
 
@@ -45,7 +45,7 @@ def sandboxes(harness: AgentHarness) -> dict[str, str]:
     }
 
 
-def open_programs(harness: AgentHarness, settings: Settings) -> list[str]:
+def unsandboxed_agents(harness: AgentHarness, settings: Settings) -> list[str]:
     """Describe command agents whose programs can read what the worker can."""
     free = [id_ for id_, name in sandboxes(harness).items() if name == "none"]
     if not free:
@@ -62,9 +62,9 @@ def open_programs(harness: AgentHarness, settings: Settings) -> list[str]:
     ]
 
 
-def open_files(settings: Settings) -> list[str]:
+def exposed_files_problem(settings: Settings) -> list[str]:
     """Describe files of ours that other users of the machine may read or write."""
-    from holdfast.settings.secrets import exposed
+    from holdfast.settings.secrets import exposed_paths
 
-    names = " ".join(str(path) for path in exposed(settings))
+    names = " ".join(str(path) for path in exposed_paths(settings))
     return [f"others may look into {names}: chmod go= {names}"] if names else []

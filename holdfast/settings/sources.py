@@ -46,7 +46,7 @@ def load(*, config: Path | None = None, **given: object) -> Settings:
         raise HoldfastError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
 
 
-def place_of(settings: Settings, *keys: str | int) -> str:
+def locate_setting(settings: Settings, *keys: str | int) -> str:
     """File, line and name of a setting, for who finds later that it cannot work."""
     path = settings.model_config.get("toml_file")
     return f"{place(path, keys)}: {dotted(keys)}" if isinstance(path, Path) else dotted(keys)

@@ -6,7 +6,7 @@ import json
 import signal
 
 from tests.cli.shell import Shell, eventually
-from tests.cli.test_running import APP
+from tests.cli.test_up import APP
 
 
 def test_tail_prints_what_happens_as_it_happens(shell: Shell) -> None:
