@@ -11,7 +11,7 @@ from bench.engine import Engine
 from bench.process import started
 from bench.row import Row
 from bench.scale import Scale
-from holdfast.queue.event import Activity
+from holdfast.queue.record import Activity
 from holdfast.store import Store, open_store
 from holdfast.testing.watch import watching
 

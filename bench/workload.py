@@ -6,7 +6,8 @@ import itertools
 from datetime import timedelta
 from enum import StrEnum
 
-from holdfast.queue.event import INBOX, NewEvent, Payload
+from holdfast.message import Payload
+from holdfast.queue.event import INBOX, NewEvent
 from holdfast.queue.outcome import Done, Settled
 from holdfast.store import Store
 

@@ -22,20 +22,12 @@ from holdfast.channels.heartbeat import Heartbeat
 from holdfast.consumers.notices import Apologies
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.memory.embedder import Embedder, LocalEmbedder
+from holdfast.message import channel_of, conversation_of, text_of
 from holdfast.migrations.runner import migrate
 from holdfast.process import Plan
 from holdfast.queue import gauge
 from holdfast.queue.consumer import ENDS_WITHIN, Consumer
-from holdfast.queue.event import (
-    INBOX,
-    OUTBOX,
-    Event,
-    NewEvent,
-    channel_of,
-    conversation_of,
-    new_id,
-    text_of,
-)
+from holdfast.queue.event import INBOX, OUTBOX, Event, NewEvent, new_id
 from holdfast.queue.store import Acked, Process, Transaction
 from holdfast.roster import Roster
 from holdfast.routing.directory import Current, Directory, configured, publish

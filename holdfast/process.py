@@ -17,11 +17,12 @@ from holdfast.memory.embedder import Embedder, LocalEmbedder
 from holdfast.memory.maintenance import Upkeep
 from holdfast.memory.recall import Recall
 from holdfast.queue.consumer import Consumer
-from holdfast.queue.event import INBOX, MEMORY, OUTBOX, RESPONSE_ATTEMPTS
+from holdfast.queue.event import INBOX, MEMORY, OUTBOX
 from holdfast.queue.policy import Backoff, Policy, Share
 from holdfast.queue.store import Process, Store, SweepPolicy
 from holdfast.queue.sweeper import Sweeper
 from holdfast.roster import Roster
+from holdfast.routing.response import RESPONSE_ATTEMPTS
 from holdfast.routing.router import MOST_CHOICES, PLATFORMS
 from holdfast.settings import Settings
 from holdfast.settings.extras import is_missing

@@ -20,7 +20,7 @@ from holdfast.channels.slack.mrkdwn import mrkdwn
 from holdfast.channels.split import split
 from holdfast.memory.chunk import chunks
 from holdfast.memory.ranking import telling, terms
-from holdfast.queue.event import text_of
+from holdfast.message import text_of
 from holdfast.routing.router import Routing
 from holdfast.routing.tags import tags, without
 from holdfast.telemetry.logs import Entry, JsonLines, TextLines

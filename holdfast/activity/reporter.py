@@ -13,18 +13,10 @@ from datetime import timedelta
 from typing import assert_never
 
 from holdfast.errors import HoldfastError
-from holdfast.queue.event import (
-    INBOX,
-    OUTBOX,
-    Activity,
-    AgentMessage,
-    NewEvent,
-    Payload,
-    Record,
-    Turn,
-    payload_to_show,
-)
+from holdfast.message import Payload
+from holdfast.queue.event import INBOX, OUTBOX, NewEvent, Turn, payload_to_show
 from holdfast.queue.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
+from holdfast.queue.record import Activity, AgentMessage, Record
 from holdfast.queue.store import Process, Store, Transaction
 from holdfast.store.activity import SUBJECT, about, received
 from holdfast.telemetry import CANNOT_TELL, LISTENER_FAILED, LISTENERS_SLOW

@@ -11,7 +11,8 @@ from typing import Any, Literal, Protocol, TypedDict
 from pydantic import ValidationError
 
 from holdfast.errors import HoldfastError
-from holdfast.queue.event import Turn, sender_of, text_of
+from holdfast.message import sender_of, text_of
+from holdfast.queue.event import Turn
 from holdfast.queue.outcome import Dead, Retry, Snooze
 from holdfast.settings import DurationLike
 from holdfast.settings.agents import RunTable

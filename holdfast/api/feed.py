@@ -14,7 +14,7 @@ from datetime import timedelta
 from pydantic_core import to_json
 
 from holdfast.errors import HoldfastError
-from holdfast.queue.event import Payload
+from holdfast.message import Payload
 from holdfast.queue.pages import PAGE_BYTES
 from holdfast.queue.policy import Backoff
 from holdfast.queue.store import Happened, Store

@@ -17,7 +17,7 @@ from holdfast.api.answer import Refused
 from holdfast.api.feed import Cursor, Feed, Watcher, encoded
 from holdfast.api.route import Guarded, described
 from holdfast.api.security.scope import frames_seen, is_still_allowed
-from holdfast.queue.event import Payload
+from holdfast.message import Payload
 from holdfast.store.activity import FORGOTTEN
 
 PING = 15

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Protocol, cast, runtime_checkable
 
 from holdfast.errors import HoldfastError
-from holdfast.queue.event import Event, NewEvent, Payload
+from holdfast.message import Payload
+from holdfast.queue.event import Event, NewEvent
 
 Put = Callable[[NewEvent], Awaitable[int | None]]
 """Stores a message and returns after commit: only then may a channel acknowledge its platform. An event that names

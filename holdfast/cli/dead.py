@@ -317,14 +317,14 @@ def _list_out(found: list[FinishedEvent], as_json: bool, *, empty: str) -> None:
 
 
 def _narrow_line(event: FinishedEvent) -> tuple[object, ...]:
-    from holdfast.queue.event import written_of
+    from holdfast.message import written_of
 
     said = event.last_error or written_of(event.event)
     return event.id, event.finished_at, event.target or event.queue, event.outcome, short(said)
 
 
 def _line(event: FinishedEvent) -> tuple[object, ...]:
-    from holdfast.queue.event import written_of
+    from holdfast.message import written_of
 
     ended = (
         event.id,

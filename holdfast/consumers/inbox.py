@@ -14,29 +14,25 @@ from types import MappingProxyType
 from holdfast.agents.base import Agent, Reply
 from holdfast.channels.base import AnyChannel, Attentive, Line, NotNow, attentive
 from holdfast.memory.recall import Recall
-from holdfast.queue.event import (
+from holdfast.message import (
     ROOM,
-    AgentMessage,
-    ChatMessage,
-    Event,
-    NewEvent,
     Payload,
-    Record,
-    Turn,
     channel_of,
     conversation_of,
     own_workspace,
-    response_event,
     sender_of,
     subject_of,
     with_text,
     written_of,
 )
+from holdfast.queue.event import Event, NewEvent, Turn
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
+from holdfast.queue.record import AgentMessage, ChatMessage, Record
 from holdfast.queue.store import Store
 from holdfast.routing.handoff import Teamwork
 from holdfast.routing.hooks import Hooks
 from holdfast.routing.limits import SPENT, stopped
+from holdfast.routing.response import response_event
 
 ROOM_BATCH = 100
 """Copies of what was said in a room that are worked together."""

@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from holdfast.channels.base import AnyChannel, Channel, InParts, NotNow, Part, Undeliverable
 from holdfast.errors import LeaseLost
-from holdfast.queue.event import Payload, Turn
+from holdfast.message import Payload
+from holdfast.queue.event import Turn
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
 from holdfast.queue.store import Store
 

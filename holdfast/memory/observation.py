@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from holdfast.errors import HoldfastError
 from holdfast.memory.knowledge import KnowledgeDocument
+from holdfast.message import USER as USER
 
 _LONE = re.compile("[\ud800-\udfff]")
 _NAME = re.compile(r"[^:\s][^:]*")
@@ -18,8 +19,6 @@ _DRAWN = re.compile(r"obs_[0-9a-f]{16}")
 _IDENTITY = re.compile(r"([^:]{0,100}):(?:id|name):(?=.)", re.DOTALL)
 _MOST_CERTAIN = 0.99
 MOST = 2**31 - 1
-USER = "USER"
-"""The type of a subject that is a person."""
 
 
 class ObservationType(StrEnum):

@@ -18,7 +18,8 @@ from holdfast.memory.observation import (
     parts_of,
     subject_key,
 )
-from holdfast.queue.event import MEMORY, NewEvent, Turn, person_of, workspace_of
+from holdfast.message import person_of, workspace_of
+from holdfast.queue.event import MEMORY, NewEvent, Turn
 from holdfast.settings.extras import needs
 from holdfast.store.memories import DEFAULT_AGENT_NAME, ObservationStore
 from holdfast.store.people import People

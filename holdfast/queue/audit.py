@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, get_args
 
-from holdfast.queue.event import Payload
+from holdfast.message import Payload
 
 Action = Literal[
     "retried",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import string
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,15 +17,26 @@ if TYPE_CHECKING:
 
 from holdfast.errors import Unreadable
 from holdfast.memory import NO_MEMORY, Memory
-from holdfast.memory.observation import USER, Observation
+from holdfast.message import (
+    ROOM,
+    ROUTED_TEAM,
+    ROUTED_TEXT,
+    Payload,
+    channel_of,
+    conversation_of,
+    sender_id_of,
+    sender_of,
+    team_of,
+    text_of,
+)
+from holdfast.queue.record import Record
 
 INBOX = "inbox"
 OUTBOX = "outbox"
 MEMORY = "memory"
 
-RESPONSE_ATTEMPTS = 10
-
-Payload = dict[str, Any]
+UNREADABLE = "unreadable"
+"""The kind of a payload that is shown in place of one that cannot be read."""
 
 _ALPHABET = string.digits + string.ascii_lowercase
 _LENGTH = 8
@@ -59,13 +69,17 @@ class NewEvent:
     """Id of the token or person that sent it; what a turn emits inherits it. None: bootstrap token or channel."""
 
 
-def response_event(payload: Payload) -> NewEvent:
-    """A response for its channel, in order per conversation."""
-    channel, conversation = payload["channel"], payload.get("conversation")
-    lane = f"{channel}/{conversation}" if conversation else None
-    return NewEvent(
-        event=payload, queue=OUTBOX, target=channel, lane=lane, max_attempts=RESPONSE_ATTEMPTS
-    )
+def routed(
+    payload: Payload | Unreadable, text: str | None, team: str | None
+) -> Payload | Unreadable:
+    """Join a stored payload with its routed text and team; events of release 0.4.0 hold them already."""
+    if isinstance(payload, Unreadable) or (text is None and team is None):
+        return payload
+    if text is not None:
+        payload[ROUTED_TEXT] = text
+    if team is not None:
+        payload[ROUTED_TEAM] = team
+    return payload
 
 
 class _Parsed:
@@ -98,6 +112,11 @@ def payload_of(text: str) -> Payload | Unreadable:
         if payload.get("kind") == UNREADABLE
         else payload
     )
+
+
+def origin_id_of(event: Event) -> str | None:
+    """The id of the message that a person sent, also for what agents made of it."""
+    return event.event.get("origin_id") or event.message_id
 
 
 def payload_to_show(event: Event) -> Payload:
@@ -275,206 +294,3 @@ class Turn:
         """The work goes on: an agent's idle time limit begins anew. From any thread."""
         if self.on_progress is not None:
             self.on_progress()
-
-
-# Payloads of ours carry a tag, "kind"; one without it is an event as Slack sent it. What routing found when the
-# message was stored stands beside, in keys that no platform uses.
-UNREADABLE = "unreadable"
-"""The kind of a payload that is shown in place of one that cannot be read."""
-DEFAULT_WORKSPACE = "default"
-ROOM = "room"
-"""The kind of a message that is a copy of what was said in a team's room."""
-ROUTED_TEXT = "routed_text"
-ROUTED_TEAM = "routed_team"
-
-
-def is_routed(payload: Payload) -> bool:
-    """Whether routing added a text or a team to the payload."""
-    return ROUTED_TEXT in payload or ROUTED_TEAM in payload
-
-
-def unrouted(payload: Payload) -> tuple[Payload, str | None, str | None]:
-    """Part a payload as its platform sent it, to be stored, from the routed text and team, which have columns."""
-    if not is_routed(payload):
-        return payload, None, None
-    text, team = payload.get(ROUTED_TEXT), payload.get(ROUTED_TEAM)
-    sent = {key: value for key, value in payload.items() if key not in (ROUTED_TEXT, ROUTED_TEAM)}
-    return sent, None if text is None else str(text), None if team is None else str(team)
-
-
-def routed(
-    payload: Payload | Unreadable, text: str | None, team: str | None
-) -> Payload | Unreadable:
-    """Join a stored payload with its routed text and team; events of release 0.4.0 hold them already."""
-    if isinstance(payload, Unreadable) or (text is None and team is None):
-        return payload
-    if text is not None:
-        payload[ROUTED_TEXT] = text
-    if team is not None:
-        payload[ROUTED_TEAM] = team
-    return payload
-
-
-_MENTION = re.compile(r"\A\s*<@[A-Z0-9]+(?:\|[^<>]*)?>[:,]?\s*")
-
-
-def text_of(payload: Payload) -> str:
-    """What is meant for the agent; a mention in Slack begins with the name of the bot, which is not part of it."""
-    text = payload.get(ROUTED_TEXT)
-    if text is not None:
-        return str(text)
-    written = written_of(payload)
-    return _MENTION.sub("", written, count=1) if payload.get("type") == "app_mention" else written
-
-
-def written_of(payload: Payload) -> str:
-    """What was written, with the prefix that named an agent."""
-    return str(payload.get("message" if "kind" in payload else "text") or "")
-
-
-def team_of(payload: Payload) -> str | None:
-    """The team by which a message was routed."""
-    return payload.get(ROUTED_TEAM)
-
-
-def with_text(payload: Payload, text: str) -> Payload:
-    """The same payload with another text for the agent; what was written stays."""
-    return payload | {ROUTED_TEXT: text}
-
-
-def channel_of(payload: Payload) -> str:
-    return str(payload.get("channel") or "") if "kind" in payload else "slack"
-
-
-def sender_id_of(payload: Payload) -> str | None:
-    """The id of the sender on the channel, None if only a name is known."""
-    id_ = payload.get("sender_id" if "kind" in payload else "user")
-    return None if id_ is None or id_ == "" else str(id_)
-
-
-def origin_id_of(event: Event) -> str | None:
-    """The id of the message that a person sent, also for what agents made of it."""
-    return event.event.get("origin_id") or event.message_id
-
-
-def sender_of(payload: Payload) -> str:
-    return str(payload.get("sender" if "kind" in payload else "user") or "")
-
-
-def conversation_of(payload: Payload) -> str:
-    if "kind" in payload:
-        return str(payload.get("conversation") or "")
-    thread = payload.get("thread_ts") or payload.get("ts")
-    return ":".join(
-        [
-            str(part)
-            for part in ("slack", payload.get("team"), payload.get("channel"), thread)
-            if part
-        ]
-    )
-
-
-def collect_key(payload: object) -> tuple[str | None, ...]:
-    """The conversation and the person of a message; only messages with equal keys may share a turn.
-
-    agent.collect_key in SQL says the same. A sender without an id is known by name, which never equals an id."""
-    if not isinstance(payload, dict):
-        return ()
-
-    def part(*names: str) -> str | None:
-        values = (payload.get(name) for name in names)
-        return next((str(value) for value in values if value is not None and value != ""), None)
-
-    if "kind" not in payload:
-        return (
-            "slack",
-            part("team"),
-            part("channel"),
-            part("thread_ts", "ts"),
-            part("user", "bot_id"),
-        )
-    person = part("sender_id")
-    name = None if person else part("sender")
-    return part("kind"), part("channel"), part("conversation"), part("room"), person, name
-
-
-def may_share_turn(queue: str, one: object, other: object) -> bool:
-    """Whether a turn may collect both payloads. In other queues than the inbox the lane alone decides."""
-    return queue != INBOX or collect_key(one) == collect_key(other)
-
-
-def workspace_of(payload: Payload) -> str:
-    """The workspace of a message: Slack's, else the one that all others share."""
-    return str(payload.get("workspace" if "kind" in payload else "team") or DEFAULT_WORKSPACE)
-
-
-def own_workspace(payload: Payload) -> Payload:
-    """The workspace as what comes of a message carries it, if it is not the one that all share."""
-    workspace = workspace_of(payload)
-    return {} if workspace == DEFAULT_WORKSPACE else {"workspace": workspace}
-
-
-def person_of(payload: Payload) -> str:
-    """The identity of the person behind a payload, `channel:id:…` or `channel:name:…`; '' if nobody is known.
-
-    It carries the channel, and a name never equals an id: only `holdfast people link` makes two identities one."""
-    channel, id_, name = (
-        channel_of(payload).replace(":", "_"),
-        sender_id_of(payload),
-        sender_of(payload),
-    )
-    if id_ is not None and id_.strip():
-        return f"{channel}:id:{id_}"
-    return f"{channel}:name:{name}" if name.strip() else ""
-
-
-def subject_of(payload: Payload) -> str:
-    """The memory subject of the person behind a payload; '' if nobody is known.
-
-    It is stored with all that is kept of a message, so that forgetting a person finds it.
-    agent.subject_of says the same in SQL, and a trigger on SQLite."""
-    person = person_of(payload)
-    return f"{workspace_of(payload)}:{USER}:{person}" if person else ""
-
-
-# Not frozen: every turn makes one or two of these.
-@dataclass(slots=True, kw_only=True)
-class AgentMessage:
-    """A line of an agent's conversation history; append-only."""
-
-    agent_id: str
-    role: str
-    channel: str
-    sender: str
-    message_id: str
-    content: str
-    conversation: str = ""
-    subject: str = ""
-    """The person whose message it is, or answers."""
-    id: int | None = None
-    created_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatMessage:
-    """A line of a team's room; append-only."""
-
-    team_id: str
-    from_agent: str
-    message: str
-    subject: str = ""
-    """The person whose message led to it."""
-    key: str = ""
-    """Names the line in the copies that members get of it."""
-    id: int | None = None
-    created_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Activity:
-    """What happened, for whoever watches: frames, each with its `type`; one that has no `timestamp` gets its row's."""
-
-    frames: tuple[Payload, ...]
-
-
-Record = AgentMessage | ChatMessage | Activity | Observation

@@ -6,7 +6,9 @@ import traceback
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from holdfast.queue.event import NewEvent, Payload, Record, Turn
+from holdfast.message import Payload
+from holdfast.queue.event import NewEvent, Turn
+from holdfast.queue.record import Record
 from holdfast.settings import DurationLike, duration
 
 

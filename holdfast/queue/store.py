@@ -8,21 +8,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol
 
+from holdfast.message import Payload
 from holdfast.queue.audit import AuditEntry, AuditFilter
-from holdfast.queue.event import (
-    INBOX,
-    OUTBOX,
-    AgentMessage,
-    ChatMessage,
-    Event,
-    FinishedEvent,
-    NewEvent,
-    Payload,
-    Record,
-    Turn,
-)
+from holdfast.queue.event import INBOX, OUTBOX, Event, FinishedEvent, NewEvent, Turn
 from holdfast.queue.outcome import Lost, Outcome, Settled
 from holdfast.queue.pages import Page
+from holdfast.queue.record import AgentMessage, ChatMessage, Record
 
 Clock = Callable[[], datetime]
 Transaction = Any
@@ -151,7 +142,7 @@ class Store(Protocol):
         """Lease up to `limit` turns of these targets.
 
         With collect_limit > 1 a turn takes the untried events right behind its head, in the inbox only those of the
-        same conversation and person (`holdfast.queue.event.collect_key`). `at_most` limits each target, and targets are
+        same conversation and person (`holdfast.message.collect_key`). `at_most` limits each target, and targets are
         then read in the order given; None as an entry shares the limit of the target before it. Without it, targets
         are read in random order."""
 

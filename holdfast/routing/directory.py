@@ -14,7 +14,8 @@ from functools import cached_property
 
 from holdfast.agents.base import Team
 from holdfast.errors import Unknown
-from holdfast.queue.event import INBOX, Payload
+from holdfast.message import Payload
+from holdfast.queue.event import INBOX
 from holdfast.queue.store import Process, Store
 from holdfast.routing.router import SETTING, Routing
 from holdfast.settings import Settings

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from holdfast.queue.event import Turn, written_of
+from holdfast.message import written_of
+from holdfast.queue.event import Turn
 from holdfast.routing.tags import Tag
 from holdfast.store.files import below, keep, opened, person_folder, sendable
 from holdfast.telemetry import FILES_KEPT

@@ -7,15 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.agents.base import Reply
-from holdfast.queue.event import (
-    ChatMessage,
-    NewEvent,
-    Payload,
-    Turn,
-    own_workspace,
-    subject_of,
-    written_of,
-)
+from holdfast.message import Payload, own_workspace, subject_of, written_of
+from holdfast.queue.event import NewEvent, Turn
+from holdfast.queue.record import ChatMessage
 from holdfast.queue.store import Store
 from holdfast.routing.files import Attachments
 from holdfast.routing.limits import BUDGET, FURTHER, STOPPED_TAGS, TAGS, used_budget

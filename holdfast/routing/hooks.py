@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from holdfast.agents.base import Answer, Reply
-from holdfast.queue.event import Event, Turn, with_text
+from holdfast.message import with_text
+from holdfast.queue.event import Event, Turn
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
 
 Heard = str | Done | Retry | Snooze | Dead | None

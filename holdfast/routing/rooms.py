@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.errors import HoldfastError
-from holdfast.queue.event import ROOM, ChatMessage, NewEvent, Payload, new_id, subject_of
+from holdfast.message import ROOM, Payload, subject_of
+from holdfast.queue.event import NewEvent, new_id
+from holdfast.queue.record import ChatMessage
 from holdfast.queue.store import Store
 from holdfast.routing.router import Route, Routing
 

@@ -11,19 +11,18 @@ from functools import cached_property
 
 from holdfast.agents.base import LanePolicy, Team, lane_of
 from holdfast.errors import HoldfastError, Unknown
-from holdfast.queue.event import (
+from holdfast.message import (
     ROUTED_TEAM,
     ROUTED_TEXT,
-    NewEvent,
     Payload,
     channel_of,
     conversation_of,
-    new_id,
     own_workspace,
-    response_event,
     written_of,
 )
+from holdfast.queue.event import NewEvent, new_id
 from holdfast.queue.store import Store, Transaction
+from holdfast.routing.response import response_event
 from holdfast.telemetry import spans
 
 SETTING = "routing"

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from holdfast.queue.event import (
-    INBOX,
-    UNREADABLE,
-    NewEvent,
-    Payload,
-    channel_of,
-    sender_of,
-    subject_of,
-    written_of,
-)
+from holdfast.message import Payload, channel_of, sender_of, subject_of, written_of
+from holdfast.queue.event import INBOX, UNREADABLE, NewEvent
 from holdfast.queue.store import Happened
 from holdfast.store.payload import parse
 

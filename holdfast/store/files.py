@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
-from holdfast.queue.event import Payload, channel_of, conversation_of, subject_of
+from holdfast.message import Payload, channel_of, conversation_of, subject_of
 
 CONVERSATIONS = "conversations"
 FORMER_DOWNLOADS = "slack"

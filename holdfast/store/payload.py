@@ -9,6 +9,8 @@ from pydantic_core import from_json, to_json
 
 from holdfast.errors import HoldfastError
 from holdfast.memory.knowledge import readable
+from holdfast.message import collect_key
+from holdfast.queue.event import INBOX
 
 parse = from_json
 """JSON text to a value, five times as fast as json.loads."""
@@ -48,3 +50,8 @@ def storable_name(name: str | None) -> str | None:
     if name is None or (name.isascii() and "\0" not in name):
         return name
     return cast(str, storable(name))
+
+
+def may_share_turn(queue: str, one: object, other: object) -> bool:
+    """Whether a turn may collect both payloads. In other queues than the inbox the lane alone decides."""
+    return queue != INBOX or collect_key(one) == collect_key(other)

@@ -7,14 +7,8 @@ from typing import Any, TypeVar
 
 from holdfast.errors import Unreadable
 from holdfast.memory.observation import ObservationType
-from holdfast.queue.event import (
-    UNREADABLE,
-    Event,
-    FinishedEvent,
-    Payload,
-    payload_of,
-    payload_to_show,
-)
+from holdfast.message import Payload
+from holdfast.queue.event import UNREADABLE, Event, FinishedEvent, payload_of, payload_to_show
 from holdfast.store.payload import parse
 
 # A day inside of what Python can hold: in a time zone of its own, a moment may lie up to a day further.

@@ -7,8 +7,9 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, cast
 
-from holdfast.queue.event import INBOX, AgentMessage, Event, FinishedEvent
+from holdfast.queue.event import INBOX, Event, FinishedEvent
 from holdfast.queue.pages import Page
+from holdfast.queue.record import AgentMessage
 from holdfast.queue.store import DEAD_OUTCOMES, Count, Filter, Store
 
 GREATEST_ID = 2**63 - 1

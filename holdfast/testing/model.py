@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import assert_never
 
-from holdfast.queue.event import NewEvent, Payload, may_share_turn
+from holdfast.message import Payload
+from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
 from holdfast.queue.store import DEFAULT_MAX_ATTEMPTS, Count, Filter, SweepPolicy, Swept
+from holdfast.store.payload import may_share_turn
 from holdfast.testing.tables import DEAD_LETTERS, Held, Key, Row, Tables, blame, empty
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from holdfast.queue.event import INBOX, NewEvent, Payload
+from holdfast.message import Payload
+from holdfast.queue.event import INBOX, NewEvent
 from holdfast.queue.store import Clock, Filter
 
 DEAD_LETTERS = ("dead", "expired", "cancelled")

@@ -15,7 +15,7 @@ import pytest
 from holdfast import AgentHarness, Dead, NewEvent, Turn
 from holdfast.api import feed, stream
 from holdfast.memory.maintenance import forget
-from holdfast.queue.event import Activity
+from holdfast.queue.record import Activity
 from holdfast.queue.store import Filter
 from holdfast.settings import Settings
 from holdfast.store import open_store

@@ -10,7 +10,8 @@ import pytest
 from holdfast.channels.base import NotNow, Part, Put, Undeliverable, part_key
 from holdfast.consumers.outbox import LEASE, SEND_WITHIN, Delivery
 from holdfast.errors import LeaseLost
-from holdfast.queue.event import OUTBOX, Event, NewEvent, Payload, Turn
+from holdfast.message import Payload
+from holdfast.queue.event import OUTBOX, Event, NewEvent, Turn
 from holdfast.queue.outcome import Dead, Done, Snooze
 from holdfast.queue.store import Store
 from holdfast.testing.clock import Clock

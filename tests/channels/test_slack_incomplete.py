@@ -15,7 +15,7 @@ from holdfast.channels.slack import SlackChannel
 from holdfast.channels.slack.access import Access
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.cli.doctor import _slack
-from holdfast.queue.event import Payload
+from holdfast.message import Payload
 from holdfast.queue.policy import Backoff
 from holdfast.settings import Settings
 from holdfast.testing.slack import FakeSlack

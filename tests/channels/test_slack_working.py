@@ -15,8 +15,9 @@ from holdfast.app import AgentHarness
 from holdfast.channels.base import Line
 from holdfast.channels.slack import download, reading
 from holdfast.consumers import notices as apology
-from holdfast.queue.event import NewEvent, Turn, response_event
+from holdfast.queue.event import NewEvent, Turn
 from holdfast.queue.outcome import Dead
+from holdfast.routing.response import response_event
 from holdfast.settings import Settings, Slack
 from holdfast.settings.channels import Channels
 from holdfast.testing.slack import FakeSlack

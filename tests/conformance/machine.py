@@ -12,7 +12,8 @@ import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from holdfast.errors import LeaseLost
-from holdfast.queue.event import NewEvent, Payload, Turn
+from holdfast.message import Payload
+from holdfast.queue.event import NewEvent, Turn
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Settled, Snooze
 from holdfast.queue.store import Filter, Store, SweepPolicy
 from holdfast.testing.clock import START, Clock

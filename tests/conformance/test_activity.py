@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from holdfast.queue.event import OUTBOX, Activity, NewEvent
+from holdfast.queue.event import OUTBOX, NewEvent
 from holdfast.queue.outcome import Dead, Done, Retry, Snooze
+from holdfast.queue.record import Activity
 from holdfast.queue.store import Filter, Store, SweepPolicy
 from holdfast.testing.clock import Clock
 from holdfast.testing.fixtures import StoreFactory

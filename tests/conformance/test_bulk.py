@@ -9,8 +9,9 @@ from datetime import timedelta
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.queue.event import INBOX, OUTBOX, AgentMessage, NewEvent
+from holdfast.queue.event import INBOX, OUTBOX, NewEvent
 from holdfast.queue.outcome import Done
+from holdfast.queue.record import AgentMessage
 from holdfast.store import Store
 from holdfast.store.postgres import bulk
 

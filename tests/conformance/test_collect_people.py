@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.queue.event import NewEvent, Payload
+from holdfast.message import Payload
+from holdfast.queue.event import NewEvent
 from holdfast.queue.store import Store
 from holdfast.routing.router import Address, message
 from tests.conformance.steps import claim_ids, claim_one, end

@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 
 from holdfast.errors import LeaseLost
-from holdfast.queue.event import AgentMessage, Turn
+from holdfast.queue.event import Turn
 from holdfast.queue.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
+from holdfast.queue.record import AgentMessage
 from holdfast.queue.store import Filter, Store
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import (

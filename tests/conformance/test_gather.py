@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.queue.event import ChatMessage, NewEvent
+from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Done, Lost, Retry, Settled
+from holdfast.queue.record import ChatMessage
 from holdfast.queue.store import Store
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import claim, claim_ids, claim_one, end, put

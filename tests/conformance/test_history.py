@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.queue.event import AgentMessage, ChatMessage
 from holdfast.queue.outcome import Done
+from holdfast.queue.record import AgentMessage, ChatMessage
 from holdfast.queue.store import Filter, Store
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import bury, claim, message, put

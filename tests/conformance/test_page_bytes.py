@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.queue.event import INBOX, OUTBOX, Activity, AgentMessage, ChatMessage, NewEvent
+from holdfast.queue.event import INBOX, OUTBOX, NewEvent
 from holdfast.queue.pages import Page
+from holdfast.queue.record import Activity, AgentMessage, ChatMessage
 from holdfast.queue.store import Filter, Store
 
 TEXT = "é" * 50_000

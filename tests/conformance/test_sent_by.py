@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from holdfast.queue.event import INBOX, OUTBOX, Activity, NewEvent, Turn
+from holdfast.queue.event import INBOX, OUTBOX, NewEvent, Turn
 from holdfast.queue.outcome import Dead, Done
+from holdfast.queue.record import Activity
 from holdfast.queue.store import Filter, Store
 
 LEASE = timedelta(minutes=10)

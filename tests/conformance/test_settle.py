@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.queue.event import AgentMessage, ChatMessage
 from holdfast.queue.outcome import Dead, Done, Retry, Settled, Snooze
+from holdfast.queue.record import AgentMessage, ChatMessage
 from holdfast.queue.store import Filter, Store
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import (

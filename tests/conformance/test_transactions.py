@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.queue.event import AgentMessage, ChatMessage, NewEvent, Record
+from holdfast.queue.event import NewEvent
+from holdfast.queue.record import AgentMessage, ChatMessage, Record
 from holdfast.queue.store import Store
 from holdfast.testing.fixtures import StoreFactory
 from tests.conformance.steps import claim, claim_ids, count, message, put

@@ -18,18 +18,11 @@ from holdfast.consumers.inbox import response
 from holdfast.consumers.memory import KnowledgeStoreOutboxRelay
 from holdfast.memory.maintenance import forget
 from holdfast.memory.observation import Observation
+from holdfast.message import subject_of
 from holdfast.queue.audit import AuditFilter
-from holdfast.queue.event import (
-    INBOX,
-    MEMORY,
-    OUTBOX,
-    Activity,
-    AgentMessage,
-    ChatMessage,
-    NewEvent,
-    subject_of,
-)
+from holdfast.queue.event import INBOX, MEMORY, OUTBOX, NewEvent
 from holdfast.queue.outcome import Done
+from holdfast.queue.record import Activity, AgentMessage, ChatMessage
 from holdfast.queue.store import Filter, Store, SweepPolicy
 from holdfast.routing import rooms as room
 from holdfast.routing.files import Attachments

@@ -8,8 +8,9 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.memory.observation import Observation, ObservationType
-from holdfast.queue.event import AgentMessage, ChatMessage, NewEvent
+from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Done
+from holdfast.queue.record import AgentMessage, ChatMessage
 from holdfast.queue.store import Store
 from holdfast.store.memories import ObservationStore
 from holdfast.testing.clock import Clock

@@ -24,8 +24,10 @@ from holdfast.memory.knowledge import (
 from holdfast.memory.maintenance import forget, reindex, verify
 from holdfast.memory.observation import Observation, document_of, parts_of
 from holdfast.memory.recall import Recall, TurnMemory
-from holdfast.queue.event import MEMORY, AgentMessage, NewEvent, Payload, subject_of
+from holdfast.message import Payload, subject_of
+from holdfast.queue.event import MEMORY, NewEvent
 from holdfast.queue.outcome import Done
+from holdfast.queue.record import AgentMessage
 from holdfast.queue.store import Store
 from holdfast.settings import Settings
 from holdfast.store import open_store

@@ -10,7 +10,8 @@ import pytest_asyncio
 
 from holdfast import AgentHarness, Turn
 from holdfast.channels.base import Line, Put
-from holdfast.queue.event import OUTBOX, ROUTED_TEXT, Event, NewEvent, Payload
+from holdfast.message import ROUTED_TEXT, Payload
+from holdfast.queue.event import OUTBOX, Event, NewEvent
 from holdfast.settings import Settings
 from tests.steps import finished, running
 

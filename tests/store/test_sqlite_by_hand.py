@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from holdfast.queue.event import AgentMessage, ChatMessage, NewEvent
+from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Dead, Done, Retry
+from holdfast.queue.record import AgentMessage, ChatMessage
 from holdfast.queue.store import Filter, SweepPolicy
 from holdfast.store.sqlite.store import SqliteStore
 from tests.conformance.by_hand import insert

@@ -13,8 +13,8 @@ from holdfast.api.route import Guarded, described
 from holdfast.api.security.caller import caller_of
 from holdfast.api.security.scope import reads_of, sees_agent
 from holdfast.api.served import served_by
-from holdfast.queue.event import AgentMessage
 from holdfast.queue.pages import Page
+from holdfast.queue.record import AgentMessage
 
 routes = APIRouter(route_class=Guarded, tags=["agents"])
 

@@ -15,7 +15,8 @@ from holdfast.api.routes.messages import Printable
 from holdfast.api.security.actor import actor_of
 from holdfast.api.security.scope import reads_of
 from holdfast.api.served import served_by
-from holdfast.queue.event import INBOX, FinishedEvent, channel_of, sender_of, written_of
+from holdfast.message import channel_of, sender_of, written_of
+from holdfast.queue.event import INBOX, FinishedEvent
 from holdfast.queue.store import Filter
 
 routes = APIRouter(route_class=Guarded, tags=["dead letters"])

@@ -15,7 +15,8 @@ from holdfast.api.route import Guarded, described
 from holdfast.api.security.actor import actor_of
 from holdfast.api.security.scope import reads_of
 from holdfast.api.served import served_by
-from holdfast.queue.event import INBOX, OUTBOX, Event, channel_of, sender_of, written_of
+from holdfast.message import channel_of, sender_of, written_of
+from holdfast.queue.event import INBOX, OUTBOX, Event
 from holdfast.queue.store import DEAD_OUTCOMES, Count
 from holdfast.store.scoped import ScopedReads
 

@@ -24,7 +24,9 @@ from holdfast.api.security.scope import (
     refuse_foreign,
 )
 from holdfast.api.served import served_by
-from holdfast.queue.event import OUTBOX, RESPONSE_ATTEMPTS, Event, NewEvent, Payload, new_id
+from holdfast.message import Payload
+from holdfast.queue.event import OUTBOX, Event, NewEvent, new_id
+from holdfast.routing.response import RESPONSE_ATTEMPTS
 from holdfast.routing.router import Address
 from holdfast.store.files import sendable
 

@@ -17,8 +17,8 @@ from holdfast.api.security.caller import caller_of
 from holdfast.api.security.scope import refuse_limited, refuse_team, sees_team
 from holdfast.api.served import served_by
 from holdfast.errors import Unknown
-from holdfast.queue.event import ChatMessage
 from holdfast.queue.pages import Page
+from holdfast.queue.record import ChatMessage
 from holdfast.routing.rooms import post
 
 routes = APIRouter(route_class=Guarded, tags=["teams"])

@@ -11,7 +11,7 @@ from holdfast.api.answer import Refused
 from holdfast.api.security.caller import Caller, caller_of
 from holdfast.api.security.guard import find_caller
 from holdfast.api.served import served_by
-from holdfast.queue.event import Payload
+from holdfast.message import Payload
 from holdfast.queue.store import Store
 from holdfast.routing.rooms import CHANNEL
 from holdfast.routing.router import DEFAULT, Routing

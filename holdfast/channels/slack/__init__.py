@@ -22,7 +22,8 @@ from holdfast.channels.slack.reading import Reader, messages
 from holdfast.channels.slack.refusal import NotLetIn, Refusal
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.channels.split import split
-from holdfast.queue.event import ROUTED_TEXT, Event, Payload, text_of, written_of
+from holdfast.message import ROUTED_TEXT, Payload, text_of, written_of
+from holdfast.queue.event import Event
 from holdfast.telemetry import CANNOT_LOOK_UP, NOT_LET_IN
 from holdfast.telemetry.logs import Entry
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from holdfast.channels.slack.workspace import Workspace
-from holdfast.queue.event import Payload
+from holdfast.message import Payload
 from holdfast.store.files import keep, person_folder
 from holdfast.telemetry import FILE_REFUSED
 from holdfast.telemetry.logs import Entry

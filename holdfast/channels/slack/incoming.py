@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from holdfast.queue.event import NewEvent, Payload
+from holdfast.message import Payload
+from holdfast.queue.event import NewEvent
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SAID = (None, "file_share", "thread_broadcast", "bot_message")

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from holdfast.channels.base import Undeliverable
-from holdfast.queue.event import Payload
+from holdfast.message import Payload
 
 _TS = r"[0-9]+\.[0-9]+"
 _CONVERSATION = re.compile(rf"slack:(?:([TE][A-Z0-9]+):)?([CDGUW][A-Z0-9]+)(?::({_TS}))?")

@@ -15,7 +15,7 @@ from holdfast.channels.slack.incoming import platform_time
 from holdfast.channels.slack.mrkdwn import unescape
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.errors import HoldfastError
-from holdfast.queue.event import Payload
+from holdfast.message import Payload
 from holdfast.telemetry import CANNOT_NAME
 from holdfast.telemetry.logs import Entry
 

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.channels.base import NotNow
 from holdfast.channels.slack.refusal import Refusal
 from holdfast.channels.slack.workspace import Workspace
-from holdfast.queue.event import Payload
+from holdfast.message import Payload
 from holdfast.telemetry import CANNOT_SHOW
 from holdfast.telemetry.logs import Entry
 

@@ -11,7 +11,7 @@ from holdfast.channels.base import NotNow, Undeliverable
 from holdfast.channels.slack.place import Place
 from holdfast.channels.slack.refusal import Refusal
 from holdfast.channels.slack.workspace import Workspace
-from holdfast.queue.event import Payload
+from holdfast.message import Payload
 from holdfast.store.files import opened, sendable
 
 LARGEST = 100 * 1024 * 1024

@@ -17,7 +17,7 @@ from holdfast.channels.slack.gate import Gate, Shared
 from holdfast.channels.slack.incoming import Bot, message_of
 from holdfast.channels.slack.refusal import NOT_LET_IN, NotLetIn, Unreachable, translated
 from holdfast.errors import HoldfastError
-from holdfast.queue.event import Payload
+from holdfast.message import Payload
 from holdfast.queue.policy import Backoff
 from holdfast.telemetry import CANNOT_RECEIVE, CANNOT_SIGN_IN, SIGNED_IN_AGAIN
 from holdfast.telemetry.logs import Entry

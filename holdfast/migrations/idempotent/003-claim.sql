@@ -170,7 +170,7 @@ end
 $$;
 
 -- The conversation and the person of a message: only messages with equal keys may share a turn. A sender without an id is
--- known by name, which never equals an id. holdfast.queue.event.collect_key says the same.
+-- known by name, which never equals an id. holdfast.message.collect_key says the same.
 create or replace function agent.collect_key(_event jsonb) returns text[]
 language sql immutable parallel safe security invoker
 set search_path = pg_catalog, pg_temp

@@ -27,7 +27,7 @@ end
 $$;
 
 -- '' if nobody is known. It stands in all that is kept of a message, so that forgetting a person finds it;
--- holdfast.queue.event.subject_of says the same.
+-- holdfast.message.subject_of says the same.
 -- plpgsql, and not sql: such a function with a search_path of its own is planned at every call, and every put calls it.
 create or replace function agent.subject_of(_event jsonb) returns text
 language plpgsql immutable parallel safe security invoker

@@ -10,7 +10,9 @@ from itertools import chain, islice
 from struct import Struct
 from typing import NamedTuple
 
-from holdfast.queue.event import INBOX, NewEvent, Record, is_routed
+from holdfast.message import is_routed
+from holdfast.queue.event import INBOX, NewEvent
+from holdfast.queue.record import Record
 from holdfast.store.activity import received_frame
 from holdfast.store.payload import dump, storable_name
 from holdfast.store.postgres.connections import Connection, Connections

@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.queue.audit import AuditEntry, AuditFilter
-from holdfast.queue.event import AgentMessage, ChatMessage, Event, FinishedEvent
+from holdfast.queue.event import Event, FinishedEvent
 from holdfast.queue.pages import Measure, Page
+from holdfast.queue.record import AgentMessage, ChatMessage
 from holdfast.queue.store import DEAD_OUTCOMES, Count, Filter, Happened, Process
 from holdfast.store.activity import happened
 from holdfast.store.payload import parse, storable

@@ -12,9 +12,11 @@ from typing import Any
 import psycopg
 
 from holdfast.errors import HoldfastError, LeaseLost
+from holdfast.message import Payload
 from holdfast.queue.audit import AuditEntry, event_subject
-from holdfast.queue.event import OUTBOX, ChatMessage, NewEvent, Payload, Record, Turn
+from holdfast.queue.event import OUTBOX, NewEvent, Turn
 from holdfast.queue.outcome import Lost, Outcome, Settled
+from holdfast.queue.record import ChatMessage, Record
 from holdfast.queue.store import (
     DEFAULT_MAX_ATTEMPTS,
     Acked,

@@ -15,18 +15,10 @@ from psycopg.pq import Format
 
 from holdfast.errors import Unreadable
 from holdfast.memory.observation import Observation
-from holdfast.queue.event import (
-    Activity,
-    ChatMessage,
-    Event,
-    FinishedEvent,
-    NewEvent,
-    Payload,
-    Record,
-    Turn,
-    unrouted,
-)
+from holdfast.message import Payload, unrouted
+from holdfast.queue.event import Event, FinishedEvent, NewEvent, Turn
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
+from holdfast.queue.record import Activity, ChatMessage, Record
 from holdfast.store.collector import uncollected
 from holdfast.store.failure import failure_of
 from holdfast.store.payload import dump, storable_name

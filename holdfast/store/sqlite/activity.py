@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from sqlite3 import Connection
 
-from holdfast.queue.event import Payload
+from holdfast.message import Payload
 from holdfast.queue.pages import Measure, Page
 from holdfast.queue.store import Happened
 from holdfast.store.activity import about, happened, received_frame

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from holdfast.errors import HoldfastError, StoreUnavailable, Unreadable
 from holdfast.memory.observation import is_person
-from holdfast.queue.event import payload_of, subject_of
+from holdfast.message import subject_of
+from holdfast.queue.event import payload_of
 
 BUSY_SECONDS = 30.0
 LOOK_SECONDS = 0.005

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.queue.event import Event, Turn, may_share_turn
+from holdfast.queue.event import Event, Turn
 from holdfast.queue.store import COLLECT_BYTES
-from holdfast.store.payload import dump, parse
+from holdfast.store.payload import dump, may_share_turn, parse
 from holdfast.store.sqlite.leases import events, held, is_held
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.writer import Writing

@@ -11,10 +11,10 @@ from sqlite3 import Connection, DataError
 from typing import Any
 
 from holdfast.errors import HoldfastError, LeaseLost
-from holdfast.queue.event import INBOX, Event, Turn, may_share_turn
+from holdfast.queue.event import INBOX, Event, Turn
 from holdfast.queue.store import COLLECT_BYTES
 from holdfast.store.collector import uncollected
-from holdfast.store.payload import dump, parse
+from holdfast.store.payload import dump, may_share_turn, parse
 from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.rows import MICROSECOND, Lease, stored_of
 from holdfast.store.sqlite.writer import Writing

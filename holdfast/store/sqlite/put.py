@@ -8,7 +8,8 @@ from sqlite3 import Connection
 from typing import Any, assert_never
 
 from holdfast.memory.observation import Observation
-from holdfast.queue.event import INBOX, Activity, AgentMessage, ChatMessage, Event, NewEvent, Record
+from holdfast.queue.event import INBOX, Event, NewEvent
+from holdfast.queue.record import Activity, AgentMessage, ChatMessage, Record
 from holdfast.store.activity import received_frame
 from holdfast.store.payload import dump, parse, storable_name
 from holdfast.store.sqlite.observed import keep

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError
 from holdfast.queue.audit import AuditEntry, AuditFilter
-from holdfast.queue.event import AgentMessage, ChatMessage, Event, FinishedEvent
+from holdfast.queue.event import Event, FinishedEvent
 from holdfast.queue.pages import Measure, Page
+from holdfast.queue.record import AgentMessage, ChatMessage
 from holdfast.queue.store import Clock, Count, Filter, Happened, Process
 from holdfast.store.payload import dump
 from holdfast.store.readable import setting_of

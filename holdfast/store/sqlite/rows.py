@@ -13,7 +13,9 @@ from itertools import repeat
 from typing import Any
 
 from holdfast.errors import Unreadable
-from holdfast.queue.event import AgentMessage, ChatMessage, Event, FinishedEvent, NewEvent, unrouted
+from holdfast.message import unrouted
+from holdfast.queue.event import Event, FinishedEvent, NewEvent
+from holdfast.queue.record import AgentMessage, ChatMessage
 from holdfast.queue.store import Filter, Process
 from holdfast.store.payload import dump, parse
 from holdfast.store.readable import EARLIEST, shown, state_of

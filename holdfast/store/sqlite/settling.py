@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, assert_never, cast
 
-from holdfast.queue.event import Event, NewEvent, Record, Turn
+from holdfast.queue.event import Event, NewEvent, Turn
 from holdfast.queue.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
+from holdfast.queue.record import Record
 from holdfast.queue.store import Acked
 from holdfast.store.collector import uncollected
 from holdfast.store.failure import NO_FAILURE, Failure, failure_of, stored_error

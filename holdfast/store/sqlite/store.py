@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.message import Payload, unrouted
 from holdfast.queue.audit import Action, AuditEntry
-from holdfast.queue.event import OUTBOX, ChatMessage, NewEvent, Payload, Record, Turn, unrouted
+from holdfast.queue.event import OUTBOX, NewEvent, Turn
 from holdfast.queue.outcome import Lost, Outcome, Settled, Snooze
+from holdfast.queue.record import ChatMessage, Record
 from holdfast.queue.store import (
     DEFAULT_MAX_ATTEMPTS,
     Acked,

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.queue.event import Payload
+from holdfast.message import Payload
 from holdfast.store.sqlite.activity import note
 from holdfast.store.sqlite.connection import begin, connect, translated
 from holdfast.store.sqlite.ids import Ids

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
-from holdfast.queue.event import Payload
+from holdfast.message import Payload
 from holdfast.store.sqlite.activity import note
 from holdfast.store.sqlite.connection import begin, close_cursors
 from holdfast.store.sqlite.ids import Ids

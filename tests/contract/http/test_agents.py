@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.queue.event import AgentMessage, ChatMessage
 from holdfast.queue.outcome import Done
+from holdfast.queue.record import AgentMessage, ChatMessage
 from holdfast.queue.store import Store
 from tests.contract.http.steps import Api
 

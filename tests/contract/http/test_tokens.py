@@ -13,9 +13,10 @@ from holdfast.api.routes.docs import document_of
 from holdfast.api.security import caller as callers
 from holdfast.api.security.caller import Grant, issue
 from holdfast.api.security.tokens import ROLES, Role, digest_of
-from holdfast.queue.event import INBOX, OUTBOX, response_event
+from holdfast.queue.event import INBOX, OUTBOX
 from holdfast.queue.outcome import Done
 from holdfast.queue.store import Filter
+from holdfast.routing.response import response_event
 from holdfast.store.credentials import open_credentials
 from holdfast.testing.clock import Clock
 from tests.contract.http.steps import Api
