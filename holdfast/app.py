@@ -17,8 +17,8 @@ from holdfast import settings as configuration
 from holdfast.activity import reporter as activity
 from holdfast.agents.base import Agent
 from holdfast.agents.function import Function
-from holdfast.channels.base import Opening, Webhooks, attentive
-from holdfast.channels.heartbeat import Heartbeat
+from holdfast.channels.base import Channel
+from holdfast.channels.heartbeat import HeartbeatChannel
 from holdfast.consumers.notices import Apologies
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.memory.embedder import Embedder, LocalEmbedder
@@ -209,10 +209,8 @@ class AgentHarness(Roster):
                 try:
                     for channel in channels.configured(settings, store, given, app_token):
                         self.add_channel(channel)
-                    if beats := self.beats(settings.heartbeat):
-                        self.add_channel(
-                            Heartbeat(store, self.routing, beats, settings.max_attempts)
-                        )
+                    if heartbeats := self.heartbeats(settings.heartbeat):
+                        self.add_channel(HeartbeatChannel(store, heartbeats, settings.max_attempts))
                     async with serve(self):
                         if num_workers:
                             await self._run_all(store, settings, num_workers, ready)
@@ -234,15 +232,11 @@ class AgentHarness(Roster):
     async def _attend(self, ready: asyncio.Event) -> None:
         """Messages that platforms send by HTTP are taken; agents and channels work in other processes."""
         async with asyncio.TaskGroup() as group:
-            callers = [
-                channel for channel in self.channels.values() if isinstance(channel, Webhooks)
-            ]
+            callers = [channel for channel in self.channels.values() if channel.webhooks]
             attending = [
-                group.create_task(caller.attend(self._on_event))
-                for caller in callers
-                if caller.webhooks
+                group.create_task(caller.run_webhooks(self._on_event)) for caller in callers
             ]
-            await _opened([caller for caller in callers if caller.webhooks])
+            await _opened(callers)
             ready.set()
             await self._stop.wait()
             for task in attending:
@@ -363,20 +357,19 @@ class AgentHarness(Roster):
                     consumer.wake.set()
 
     async def _on_event(self, new: NewEvent) -> int | None:
-        channel = attentive(self.channels.get(channel_of(new.event)))
-        text = text_of(new.event) if channel is None else channel.heard(new.event)
+        channel = self.channels.get(channel_of(new.event))
+        text = text_of(new.event) if channel is None else channel.routing_text(new.event)
         # Routing may have to ask the database. Messages of one conversation are stored as they came all the same.
         async with self._arriving.setdefault(conversation_of(new.event), asyncio.Lock()):
             return await receive(self.store, (await self._directory(text)).routing, new, text)
 
 
-async def _opened(channels: Iterable[object]) -> None:
+async def _opened(channels: Iterable[Channel]) -> None:
     """Who hears that we are ready may write at once; a platform that is away keeps nobody waiting."""
     with suppress(TimeoutError):
         async with asyncio.timeout(OPENED_WITHIN.total_seconds()):
             for channel in channels:
-                if isinstance(channel, Opening):
-                    await channel.opened()
+                await channel.wait_ready()
 
 
 async def _say_goodbye(store: Store, process_id: str, consumers: Sequence[Consumer]) -> None:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.activity.reporter import Reporter
-from holdfast.channels.base import AnyChannel
+from holdfast.channels.base import Channel
 from holdfast.consumers.inbox import Worker
 from holdfast.consumers.memory import KnowledgeStoreOutboxRelay, RelayOptions
 from holdfast.consumers.outbox import LEASE, Delivery
@@ -112,7 +112,7 @@ class Plan:
             for (lease, collect), targets in alike.items()
         )
 
-    def outbox(self, channels: Mapping[str, AnyChannel]) -> Consumer:
+    def outbox(self, channels: Mapping[str, Channel]) -> Consumer:
         share = Share(targets=tuple(channels), lease=LEASE, max_attempts=RESPONSE_ATTEMPTS)
         policy = Policy(
             queue=OUTBOX,

@@ -13,8 +13,8 @@ from typing_extensions import Unpack
 from holdfast.activity.reporter import Listener, Listeners
 from holdfast.agents.base import Agent, AgentOptions, AgentPolicy, Team, policy_of
 from holdfast.agents.function import Function, FunctionAgent
-from holdfast.channels.base import AnyChannel
-from holdfast.channels.heartbeat import PROMPT, Beat
+from holdfast.channels.base import Channel, ChannelLike, as_channel
+from holdfast.channels.heartbeat import PROMPT, Heartbeat
 from holdfast.consumers.inbox import Seat, Worker
 from holdfast.errors import HoldfastError
 from holdfast.memory.recall import Recall
@@ -34,7 +34,7 @@ class Roster:
         self.agents: dict[str, Agent] = {}
         self.policies: dict[str, AgentPolicy] = {}
         self.teams: dict[str, Team] = {}
-        self.channels: dict[str, AnyChannel] = {}
+        self.channels: dict[str, Channel] = {}
         self.hooks = Hooks()
         self.listeners = Listeners()
         self._default = default
@@ -99,8 +99,9 @@ class Roster:
         self._routing = None
         self.teams[id] = Team(name=name or id, agents=tuple(agents), leader=leader)
 
-    def add_channel(self, channel: AnyChannel) -> None:
-        self.channels[channel.name] = channel
+    def add_channel(self, channel: Channel | ChannelLike) -> None:
+        known = as_channel(channel)
+        self.channels[known.name] = known
 
     def incoming(self, hook: IncomingHook) -> IncomingHook:
         """Decorates a function that may change a message before its agent sees it. See holdfast.routing.hooks.Heard."""
@@ -182,14 +183,14 @@ class Roster:
         found = {id_: getattr(agent, "workspace", None) for id_, agent in self.agents.items()}
         return {id_: folder for id_, folder in found.items() if isinstance(folder, Path)}
 
-    def beats(self, every: timedelta) -> list[Beat]:
-        """Who is asked how often whether there is anything to do, `every` so often unless the agent has its own."""
+    def heartbeats(self, every: timedelta) -> list[Heartbeat]:
+        """Heartbeats to run; `every` is the default interval."""
         often = {
             id_: every if policy.heartbeat is None else policy.heartbeat
             for id_, policy in self.policies.items()
         }
         return [
-            Beat(
+            Heartbeat(
                 agent=id_,
                 every=interval,
                 prompt=self.policies[id_].heartbeat_prompt or PROMPT,

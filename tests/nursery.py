@@ -30,8 +30,8 @@ IMPORTED = (
     "holdfast.cli.agent_builder",
     "holdfast.migrations.sqlite",
     "holdfast.store.postgres.store",
-    "holdfast.store.sqlite.store.knowledge",
-    "holdfast.store.sqlite.store.observations",
+    "holdfast.store.sqlite.knowledge",
+    "holdfast.store.sqlite.observations",
 )
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 from starlette.requests import Request
 
 from holdfast.api.shared import Shared
+from holdfast.channels.base import Channel
 from holdfast.memory.embedder import Embedder
 from holdfast.memory.knowledge import KnowledgeStore
 from holdfast.queue.consumer import Consumer
@@ -38,7 +39,7 @@ class Harness(Protocol):
         """Whether a stop was asked for."""
 
     @property
-    def channels(self) -> Mapping[str, object]:
+    def channels(self) -> Mapping[str, Channel]:
         """What it serves beside the API."""
 
     @property

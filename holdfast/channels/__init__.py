@@ -10,7 +10,7 @@ from holdfast.telemetry import SLACK_INCOMPLETE
 from holdfast.telemetry.logs import Entry
 
 if TYPE_CHECKING:
-    from holdfast.channels.base import AnyChannel
+    from holdfast.channels.base import Channel
     from holdfast.queue.store import Store
     from holdfast.settings import Settings
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 def configured(
     settings: Settings, store: Store, given: Collection[str] = (), app_token: str | None = None
-) -> Iterator[AnyChannel]:
+) -> Iterator[Channel]:
     """The channels that settings and environment name, except those that are given already."""
     from holdfast.settings import Slack, slack_is_off
     from holdfast.settings.extras import require

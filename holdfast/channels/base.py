@@ -1,25 +1,31 @@
-"""A channel is a way in and out: it receives messages from a platform and delivers responses to it."""
+"""The base class of all channels. A channel connects one platform: messages in, responses out."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol
 
 from holdfast.errors import HoldfastError
-from holdfast.message import Payload
+from holdfast.message import Payload, text_of
 from holdfast.queue.event import Event, NewEvent
 
 Put = Callable[[NewEvent], Awaitable[int | None]]
-"""Stores a message and returns after commit: only then may a channel acknowledge its platform. An event that names
-neither agent nor lane goes to the default agent, in the lane of its conversation."""
+"""Stores a message and returns after the commit; only then may a channel acknowledge its platform.
+
+An event that names neither agent nor lane goes to the default agent, in the lane of its conversation.
+Returns None if the message is already known."""
+
+Webhook = Callable[[bytes, Mapping[str, str]], Awaitable[tuple[int, str]]]
+"""Takes the body and the headers (lower-case names) of a request. Returns the status and the text of the answer."""
 
 
 class Undeliverable(HoldfastError):
-    """The platform will never take this response; `code` is what it said."""
+    """The platform refused a response for good. `code` is the platform's own error code."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code} {message}")
@@ -27,136 +33,164 @@ class Undeliverable(HoldfastError):
 
 
 class NotNow(HoldfastError):
-    """The platform took nothing and asks for patience; the response waits and no attempt is used."""
+    """The platform took nothing and asks to wait. The response is sent later and uses no attempt."""
 
     def __init__(self, delay: timedelta) -> None:
         super().__init__(f"the platform asks to wait {delay.total_seconds():g} s")
         self.delay = delay
 
 
-class Channel(Protocol):
-    """A platform that takes a response whole. What it took before a crash it may be given once more."""
-
-    name: str
-
-    async def run(self, put: Put) -> None:
-        """Receive until cancelled."""
-
-    async def send(self, response: Event) -> None:
-        """Deliver one response; raise Undeliverable where trying again is useless, NotNow where it is too early."""
-
-
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of a response that the platform takes at once, a text or a file, under a key of its own."""
+    """One piece of a response that the platform takes in one request: a text or a file.
+
+    The key is the same whenever the response is split, so that a part can be found again."""
 
     key: str
     text: str = ""
     file: str | None = None
 
 
-@runtime_checkable
-class InParts(Protocol):
-    """A platform that takes a response part by part and can be asked whether it has one: each is delivered once.
-
-    Delivery keeps the progress; a channel only has to do these steps."""
-
-    name: str
-
-    async def run(self, put: Put) -> None:
-        """Receive until cancelled."""
-
-    def split(self, response: Event) -> Sequence[Part]:
-        """The parts of a response, the same ones whenever it is asked."""
-
-    async def prepare(self, response: Event, part: Part) -> Payload:
-        """What can be done before anything is visible; returns what `find` will need to know."""
-
-    async def post(self, response: Event, part: Part, note: Payload) -> Payload:
-        """Make the part visible; returns the receipt. Undeliverable and NotNow say that it is not there."""
-
-    async def find(self, response: Event, part: Part, note: Payload) -> Payload | None:
-        """The receipt of a part that may have been posted by someone who did not live to write it down."""
-
-
-AnyChannel = Channel | InParts
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """What somebody said earlier in the conversation, as the platform keeps it."""
+    """An earlier message of a conversation."""
 
     sender: str
     text: str
     said_at: datetime | None = None
     is_own: bool = False
-    """Whether it was the bot that said it."""
+    """Whether the bot wrote it."""
 
 
-@runtime_checkable
-class Attentive(Protocol):
-    """A platform that has more to say of a message, and can show that an agent works on it."""
+class Channel(ABC):
+    """One platform. A subclass sets `name` and defines `run`, and `send` or `split` with `send_part`.
 
-    def heard(self, payload: Payload) -> str:
-        """What was said to the agent, as far as it is known without asking: messages are routed by it."""
+    Everything else has a default that fits a platform without the feature."""
 
-    async def readable(self, payload: Payload) -> str:
-        """What its agent is to read: the same with names for ids, as far as the platform tells them."""
+    name: str
+    """Responses with this channel name are delivered here; messages carry it as `turn.channel`."""
 
-    async def thread(self, payload: Payload) -> Sequence[Line]:
-        """What was said before in its conversation, oldest first."""
+    notifies_senders: bool = False
+    """Whether the sender of a message that became a dead letter gets a notice through this channel."""
 
-    async def fetch(self, payload: Payload) -> Sequence[Path]:
-        """The files that came with it, where they can be read now."""
+    # Receiving
 
-    def working(self, payload: Payload, *, again: bool) -> AbstractAsyncContextManager[object]:
-        """Shows that the message is being worked on, while the block runs; `again` if it was before."""
+    @abstractmethod
+    async def run(self, put: Put) -> None:
+        """Receive messages until cancelled. May return at once if nothing ever comes in."""
 
-
-Webhook = Callable[[bytes, Mapping[str, str]], Awaitable[tuple[int, str]]]
-"""Takes the body and the headers (in lower case) of a request; gives the status and the text of its answer."""
-
-
-@runtime_checkable
-class Webhooks(Protocol):
-    """A platform that calls us by HTTP. Nobody checks such a request but the channel itself."""
+    async def wait_ready(self) -> None:
+        """Return once messages can come in, or once only a person can make that happen."""
+        return
 
     @property
     def webhooks(self) -> Mapping[str, Webhook]:
-        """By their paths."""
+        """HTTP paths at which the platform calls us. Requests have no token: the channel checks signatures."""
+        return {}
 
-    async def attend(self, put: Put) -> None:
-        """Take what comes there and nothing else, until cancelled: who only answers HTTP delivers nothing."""
-
-
-@runtime_checkable
-class Opening(Protocol):
-    """A platform that hears us only some time after `run` or `attend` began."""
-
-    async def opened(self) -> None:
-        """Returns once messages can come in, or a person is needed for that."""
-
-
-@runtime_checkable
-class Ailing(Protocol):
-    """A platform of which a part may not work until a person does something about it."""
+    async def run_webhooks(self, put: Put) -> None:
+        """Receive through webhooks alone until cancelled, in a process that only serves HTTP."""
+        await self.run(put)
 
     @property
     def problems(self) -> Sequence[str]:
-        """A line for each; none while all is well."""
+        """One line for each fault that a person has to fix; empty while all is well."""
+        return ()
+
+    # Reading a message
+
+    def routing_text(self, payload: Payload) -> str:
+        """Return the text by which a message is routed, without asking the platform."""
+        return text_of(payload)
+
+    async def readable_text(self, payload: Payload) -> str:
+        """Return the text for the agent: names instead of ids, as far as the platform tells them."""
+        return text_of(payload)
+
+    async def fetch_thread(self, payload: Payload) -> Sequence[Line]:
+        """Return the earlier messages of the conversation, oldest first, as the platform keeps them."""
+        return ()
+
+    async def fetch_files(self, payload: Payload) -> Sequence[Path]:
+        """Download the files of a message. Returns their paths."""
+        return ()
+
+    def show_typing(self, payload: Payload, *, again: bool) -> AbstractAsyncContextManager[object]:
+        """Show the sender that an agent works on the message, while the block runs.
+
+        `again` is true for a later attempt, which may find the signs of the first one."""
+        return nullcontext()
+
+    # Delivering
+
+    async def send(self, response: Event) -> None:
+        """Deliver a whole response. A crash may make it arrive twice.
+
+        Raises Undeliverable if trying again is useless, NotNow if it is too early."""
+        raise NotImplementedError(f"{type(self).__name__} defines neither send nor split")
+
+    def split(self, response: Event) -> Sequence[Part]:
+        """Return the parts of a response, always the same ones; no parts means that `send` delivers it whole.
+
+        Parts are sent in order. The outbox stores which were sent, so each arrives once."""
+        return ()
+
+    async def prepare_part(self, response: Event, part: Part) -> Payload:
+        """Do everything that is not visible yet, such as an upload. Returns a note for `find_part`."""
+        return {}
+
+    async def send_part(self, response: Event, part: Part, note: Payload) -> Payload:
+        """Make the part visible. Returns the receipt. Undeliverable and NotNow mean that it was not sent."""
+        raise NotImplementedError(f"{type(self).__name__} defines split but not send_part")
+
+    async def find_part(self, response: Event, part: Part, note: Payload) -> Payload | None:
+        """Look up a part whose sender crashed before it stored the receipt.
+
+        Returns the receipt, or None if the part is not there or the platform cannot tell; then it is sent again."""
+        return None
 
 
-def attentive(channel: object) -> Attentive | None:
-    kind = type(channel)
-    # Asked for every turn, and to compare a class with a protocol takes longer than all else of a turn.
-    if kind not in _attentive:
-        _attentive[kind] = issubclass(kind, Attentive)
-    return cast(Attentive, channel) if _attentive[kind] else None
+class ChannelLike(Protocol):
+    """An object with the three parts of a simple channel that does not derive from Channel."""
+
+    name: str
+
+    async def run(self, put: Put) -> None:
+        """As Channel.run."""
+
+    async def send(self, response: Event) -> None:
+        """As Channel.send."""
 
 
-_attentive: dict[type, bool] = {}
+class _Adapter(Channel):
+    """A ChannelLike as a Channel."""
+
+    def __init__(self, adapted: ChannelLike) -> None:
+        self.name = adapted.name
+        self._adapted = adapted
+
+    async def run(self, put: Put) -> None:
+        await self._adapted.run(put)
+
+    async def send(self, response: Event) -> None:
+        await self._adapted.send(response)
+
+
+def as_channel(given: Channel | ChannelLike) -> Channel:
+    """Return the given channel, adapted if it only looks like one. Raises HoldfastError if it cannot work."""
+    kind = type(given).__name__
+    if not isinstance(given, Channel):
+        has = {name for name in dir(Channel) if not name.startswith("_") and hasattr(given, name)}
+        if {"run", "send"} <= has and hasattr(given, "name") and has <= {"run", "send"}:
+            return _Adapter(given)
+        raise HoldfastError(f"{kind} is no channel: derive it from holdfast.channels.base.Channel")
+    if not isinstance(getattr(given, "name", None), str):
+        raise HoldfastError(f"the channel {kind} needs a name")
+    if type(given).send is Channel.send and type(given).split is Channel.split:
+        raise HoldfastError(f"the channel {kind} must define send, or split and send_part")
+    return given
 
 
 def part_key(response: Event, number: int) -> str:
-    """The same for the same part of the same response, in whatever process, and no other's."""
+    """Return the key of a part: the same in every process, and unique over all responses."""
     return f"{response.message_id or 'response'}.{response.id}.{number}"

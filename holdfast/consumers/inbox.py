@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from holdfast.agents.base import Agent, Reply
-from holdfast.channels.base import AnyChannel, Attentive, Line, NotNow, attentive
+from holdfast.channels.base import Channel, Line, NotNow
 from holdfast.memory.recall import Recall
 from holdfast.message import (
     ROOM,
@@ -22,6 +22,7 @@ from holdfast.message import (
     own_workspace,
     sender_of,
     subject_of,
+    text_of,
     with_text,
     written_of,
 )
@@ -91,7 +92,7 @@ class Worker:
         default: str,
         hooks: Hooks,
         teamwork: Teamwork,
-        channels: Mapping[str, AnyChannel] = MappingProxyType({}),
+        channels: Mapping[str, Channel] = MappingProxyType({}),
     ) -> None:
         self._store = store
         self._seats = seats
@@ -113,7 +114,7 @@ class Worker:
         return await self._within_limits(seat, turn) if end is None else end
 
     async def _within_limits(self, seat: Seat, turn: Turn) -> Outcome:
-        channel = self._attentive(turn)
+        channel = self._channel(turn)
         if channel is None and seat.timeout is None and seat.idle is None:
             return await self._ask(seat, turn, None)
         limit = _Limit(seat)
@@ -130,7 +131,7 @@ class Worker:
             # The platform was asked for more than it wants to tell now: that is no failure of the agent's.
             return Snooze(wait.delay)
 
-    async def _ask(self, seat: Seat, turn: Turn, channel: Attentive | None) -> Outcome:
+    async def _ask(self, seat: Seat, turn: Turn, channel: Channel | None) -> Outcome:
         heard = await self._hooks.hear(turn if channel is None else await _as_said(channel, turn))
         if not isinstance(heard, Turn):
             return Done(turn.emitted) if isinstance(heard, Done) else heard
@@ -158,11 +159,11 @@ class Worker:
         lines = [line for line in found if line.message_id not in own][:wanted]
         return [_told(line) for line in reversed(lines)]
 
-    def _attentive(self, turn: Turn) -> Attentive | None:
+    def _channel(self, turn: Turn) -> Channel | None:
         """The channel, if it knows the message: what a teammate handed on it never saw."""
         if not self._channels or turn.from_agent is not None:
             return None
-        return attentive(self._channels.get(turn.channel))
+        return self._channels.get(turn.channel)
 
     async def _outcome(self, turn: Turn, answer: object) -> Outcome:
         """An Answer, if the agent keeps to its type; it is a user's own code."""
@@ -200,24 +201,35 @@ class Worker:
         return Done((response(turn, answer), *emits), records, state)
 
 
-def _shown(channel: Attentive | None, turn: Turn) -> AbstractAsyncContextManager[object]:
+def _shown(channel: Channel | None, turn: Turn) -> AbstractAsyncContextManager[object]:
     """The channel's status, where it has one, while the agent works."""
-    return nullcontext() if channel is None else channel.working(turn.event, again=turn.attempt > 1)
-
-
-async def _as_said(channel: Attentive, turn: Turn) -> Turn:
-    """The turn as its agent sees it: what was said to it, and a way to read what was said before."""
-    said = [with_text(event.event, await channel.readable(event.event)) for event in turn.events]
-    events = tuple(
-        replace(event, event=payload) for event, payload in zip(turn.events, said, strict=True)
+    return (
+        nullcontext()
+        if channel is None
+        else channel.show_typing(turn.event, again=turn.attempt > 1)
     )
-    reader, fetcher = partial(channel.thread, turn.event), partial(_fetched, channel, said)
-    return replace(turn, events=events, reader=reader, fetcher=fetcher)
 
 
-async def _fetched(channel: Attentive, payloads: Sequence[Payload]) -> Sequence[Path]:
+async def _as_said(channel: Channel, turn: Turn) -> Turn:
+    """The turn as its agent sees it: what was said to it, and a way to read what was said before."""
+    events = tuple([await _with_readable_text(channel, event) for event in turn.events])
+    payloads = [event.event for event in events]
+    reader = partial(channel.fetch_thread, turn.event)
+    return replace(turn, events=events, reader=reader, fetcher=partial(_fetched, channel, payloads))
+
+
+async def _with_readable_text(channel: Channel, event: Event) -> Event:
+    text = await channel.readable_text(event.event)
+    return (
+        event
+        if text == text_of(event.event)
+        else replace(event, event=with_text(event.event, text))
+    )
+
+
+async def _fetched(channel: Channel, payloads: Sequence[Payload]) -> Sequence[Path]:
     """The files that came with the messages of a turn."""
-    return [path for payload in payloads for path in await channel.fetch(payload)]
+    return [path for payload in payloads for path in await channel.fetch_files(payload)]
 
 
 def response(turn: Turn, reply: Reply) -> NewEvent:

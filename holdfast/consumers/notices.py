@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from holdfast.agents.base import Reply
-from holdfast.channels.base import AnyChannel, attentive
+from holdfast.channels.base import Channel
 from holdfast.consumers.inbox import response
 from holdfast.errors import HoldfastError
 from holdfast.queue.event import INBOX, FinishedEvent, NewEvent, Turn
@@ -32,11 +32,9 @@ class Apologies:
 
     The id of an apology comes from its letter: the store keeps it from being said twice."""
 
-    def __init__(self, store: Store, channels: Mapping[str, AnyChannel]) -> None:
+    def __init__(self, store: Store, channels: Mapping[str, Channel]) -> None:
         self._store = store
-        self._channels = {
-            name for name, channel in channels.items() if attentive(channel) is not None
-        }
+        self._channels = {name for name, channel in channels.items() if channel.notifies_senders}
         self._known: dict[int, datetime] = {}
         self._seen_until: datetime | None = None
 

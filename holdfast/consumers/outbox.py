@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
-from holdfast.channels.base import AnyChannel, Channel, InParts, NotNow, Part, Undeliverable
+from holdfast.channels.base import Channel, NotNow, Part, Undeliverable
 from holdfast.errors import LeaseLost
 from holdfast.message import Payload
 from holdfast.queue.event import Turn
@@ -29,15 +29,15 @@ class _Hangs(Exception):
 class Delivery:
     """Handles turns of the outbox for the channels that this process serves."""
 
-    def __init__(self, channels: Mapping[str, AnyChannel], store: Store) -> None:
+    def __init__(self, channels: Mapping[str, Channel], store: Store) -> None:
         self._channels = channels
         self._store = store
 
     async def handle(self, turn: Turn) -> Outcome:
         channel = self._channels[turn.primary.target]
         try:
-            if isinstance(channel, InParts):
-                return await self._send_parts(channel, turn)
+            if parts := channel.split(turn.primary):
+                return await self._send_parts(channel, turn, parts)
             return await _send_whole(channel, turn)
         except Undeliverable as error:
             return Dead(str(error), error.code)
@@ -46,26 +46,26 @@ class Delivery:
         except _Hangs:
             return Retry(f"the channel did not take it within {SEND_WITHIN}", error_class="timeout")
 
-    async def _send_parts(self, channel: InParts, turn: Turn) -> Outcome:
+    async def _send_parts(self, channel: Channel, turn: Turn, parts: Sequence[Part]) -> Outcome:
         progress = Progress(self._store, turn)
-        for part in channel.split(turn.primary):
+        for part in parts:
             if progress.of(part) != SENT:
                 await self._send_part(channel, turn, part, progress)
         # That the last part was sent is stored with the turn's end.
         return Done(state=progress.state)
 
     async def _send_part(
-        self, channel: InParts, turn: Turn, part: Part, progress: Progress
+        self, channel: Channel, turn: Turn, part: Part, progress: Progress
     ) -> None:
         response = turn.primary
         if progress.of(part) == SENDING:
-            receipt = await _in_time(channel.find(response, part, progress.note(part)))
+            receipt = await _in_time(channel.find_part(response, part, progress.note(part)))
             if receipt is not None:
                 return progress.sent(part, receipt)
         try:
-            note = await _in_time(channel.prepare(response, part))
+            note = await _in_time(channel.prepare_part(response, part))
             await progress.sending(part, note)
-            progress.sent(part, await _in_time(channel.post(response, part, note)))
+            progress.sent(part, await _in_time(channel.send_part(response, part, note)))
         except (NotNow, Undeliverable):
             # Whoever comes next need not look for it.
             await progress.refused(part)

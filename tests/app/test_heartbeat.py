@@ -15,11 +15,11 @@ from holdfast.agents.base import Answer
 from holdfast.app import AgentHarness
 from holdfast.channels import heartbeat
 from holdfast.channels.base import Put
-from holdfast.channels.heartbeat import PROMPT, Beat, Heartbeat
+from holdfast.channels.heartbeat import PROMPT, Heartbeat, HeartbeatChannel
 from holdfast.queue.event import NewEvent, Turn
 from holdfast.queue.outcome import Done
 from holdfast.queue.store import Filter, Store
-from holdfast.routing.router import Routing
+from holdfast.routing.router import Routing, receive
 from holdfast.settings import Settings
 from tests.queue.test_consumer import Gate
 from tests.steps import Proxy, both_engines, finished, put, running, until
@@ -31,20 +31,19 @@ QUICK = timedelta(milliseconds=100)
 @asynccontextmanager
 async def beating(*stores: Any, every: timedelta = HOUR) -> AsyncIterator[None]:
     """The heartbeat of one agent, "coder", in as many processes as there are stores."""
-    beat = Beat(agent="coder", every=every, targets=["coder", ""])
+    beat = Heartbeat(agent="coder", every=every, targets=["coder", ""])
+
+    routing = Routing(lanes={"coder": "agent"})
 
     def putting(store: Store) -> Put:
         async def put_one(new: NewEvent) -> int | None:
-            [id] = await store.put([new])
-            return id
+            return await receive(store, routing, new, new.event["message"])
 
         return put_one
 
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(
-                Heartbeat(store, Routing(lanes={"coder": "agent"}), [beat], 5).run(putting(store))
-            )
+            group.create_task(HeartbeatChannel(store, [beat], 5).run(putting(store)))
             for store in stores
         ]
         yield
@@ -60,7 +59,7 @@ async def test_many_processes_and_restarts_put_one_prompt_per_interval(store: St
             await until(lambda: all(proxy.calls["waiting"] for proxy in proxies))
             await until(lambda: store.waiting("inbox", "coder"))
     [prompt] = await store.waiting("inbox", "coder")
-    begins_at = Beat(agent="coder", every=HOUR, targets=[]).slot(prompt.created_at)
+    begins_at = Heartbeat(agent="coder", every=HOUR, targets=[]).slot(prompt.created_at)
     assert prompt.message_id == f"heartbeat_coder_{begins_at.isoformat()}"
     assert (prompt.target, prompt.lane, prompt.max_attempts) == ("coder", "coder", 5)
     assert prompt.event["message"] == PROMPT
@@ -112,7 +111,7 @@ async def test_an_interval_is_skipped_while_the_agent_is_busy(store: Store, targ
 async def test_what_is_skipped_is_not_made_up_for_in_its_interval(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "LOOK_EVERY", timedelta(milliseconds=10))
+    monkeypatch.setattr(heartbeat, "LONGEST_PAUSE", timedelta(milliseconds=10))
     await put(store, target="coder")
     [turn] = await store.claim("inbox", ["coder"], limit=1, lease=HOUR)
     proxy = Proxy(store)
@@ -128,7 +127,7 @@ async def test_what_is_skipped_is_not_made_up_for_in_its_interval(
 async def test_an_outage_only_postpones_it(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(heartbeat, "TRY_AGAIN", timedelta(milliseconds=10))
+    monkeypatch.setattr(heartbeat, "RETRY_AFTER", timedelta(milliseconds=10))
     proxy.down = True
     async with beating(proxy):
         await until(lambda: proxy.calls["now"] > 3)
@@ -162,5 +161,5 @@ async def test_there_is_none_unless_it_is_asked_for(settings: Settings) -> None:
     app = AgentHarness()
     app.add("coder", lambda turn: None)
     app.add("still", lambda turn: None, heartbeat=timedelta(0))
-    assert app.beats(settings.heartbeat) == []
-    assert [beat.agent for beat in app.beats(HOUR)] == ["coder"]
+    assert app.heartbeats(settings.heartbeat) == []
+    assert [beat.agent for beat in app.heartbeats(HOUR)] == ["coder"]

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.channels.base import NotNow, Part, Put, Undeliverable, part_key
+from holdfast.channels.base import Channel, NotNow, Part, Put, Undeliverable, part_key
 from holdfast.consumers.outbox import LEASE, SEND_WITHIN, Delivery
 from holdfast.errors import LeaseLost
 from holdfast.message import Payload
@@ -22,7 +22,7 @@ def slack_in_the_environment() -> None:
     """None is needed here."""
 
 
-class Letters:
+class Letters(Channel):
     """A platform that takes words, one by one, and can be asked for them."""
 
     name = "letters"
@@ -42,17 +42,17 @@ class Letters:
             for n, text in enumerate(response.event["message"].split())
         ]
 
-    async def prepare(self, response: Event, part: Part) -> Payload:
+    async def prepare_part(self, response: Event, part: Part) -> Payload:
         return {"size": len(part.text)}
 
-    async def post(self, response: Event, part: Part, note: Payload) -> Payload:
+    async def send_part(self, response: Event, part: Part, note: Payload) -> Payload:
         if self.taken_before_failing or not self.failures:
             self.posted.append(part.text)
         if self.failures:
             raise self.failures.pop(0)
         return {"number": len(self.posted)}
 
-    async def find(self, response: Event, part: Part, note: Payload) -> Payload | None:
+    async def find_part(self, response: Event, part: Part, note: Payload) -> Payload | None:
         self.asked.append(part.text)
         return {"number": note["size"]} if part.text in self.posted else None
 

@@ -102,7 +102,7 @@ async def test_a_group_cancelled_during_a_slack_turn_leaves_no_coroutine_behind(
     begun = asyncio.Event()
 
     async def turn() -> None:
-        async with channel.working({"channel": "C1", "ts": "1.2"}, again=again):
+        async with channel.show_typing({"channel": "C1", "ts": "1.2"}, again=again):
             begun.set()
             await asyncio.Event().wait()
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 import pytest_asyncio
 
 from holdfast import AgentHarness, Turn
-from holdfast.channels.base import Line, Put
+from holdfast.channels.base import Channel, Put
 from holdfast.message import ROUTED_TEXT, Payload
 from holdfast.queue.event import OUTBOX, Event, NewEvent
 from holdfast.settings import Settings
@@ -18,7 +18,7 @@ from tests.steps import finished, running
 MENTION = {"type": "app_mention", "team": "T1", "channel": "C1", "user": "U1"}
 
 
-class Mentioning:
+class Mentioning(Channel):
     """As Slack: every text begins with a mention of the bot."""
 
     name = "slack"
@@ -35,19 +35,13 @@ class Mentioning:
     async def send(self, response: Event) -> None:
         self.sent.append(response.event["message"])
 
-    def heard(self, payload: Payload) -> str:
+    def routing_text(self, payload: Payload) -> str:
         return str(payload["text"]).removeprefix("<@B> ")
 
-    async def readable(self, payload: Payload) -> str:
-        return str(payload.get(ROUTED_TEXT) or self.heard(payload))
+    async def readable_text(self, payload: Payload) -> str:
+        return str(payload.get(ROUTED_TEXT) or self.routing_text(payload))
 
-    async def thread(self, payload: Payload) -> Sequence[Line]:
-        return []
-
-    async def fetch(self, payload: Payload) -> Sequence[Path]:
-        return []
-
-    def working(self, payload: Payload, *, again: bool) -> AbstractAsyncContextManager[object]:
+    def show_typing(self, payload: Payload, *, again: bool) -> AbstractAsyncContextManager[object]:
         self.shown.append(str(payload["ts"]))
         return nullcontext()
 

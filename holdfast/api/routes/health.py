@@ -11,7 +11,6 @@ from holdfast.api.answer import Answer
 from holdfast.api.route import Guarded, described
 from holdfast.api.security.scope import refuse_limited
 from holdfast.api.served import Harness, served_by
-from holdfast.channels.base import Ailing
 from holdfast.errors import HoldfastError
 from holdfast.queue import gauge
 from holdfast.settings import slack_is_off
@@ -48,9 +47,7 @@ async def readyz(request: Request) -> Answer:
 
 def _ailing(harness: Harness) -> dict[str, str]:
     """What does not work by the channel's name; what does work goes on."""
-    ailing = {
-        name: one.problems for name, one in harness.channels.items() if isinstance(one, Ailing)
-    }
+    ailing = {name: channel.problems for name, channel in harness.channels.items()}
     if "slack" not in harness.channels and (problem := slack_is_off()):
         ailing["slack"] = [problem]
     return {name: redact("; ".join(problems)) for name, problems in ailing.items() if problems}

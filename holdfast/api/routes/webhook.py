@@ -9,19 +9,18 @@ from starlette.responses import Response
 
 from holdfast.api.answer import Answer
 from holdfast.api.body import read
-from holdfast.channels.base import Webhook, Webhooks
+from holdfast.channels.base import Channel, Webhook
 
 
-def mount(app: FastAPI, channels: Iterable[object]) -> set[str]:
+def mount(app: FastAPI, channels: Iterable[Channel]) -> set[str]:
     """Add the paths of all channels. Returns them."""
     found = set()
     for channel in channels:
-        if isinstance(channel, Webhooks):
-            for path, receive in channel.webhooks.items():
-                app.add_api_route(
-                    path, _Endpoint(receive).answer, methods=["POST"], include_in_schema=False
-                )
-                found.add(path)
+        for path, receive in channel.webhooks.items():
+            app.add_api_route(
+                path, _Endpoint(receive).answer, methods=["POST"], include_in_schema=False
+            )
+            found.add(path)
     return found
 
 

@@ -11,7 +11,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from holdfast.channels.base import Line, NotNow, Part, Put, Undeliverable, Webhook, part_key
+from holdfast.channels.base import (
+    Channel,
+    Line,
+    NotNow,
+    Part,
+    Put,
+    Undeliverable,
+    Webhook,
+    part_key,
+)
 from holdfast.channels.slack import download, status, upload
 from holdfast.channels.slack.access import Access
 from holdfast.channels.slack.gate import Shared
@@ -47,10 +56,11 @@ LET_GO_WITHIN = 2.0
 """Seconds that signs of work get to be taken away at a stop."""
 
 
-class SlackChannel:
+class SlackChannel(Channel):
     """Every workspace that was named; a response finds its own by the team in its conversation."""
 
     name = "slack"
+    notifies_senders = True
 
     def __init__(
         self, accesses: Sequence[Access], *, files: Path | None = None, shared: Shared | None = None
@@ -66,7 +76,7 @@ class SlackChannel:
     async def run(self, put: Put) -> None:
         await self._run(self.workspaces, put, listens=True)
 
-    async def attend(self, put: Put) -> None:
+    async def run_webhooks(self, put: Put) -> None:
         await self._run(self._signed, put, listens=False)
 
     async def _run(self, workspaces: Sequence[Workspace], put: Put, *, listens: bool) -> None:
@@ -92,7 +102,7 @@ class SlackChannel:
                     await asyncio.wait(self._chores, timeout=LET_GO_WITHIN)
                 self._group = None
 
-    async def opened(self) -> None:
+    async def wait_ready(self) -> None:
         for workspace in self._running:
             await workspace.opened.wait()
 
@@ -136,14 +146,14 @@ class SlackChannel:
         found = [workspace.problem or workspace.access.deafness for workspace in self.workspaces]
         return [problem for problem in found if problem]
 
-    def heard(self, payload: Payload) -> str:
+    def routing_text(self, payload: Payload) -> str:
         # A teammate's words are not Slack's.
         return text_of(payload) if "kind" in payload else unescape(self._said(payload))
 
-    async def readable(self, payload: Payload) -> str:
+    async def readable_text(self, payload: Payload) -> str:
         workspace = self._of_team(payload.get("team"))
         if "kind" in payload or workspace is None:
-            return self.heard(payload)
+            return self.routing_text(payload)
         reader, routed = self._readers[workspace], payload.get(ROUTED_TEXT)
         # Routing found its text in what was heard.
         return (
@@ -160,7 +170,7 @@ class SlackChannel:
             text_of(payload) if bot is None or not bot.user else text_for(bot, written_of(payload))
         )
 
-    async def thread(self, payload: Payload) -> Sequence[Line]:
+    async def fetch_thread(self, payload: Payload) -> Sequence[Line]:
         workspace = self._of_team(payload.get("team"))
         try:
             return () if workspace is None else await self._readers[workspace].thread(payload)
@@ -168,13 +178,13 @@ class SlackChannel:
             _untold(refusal, what="a thread")
             return ()
 
-    async def fetch(self, payload: Payload) -> Sequence[Path]:
+    async def fetch_files(self, payload: Payload) -> Sequence[Path]:
         workspace = self._of_team(payload.get("team"))
         if self._files is None or workspace is None:
             return ()
         return await download.download(workspace, self._files, payload)
 
-    def working(self, payload: Payload, *, again: bool) -> AbstractAsyncContextManager[object]:
+    def show_typing(self, payload: Payload, *, again: bool) -> AbstractAsyncContextManager[object]:
         workspace = self._of_team(payload.get("team"))
         if (
             self._group is None
@@ -195,13 +205,13 @@ class SlackChannel:
             for number, file in enumerate(files)
         ]
 
-    async def prepare(self, response: Event, part: Part) -> Payload:
+    async def prepare_part(self, response: Event, part: Part) -> Payload:
         if part.file is None:
             return {}
         _, workspace = await self._place(response)
         return await upload.upload(workspace, self._files, part.file, response.event)
 
-    async def post(self, response: Event, part: Part, note: Payload) -> Payload:
+    async def send_part(self, response: Event, part: Part, note: Payload) -> Payload:
         place, workspace = await self._place(response)
         if part.file is not None:
             return await upload.share(workspace, place, note)
@@ -215,7 +225,7 @@ class SlackChannel:
         )
         return {"channel": answer.get("channel") or place.channel, "ts": answer.get("ts")}
 
-    async def find(self, response: Event, part: Part, note: Payload) -> Payload | None:
+    async def find_part(self, response: Event, part: Part, note: Payload) -> Payload | None:
         """Slack keeps the key of a text with its message, and a file has an id of its own."""
         place, workspace = await self._place(response)
         try:

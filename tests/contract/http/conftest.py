@@ -16,6 +16,7 @@ from holdfast.api import shared
 from holdfast.api.app import create_app
 from holdfast.api.security.tokens import tokens_in
 from holdfast.app import AgentHarness
+from holdfast.channels.base import Channel
 from holdfast.memory.embedder import Embedder, LocalEmbedder
 from holdfast.queue.consumer import Consumer
 from holdfast.queue.store import Store
@@ -32,7 +33,7 @@ class Front:
     stopping: bool = False
     embedder: Embedder = field(default_factory=LocalEmbedder)
     consumers: Sequence[Consumer] = ()
-    channels: Mapping[str, object] = field(default_factory=dict)
+    channels: Mapping[str, Channel] = field(default_factory=dict)
 
 
 @pytest_asyncio.fixture
