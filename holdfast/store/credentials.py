@@ -64,7 +64,7 @@ def open_credentials(store: Store) -> Credentials:
     """Return the credentials in a store's database."""
     # By what it can do: a store may be wrapped.
     if hasattr(store, "write"):
-        from holdfast.store.sqlite.credentials import SqliteCredentials
+        from holdfast.store.sqlite.access import SqliteCredentials
         from holdfast.store.sqlite.store import SqliteStore
 
         return SqliteCredentials(cast(SqliteStore, store))

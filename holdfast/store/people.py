@@ -36,7 +36,7 @@ def open_people(store: Store) -> People:
     """Return the links of a store."""
     # By what it can do: a store may be wrapped.
     if hasattr(store, "write"):
-        from holdfast.store.sqlite.people import SqlitePeople
+        from holdfast.store.sqlite.access import SqlitePeople
         from holdfast.store.sqlite.store import SqliteStore
 
         return SqlitePeople(cast(SqliteStore, store))

@@ -259,7 +259,7 @@ def open_scoped(store: Store, scope: Scope) -> ScopedReads:
     """Return the part of a store that is in a scope."""
     # By what it can do: a store may be wrapped.
     if hasattr(store, "write"):
-        from holdfast.store.sqlite.scoped import sqlite_dialect
+        from holdfast.store.sqlite.reads import sqlite_dialect
         from holdfast.store.sqlite.store import SqliteStore
 
         return ScopedReads(store, scope, sqlite_dialect(cast(SqliteStore, store)))

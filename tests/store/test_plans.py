@@ -15,8 +15,7 @@ import pytest
 
 from holdfast.queue.event import NewEvent
 from holdfast.store.postgres.wire import new_event
-from holdfast.store.sqlite.connection import connect
-from holdfast.store.sqlite.queries import load
+from holdfast.store.sqlite.connection import connect, load
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Reads = dict[str, int]
@@ -285,7 +284,7 @@ BY_ID = [
     "claim_heads",
     "claim_followers",
     "events",
-    "held",
+    "leases",
     "renew",
     "checkpoint",
     "leased_fence",
@@ -298,7 +297,7 @@ HOT = {
     "running": "INDEX event_leased (queue=? AND target=? AND vt>?)",
     "next_due": "INDEX event_ready (queue=? AND target=? AND vt>?)",
     "turn_mates": "INDEX event_leased (queue=? AND target=?)",
-    "mend_lane": "INDEX event_lane (queue=? AND lane=?)",
+    "restore_head": "INDEX event_lane (queue=? AND lane=?)",
     **dict.fromkeys(BY_ID, "INTEGER PRIMARY KEY (rowid"),
     "put_events": "PRIMARY KEY (queue=? AND message_id=?)",
     "known_keys": "PRIMARY KEY (queue=? AND message_id=?)",

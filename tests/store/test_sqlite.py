@@ -16,12 +16,13 @@ from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Done, Settled
 from holdfast.queue.store import Filter, Process, SweepPolicy
-from holdfast.store.sqlite import connection, sweep
-from holdfast.store.sqlite.lock import HeldFile, WriteLock
+from holdfast.store.sqlite import connection
+from holdfast.store.sqlite.lock import LockFile, WriteLock
 from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.sqlite.sweep import KEYS
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import claim, claim_one, message, put
-from tests.store.test_sqlite_writer import writer_held_up
+from tests.store.test_sqlite_writer import another_writer
 
 
 async def test_a_writer_waits_for_a_hand_in_the_shell(sqlite: SqliteStore, database: Path) -> None:
@@ -77,24 +78,24 @@ def test_the_write_lock_goes_to_who_waited(database: Path) -> None:
     with first:
         waiting = threading.Thread(target=wait_in_line)
         waiting.start()
-        door = HeldFile(database.with_name(database.name + ".lock-next"))
+        next_writer = LockFile(database.with_name(database.name + ".lock-next"))
         until = time.monotonic() + 10
-        while door.try_lock():
-            door.unlock()
-            assert time.monotonic() < until, "nobody stands in the doorway"
+        while next_writer.try_lock():
+            next_writer.unlock()
+            assert time.monotonic() < until, "nobody waits for the lock"
     with first:
         order.append("who held it")
     waiting.join()
     assert order == ["who waited", "who held it"]
-    for lock in (first, second, door):
+    for lock in (first, second, next_writer):
         lock.close()
 
 
 async def test_a_process_that_stands_still_in_line_holds_up_nobody(
     sqlite: SqliteStore, database: Path
 ) -> None:
-    with closing(HeldFile(database.with_name(database.name + ".lock-next"))) as door:
-        door.lock()
+    with closing(LockFile(database.with_name(database.name + ".lock-next"))) as next_writer:
+        next_writer.lock()
         async with asyncio.timeout(10):
             assert await put(sqlite) == 1
             async with sqlite.transaction() as tx:
@@ -106,7 +107,7 @@ async def test_a_transaction_cancelled_in_line_lets_go(sqlite: SqliteStore, data
         async with sqlite.transaction() as tx:
             await sqlite.put([message()], tx=tx)
 
-    with writer_held_up(database):
+    with another_writer(database):
         joining = asyncio.ensure_future(join())
         await asyncio.sleep(0)
         joining.cancel()
@@ -201,20 +202,23 @@ async def test_ids_drawn_ahead_in_what_was_rolled_back_are_drawn_again(sqlite: S
 
 
 async def test_many_keys_are_walked_in_parts_and_not_again_at_once(
-    sqlite: SqliteStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    sqlite: SqliteStore, clock: Clock
 ) -> None:
-    monkeypatch.setattr(sweep, "KEYS", 2)
     policy = SweepPolicy(dedup_window=timedelta(hours=1))
+    old = ["", *(f"a{number}" for number in range(KEYS + 5))]
 
-    async def end_keyed(*names: str) -> None:
+    async def complete(names: list[str]) -> None:
         await sqlite.put([message(message_id=name) for name in names])
-        await sqlite.settle([(turn, Done()) for turn in await claim(sqlite, limit=9)])
+        turns = await claim(sqlite, limit=len(names))
+        await sqlite.settle([(turn, Done()) for turn in turns])
 
-    await end_keyed("", "a", "b", "c", "d")
+    await complete(old)
     clock.tick(minutes=61)
-    await end_keyed("young", "younger")
-    assert (await sqlite.sweep(policy)).forgotten == 5
-    assert await sqlite.put([message(message_id="a"), message(message_id="young")]) == [8, None]
+    await complete(["young", "younger"])
+    assert (await sqlite.sweep(policy)).forgotten == len(old)
+    again = [message(message_id="a1"), message(message_id="young")]
+    assert await sqlite.put(again) == [len(old) + 3, None]
+    # The next walk is due after a hundredth of the window.
     clock.tick(seconds=30)
     assert (await sqlite.sweep(SweepPolicy(dedup_window=timedelta(seconds=1)))).forgotten == 0
     clock.tick(seconds=10)

@@ -12,12 +12,11 @@ import pytest
 from holdfast.queue.outcome import Done
 from holdfast.queue.store import SweepPolicy
 from holdfast.store.sqlite import sweep as sweeping
+from holdfast.store.sqlite.claim import ClaimRequest, claim
 from holdfast.store.sqlite.connection import connect
-from holdfast.store.sqlite.ids import Ids
-from holdfast.store.sqlite.leases import Claim, claim
 from holdfast.store.sqlite.reads import read_next_due
-from holdfast.store.sqlite.settling import settle
-from holdfast.store.sqlite.writer import Writing
+from holdfast.store.sqlite.settle import settle
+from holdfast.store.sqlite.writer import Ids, Writing
 from tests.conformance.steps import LEASE
 
 NOW = 1_800_000_000_000_000
@@ -76,7 +75,7 @@ def steps(connection: sqlite3.Connection, work: Callable[[Writing], object]) -> 
 
 
 def claim_and_settle(db: Writing) -> None:
-    wanted = Claim(
+    request = ClaimRequest(
         queue="inbox",
         targets=["", "other"],
         limit=5,
@@ -85,7 +84,7 @@ def claim_and_settle(db: Writing) -> None:
         collect_limit=10,
         max_attempts=3,
     )
-    turns = claim(db, wanted)()
+    turns = claim(db, request)
     assert turns
     settle(db, [(turn, Done()) for turn in turns], 3)
 

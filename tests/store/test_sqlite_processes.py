@@ -18,7 +18,7 @@ import pytest
 
 from holdfast.queue.event import NewEvent
 from holdfast.queue.store import Process
-from holdfast.store.sqlite.liveness import SignsOfLife
+from holdfast.store.sqlite.process import ProcessLocks
 from holdfast.store.sqlite.store import SqliteStore
 from tests.conformance.steps import LEASE, claim_one
 
@@ -132,12 +132,12 @@ def test_a_full_disk_is_one_clear_error_and_passes(database: Path) -> None:
 def test_a_forked_child_does_not_keep_the_sign_of_life(database: Path) -> None:
     parent = start("live_with_a_child", database)
     child = int(next_line(parent))
-    signs = SignsOfLife(database)
-    assert not signs.is_gone("parent")
+    locks = ProcessLocks(database)
+    assert not locks.is_dead("parent")
     parent.kill()
     parent.wait()
     os.kill(child, 0)
-    assert signs.is_gone("parent")
+    assert locks.is_dead("parent")
     os.kill(child, signal.SIGKILL)
     parent.communicate()
 

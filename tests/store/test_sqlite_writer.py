@@ -1,35 +1,35 @@
-"""The one writer of SQLite: what waits together is committed together, and what is alone wakes no thread."""
+"""The one writer of SQLite: requests that wait together share a commit; each fails for itself."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.store.sqlite import reader, thread, writer
+from holdfast.store.sqlite import writer
 from holdfast.store.sqlite.lock import WriteLock
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.sqlite.thread import FEW
+from holdfast.store.sqlite.writer import FEW
 from tests.conformance.steps import claim, claim_one, message, put
 
 
 @contextmanager
-def writer_held_up(database: Path) -> Iterator[None]:
-    """Another writer is at work, so that requests gather."""
+def another_writer(database: Path) -> Iterator[None]:
+    """Hold the write lock, so that requests gather."""
     lock = WriteLock(database)
     with lock:
         yield
     lock.close()
 
 
-async def asked() -> None:
-    """Until what was begun before this has asked the writer."""
+async def until_requested() -> None:
+    """Wait until the tasks begun before this have made their requests."""
     for _ in range(3):
         await asyncio.sleep(0)
 
@@ -46,61 +46,62 @@ async def test_the_writer_is_durable(sqlite: SqliteStore, name: str, value: obje
 
 
 async def test_puts_that_wait_together_share_a_commit(sqlite: SqliteStore, database: Path) -> None:
-    commits = sqlite.tally.commits
-    with writer_held_up(database):
+    commits = sqlite.writer.tally.commits
+    with another_writer(database):
         puts = [asyncio.ensure_future(sqlite.put([message(str(number))])) for number in range(8)]
-        await asked()
+        await until_requested()
     assert [ids for [ids] in await asyncio.gather(*puts)] == list(range(1, 9))
-    assert sqlite.tally.commits == commits + 1
+    assert sqlite.writer.tally.commits == commits + 1
 
 
 async def test_a_lone_put_has_a_commit_of_its_own(sqlite: SqliteStore) -> None:
-    commits = sqlite.tally.commits
+    commits = sqlite.writer.tally.commits
     for _ in range(3):
         await put(sqlite)
-    assert sqlite.tally.commits == commits + 3
-
-
-async def writing_thread(store: SqliteStore) -> str:
-    """Who commits a small request."""
-    return await store.writer.do_small(lambda db: threading.current_thread().name)
-
-
-async def test_a_small_request_that_is_alone_changes_no_thread(sqlite: SqliteStore) -> None:
-    # whatever the disk is like now, it has not been slow yet
-    assert await writing_thread(sqlite) == threading.current_thread().name
+    assert sqlite.writer.tally.commits == commits + 3
 
 
 async def test_a_few_small_requests_that_come_together_share_a_commit(sqlite: SqliteStore) -> None:
-    commits = sqlite.tally.commits
-    threads = await asyncio.gather(*[writing_thread(sqlite) for _ in range(FEW)])
-    assert (set(threads), sqlite.tally.commits) == ({threading.current_thread().name}, commits + 1)
+    commits = sqlite.writer.tally.commits
+    await asyncio.gather(*[put(sqlite) for _ in range(FEW)])
+    assert sqlite.writer.tally.commits == commits + 1
 
 
-async def test_many_small_requests_are_left_to_the_thread(sqlite: SqliteStore) -> None:
-    threads = await asyncio.gather(*[writing_thread(sqlite) for _ in range(FEW + 1)])
-    assert set(threads) == {"holdfast-writer"}
+async def test_many_small_requests_are_all_stored(sqlite: SqliteStore) -> None:
+    ids = await asyncio.gather(*[put(sqlite) for _ in range(FEW + 1)])
+    assert sorted(ids) == list(range(1, FEW + 2))
 
 
-async def test_the_event_loop_waits_for_no_other_writer(
+async def test_the_event_loop_runs_on_while_another_writer_works(
     sqlite: SqliteStore, database: Path
 ) -> None:
-    with writer_held_up(database):
-        waiting = asyncio.ensure_future(writing_thread(sqlite))
+    with another_writer(database):
+        putting = asyncio.ensure_future(put(sqlite))
         await asyncio.sleep(0.01)
-        assert not waiting.done()
-    assert await waiting == "holdfast-writer"
+        assert not putting.done()
+    assert await putting == 1
 
 
-async def test_the_event_loop_waits_for_no_slow_disk(
-    sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "QUICK_SECONDS", 0.0)
-    await writing_thread(sqlite)
-    assert await writing_thread(sqlite) == "holdfast-writer"
-    monkeypatch.setattr(writer, "QUICK_SECONDS", 60.0)
-    await writing_thread(sqlite)
-    assert await writing_thread(sqlite) == threading.current_thread().name
+async def test_the_event_loop_runs_on_while_a_slow_disk_commits(database: Path) -> None:
+    """The commit waits for the event loop, which would wait in vain for a commit of its own."""
+    disk_is_ready = threading.Event()
+    waits: list[bool] = []
+
+    def wait_for_disk(statement: str) -> None:
+        if statement == "commit":
+            waits.append(disk_is_ready.wait(10))
+
+    async with SqliteStore(database, quick_seconds=0) as store:
+        slowing = store.write(lambda db: db.connection.set_trace_callback(wait_for_disk))
+        await asyncio.sleep(0.01)
+        disk_is_ready.set()
+        await slowing
+        disk_is_ready.clear()
+        putting = asyncio.ensure_future(put(store))
+        await asyncio.sleep(0.01)
+        disk_is_ready.set()
+        assert await putting == 1
+    assert waits == [True, True]
 
 
 async def test_a_small_request_is_done_before_the_store_is_closed(database: Path) -> None:
@@ -115,14 +116,14 @@ async def test_a_small_request_is_done_before_the_store_is_closed(database: Path
 async def test_a_request_that_fails_leaves_the_others_of_its_group(
     sqlite: SqliteStore, database: Path
 ) -> None:
-    with writer_held_up(database):
+    with another_writer(database):
         # two at a time, as a small request would come after what is not
         good = asyncio.ensure_future(sqlite.put([message(), message()]))
         bad = asyncio.ensure_future(
             sqlite.put([message(message_id="m"), message(max_attempts="many")])
         )
         also_good = asyncio.ensure_future(sqlite.put([message(), message()]))
-        await asked()
+        await until_requested()
     with pytest.raises(HoldfastError, match="max_attempts"):
         await bad
     assert len(await claim(sqlite, limit=9)) == 4
@@ -134,12 +135,12 @@ async def test_a_request_that_fails_leaves_the_others_of_its_group(
 async def test_a_put_cancelled_before_its_turn_is_not_stored(
     sqlite: SqliteStore, database: Path
 ) -> None:
-    with writer_held_up(database):
+    with another_writer(database):
         first = asyncio.ensure_future(sqlite.put([message("first")]))
         dropped = asyncio.ensure_future(sqlite.put([message("dropped")]))
-        await asked()
+        await until_requested()
         dropped.cancel()
-        await asked()
+        await until_requested()
     await first
     turns = await claim(sqlite, limit=9)
     assert [turn.primary.event for turn in turns] == [{"text": "first"}]
@@ -177,7 +178,7 @@ async def test_puts_whose_transaction_cannot_begin_all_fail(
     def begin(connection: sqlite3.Connection) -> bool:
         raise error
 
-    monkeypatch.setattr(thread, "begins_at_once", begin)
+    monkeypatch.setattr(writer, "try_begin", begin)
     results = await asyncio.gather(
         *[sqlite.put([message()]) for _ in range(3)], return_exceptions=True
     )
@@ -193,7 +194,7 @@ async def test_turns_of_a_cancelled_claim_are_given_back(
 ) -> None:
     event_id = await put(sqlite)
     given_back = asyncio.ensure_future(anext(sqlite.wakeups()))
-    with writer_held_up(database):
+    with another_writer(database):
         claiming = asyncio.ensure_future(claim(sqlite))
         await asyncio.sleep(0)
         claiming.cancel()
@@ -202,44 +203,6 @@ async def test_turns_of_a_cancelled_claim_are_given_back(
     assert await asyncio.wait_for(given_back, 10) == "inbox"
     turn = await claim_one(sqlite)
     assert (turn.primary.id, turn.primary.attempts, turn.fence) == (event_id, 1, 2)
-
-
-async def test_what_is_left_to_be_made_is_made_by_the_event_loop_while_the_disk_writes(
-    sqlite: SqliteStore,
-) -> None:
-    made = threading.Event()
-    was_made: list[bool] = []
-
-    def make() -> str:
-        made.set()
-        return threading.current_thread().name
-
-    def wait(statement: str) -> None:
-        if statement == "commit":
-            was_made.append(made.wait(10))
-
-    def work(db: writer.Writing) -> Callable[[], str]:
-        db.connection.set_trace_callback(wait)
-        return make
-
-    assert await sqlite.writer.submit_making(work) == threading.current_thread().name
-    assert was_made == [True]
-
-
-async def test_what_is_made_is_not_told_if_its_commit_fails(sqlite: SqliteStore) -> None:
-    def work(db: writer.Writing) -> Callable[[], str]:
-        db.connection.execute("rollback")
-        return lambda: "made"
-
-    with pytest.raises(HoldfastError, match="no transaction"):
-        await sqlite.writer.submit_making(work)
-    assert await put(sqlite) == 1
-
-
-async def test_what_cannot_be_made_is_an_error_and_holds_up_nobody(sqlite: SqliteStore) -> None:
-    with pytest.raises(ZeroDivisionError):
-        await sqlite.writer.submit_making(lambda db: lambda: 1 // 0)
-    assert await put(sqlite) == 1
 
 
 async def test_close_finishes_what_was_asked(database: Path) -> None:
@@ -282,12 +245,11 @@ async def test_the_writer_goes_on_while_somebody_handles_an_error_of_a_half_read
 
 
 async def test_a_reader_sees_what_is_new_while_somebody_handles_an_error_of_a_half_read_query(
-    database: Path, monkeypatch: pytest.MonkeyPatch
+    database: Path,
 ) -> None:
-    monkeypatch.setattr(reader, "READERS", 1)
     commit_by_hand(database, "a")
     commit_by_hand(database, "b")
-    async with SqliteStore(database) as store:
-        errors = await asyncio.gather(store._reader.run(fails_half_read), return_exceptions=True)
+    async with SqliteStore(database, readers=1) as store:
+        errors = await asyncio.gather(store.read(fails_half_read), return_exceptions=True)
         commit_by_hand(database, "c")
         assert await store.setting("c") == 1, errors

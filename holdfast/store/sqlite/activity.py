@@ -1,4 +1,4 @@
-"""What happened, noted in the transaction in which it did: one row per commit."""
+"""Frames of the activity stream, stored in the transaction they tell of: one row per commit."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ from holdfast.queue.store import Happened
 from holdfast.store.activity import about, happened, received_frame
 from holdfast.store.payload import dump
 from holdfast.store.readable import shown_payload
-from holdfast.store.sqlite.queries import load
+from holdfast.store.sqlite.connection import load
 
 SQL = load()
 
 
-def note(connection: Connection, told: Sequence[Iterable[Payload]], now: int) -> None:
+def put_activity(connection: Connection, parts: Sequence[Iterable[Payload]], now: int) -> None:
+    """Store the frames of a commit as one row, unless nobody has turned the activity on."""
     default, is_on = connection.execute(SQL["activity_agent"]).fetchone()
     if is_on:
-        frames = [frame for some in told for frame in some]
-        named = [
-            frame if frame.get("agent") != "" else frame | {"agent": default} for frame in frames
+        frames = [
+            frame if frame.get("agent") != "" else frame | {"agent": default}
+            for part in parts
+            for frame in part
         ]
-        # The table itself gives the id, none is drawn ahead: a hole would be told as a gap to whoever watches.
-        if named:
-            connection.execute(SQL["put_activity"], {"frames": dump(named), "now": now})
+        # The table gives the id: ids drawn ahead would leave holes, which readers report as gaps.
+        if frames:
+            connection.execute(SQL["put_activity"], {"frames": dump(frames), "now": now})
 
 
 def failed(connection: Connection, ids: Sequence[int], *, dead: bool) -> Iterator[Payload]:
-    """Frames of events whose turn failed: they come back, or are dead letters now."""
-    rows = connection.execute(SQL["died" if dead else "failed"], {"ids": dump(ids)})
+    """Return a frame for each event whose turn failed: it comes back, or is a dead letter."""
+    rows = connection.execute(SQL["buried" if dead else "failed"], {"ids": dump(ids)})
     for id, message_id, target, event, sent_by, attempts, error, error_class in rows:
         yield about("message_failed", id, message_id, target, shown_payload(event), sent_by) | {
             "eventId": id,
@@ -42,6 +44,7 @@ def failed(connection: Connection, ids: Sequence[int], *, dead: bool) -> Iterato
 
 
 def revived(connection: Connection, ids: Sequence[int]) -> Iterator[Payload]:
+    """Return a message_received frame for each event that is live again."""
     rows = connection.execute(SQL["revived"], {"ids": dump(ids)})
     for id, message_id, target, event, sent_by in rows:
         yield received_frame(id, message_id, target, shown_payload(event), sent_by)

@@ -37,7 +37,7 @@ from event
 where id in (select value from json_each(:ids)) and queue = 'inbox'
 order by id;
 
--- name: died
+-- name: buried
 select id, message_id, target, event, sent_by, attempts, last_error, error_class
 from event_hist
 where id in (select value from json_each(:ids)) and queue = 'inbox' and outcome in ('dead', 'expired', 'cancelled')

@@ -27,7 +27,7 @@ from (
   limit :limit
 );
 
--- name: ready_or_run_out
+-- name: ready_or_expired
 -- the ids of all that is ready, also of what was leased and is no longer, longest waiting first
 select id from (
   select vt, id from (
@@ -130,7 +130,7 @@ order by id;
 select count(*) from json_each(:fences) as r cross join event on event.id = r.key and event.fence = r.value
 where event.fence > 0;
 
--- name: held
+-- name: leases
 select json_group_array(id), json_group_array(fence), json_group_array(attempts), json_group_array(max_attempts)
 from event
 where id in (select value from json_each(:ids)) and fence > 0;

@@ -1,128 +1,205 @@
-"""Dead letters and history in SQLite: listed, made live again, emptied, played once more."""
+"""Dead letters and history: list, retry, discard and replay; bury events that are unreadable."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from sqlite3 import Connection
 from typing import Any
 
 from holdfast.errors import Unreadable
-from holdfast.queue.audit import AuditEntry, event_subject
+from holdfast.queue.audit import Action, AuditEntry, event_subject
 from holdfast.queue.event import UNREADABLE, FinishedEvent, payload_of
 from holdfast.queue.pages import Measure, Page
 from holdfast.queue.store import Filter
 from holdfast.store.payload import dump, parse
-from holdfast.store.sqlite import audit
-from holdfast.store.sqlite.activity import revived
-from holdfast.store.sqlite.put import put
-from holdfast.store.sqlite.queries import load
-from holdfast.store.sqlite.rows import FIRST, LAST, filter_params, finished_of, micros
+from holdfast.store.sqlite.access import add_audit, audit_events
+from holdfast.store.sqlite.activity import failed, revived
+from holdfast.store.sqlite.connection import load
+from holdfast.store.sqlite.put import put_rows
+from holdfast.store.sqlite.rows import (
+    FIRST,
+    LAST,
+    Row,
+    event_of,
+    filter_params,
+    finished_event_of,
+    micros,
+)
 from holdfast.store.sqlite.writer import Writing
 
 SQL = load()
 
+Step = Callable[[Writing, Sequence[int]], list[int]]
+"""A change of dead letters; returns the ids of those changed."""
 
-def finished(
+MOST_HOPS = 1_000_000
+MOST_ATTEMPTS = 2**31 - 1
+TIMES = ("event_ts", "vt", "created_at", "updated_at")
+
+
+def read_finished(
     connection: Connection, which: Filter, page: dict[str, int], most_bytes: int | None
 ) -> Page[FinishedEvent]:
-    name = "finished" if which.ids is None else "finished_of"
+    name = "finished" if which.ids is None else "finished_by_id"
     rows = connection.execute(SQL[name], filter_params(which) | page)
-    return Measure(page["limit"], most_bytes).page(rows).made(finished_of)
+    return Measure(page["limit"], most_bytes).page(rows).made(finished_event_of)
 
 
-def dead(
+def read_dead(
     connection: Connection, which: Filter, page: dict[str, int], most_bytes: int | None
 ) -> Page[FinishedEvent]:
-    name = "dead" if which.ids is None else "dead_of"
+    name = "dead" if which.ids is None else "dead_by_id"
     rows = connection.execute(SQL[name], filter_params(which) | page)
-    return Measure(page["limit"], most_bytes).page(rows).made(finished_of)
+    return Measure(page["limit"], most_bytes).page(rows).made(finished_event_of)
 
 
-def died(
+def read_dead_since(
     connection: Connection, queue: str, after: tuple[datetime, int], limit: int
 ) -> list[FinishedEvent]:
     params = {"queue": queue, "after": micros(after[0]), "after_id": after[1], "limit": limit}
-    return [finished_of(row) for row in connection.execute(SQL["dead_since"], params).fetchall()]
+    rows = connection.execute(SQL["dead_since"], params).fetchall()
+    return [finished_event_of(row) for row in rows]
 
 
-def dead_ids(connection: Connection, which: Filter) -> list[int]:
-    """The dead letters that are meant, to be worked on in batches of their own transactions."""
-    name = "dead_ids" if which.ids is None else "dead_ids_of"
+def find_dead(connection: Connection, which: Filter) -> list[int]:
+    """Find the dead letters of a filter, to be changed in batches."""
+    name = "dead_ids" if which.ids is None else "existing_dead_ids"
     [text] = connection.execute(SQL[name], filter_params(which)).fetchone()
     return sorted(parse(text))
 
 
+def change(
+    db: Writing, ids: Sequence[int], step: Step, actor: str | None, action: Action
+) -> list[int]:
+    """Retry or discard dead letters and record the actor, if any. Returns their ids."""
+    changed = step(db, ids)
+    audit_events(db, actor, action, changed)
+    return changed
+
+
 def retry(db: Writing, ids: Sequence[int]) -> list[int]:
-    """Make dead letters live again; the ids of those that were still dead."""
-    found = db.connection.execute(SQL["still_dead"], {"ids": dump(ids)}).fetchall()
-    params = {"ids": dump([id for id, _ in found]), "now": db.now, "first": FIRST, "last": LAST - 1}
+    """Make dead letters live again. Returns the ids of those that were still dead."""
+    rows = db.connection.execute(SQL["still_dead"], {"ids": dump(ids)}).fetchall()
+    dead = [id for id, _ in rows]
+    params = {"ids": dump(dead), "now": db.now, "first": FIRST, "last": LAST - 1}
     for name in ("revive", "revive_keys", "leave_history"):
         db.connection.execute(SQL[name], params)
-    db.ready.update(queue for _, queue in found)
-    db.frames.append(list(revived(db.connection, [id for id, _ in found])))
-    return [id for id, _ in found]
+    db.ready.update(queue for _, queue in rows)
+    db.frames.append(list(revived(db.connection, dead)))
+    return dead
 
 
 def discard(db: Writing, ids: Sequence[int]) -> list[int]:
-    found = [id for id, _ in db.connection.execute(SQL["still_dead"], {"ids": dump(ids)})]
-    db.connection.execute(SQL["discard"], {"ids": dump(found), "now": db.now})
-    return found
+    """Empty dead letters. Returns the ids of those that were still dead."""
+    dead = [id for id, _ in db.connection.execute(SQL["still_dead"], {"ids": dump(ids)})]
+    db.connection.execute(SQL["discard"], {"ids": dump(dead), "now": db.now})
+    return dead
 
 
 def replay(db: Writing, ids: Sequence[int], actor: str | None = None) -> list[int]:
-    """Put finished events once more and return the new ids; an actor is recorded."""
-    found = db.connection.execute(SQL["replayable"], {"ids": dump(ids)}).fetchall()
-    last_id = db.ids.draw(db.connection, len(found))
-    rows = [_replayed(row, new_id) for new_id, row in enumerate(found, last_id + 1)]
-    stored = put(db, dump(rows), len(rows), keyed=True, last_id=last_id)
-    db.ready.update(row[0] for row in found)
-    ids = [id for id in stored if id is not None]
-    db.frames.append(list(revived(db.connection, ids)))
+    """Put finished events once more and record the actor, if any. Returns the new ids."""
+    finished = db.connection.execute(SQL["replayable"], {"ids": dump(ids)}).fetchall()
+    last_id = db.ids.draw(db.connection, len(finished))
+    rows = [_replay_row(row, new_id) for new_id, row in enumerate(finished, last_id + 1)]
+    stored = put_rows(db, dump(rows), len(rows), keyed=True, last_id=last_id)
+    db.ready.update(row[0] for row in finished)
+    new_ids = [id for id in stored if id is not None]
+    db.frames.append(list(revived(db.connection, new_ids)))
     if actor is not None:
-        for row, new_id in zip(found, stored, strict=True):
-            details = {"newId": new_id}
-            entry = AuditEntry(
-                actor=actor, action="replayed", subject=event_subject(row[-1]), details=details
-            )
-            audit.add(db, entry)
-    return ids
+        for row, new_id in zip(finished, stored, strict=True):
+            subject, details = event_subject(row[-1]), {"newId": new_id}
+            entry = AuditEntry(actor=actor, action="replayed", subject=subject, details=details)
+            add_audit(db, entry)
+    return new_ids
 
 
-def _payload(text: str) -> Any:
-    """The payload to store once more; one that cannot be read is kept as text, and cannot be read again."""
+def _replay_row(row: Sequence[Any], new_id: int) -> list[Any]:
+    queue, target, lane, event_ts, event, message_id, max_attempts, *routing, _ = row
+    name = None if message_id is None else f"{message_id}~{new_id}"
+    event_ts = min(max(event_ts, FIRST), LAST - 1)
+    new = [queue, target, lane, event_ts, None, _payload_to_replay(event), name, max_attempts]
+    return [*new, None, None, 0, *routing]
+
+
+def _payload_to_replay(text: str) -> Any:
+    """Return the payload to store again; an unreadable one stays so, its text kept."""
     payload = payload_of(text)
     return {"kind": UNREADABLE, "message": text} if isinstance(payload, Unreadable) else payload
 
 
-def _replayed(row: Sequence[Any], new_id: int) -> list[Any]:
-    (
-        queue,
-        target,
-        lane,
-        event_ts,
-        event,
-        message_id,
-        max_attempts,
-        sent_by,
-        routed_text,
-        routed_team,
-        _,
-    ) = row
-    name = None if message_id is None else f"{message_id}~{new_id}"
-    return [
-        queue,
-        target,
-        lane,
-        min(max(event_ts, FIRST), LAST - 1),
-        None,
-        _payload(event),
-        name,
-        max_attempts,
-        None,
-        None,
-        0,
-        sent_by,
-        routed_text,
-        routed_team,
-    ]
+def find_unreadable(connection: Connection, queue: str) -> list[dict[str, Any]]:
+    """Find the unreadable live events of a queue, as rows of history. Reads the whole queue."""
+    connection.text_factory = bytes
+    try:
+        return list(_unreadable_rows(connection, queue))
+    finally:
+        connection.text_factory = str
+
+
+def _unreadable_rows(connection: Connection, queue: str) -> Iterator[dict[str, Any]]:
+    rows = connection.execute(SQL["live_of"], {"queue": queue})
+    names = [column[0] for column in rows.description]
+    for raw in rows:
+        if fault := _find_fault(raw):
+            yield _readable_row(dict(zip(names, raw, strict=True)), fault)
+
+
+def _find_fault(raw: Row) -> str | None:
+    """Return why a row cannot be read, None if it can."""
+    try:
+        event = event_of([cell.decode() if isinstance(cell, bytes) else cell for cell in raw])
+        _ = event.event
+    except (TypeError, ValueError, Unreadable) as error:
+        return str(error)
+    moments = (raw[5], raw[7], raw[20], raw[21])
+    if not all(FIRST <= at < LAST for at in moments):
+        return "a moment is out of range"
+    if not (0 <= event.attempts <= MOST_ATTEMPTS and 0 <= event.hops <= MOST_HOPS):
+        return "a number is out of range"
+    return None
+
+
+def _readable_row(row: dict[str, Any], fault: str) -> dict[str, Any]:
+    """Return a row that can be read, with as much as possible of the one that cannot."""
+    texts = {
+        name: cell.decode(errors="replace") for name, cell in row.items() if isinstance(cell, bytes)
+    }
+    times = {name: min(max(row[name], FIRST), LAST - 1) for name in TIMES}
+    event, state = texts["event"], texts.get("state")
+    is_readable_state = not isinstance(payload_of(state or ""), Unreadable)
+    values = {
+        "attempts": min(max(row["attempts"], 0), MOST_ATTEMPTS),
+        "hops": min(max(row["hops"], 0), MOST_HOPS),
+        "claimed": dump(_readable_claims(texts["claimed"])),
+        "event": event if _is_json(event) else dump({"kind": UNREADABLE, "message": event}),
+        "state": state if is_readable_state else None,
+    }
+    return row | texts | times | values | {"error": f"unreadable row: {fault}"}
+
+
+def _readable_claims(text: str) -> list[int]:
+    try:
+        claims = parse(text)
+    except ValueError:
+        return []
+    if not isinstance(claims, list):
+        return []
+    return [at for at in claims if isinstance(at, int) and FIRST <= at < LAST]
+
+
+def _is_json(text: str) -> bool:
+    try:
+        parse(text)
+    except ValueError as error:
+        return "recursion" in str(error)
+    return True
+
+
+def bury_unreadable(db: Writing, rows: Sequence[dict[str, Any]]) -> None:
+    """Move unreadable events to history as dead letters."""
+    for row in rows:
+        db.connection.execute(SQL["put_unreadable"], row | {"now": db.now})
+        db.connection.execute(SQL["delete_live"], row)
+        db.ready.add(row["queue"])
+    db.frames.append(list(failed(db.connection, [row["id"] for row in rows], dead=True)))

@@ -14,7 +14,7 @@ where (:queue is null or queue = :queue)
 order by id desc
 limit :limit;
 
--- name: finished_of
+-- name: finished_by_id
 select
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
   parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, routed_text, routed_team, outcome, finished_at,
@@ -45,7 +45,7 @@ where outcome in ('dead', 'expired', 'cancelled')
 order by id desc
 limit :limit;
 
--- name: dead_of
+-- name: dead_by_id
 select
   id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
   parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, routed_text, routed_team, outcome, finished_at,
@@ -80,7 +80,7 @@ where outcome in ('dead', 'expired', 'cancelled')
   and (:outcomes is null or outcome in (select value from json_each(:outcomes)))
   and (:error is null or instr(lower(last_error), lower(:error)) > 0);
 
--- name: dead_ids_of
+-- name: existing_dead_ids
 select json_group_array(id)
 from event_hist
 where id in (select value from json_each(:ids))
@@ -141,3 +141,23 @@ from json_each(:ids) as r
 join event_hist as h on h.id = r.value
 where h.outcome <> 'discarded'
 order by r.key;
+
+-- name: live_of
+select
+  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, routed_text, routed_team
+from event
+where queue = :queue;
+
+-- name: put_unreadable
+insert or replace into event_hist (
+  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
+  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, routed_text, routed_team, outcome, finished_at
+)
+values (
+  :id, :queue, :target, :lane, :head, :event_ts, :attempts, :vt, :claimed, :event, 0, :holder, :message_id, :max_attempts,
+  :parent_id, :root_id, :hops, :state, :error, 'Unreadable', :created_at, :now, :sent_by, :routed_text, :routed_team, 'dead', :now
+);
+
+-- name: delete_live
+delete from event where id = :id;

@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from sqlite3 import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.memory.index import Found, Likened
 from holdfast.memory.indexing import Entry, Known, is_same
 from holdfast.memory.knowledge import IndexStatus, KnowledgeScope
 from holdfast.memory.ranking import telling
 from holdfast.store.payload import dump
-from holdfast.store.sqlite.observed import next_version
-from holdfast.store.sqlite.queries import load
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.sqlite.connection import load
+from holdfast.store.sqlite.put import draw_version
 from holdfast.store.sqlite.writer import Writing
+
+if TYPE_CHECKING:
+    from holdfast.store.sqlite.store import SqliteStore
 
 SQL = load()
 
@@ -200,7 +202,7 @@ def _forget(db: Writing, scope: KnowledgeScope) -> int:
     live = _known(db.connection, scope, None)
     db.connection.execute(SQL["delete_scope"], _place(scope))
     db.connection.execute(SQL["delete_pieces"], _mark(scope))
-    params = _mark(scope) | _STONE | {"version": next_version(db), "now": db.now}
+    params = _mark(scope) | _STONE | {"version": draw_version(db), "now": db.now}
     db.connection.execute(SQL["put_piece"], params)
     return len(live)
 

@@ -1,4 +1,4 @@
-"""File locks that say who writes and who lives; a forked child never keeps one."""
+"""File locks for the one writer and for live processes; a forked child never keeps one."""
 
 from __future__ import annotations
 
@@ -9,56 +9,58 @@ import weakref
 from pathlib import Path
 from types import TracebackType
 
-DOOR_SECONDS = 0.05
-LOOK_SECONDS = 0.0005
+NEXT_SECONDS = 0.05
+"""Longest wait for the lock of the next writer; after that its holder counts as stopped."""
+RETRY_SECONDS = 0.0005
 
 
-class HeldFile:
-    """An open file that can be locked, closed in children by exec and by fork alike."""
+class LockFile:
+    """An open file that can be locked. Children do not inherit it, by exec or by fork."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.fd: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        _held.add(self)
+        _open_files.add(self)
 
     def lock(self) -> None:
-        fcntl.flock(self._open(), fcntl.LOCK_EX)
+        fcntl.flock(self._open_fd(), fcntl.LOCK_EX)
 
     def try_lock(self) -> bool:
         try:
-            fcntl.flock(self._open(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._open_fd(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True
 
     def unlock(self) -> None:
-        fcntl.flock(self._open(), fcntl.LOCK_UN)
+        fcntl.flock(self._open_fd(), fcntl.LOCK_UN)
 
     def is_current(self) -> bool:
-        """Whether the path still names this file and not a later one."""
+        """Return whether the path still names this file and not a later one."""
         try:
-            there = os.stat(self.path)
+            current = os.stat(self.path)
         except FileNotFoundError:
             return False
-        return os.path.samestat(os.fstat(self._open()), there)
+        return os.path.samestat(os.fstat(self._open_fd()), current)
 
     def close(self) -> None:
         fd, self.fd = self.fd, None
         if fd is not None:
             os.close(fd)
 
-    def _open(self) -> int:
+    def _open_fd(self) -> int:
         if self.fd is None:
             raise ValueError(f"{self.path} is closed")
         return self.fd
 
 
-_held: weakref.WeakSet[HeldFile] = weakref.WeakSet()
+_open_files: weakref.WeakSet[LockFile] = weakref.WeakSet()
 
 
 def _close_in_child() -> None:
-    # a lock belongs to the open file: a child that kept it open would hold its parent's lock beyond its death
-    for file in list(_held):
+    # A lock belongs to the open file. A child that kept it open would keep its parent's lock,
+    # even after the parent's death.
+    for file in list(_open_files):
         file.close()
 
 
@@ -66,26 +68,26 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 
 class WriteLock:
-    """One writer at a time over all processes, in the order they came.
+    """Allow one writer at a time over all processes, in the order of arrival.
 
-    A released flock goes to whoever asks first, and that is the one that just held it. So the next in line waits
-    in a doorway of its own, which the last holder has to pass again. Who stands there for long may be a stopped
-    process: it is walked past, since nothing but the order depends on the door.
+    flock is unfair: whoever releases it usually gets it back. A second lock file queues the next
+    writer, and the last one has to queue there again. A process that holds the second file for
+    long may be stopped, so others ignore it: only the order depends on that file.
     """
 
     def __init__(self, database: Path) -> None:
-        self._room = HeldFile(database.with_name(database.name + ".lock"))
-        self._door = HeldFile(database.with_name(database.name + ".lock-next"))
-        self._is_blocked = False
+        self._writer = LockFile(database.with_name(database.name + ".lock"))
+        self._next = LockFile(database.with_name(database.name + ".lock-next"))
+        self._ignores_next = False
 
     def __enter__(self) -> WriteLock:
-        if not self._stands_in_door():
-            self._room.lock()
+        if not self._become_next():
+            self._writer.lock()
             return self
         try:
-            self._room.lock()
+            self._writer.lock()
         finally:
-            self._door.unlock()
+            self._next.unlock()
         return self
 
     def __exit__(
@@ -94,31 +96,31 @@ class WriteLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.leave()
+        self.release()
 
-    def try_enter(self) -> bool:
-        """Only if nobody is inside or waits to be."""
-        if not self._door.try_lock():
+    def try_acquire(self) -> bool:
+        """Acquire the lock if nobody holds it or waits for it."""
+        if not self._next.try_lock():
             return False
         try:
-            return self._room.try_lock()
+            return self._writer.try_lock()
         finally:
-            self._door.unlock()
+            self._next.unlock()
 
-    def _stands_in_door(self) -> bool:
-        """False if somebody else has stood there for too long, and does still."""
-        patient_until = time.monotonic() + (0 if self._is_blocked else DOOR_SECONDS)
-        while not self._door.try_lock():
-            if time.monotonic() >= patient_until:
-                self._is_blocked = True
+    def _become_next(self) -> bool:
+        """Lock the file of the next writer. Returns False if another process keeps it too long."""
+        give_up_at = time.monotonic() + (0 if self._ignores_next else NEXT_SECONDS)
+        while not self._next.try_lock():
+            if time.monotonic() >= give_up_at:
+                self._ignores_next = True
                 return False
-            time.sleep(LOOK_SECONDS)
-        self._is_blocked = False
+            time.sleep(RETRY_SECONDS)
+        self._ignores_next = False
         return True
 
-    def leave(self) -> None:
-        self._room.unlock()
+    def release(self) -> None:
+        self._writer.unlock()
 
     def close(self) -> None:
-        self._room.close()
-        self._door.close()
+        self._writer.close()
+        self._next.close()

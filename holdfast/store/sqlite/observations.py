@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from sqlite3 import Connection
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.errors import HoldfastError
 from holdfast.memory.knowledge import DEFAULT_AGENT_NAME, KnowledgeScope
@@ -26,14 +26,15 @@ from holdfast.store.activity import FORGOTTEN
 from holdfast.store.payload import dump, parse
 from holdfast.store.positions import gone_within
 from holdfast.store.readable import observation_type_of, texts_of
-from holdfast.store.sqlite import audit
+from holdfast.store.sqlite.access import add_audit, pseudonym
+from holdfast.store.sqlite.connection import load
 from holdfast.store.sqlite.knowledge import remove_documents
-from holdfast.store.sqlite.observed import keep, next_version
-from holdfast.store.sqlite.put import put_one
-from holdfast.store.sqlite.queries import load
+from holdfast.store.sqlite.put import draw_version, put_observation, put_one
 from holdfast.store.sqlite.rows import ANY_ID, MICROSECOND, micros, moment
-from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import Writing
+
+if TYPE_CHECKING:
+    from holdfast.store.sqlite.store import SqliteStore
 
 T = TypeVar("T")
 
@@ -187,8 +188,8 @@ class SqliteObservationStore:
         def work(db: Writing) -> dict[str, int]:
             removed = _forget(db, subject, key)
             if actor is not None:
-                who = audit.pseudonym(db.connection, key)
-                audit.add(
+                who = pseudonym(db.connection, key)
+                add_audit(
                     db, AuditEntry(actor=actor, action="forgot", subject=who, details=removed)
                 )
             return removed
@@ -201,7 +202,7 @@ def save(db: Writing, observation: Observation, *, id_: str | None = None) -> in
     observation = replace(observation, id=id_ or observation.id)
     known = {"workspace_id": observation.workspace_id, "id": observation.id, "deleted": False}
     before = db.connection.execute(SQL["observation_subject_of"], known).fetchone()
-    params = keep(db, observation)
+    params = put_observation(db, observation)
     if before is not None and before[0] != observation.subject_key:
         _tell(db, "DELETE", params, before[0])
     return _tell(db, "UPSERT", params, observation.subject_key)
@@ -231,7 +232,7 @@ def remove(db: Writing, workspace_id: str, id_: str, *, soft: bool) -> int | Non
     ).fetchone()
     if known is None:
         return None
-    params["version"] = next_version(db)
+    params["version"] = draw_version(db)
     db.connection.execute(SQL["soft_delete_observation" if soft else "delete_observation"], params)
     return _tell(db, "DELETE", params, known[0])
 

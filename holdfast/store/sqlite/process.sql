@@ -1,8 +1,5 @@
 -- Processes, their sign of life, and what is left of those that died.
 
--- name: migrated
-select count(*) from sqlite_master where type = 'table' and name in ('event', 'event_hist', 'message_key', 'fence');
-
 -- name: put_process
 insert into process (id, host, started_at, seen_at, last_wake_reason, turns, serves)
 values (:id, :host, :started_at, :seen_at, :last_wake_reason, :turns, :serves)
@@ -10,7 +7,7 @@ on conflict (id) do update
 set host = excluded.host, started_at = excluded.started_at, seen_at = excluded.seen_at,
   last_wake_reason = excluded.last_wake_reason, turns = excluded.turns, serves = excluded.serves;
 
--- name: beat
+-- name: update_process
 update process set seen_at = :seen_at, last_wake_reason = :last_wake_reason, turns = :turns where id = :id;
 
 -- name: processes

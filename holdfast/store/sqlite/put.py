@@ -1,4 +1,4 @@
-"""Storing events and records in SQLite, within a transaction of the caller's."""
+"""Storing events and records, within a transaction of the caller."""
 
 from __future__ import annotations
 
@@ -8,24 +8,51 @@ from sqlite3 import Connection
 from typing import Any, assert_never
 
 from holdfast.memory.observation import Observation
+from holdfast.message import unrouted
 from holdfast.queue.event import INBOX, Event, NewEvent
 from holdfast.queue.record import Activity, AgentMessage, ChatMessage, Record
-from holdfast.store.activity import received_frame
-from holdfast.store.payload import dump, parse, storable_name
-from holdfast.store.sqlite.observed import keep
-from holdfast.store.sqlite.queries import load
+from holdfast.store.activity import received, received_frame
+from holdfast.store.payload import dump, parse, storable, storable_name
+from holdfast.store.sqlite.connection import load
 from holdfast.store.sqlite.rows import line_row, new_row
 from holdfast.store.sqlite.writer import Writing
+from holdfast.telemetry.redaction import redact_prose
 
 SQL = load()
 
 Key = tuple[str, str]
+"""The queue and the message id of an event."""
 
 
-def put(
+def dump_events(events: Sequence[NewEvent]) -> str:
+    """Return the JSON text that `put_events` takes: a lone payload, or the rows of several."""
+    if len(events) == 1:
+        return dump(unrouted(events[0].event)[0])
+    return dump([new_row(event) for event in events])
+
+
+def put_events(
+    db: Writing, events: Sequence[NewEvent], text: str, records: Sequence[Record]
+) -> list[int | None]:
+    """Store events and records. Returns the id of each event, None for a known message."""
+    if len(events) == 1:
+        ids = [put_one(db, events[0], text)]
+    else:
+        keyed = any(event.message_id is not None for event in events)
+        ids = put_rows(db, text, len(events), keyed=keyed)
+    if records:
+        put_records(db, records)
+    db.frames.append(received(events, ids))
+    db.ready.update(event.queue for event in events)
+    return ids
+
+
+def put_rows(
     db: Writing, rows: str, count: int, *, keyed: bool, last_id: int | None = None
 ) -> list[int | None]:
-    """Store the rows; the id of each, or None where its message is known. Ids may be drawn before: those after one."""
+    """Store rows, given as a JSON array. Returns the id of each, None for a known message.
+
+    If the caller has drawn the ids already, they follow `last_id`."""
     if count == 0:
         return []
     connection = db.connection
@@ -39,16 +66,18 @@ def put(
     if stored == count:
         return list(ids)
     [text] = connection.execute(SQL["ids_after"], params).fetchone()
-    there = set(parse(text))
-    return [id if id in there else None for id in ids]
+    stored_ids = set(parse(text))
+    return [id if id in stored_ids else None for id in ids]
 
 
 def put_one(db: Writing, new: NewEvent, event: str) -> int | None:
-    """Store one event, its payload given as text: the commonest put, twice as fast without JSON around it."""
+    """Store one event, its payload given as text. Returns its id, None for a known message.
+
+    It is the commonest put, and twice as fast without JSON around the row."""
     connection, now = db.connection, db.now
     id = db.ids.draw(connection, 1) + 1
     queue, target, lane, event_ts, vt, _, message_id, *others = new_row(new)
-    # A delayed event carries no lane: it would hold up what comes after it.
+    # A delayed event carries no lane: it would hold up its successors.
     lane = storable_name(lane) if vt is None or vt <= now else None
     queue, target, message_id = (
         storable_name(queue),
@@ -63,26 +92,26 @@ def put_one(db: Writing, new: NewEvent, event: str) -> int | None:
 
 
 def put_records(db: Writing, records: Iterable[Record]) -> None:
-    said: list[AgentMessage] = []
-    posted: list[ChatMessage] = []
+    agent_messages: list[AgentMessage] = []
+    chat_messages: list[ChatMessage] = []
     for record in records:
         match record:
             case AgentMessage():
-                said.append(record)
+                agent_messages.append(record)
             case ChatMessage():
-                posted.append(record)
+                chat_messages.append(record)
             case Activity(frames):
                 db.frames.append(frames)
             case Observation():
-                keep(db, record)
+                put_observation(db, record)
             case _:
                 assert_never(record)
-    put_lines(db, said)
-    put_lines(db, posted)
+    put_lines(db, agent_messages)
+    put_lines(db, chat_messages)
 
 
 def put_lines(db: Writing, lines: Sequence[AgentMessage] | Sequence[ChatMessage]) -> int:
-    """Lines of one history, in their order; the id of the last."""
+    """Append lines to one history, in their order. Returns the id of the last."""
     if not lines:
         return 0
     name = "put_chat_messages" if isinstance(lines[0], ChatMessage) else "put_agent_messages"
@@ -90,16 +119,46 @@ def put_lines(db: Writing, lines: Sequence[AgentMessage] | Sequence[ChatMessage]
     return db.connection.execute(SQL[name], {"lines": dump(rows)}).lastrowid or 0
 
 
+def put_observation(db: Writing, observation: Observation) -> dict[str, Any]:
+    """Insert or replace an observation; its memory event is the caller's to write.
+
+    Returns the values written."""
+    params = {
+        "workspace_id": observation.workspace_id,
+        "id": observation.id,
+        "subject_type": observation.subject_type,
+        "subject_id": observation.subject_id,
+        "observer": observation.observer,
+        "type": observation.type.value,
+        "content": storable(redact_prose(observation.content)),
+        "source_message_ids": dump(list(observation.source_message_ids)),
+        "confidence": observation.confidence,
+        "now": db.now,
+        "version": draw_version(db),
+    }
+    db.connection.execute(SQL["save_observation"], params)
+    return params
+
+
+def draw_version(db: Writing) -> int:
+    """Draw the next version of the memory: of an observation, or of a forgotten scope."""
+    version: int
+    [version] = db.connection.execute(SQL["next_observation_version"]).fetchone()
+    return version
+
+
 def put_emits(db: Writing, emits: Sequence[tuple[Event, int, NewEvent]]) -> None:
-    """Store what turns emit; each comes with its parent and its position, and not twice from the same parent."""
-    named = [(parent, _named(parent, position, emit)) for parent, position, emit in emits]
-    known = _known_keys(db.connection, [(emit.queue, str(emit.message_id)) for _, emit in named])
+    """Store the events that turns emit, each given with its parent and position.
+
+    A parent that emits the same message again stores it once."""
+    named = [(parent, _with_name(parent, position, emit)) for parent, position, emit in emits]
+    known = _find_keys(db.connection, [(emit.queue, str(emit.message_id)) for _, emit in named])
     rows = [
         row
         for parent, emit in named
         if (row := _emit_row(db.connection, parent, emit, known)) is not None
     ]
-    ids = put(db, dump(rows), len(rows), keyed=True)
+    ids = put_rows(db, dump(rows), len(rows), keyed=True)
     db.frames.append(
         [
             received_frame(id, row[6], row[1], row[5], row[11])
@@ -109,27 +168,28 @@ def put_emits(db: Writing, emits: Sequence[tuple[Event, int, NewEvent]]) -> None
     )
 
 
-def _named(parent: Event, position: int, emit: NewEvent) -> NewEvent:
+def _with_name(parent: Event, position: int, emit: NewEvent) -> NewEvent:
     if emit.message_id is not None:
         return emit
     return replace(emit, message_id=f"{parent.message_id or parent.id}/{position}")
 
 
-def _known_keys(connection: Connection, keys: Sequence[Key]) -> dict[Key, int | None]:
-    found = connection.execute(SQL["known_keys"], {"keys": dump(keys)}).fetchall()
-    return {(queue, message_id): parent_id for queue, message_id, parent_id in found}
+def _find_keys(connection: Connection, keys: Sequence[Key]) -> dict[Key, int | None]:
+    """Find which keys exist. Returns the parent of each that does."""
+    rows = connection.execute(SQL["known_keys"], {"keys": dump(keys)}).fetchall()
+    return {(queue, message_id): parent_id for queue, message_id, parent_id in rows}
 
 
 def _emit_row(
     connection: Connection, parent: Event, emit: NewEvent, known: dict[Key, int | None]
 ) -> list[Any] | None:
-    """The row to store, under a name that nobody else has; None if this parent has emitted it before."""
+    """Return the row to store under a free message id, None if this parent emitted it before."""
     key = (emit.queue, str(emit.message_id))
     while key in known:
         if known[key] == parent.id:
             return None
         key = (emit.queue, f"{key[1]}~{parent.id}")
-        known |= _known_keys(connection, [key])
+        known |= _find_keys(connection, [key])
     known[key] = parent.id
     hops = parent.hops + 1 if emit.queue == INBOX else parent.hops
     emit = replace(emit, message_id=key[1], sent_by=parent.sent_by)

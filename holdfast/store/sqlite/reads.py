@@ -1,254 +1,152 @@
-"""The half of the SQLite store that only reads, beside the writer."""
+"""Reading beside the writer: a few threads, each with a connection of its own."""
 
 from __future__ import annotations
 
-import time
+import asyncio
+import sqlite3
+import threading
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
-from sqlite3 import Connection, Error
-from typing import Any, TypeVar
+from sqlite3 import Connection
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.errors import HoldfastError
-from holdfast.queue.audit import AuditEntry, AuditFilter
-from holdfast.queue.event import Event, FinishedEvent
+from holdfast.queue.event import Event
 from holdfast.queue.pages import Measure, Page
 from holdfast.queue.record import AgentMessage, ChatMessage
-from holdfast.queue.store import Clock, Count, Filter, Happened, Process
+from holdfast.queue.store import Count
 from holdfast.store.payload import dump
-from holdfast.store.readable import setting_of
-from holdfast.store.sqlite import audit
-from holdfast.store.sqlite import dead as letters
-from holdfast.store.sqlite.activity import read_activity, read_activity_span
-from holdfast.store.sqlite.connection import connect, translated
-from holdfast.store.sqlite.queries import load
-from holdfast.store.sqlite.reader import Reader
+from holdfast.store.scoped import Dialect
+from holdfast.store.sqlite.connection import close_cursors, connect, load, translated
 from holdfast.store.sqlite.rows import (
-    ANY_ID,
     agent_message_of,
     chat_message_of,
-    listed_of,
+    finished_event_of,
+    listed_event_of,
     micros,
     moment,
-    page_params,
-    process_of,
 )
+
+if TYPE_CHECKING:
+    from holdfast.store.sqlite.store import SqliteStore
 
 T = TypeVar("T")
 
 SQL = load()
 
+READERS = 3
 TABLES = 4
+"""Tables that the statement `migrated` counts."""
+
+# A payload changed by hand may be no JSON: it belongs to no channel and no agent.
+_CHANNEL = (
+    "iif(json_extract(event, '$.kind') is null, 'slack', "
+    "coalesce(json_extract(event, '$.channel'), ''))"
+)
+_AGENT = "iif(queue = 'inbox', target, coalesce(json_extract(event, '$.agent'), ''))"
+CONDITIONS = {
+    "sent_by": "sent_by = :sent_by",
+    "channels": f"json_valid(event) and {_CHANNEL} in (select value from json_each(:channels))",
+    "agents": f"json_valid(event) and {_AGENT} in (select value from json_each(:agents))",
+}
+"""Conditions on events, for callers who may not see all of them."""
 
 
-class SqliteReads:
-    """What a SQLite store tells."""
+class Reader:
+    """Run reads in threads, so that neither the event loop nor the writer waits for them."""
 
-    has_server = False
+    def __init__(self, path: Path, threads: int = READERS) -> None:
+        self._path = path
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="holdfast-reader")
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
 
-    def __init__(self, path: Path, clock: Clock | None) -> None:
-        self.path = path
-        self._clock = clock
-        self._reader = Reader(path)
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, work)
 
-    async def now(self) -> datetime:
-        return moment(self._now())
+    async def close(self) -> None:
+        await asyncio.to_thread(self._threads.shutdown)
+        for connection in self._connections:
+            connection.close()
 
-    async def read(self, work: Callable[[Connection], T]) -> T:
-        """A read of a neighbour's (memory) beside the writer."""
-        return await self._reader.run(work)
+    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            connection = self._connection()
+            # All statements of a read see one snapshot: ids found by one exist for the next.
+            connection.execute("begin")
+            try:
+                return _run_with_any_text(connection, work)
+            except Exception as error:
+                close_cursors(error)
+                raise
+            finally:
+                connection.execute("commit")
+        except sqlite3.Error as error:
+            raise translated(error, self._path) from error
 
-    def _now(self) -> int:
-        return time.time_ns() // 1000 if self._clock is None else micros(self._clock())
+    def _connection(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = connect(self._path, read_only=True)
+            self._connections.append(connection)
+        return connection
 
-    async def next_due(self, queue: str, targets: Sequence[str]) -> datetime | None:
-        now = self._now()
-        return await self._reader.run(
-            lambda connection: read_next_due(connection, now, queue, targets)
+
+def _run_with_any_text(
+    connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]
+) -> T:
+    """Do the work. If a text is not UTF-8, do it again with the broken characters replaced."""
+    try:
+        return work(connection)
+    except sqlite3.OperationalError as error:
+        if "UTF-8" not in str(error):
+            raise
+    connection.text_factory = lambda text: text.decode(errors="replace")
+    try:
+        return work(connection)
+    finally:
+        connection.text_factory = str
+
+
+def sqlite_dialect(store: SqliteStore) -> Dialect:
+    """Return how holdfast.store.scoped reads from this store."""
+
+    async def rows(statement: str, params: dict[str, Any]) -> Sequence[Any]:
+        return await store.read(lambda connection: connection.execute(statement, params).fetchall())
+
+    async def page(
+        statement: str, params: dict[str, Any], limit: int, most_bytes: int | None
+    ) -> Page[Any]:
+        measure = Measure(limit, most_bytes)
+        return await store.read(
+            lambda connection: measure.page(connection.execute(statement, params))
         )
 
-    async def finished(
-        self,
-        which: Filter,
-        *,
-        limit: int = 20,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[FinishedEvent]:
-        page = page_params(limit, before_id, since_id)
-        return await self._reader.run(
-            lambda connection: letters.finished(connection, which, page, most_bytes)
-        )
-
-    async def dead(
-        self,
-        which: Filter,
-        *,
-        limit: int = 20,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[FinishedEvent]:
-        page = page_params(limit, before_id, since_id)
-        return await self._reader.run(
-            lambda connection: letters.dead(connection, which, page, most_bytes)
-        )
-
-    async def died(
-        self, queue: str, after: tuple[datetime, int], *, limit: int
-    ) -> list[FinishedEvent]:
-        return await self._reader.run(
-            lambda connection: letters.died(connection, queue, after, limit)
-        )
-
-    async def audit_log(
-        self,
-        which: AuditFilter,
-        *,
-        limit: int = 20,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[AuditEntry]:
-        page = page_params(limit, before_id, since_id)
-        return await self._reader.run(
-            lambda connection: audit.read(connection, which, page, most_bytes)
-        )
-
-    async def pseudonym(self, name: str) -> str:
-        return await self._reader.run(lambda connection: audit.pseudonym(connection, name))
-
-    async def live(self, event_id: int) -> Event | None:
-        found = await self._reader.run(lambda connection: listed(connection, [event_id]))
-        return found[0] if found else None
-
-    async def leased(
-        self,
-        queue: str,
-        *,
-        limit: int | None = None,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[Event]:
-        page = page_params(ANY_ID if limit is None else limit, before_id, since_id)
-        wanted = {"queue": queue, "now": self._now()} | page
-        return await self._reader.run(
-            lambda connection: read_live(connection, "leased", wanted, most_bytes)
-        )
-
-    async def counts(self) -> list[Count]:
-        now = self._now()
-        return await self._reader.run(lambda connection: read_counts(connection, now))
-
-    async def outcomes(self, queue: str) -> dict[str, int]:
-        return await self._reader.run(lambda connection: read_outcomes(connection, queue))
-
-    async def oldest_snapshot(self) -> timedelta | None:
-        # A reader of ours may hold up a checkpoint, never the removal of rows.
-        return None
-
-    async def setting(self, key: str) -> Any:
-        return await self._reader.run(lambda connection: read_setting(connection, key))
-
-    async def processes(self) -> list[Process]:
-        return await self._reader.run(read_processes)
-
-    async def agent_messages(
-        self,
-        agent_id: str,
-        *,
-        conversation: str | None = None,
-        limit: int = 20,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[AgentMessage]:
-        wanted = {
-            "agent_id": agent_id,
-            "conversation": conversation,
-            **page_params(limit, before_id, since_id),
-        }
-        return await self._reader.run(
-            lambda connection: read_agent_messages(connection, wanted, most_bytes)
-        )
-
-    async def chat_messages(
-        self,
-        team_id: str,
-        *,
-        limit: int = 20,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[ChatMessage]:
-        wanted = {"team_id": team_id} | page_params(limit, before_id, since_id)
-        return await self._reader.run(
-            lambda connection: read_chat_messages(connection, wanted, most_bytes)
-        )
-
-    async def handed_on(self, root_id: int, before_id: int) -> int:
-        params = {"root_id": root_id, "before_id": before_id}
-        return await self._reader.run(
-            lambda connection: int(connection.execute(SQL["handed_on"], params).fetchone()[0])
-        )
-
-    async def spent(self, root_id: int) -> int:
-        params = {"root_id": root_id}
-        return await self._reader.run(
-            lambda connection: int(connection.execute(SQL["spent"], params).fetchone()[0])
-        )
-
-    async def waiting(
-        self,
-        queue: str,
-        target: str,
-        *,
-        limit: int = 100,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[Event]:
-        wanted = {"queue": queue, "target": target} | page_params(limit, before_id, since_id)
-        return await self._reader.run(
-            lambda connection: read_live(connection, "waiting", wanted, most_bytes)
-        )
-
-    async def recent(
-        self,
-        queue: str,
-        *,
-        limit: int = 20,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[Event]:
-        wanted = {"queue": queue} | page_params(limit, before_id, since_id)
-        return await self._reader.run(
-            lambda connection: read_recent(connection, wanted, most_bytes)
-        )
-
-    async def activity(
-        self, position: int, *, limit: int = 500, most_bytes: int | None = None
-    ) -> Page[Happened]:
-        return await self._reader.run(
-            lambda connection: read_activity(connection, position, limit, most_bytes)
-        )
-
-    async def activity_span(self) -> tuple[int, int]:
-        return await self._reader.run(read_activity_span)
+    return Dialect(
+        schema="",
+        mark=":{}",
+        conditions=CONDITIONS,
+        rows=rows,
+        page=page,
+        ids="id in (select value from json_each(:ids))",
+        moment=micros,
+        array=dump,
+        event=listed_event_of,
+        finished=finished_event_of,
+    )
 
 
 def require_schema(path: Path) -> None:
-    """Refuse a database that was never migrated; it is not created here either."""
+    """Refuse a database that was never migrated; never create one."""
     if not path.exists():
         raise HoldfastError(f"there is no database at {path}; run `holdfast migrate` first")
     try:
         connection = connect(path, read_only=True)
         [tables] = connection.execute(SQL["migrated"]).fetchone()
         connection.close()
-    except Error as error:
+    except sqlite3.Error as error:
         raise translated(error, path) from error
     if tables < TABLES:
         raise HoldfastError(
@@ -264,29 +162,28 @@ def read_next_due(
     return None if vt is None else moment(vt)
 
 
-def listed(connection: Connection, ids: Sequence[int]) -> list[Event]:
-    return [listed_of(row) for row in connection.execute(SQL["events"], {"ids": dump(ids)})]
+def read_live_event(connection: Connection, id: int) -> Event | None:
+    row = connection.execute(SQL["events"], {"ids": dump([id])}).fetchone()
+    return None if row is None else listed_event_of(row)
 
 
-def read_live(
-    connection: Connection, query: str, wanted: dict[str, Any], most_bytes: int | None
+def read_live_events(
+    connection: Connection, query: str, params: dict[str, Any], most_bytes: int | None
 ) -> Page[Event]:
-    """Live events by the ids that a query gives, one after the other, until the page is full."""
-    ids = connection.execute(SQL[query], wanted).fetchall()
-    rows = (
-        row for (id_,) in ids for row in connection.execute(SQL["events"], {"ids": dump([id_])})
-    )
-    return Measure(wanted["limit"], most_bytes).page(rows).made(listed_of)
+    """Read the live events of the ids that a query returns, one by one, until the page is full."""
+    ids = connection.execute(SQL[query], params).fetchall()
+    rows = (row for (id,) in ids for row in connection.execute(SQL["events"], {"ids": dump([id])}))
+    return Measure(params["limit"], most_bytes).page(rows).made(listed_event_of)
 
 
 def read_recent(
-    connection: Connection, wanted: dict[str, Any], most_bytes: int | None
+    connection: Connection, params: dict[str, Any], most_bytes: int | None
 ) -> Page[Event]:
-    ids = connection.execute(SQL["recent"], wanted).fetchall()
+    ids = connection.execute(SQL["recent"], params).fetchall()
     rows = (
-        row for (id_,) in ids for row in connection.execute(SQL["event_or_finished"], {"id": id_})
+        row for (id,) in ids for row in connection.execute(SQL["event_or_finished"], {"id": id})
     )
-    return Measure(wanted["limit"], most_bytes).page(rows).made(listed_of)
+    return Measure(params["limit"], most_bytes).page(rows).made(listed_event_of)
 
 
 def read_counts(connection: Connection, now: int) -> list[Count]:
@@ -305,25 +202,20 @@ def read_outcomes(connection: Connection, queue: str) -> dict[str, int]:
     return dict(connection.execute(SQL["outcomes"], {"queue": queue}).fetchall())
 
 
-def read_setting(connection: Connection, key: str) -> Any:
-    found = connection.execute(SQL["setting"], {"key": key}).fetchone()
-    return None if found is None else setting_of(found[0])
-
-
-def read_processes(connection: Connection) -> list[Process]:
-    return [process_of(row) for row in connection.execute(SQL["processes"])]
+def read_number(connection: Connection, query: str, params: dict[str, Any]) -> int:
+    return int(connection.execute(SQL[query], params).fetchone()[0])
 
 
 def read_agent_messages(
-    connection: Connection, wanted: dict[str, Any], most_bytes: int | None
+    connection: Connection, params: dict[str, Any], most_bytes: int | None
 ) -> Page[AgentMessage]:
-    name = "agent_messages" if wanted["conversation"] is None else "conversation_messages"
-    rows = connection.execute(SQL[name], wanted)
-    return Measure(wanted["limit"], most_bytes).page(rows).made(agent_message_of)
+    name = "agent_messages" if params["conversation"] is None else "conversation_messages"
+    rows = connection.execute(SQL[name], params)
+    return Measure(params["limit"], most_bytes).page(rows).made(agent_message_of)
 
 
 def read_chat_messages(
-    connection: Connection, wanted: dict[str, Any], most_bytes: int | None
+    connection: Connection, params: dict[str, Any], most_bytes: int | None
 ) -> Page[ChatMessage]:
-    rows = connection.execute(SQL["chat_messages"], wanted)
-    return Measure(wanted["limit"], most_bytes).page(rows).made(chat_message_of)
+    rows = connection.execute(SQL["chat_messages"], params)
+    return Measure(params["limit"], most_bytes).page(rows).made(chat_message_of)

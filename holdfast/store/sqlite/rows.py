@@ -1,15 +1,13 @@
-"""How events and times look in SQLite: microseconds since 1970, and JSON documents for many rows at once.
+"""Rows of SQLite as our types: times are microseconds since 1970.
 
-A statement that takes or gives one JSON document is one step of SQLite. Row by row, each step lets go of the
-interpreter lock and has to win it back from the event loop.
+Statements for many rows take and return JSON documents. One document is one step of SQLite; row by
+row, each step releases the interpreter lock and competes with the event loop for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import repeat
 from typing import Any
 
 from holdfast.errors import Unreadable
@@ -25,7 +23,6 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 ANY_ID = 2**63 - 1
-_NONE = (None,) * 6
 
 Row = Sequence[Any]
 
@@ -35,7 +32,7 @@ def micros(moment: datetime) -> int:
 
 
 def moment(value: int) -> datetime:
-    """The moment of a stored number; one that Python does not know becomes the nearest that it does."""
+    """Return the moment of a stored number, or the nearest one that Python can hold."""
     try:
         return EPOCH + timedelta(microseconds=value)
     except OverflowError:
@@ -45,7 +42,7 @@ def moment(value: int) -> datetime:
 def new_row(
     new: NewEvent, parent_id: int | None = None, root_id: int | None = None, hops: int = 0
 ) -> list[Any]:
-    """A row as the statements of put.sql take it."""
+    """Return a row as the statements of put.sql take it."""
     event_ts = new.event_ts
     if event_ts is not None and not EPOCH <= event_ts <= LATEST:
         event_ts = None
@@ -69,99 +66,49 @@ def new_row(
 
 
 FIRST, LAST = micros(EARLIEST), micros(LATEST_READABLE)
-"""Between these lie the times of live events."""
+"""Bounds of the times of live events."""
 
 
 class Moments(dict[int, datetime]):
-    """Moments by their microseconds; in a batch many are the same, and making one costs more than finding it."""
+    """A cache of moments by microseconds: a batch has many alike, and a look-up is cheaper."""
 
     def __missing__(self, value: int) -> datetime:
-        found = self[value] = moment(value)
-        return found
+        result = self[value] = moment(value)
+        return result
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """What a claim sets on all its events alike."""
-
-    queue: str
-    holder: str | None
-    vt: int
-    now: int
-
-    def taken(self, event: Event) -> Event:
-        """An event that was read before the claim, as it is after it, but for its fence."""
-        event.attempts += 1
-        event.claimed = (*event.claimed, moment(self.now))
-        event.holder, event.vt, event.updated_at = self.holder, moment(self.vt), moment(self.now)
-        return event
-
-    def taken_of(self, target: str, ids: Sequence[int], columns: Row) -> list[Event]:
-        """The same for what the query `ready` found of a target."""
-        if not ids:
-            return []
-        joined, rare, *documents = columns
-        payloads = joined.split("\x1e")
-        if len(payloads) != len(ids):
-            raise ValueError("a payload is not JSON")
-        [lanes, sent, attempts, claims, names, most, parents, roots, hops, created] = map(
-            parse, documents
-        )
-        of_few = parse(rare)
-        if any(state is not None and not isinstance(state, dict) for state, *_ in of_few.values()):
-            raise ValueError("a state is no JSON object")
-        states, errors, error_classes, senders, texts, teams = (
-            zip(*[of_few.get(str(id), _NONE) for id in ids], strict=True)
-            if of_few
-            else repeat(repeat(None), 6)
-        )
-        moments = Moments()
-        made = moments.__getitem__
-        now = made(self.now)
-        first = (now,)
-        claimed = [(*map(made, times), now) if times else first for times in claims]
-        # fmt: off
-        return list(map(
-            Event, ids, repeat(self.queue), repeat(target), lanes, repeat(True), map(made, sent),
-            [before + 1 for before in attempts], repeat(made(self.vt)), claimed, payloads, repeat(0),
-            repeat(self.holder), names, most, parents, roots, hops, states, errors, error_classes, map(made, created),
-            repeat(now), senders, texts, teams,
-        ))
-        # fmt: on
+def event_of(columns: Row) -> Event:
+    """Return the event of a row; raises TypeError or ValueError if its claims are unreadable."""
+    return Event(*_convert(list(columns), Moments()))
 
 
-def stored_of(columns: Row) -> Event:
-    """Make an event of its stored columns; TypeError or ValueError if its claims cannot be read."""
-    return Event(*_made(list(columns), Moments()))
-
-
-def listed_of(columns: Row) -> Event:
-    """Make an event to be listed, whatever its columns hold."""
+def listed_event_of(columns: Row) -> Event:
+    """Return the event of a row for a list, even if it is unreadable."""
     try:
-        return shown(stored_of(columns))
+        return shown(event_of(columns))
     except (TypeError, ValueError):
-        return shown(stored_of(_without_claims(columns)))
+        return shown(event_of(_without_claims(columns)))
 
 
-def finished_of(columns: Row) -> FinishedEvent:
-    """Make a finished event to be listed, whatever its columns hold."""
+def finished_event_of(columns: Row) -> FinishedEvent:
+    """Return the finished event of a row for a list, even if it is unreadable."""
     try:
-        return shown(_finished_of(columns))
+        return shown(_finished_event_of(columns))
     except (TypeError, ValueError):
-        return shown(_finished_of(_without_claims(columns)))
+        return shown(_finished_event_of(_without_claims(columns)))
 
 
-def _finished_of(columns: Row) -> FinishedEvent:
+def _finished_event_of(columns: Row) -> FinishedEvent:
     row, moments = list(columns), Moments()
     row[26] = moments[row[26]]
-    return FinishedEvent(*_made(row, moments))
+    return FinishedEvent(*_convert(row, moments))
 
 
 def _without_claims(columns: Row) -> list[Any]:
     return [*columns[:8], "[]", *columns[9:]]
 
 
-def _made(row: list[Any], moments: Moments) -> list[Any]:
+def _convert(row: list[Any], moments: Moments) -> list[Any]:
     row[8] = parse(row[8])
     if row[17] is not None:
         state = state_of(row[17])
@@ -197,7 +144,7 @@ def page_params(limit: int, before_id: int | None, since_id: int | None) -> dict
 
 
 def line_row(line: AgentMessage | ChatMessage, now: int) -> list[Any]:
-    """The values of its columns, but the id."""
+    """Return the values of all columns but the id."""
     created_at = now if line.created_at is None else micros(line.created_at)
     if isinstance(line, ChatMessage):
         return [line.team_id, line.from_agent, line.message, line.subject, line.key, created_at]

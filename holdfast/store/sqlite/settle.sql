@@ -70,10 +70,3 @@ select exists (select 1 from event_hist where id = :id and queue = :queue);
 -- name: turn_mates
 select id from event indexed by event_leased
 where queue = :queue and target = :target and fence > 0 and fence = :fence and id <> :id;
-
--- name: set_limit
-insert into target_limit (queue, target, running) values (:queue, :target, :running)
-on conflict (queue, target) do update set running = excluded.running;
-
--- name: lift_limit
-delete from target_limit where queue = :queue and target = :target;

@@ -5,52 +5,63 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError, StoreUnavailable
-from holdfast.message import Payload, unrouted
-from holdfast.queue.audit import Action, AuditEntry
-from holdfast.queue.event import OUTBOX, NewEvent, Turn
+from holdfast.message import Payload
+from holdfast.queue.audit import Action, AuditEntry, AuditFilter
+from holdfast.queue.event import OUTBOX, Event, FinishedEvent, NewEvent, Turn
 from holdfast.queue.outcome import Lost, Outcome, Settled, Snooze
-from holdfast.queue.record import ChatMessage, Record
+from holdfast.queue.pages import Page
+from holdfast.queue.record import AgentMessage, ChatMessage, Record
 from holdfast.queue.store import (
     DEFAULT_MAX_ATTEMPTS,
     Acked,
     Clock,
+    Count,
     Filter,
+    Happened,
     Process,
     SweepPolicy,
     Swept,
     Transaction,
 )
-from holdfast.store.activity import received
 from holdfast.store.payload import dump
-from holdfast.store.sqlite import audit, dead, leases, liveness, settling, sweep, unreadable
-from holdfast.store.sqlite.gathering import gather
-from holdfast.store.sqlite.put import put, put_lines, put_one, put_records
-from holdfast.store.sqlite.queries import load
-from holdfast.store.sqlite.reads import SqliteReads, require_schema
-from holdfast.store.sqlite.rows import MICROSECOND, moment, new_row, process_params
-from holdfast.store.sqlite.thread import WriterThread
+from holdfast.store.sqlite import (
+    access,
+    activity,
+    claim,
+    dead,
+    put,
+    reads,
+    settings,
+    settle,
+    sweep,
+)
+from holdfast.store.sqlite import process as processes
+from holdfast.store.sqlite.claim import ClaimRequest
+from holdfast.store.sqlite.dead import Step
+from holdfast.store.sqlite.file import vacuum
+from holdfast.store.sqlite.rows import ANY_ID, micros, moment, page_params
 from holdfast.store.sqlite.transaction import SqliteTransaction
-from holdfast.store.sqlite.vacuum import vacuum
-from holdfast.store.sqlite.writer import Tally, Writing
+from holdfast.store.sqlite.writer import QUICK_SECONDS, WriterThread, Writing
 from holdfast.store.wakeup import Wakeups
 
 T = TypeVar("T")
 
-SQL = load()
 NOW = timedelta()
 SMALL = 32 * 1024
-"""Characters of an event that the event loop itself may write."""
+"""Largest payload, in characters, that the event loop itself may write."""
 
 
-class SqliteStore(SqliteReads):
-    """Events in one SQLite file, safe with many tasks and many processes. Use it as an async context manager."""
+class SqliteStore:
+    """Events in one SQLite file, for many tasks and many processes; an async context manager."""
+
+    has_server = False
 
     def __init__(
         self,
@@ -58,17 +69,23 @@ class SqliteStore(SqliteReads):
         *,
         clock: Clock | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        readers: int = reads.READERS,
+        quick_seconds: float = QUICK_SECONDS,
     ) -> None:
-        super().__init__(Path(path), clock)
-        self._signs = liveness.SignsOfLife(self.path, monotonic)
+        self.path = Path(path)
+        self._clock = clock
+        self._quick_seconds = quick_seconds
+        self._reader = reads.Reader(self.path, readers)
+        self._process_locks = processes.ProcessLocks(self.path, monotonic)
         self._wakeups = Wakeups()
         self._writer: WriterThread | None = None
-        self._old_keys = sweep.OldKeys(self._now)
+        self._sweeper = sweep.Sweeper(self, self._now)
 
     async def __aenter__(self) -> SqliteStore:
         try:
-            await asyncio.to_thread(require_schema, self.path)
-            writer = WriterThread(self.path, asyncio.get_running_loop(), self._now, self._ring)
+            await asyncio.to_thread(reads.require_schema, self.path)
+            loop = asyncio.get_running_loop()
+            writer = WriterThread(self.path, loop, self._now, self._ring, self._quick_seconds)
             await writer.start()
         except BaseException:
             await self._reader.close()
@@ -83,11 +100,26 @@ class SqliteStore(SqliteReads):
         if self._writer is not None:
             await self._writer.close()
         await self._reader.close()
-        self._signs.close()
+        self._process_locks.close()
+
+    async def now(self) -> datetime:
+        return moment(self._now())
+
+    def _now(self) -> int:
+        return time.time_ns() // 1000 if self._clock is None else micros(self._clock())
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        """Run a read beside the writer."""
+        return await self._reader.run(work)
 
     def write(self, work: Callable[[Writing], T]) -> asyncio.Future[T]:
-        """Have work done in a transaction of the writer's: ours, or a neighbour's (memory)."""
+        """Run work in a transaction of the writer."""
         return self.writer.submit(work)
+
+    async def _write(self, work: Callable[[Writing], T], tx: Transaction | None) -> T:
+        """Run work in the caller's transaction, or without one in the writer's."""
+        result: T = await (self.write(work) if tx is None else tx.run(work))
+        return result
 
     @property
     def writer(self) -> WriterThread:
@@ -95,26 +127,12 @@ class SqliteStore(SqliteReads):
             raise HoldfastError("the store is not open; use it in `async with`")
         return self._writer
 
-    @property
-    def tally(self) -> Tally:
-        """How many requests were committed, and in how many commits."""
-        return Tally() if self._writer is None else self._writer.tally
-
     def _ring(self, queues: set[str]) -> None:
         for queue in queues:
             self._wakeups.ring(queue)
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[SqliteTransaction]:
-        tx = SqliteTransaction(self.path, self._now)
-        await tx.begin()
-        try:
-            yield tx
-        except BaseException:
-            await tx.end("rollback")
-            raise
-        await tx.end("commit")
-        self._ring(tx.ready)
+    def transaction(self) -> SqliteTransaction:
+        return SqliteTransaction(self.path, self._now, self._ring)
 
     async def put(
         self,
@@ -123,35 +141,18 @@ class SqliteStore(SqliteReads):
         records: Sequence[Record] = (),
         tx: Transaction | None = None,
     ) -> list[int | None]:
-        one = len(events) == 1
-        # JSON is made here, while the writer may be waiting for the disk.
-        text = dump(unrouted(events[0].event)[0] if one else [new_row(event) for event in events])
-        keyed = not one and any(event.message_id is not None for event in events)
+        # Make the JSON here, while the writer may be waiting for the disk.
+        text = put.dump_events(events)
 
         def work(db: Writing) -> list[int | None]:
-            ids = [put_one(db, events[0], text)] if one else put(db, text, len(events), keyed=keyed)
-            if records:
-                put_records(db, records)
-            db.frames.append(received(events, ids))
-            db.ready.update(event.queue for event in events)
-            return ids
+            return put.put_events(db, events, text, records)
 
-        if tx is None and one and len(text) < SMALL and not records:
+        if tx is None and len(events) == 1 and len(text) < SMALL and not records:
             return await self.writer.do_small(work)
-        return await (self.write(work) if tx is None else tx.run(work))
+        return await self._write(work, tx)
 
     async def say(self, line: ChatMessage, *, tx: Transaction | None = None) -> int:
-        def work(db: Writing) -> int:
-            return put_lines(db, [line])
-
-        return await (self.write(work) if tx is None else tx.run(work))
-
-    async def gather(self, turn: Turn, limit: int) -> bool:
-        joined = await self._without_unreadable(
-            turn.queue, lambda: self.write(lambda db: gather(db, turn, limit))
-        )
-        turn.events += tuple(joined)
-        return bool(joined)
+        return await self._write(lambda db: put.put_lines(db, [line]), tx)
 
     async def claim(
         self,
@@ -167,7 +168,7 @@ class SqliteStore(SqliteReads):
     ) -> list[Turn]:
         if limit < 1 or not targets:
             return []
-        wanted = leases.Claim(
+        request = ClaimRequest(
             queue=queue,
             targets=targets,
             limit=limit,
@@ -177,232 +178,293 @@ class SqliteStore(SqliteReads):
             max_attempts=max_attempts,
             at_most=at_most,
         )
-        return await self._without_unreadable(queue, lambda: self._claim(wanted))
+        return await self._without_unreadable(queue, lambda: self._claim(request))
 
-    async def _claim(self, wanted: leases.Claim) -> list[Turn]:
-        claimed = self.writer.submit_making(lambda db: leases.claim(db, wanted))
+    async def _claim(self, request: ClaimRequest) -> list[Turn]:
+        claimed = self.write(lambda db: claim.claim(db, request))
         try:
             return await asyncio.shield(claimed)
         except asyncio.CancelledError:
-            # nobody will know of these turns: without this they would wait out their lease
+            # The caller will never see these turns; without this they would wait out their lease.
             claimed.add_done_callback(self._give_back)
             raise
-        except leases.Misread as misread:
-            ids = misread.ids
-        await self._bury_unreadable(wanted.queue)
-        return await self.read(
-            lambda connection: unreadable.turns_of(connection, wanted.queue, ids)
-        )
 
     async def _without_unreadable(self, queue: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Do the work; while events of the queue cannot be read and fail it, bury such events and try again.
+        """Do the work. If it fails, bury the unreadable events of the queue and try again.
 
-        Others may come meanwhile, and another task may bury what failed this one: so it fails after two vain looks."""
-        was_vain = False
+        More may arrive meanwhile, and another task may bury the one that failed this work. So
+        give up only after two searches in a row that found nothing."""
+        found_nothing = False
         while True:
             try:
                 return await work()
             except StoreUnavailable:
                 raise
             except (HoldfastError, TypeError, ValueError):
-                is_vain = not await self._bury_unreadable(queue)
-                if is_vain and was_vain:
+                finds_nothing = not await self._bury_unreadable(queue)
+                if finds_nothing and found_nothing:
                     raise
-                was_vain = is_vain
+                found_nothing = finds_nothing
 
     async def _bury_unreadable(self, queue: str) -> bool:
-        letters = await self.read(lambda connection: unreadable.find(connection, queue))
-        if letters:
-            await self.write(lambda db: unreadable.bury(db, letters))
-        return bool(letters)
+        rows = await self.read(partial(dead.find_unreadable, queue=queue))
+        if rows:
+            await self.write(lambda db: dead.bury_unreadable(db, rows))
+        return bool(rows)
 
     def _give_back(self, claimed: asyncio.Future[list[Turn]]) -> None:
         if not claimed.cancelled() and claimed.exception() is None and claimed.result():
             ends: list[tuple[Turn, Outcome]] = [(turn, Snooze(NOW)) for turn in claimed.result()]
-            self.write(lambda db: settling.settle(db, ends, DEFAULT_MAX_ATTEMPTS))
+            self.write(lambda db: settle.settle(db, ends, DEFAULT_MAX_ATTEMPTS))
+
+    async def gather(self, turn: Turn, limit: int) -> bool:
+        joined = await self._without_unreadable(
+            turn.queue, lambda: self.write(lambda db: claim.gather(db, turn, limit))
+        )
+        turn.events += tuple(joined)
+        return bool(joined)
 
     async def renew(self, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
-        return await self.write(lambda db: leases.renew(db, turns, lease)) if turns else []
+        return await self.write(lambda db: claim.renew(db, turns, lease)) if turns else []
 
     async def checkpoint(self, turn: Turn, state: Payload) -> datetime:
         text = dump(state)
-        return moment(await self.write(lambda db: leases.checkpoint(db, turn, text)))
+        return moment(await self.write(lambda db: claim.checkpoint(db, turn, text)))
 
     async def settle(
         self, ends: Sequence[tuple[Turn, Outcome]], *, max_attempts: int = DEFAULT_MAX_ATTEMPTS
     ) -> list[Settled | Lost]:
-        return await self.write(lambda db: settling.settle(db, ends, max_attempts)) if ends else []
+        return await self.write(lambda db: settle.settle(db, ends, max_attempts)) if ends else []
 
     async def release(self, turns: Sequence[Turn]) -> list[Settled | Lost]:
         return await self.settle([(turn, Snooze(NOW)) for turn in turns])
 
     async def cancel(self, event_id: int, reason: str, *, actor: str | None = None) -> bool:
-        def work(db: Writing) -> bool:
-            done = settling.cancel(db, event_id, reason)
-            audit.add_events(db, actor, "cancelled", [event_id] if done else [])
-            return done
-
-        return await self.write(work)
+        return await self.write(lambda db: settle.cancel(db, event_id, reason, actor))
 
     async def ack(self, event_id: int, queue: str = OUTBOX) -> Acked:
-        return await self.write(lambda db: settling.ack(db, event_id, queue))
-
-    async def limit(self, queue: str, target: str, running: int | None) -> None:
-        name = "lift_limit" if running is None else "set_limit"
-        params = {"queue": queue, "target": target, "running": running}
-
-        def work(db: Writing) -> None:
-            db.connection.execute(SQL[name], params)
-            db.ready.add(queue)
-
-        await self.write(work)
+        return await self.write(lambda db: settle.ack(db, event_id, queue))
 
     async def bury(self, queue: str, max_attempts: int = DEFAULT_MAX_ATTEMPTS) -> int:
-        return await self._in_batches(
-            sweep.bury, SweepPolicy(queue=queue, max_attempts=max_attempts)
-        )
+        policy = SweepPolicy(queue=queue, max_attempts=max_attempts)
+        return await self._sweeper.in_batches(sweep.bury, policy)
 
     async def sweep(self, policy: SweepPolicy) -> Swept:
-        dead = await self._in_batches(sweep.bury, policy)
-        expired = await self._in_batches(sweep.expire, policy)
-        discarded = await self._in_batches(sweep.discard_unserved, policy)
-        headless = await self._reader.run(lambda c: sweep.headless_lanes(c, policy.queue))
-        mended = (
-            await self.write(lambda db: sweep.mend(db, policy.queue, headless)) if headless else 0
-        )
-        forgotten = await self._forget(policy)
-        pruned = await self._in_batches(sweep.prune, policy)
-        return Swept(
-            dead=dead,
-            expired=expired,
-            discarded=discarded,
-            mended=mended,
-            forgotten=forgotten,
-            pruned=pruned,
-        )
+        return await self._sweeper.sweep(policy)
 
     async def forget_activity(self, keep: timedelta) -> int:
-        return await self._in_batches(sweep.forget_activity, keep)
-
-    async def _forget(self, policy: SweepPolicy) -> int:
-        total = 0
-        start: str | None = "" if self._old_keys.is_due(policy) else None
-        while start is not None:
-            walk = partial(self._old_keys.walk, policy=policy, start=start)
-            old, start = await self._reader.run(walk)
-            for first in range(0, len(old), sweep.BATCH):
-                batch = old[first : first + sweep.BATCH]
-                total += await self.write(partial(sweep.forget, policy=policy, message_ids=batch))
-        return total
-
-    async def _in_batches(self, step: Callable[[Writing, T], int], wanted: T) -> int:
-        total = 0
-        while True:
-            count = await self.write(lambda db: step(db, wanted))
-            total += count
-            if count < sweep.BATCH:
-                return total
+        return await self._sweeper.in_batches(sweep.forget_activity, keep)
 
     async def retry(self, which: Filter, *, actor: str | None = None) -> list[int]:
-        return await self._with_dead(dead.retry, which, actor, "retried")
+        return await self._change_dead(dead.retry, which, actor, "retried")
 
     async def discard(self, which: Filter, *, actor: str | None = None) -> list[int]:
-        return await self._with_dead(dead.discard, which, actor, "discarded")
+        return await self._change_dead(dead.discard, which, actor, "discarded")
 
-    async def _with_dead(
-        self,
-        step: Callable[[Writing, Sequence[int]], list[int]],
-        which: Filter,
-        actor: str | None,
-        action: Action,
+    async def _change_dead(
+        self, step: Step, which: Filter, actor: str | None, action: Action
     ) -> list[int]:
-        def work(db: Writing, batch: Sequence[int]) -> list[int]:
-            changed = step(db, batch)
-            audit.add_events(db, actor, action, changed)
-            return changed
-
-        ids = await self._reader.run(lambda connection: dead.dead_ids(connection, which))
-        done: list[int] = []
-        for start in range(0, len(ids), sweep.BATCH):
-            done += await self.write(partial(work, batch=ids[start : start + sweep.BATCH]))
-        return done
+        ids = await self.read(partial(dead.find_dead, which=which))
+        work = partial(dead.change, step=step, actor=actor, action=action)
+        batches = [ids[start : start + sweep.BATCH] for start in range(0, len(ids), sweep.BATCH)]
+        return [id for batch in batches for id in await self.write(partial(work, ids=batch))]
 
     async def replay(self, ids: Sequence[int], *, actor: str | None = None) -> list[int]:
         return await self.write(lambda db: dead.replay(db, ids, actor))
 
-    async def audit(self, entry: AuditEntry, *, tx: Transaction | None = None) -> int:
-        def work(db: Writing) -> int:
-            return audit.add(db, entry)
+    async def finished(
+        self,
+        which: Filter,
+        *,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[FinishedEvent]:
+        page = page_params(limit, before_id, since_id)
+        return await self.read(lambda db: dead.read_finished(db, which, page, most_bytes))
 
-        return await (self.write(work) if tx is None else tx.run(work))
+    async def dead(
+        self,
+        which: Filter,
+        *,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[FinishedEvent]:
+        page = page_params(limit, before_id, since_id)
+        return await self.read(lambda db: dead.read_dead(db, which, page, most_bytes))
+
+    async def died(
+        self, queue: str, after: tuple[datetime, int], *, limit: int
+    ) -> list[FinishedEvent]:
+        return await self.read(lambda db: dead.read_dead_since(db, queue, after, limit))
+
+    async def live(self, event_id: int) -> Event | None:
+        return await self.read(partial(reads.read_live_event, id=event_id))
+
+    async def next_due(self, queue: str, targets: Sequence[str]) -> datetime | None:
+        now = self._now()
+        return await self.read(lambda db: reads.read_next_due(db, now, queue, targets))
+
+    async def waiting(
+        self,
+        queue: str,
+        target: str,
+        *,
+        limit: int = 100,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[Event]:
+        params = {"queue": queue, "target": target} | page_params(limit, before_id, since_id)
+        return await self.read(lambda db: reads.read_live_events(db, "waiting", params, most_bytes))
+
+    async def leased(
+        self,
+        queue: str,
+        *,
+        limit: int | None = None,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[Event]:
+        page = page_params(ANY_ID if limit is None else limit, before_id, since_id)
+        params = {"queue": queue, "now": self._now()} | page
+        return await self.read(lambda db: reads.read_live_events(db, "leased", params, most_bytes))
+
+    async def recent(
+        self,
+        queue: str,
+        *,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[Event]:
+        params = {"queue": queue} | page_params(limit, before_id, since_id)
+        return await self.read(lambda db: reads.read_recent(db, params, most_bytes))
+
+    async def counts(self) -> list[Count]:
+        return await self.read(partial(reads.read_counts, now=self._now()))
+
+    async def outcomes(self, queue: str) -> dict[str, int]:
+        return await self.read(partial(reads.read_outcomes, queue=queue))
+
+    async def handed_on(self, root_id: int, before_id: int) -> int:
+        params = {"root_id": root_id, "before_id": before_id}
+        return await self.read(lambda db: reads.read_number(db, "handed_on", params))
+
+    async def spent(self, root_id: int) -> int:
+        return await self.read(lambda db: reads.read_number(db, "spent", {"root_id": root_id}))
+
+    async def oldest_snapshot(self) -> timedelta | None:
+        # A reader may hold up a checkpoint, but never the removal of rows.
+        return None
+
+    async def agent_messages(
+        self,
+        agent_id: str,
+        *,
+        conversation: str | None = None,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[AgentMessage]:
+        params = {"agent_id": agent_id, "conversation": conversation}
+        page = page_params(limit, before_id, since_id)
+        return await self.read(lambda db: reads.read_agent_messages(db, params | page, most_bytes))
+
+    async def chat_messages(
+        self,
+        team_id: str,
+        *,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[ChatMessage]:
+        params = {"team_id": team_id} | page_params(limit, before_id, since_id)
+        return await self.read(lambda db: reads.read_chat_messages(db, params, most_bytes))
+
+    async def activity(
+        self, position: int, *, limit: int = 500, most_bytes: int | None = None
+    ) -> Page[Happened]:
+        return await self.read(lambda db: activity.read_activity(db, position, limit, most_bytes))
+
+    async def activity_span(self) -> tuple[int, int]:
+        return await self.read(activity.read_activity_span)
+
+    async def audit(self, entry: AuditEntry, *, tx: Transaction | None = None) -> int:
+        return await self._write(lambda db: access.add_audit(db, entry), tx)
+
+    async def audit_log(
+        self,
+        which: AuditFilter,
+        *,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[AuditEntry]:
+        page = page_params(limit, before_id, since_id)
+        return await self.read(lambda db: access.read_audit(db, which, page, most_bytes))
+
+    async def pseudonym(self, name: str) -> str:
+        return await self.read(partial(access.pseudonym, name=name))
 
     async def prune_audit(self, keep: timedelta) -> int:
-        return await self.write(lambda db: audit.prune(db, keep))
+        return await self.write(lambda db: access.prune_audit(db, keep))
 
     async def vacuum(self) -> None:
         await asyncio.to_thread(vacuum, self.path)
 
+    async def setting(self, key: str) -> Any:
+        return await self.read(partial(settings.read_setting, key=key))
+
     async def set_setting(self, key: str, value: Any, *, tx: Transaction | None = None) -> None:
-        name, params = "set_setting", {"key": key, "value": dump(value)}
-        if value is None:
-            name, params = "remove_setting", {"key": key}
+        await self._write(lambda db: settings.set_setting(db, key, value), tx)
 
-        def work(db: Writing) -> None:
-            _execute(db, name, params)
-
-        await (self.write(work) if tx is None else tx.run(work))
+    async def limit(self, queue: str, target: str, running: int | None) -> None:
+        await self.write(lambda db: settings.set_limit(db, queue, target, running))
 
     async def use_choice(self, key: str, *, tx: Transaction | None = None) -> None:
-        def work(db: Writing) -> None:
-            _execute(db, "use_choice", {"key": key})
-
-        await (self.write(work) if tx is None else tx.run(work))
+        await self._write(lambda db: settings.mark_choice_used(db, key), tx)
 
     async def prune_choices(
         self, keep: timedelta | None, most: int, channels: Sequence[str]
     ) -> int:
-        def work(db: Writing) -> int:
-            _execute(db, "note_choices", {"now": db.now})
-            before = None if keep is None else db.now - keep // MICROSECOND
-            params = {"before": before, "most": most, "channels": dump(list(channels))}
-            return db.connection.execute(SQL["prune_choices"], params).rowcount
+        return await self.write(lambda db: settings.prune_choices(db, keep, most, channels))
 
-        return await self.write(work)
+    async def processes(self) -> list[Process]:
+        return await self.read(processes.read_processes)
 
     async def register(self, process: Process) -> None:
-        await asyncio.to_thread(self._signs.hold, process.id)
-        await self.write(lambda db: _execute(db, "put_process", process_params(process)))
+        await asyncio.to_thread(self._process_locks.hold, process.id)
+        await self.write(lambda db: processes.put_process(db, process))
 
     async def unregister(self, process_id: str) -> None:
-        await self.write(lambda db: _execute(db, "delete_process", {"id": process_id}))
-        await asyncio.to_thread(self._signs.let_go, process_id)
+        await self.write(lambda db: processes.delete_process(db, process_id))
+        await asyncio.to_thread(self._process_locks.release, process_id)
 
     async def beat(self, process: Process) -> None:
-        await self.write(
-            lambda db: _execute(db, "beat", process_params(process) | {"seen_at": db.now})
-        )
+        await self.write(lambda db: processes.update_process(db, process))
 
     async def reap(self, max_attempts: Mapping[str, int] | None = None) -> list[str]:
         ids = [process.id for process in await self.processes()]
-        gone = await asyncio.to_thread(self._signs.gone, ids)
-        most = dict(max_attempts or {})
-        reap = partial(liveness.reap, signs=self._signs, max_attempts=most)
-        reaped = [id for id in gone if await self.write(partial(reap, process_id=id))]
+        locks = self._process_locks
+        reap = partial(processes.reap_process, locks=locks, max_attempts=dict(max_attempts or {}))
+        dead = await asyncio.to_thread(locks.find_dead, ids)
+        reaped = [id for id in dead if await self.write(partial(reap, process_id=id))]
         for id in reaped:
-            self._signs.forget(id)
+            locks.remove(id)
         return reaped
 
     async def wake(self, queue: str) -> None:
-        def work(db: Writing) -> None:
-            db.connection.execute(SQL["touch"])
-            db.ready.add(queue)
-
-        await self.write(work)
+        await self.write(lambda db: processes.touch(db, queue))
 
     def wakeups(self) -> AsyncIterator[str]:
         self.writer.watch()
         return self._wakeups.listen()
-
-
-def _execute(db: Writing, name: str, params: dict[str, Any]) -> None:
-    db.connection.execute(SQL[name], params)

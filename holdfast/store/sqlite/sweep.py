@@ -1,29 +1,91 @@
-"""Maintenance of a SQLite store: each step ends or forgets a batch in a transaction of its own."""
+"""Maintenance: each step ends or deletes one batch in a transaction of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from sqlite3 import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.queue.store import SweepPolicy
+from holdfast.queue.store import SweepPolicy, Swept
 from holdfast.store.payload import dump, parse
-from holdfast.store.sqlite.queries import load
+from holdfast.store.sqlite.connection import load
 from holdfast.store.sqlite.rows import MICROSECOND
-from holdfast.store.sqlite.settling import finish
+from holdfast.store.sqlite.settle import NO_ATTEMPTS_LEFT, finish
 from holdfast.store.sqlite.writer import Writing
+
+if TYPE_CHECKING:
+    from holdfast.store.sqlite.store import SqliteStore
+
+T = TypeVar("T")
 
 SQL = load()
 
 BATCH = 1000
 KEYS = 10_000
+"""Message ids that a reader examines at once."""
 ANY_ATTEMPTS = 2**31
 
 
+@dataclass(slots=True)
+class Sweeper:
+    """Run the steps of a sweep until nothing is left to do."""
+
+    store: SqliteStore
+    now: Callable[[], int]
+    _next_key_walk: dict[str, int] = field(default_factory=dict)
+
+    async def sweep(self, policy: SweepPolicy) -> Swept:
+        dead = await self.in_batches(bury, policy)
+        expired = await self.in_batches(expire, policy)
+        discarded = await self.in_batches(discard_unserved, policy)
+        lanes = await self.store.read(partial(find_headless_lanes, queue=policy.queue))
+        restore = partial(restore_heads, queue=policy.queue, lanes=lanes)
+        return Swept(
+            dead=dead,
+            expired=expired,
+            discarded=discarded,
+            mended=await self.store.write(restore) if lanes else 0,
+            forgotten=await self._forget_keys(policy),
+            pruned=await self.in_batches(prune, policy),
+        )
+
+    async def in_batches(self, step: Callable[[Writing, T], int], argument: T) -> int:
+        """Repeat a step until its batch is not full. Returns the number of rows."""
+        total = 0
+        while True:
+            count = await self.store.write(lambda db: step(db, argument))
+            total += count
+            if count < BATCH:
+                return total
+
+    async def _forget_keys(self, policy: SweepPolicy) -> int:
+        """Delete the message ids that are older than the dedup window and not of a live event.
+
+        An index by age would cost every put a page. So a reader walks all keys of a queue. If
+        there are many, the next walk is put off by a hundredth of the window."""
+        if self.now() < self._next_key_walk.get(policy.queue, 0):
+            return 0
+        total, start = 0, ""
+        while True:
+            old, last = await self.store.read(
+                partial(find_old_keys, policy=policy, now=self.now(), start=start)
+            )
+            for first in range(0, len(old), BATCH):
+                batch = old[first : first + BATCH]
+                total += await self.store.write(partial(forget_keys, policy=policy, keys=batch))
+            if last is None:
+                return total
+            # The least text that is greater, as no text holds a NUL.
+            start = last + "\x01"
+            pause = policy.dedup_window // MICROSECOND // 100
+            self._next_key_walk[policy.queue] = self.now() + pause
+
+
 def bury(db: Writing, policy: SweepPolicy) -> int:
-    """End what has no attempts left as dead, unless its vt lies ahead: that is a lease, whoever wrote it."""
+    """End events without attempts left as dead. One whose vt lies ahead is leased, by anybody."""
     params = {
         "queue": policy.queue,
         "max_attempts": policy.max_attempts,
@@ -31,24 +93,26 @@ def bury(db: Writing, policy: SweepPolicy) -> int:
         "batch": BATCH,
     }
     ids = [id for (id,) in db.connection.execute(SQL["used_up"], params)]
-    _end(db, policy.queue, [[id, "dead", None, None, "no attempts left"] for id in ids])
+    _end(db, policy.queue, [[id, "dead", None, None, NO_ATTEMPTS_LEFT] for id in ids])
     return len(ids)
 
 
 def expire(db: Writing, policy: SweepPolicy) -> int:
-    """What was ready for too long ends as expired."""
+    """End events that were ready for too long as expired."""
     if policy.expire_after is None:
         return 0
-    ids = _waited(db, db.now - policy.expire_after // MICROSECOND, policy, max_tried=ANY_ATTEMPTS)
+    before = db.now - policy.expire_after // MICROSECOND
+    ids = _find_ready_since(db, before, policy, max_tried=ANY_ATTEMPTS)
     _end(db, policy.queue, [[id, "expired", None, None, "expired"] for id in ids])
     return len(ids)
 
 
 def discard_unserved(db: Writing, policy: SweepPolicy) -> int:
-    """What nobody ever claimed ends as discarded, its payload emptied."""
+    """End events that nobody ever claimed as discarded, and empty their payload."""
     if policy.discard_unserved is None:
         return 0
-    ids = _waited(db, db.now - policy.discard_unserved // MICROSECOND, policy, max_tried=0)
+    before = db.now - policy.discard_unserved // MICROSECOND
+    ids = _find_ready_since(db, before, policy, max_tried=0)
     _end(db, policy.queue, [[id, "discarded", None, None, None] for id in ids])
     db.connection.execute(SQL["discard"], {"ids": dump(ids), "now": db.now})
     return len(ids)
@@ -60,7 +124,9 @@ def _end(db: Writing, queue: str, ends: list[list[Any]]) -> None:
         db.ready.add(queue)
 
 
-def _waited(db: Writing, before: int, policy: SweepPolicy, *, max_tried: int) -> list[int]:
+def _find_ready_since(
+    db: Writing, before: int, policy: SweepPolicy, *, max_tried: int
+) -> list[int]:
     params = {
         "queue": policy.queue,
         "max_attempts": policy.max_attempts,
@@ -69,57 +135,41 @@ def _waited(db: Writing, before: int, policy: SweepPolicy, *, max_tried: int) ->
     }
     ids = [id for (id,) in db.connection.execute(SQL["leased_long_ago"], params | {"batch": BATCH})]
     for (target,) in db.connection.execute(SQL["known_targets"], params).fetchall():
-        left = {"target": target, "batch": BATCH - len(ids)}
-        ids += [id for (id,) in db.connection.execute(SQL["waited_long"], params | left)]
+        rest = {"target": target, "batch": BATCH - len(ids)}
+        ids += [id for (id,) in db.connection.execute(SQL["waited_long"], params | rest)]
     return ids
 
 
-def headless_lanes(connection: Connection, queue: str) -> list[str]:
-    """Lanes without a head; a reader looks for them, so that the search holds up no writer."""
+def find_headless_lanes(connection: Connection, queue: str) -> list[str]:
+    """Find lanes without a head. A reader does so, since the search would hold up writers."""
     return [lane for (lane,) in connection.execute(SQL["headless_lanes"], {"queue": queue})]
 
 
-def mend(db: Writing, queue: str, lanes: list[str]) -> int:
+def restore_heads(db: Writing, queue: str, lanes: Sequence[str]) -> int:
     params = [{"queue": queue, "lane": lane, "now": db.now} for lane in lanes]
-    return sum(db.connection.execute(SQL["mend_lane"], each).rowcount for each in params)
+    return sum(db.connection.execute(SQL["restore_head"], each).rowcount for each in params)
 
 
-@dataclass(slots=True)
-class OldKeys:
-    """Looks for message ids that can be forgotten: older than the dedup window, and their event not live.
+def find_old_keys(
+    connection: Connection, policy: SweepPolicy, now: int, start: str
+) -> tuple[list[str], str | None]:
+    """Examine the next message ids from `start` on.
 
-    No index has them by age, it would cost every put a page. All of a queue are walked, by a reader; if they are many,
-    the next walk is put off by a hundredth of the window.
-    """
-
-    now: Callable[[], int]
-    _not_before: dict[str, int] = field(default_factory=dict)
-
-    def is_due(self, policy: SweepPolicy) -> bool:
-        return self.now() >= self._not_before.get(policy.queue, 0)
-
-    def walk(
-        self, connection: Connection, policy: SweepPolicy, start: str
-    ) -> tuple[list[str], str | None]:
-        """What is old among the next of the keys, and where the walk goes on; None at their end."""
-        before = self.now() - policy.dedup_window // MICROSECOND
-        params = {"queue": policy.queue, "before": before, "start": start, "count": KEYS}
-        count, last, old = connection.execute(SQL["old_keys"], params).fetchone()
-        if count < KEYS:
-            return parse(old), None
-        self._not_before[policy.queue] = self.now() + policy.dedup_window // MICROSECOND // 100
-        # the least text that is greater, as no text holds a NUL
-        return parse(old), last + "\x01"
+    Returns those that can be deleted, and the last one examined: None at the end."""
+    before = now - policy.dedup_window // MICROSECOND
+    params = {"queue": policy.queue, "before": before, "start": start, "count": KEYS}
+    count, last, old = connection.execute(SQL["old_keys"], params).fetchone()
+    return parse(old), last if count == KEYS else None
 
 
-def forget(db: Writing, policy: SweepPolicy, message_ids: Sequence[str]) -> int:
+def forget_keys(db: Writing, policy: SweepPolicy, keys: Sequence[str]) -> int:
     before = db.now - policy.dedup_window // MICROSECOND
-    params = {"queue": policy.queue, "before": before, "message_ids": dump(message_ids)}
+    params = {"queue": policy.queue, "before": before, "message_ids": dump(keys)}
     return db.connection.execute(SQL["forget_keys"], params).rowcount
 
 
 def prune(db: Writing, policy: SweepPolicy) -> int:
-    """History that need not be kept goes; dead letters never."""
+    """Delete history past its retention, but never a dead letter."""
     if policy.keep_history is None:
         return 0
     params = {

@@ -51,7 +51,7 @@ where known.lane is not null
     where h.queue = :queue and h.lane = known.lane and iif(h.head, 0, h.id) = 0
   );
 
--- name: mend_lane
+-- name: restore_head
 update event set head = 1, vt = max(vt, :now)
 where head = 0
   and id = (

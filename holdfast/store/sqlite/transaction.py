@@ -11,23 +11,25 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.message import Payload
-from holdfast.store.sqlite.activity import note
+from holdfast.store.sqlite.activity import put_activity
 from holdfast.store.sqlite.connection import begin, connect, translated
-from holdfast.store.sqlite.ids import Ids
 from holdfast.store.sqlite.lock import WriteLock
-from holdfast.store.sqlite.writer import Writing
+from holdfast.store.sqlite.writer import Ids, Writing
 
 T = TypeVar("T")
 
 
 class SqliteTransaction:
-    """What `SqliteStore.transaction` yields. All other writers wait until its block ends."""
+    """A transaction as an async context manager. All other writers wait until its block ends."""
 
-    def __init__(self, path: Path, now: Callable[[], int]) -> None:
-        self.ready: set[str] = set()
+    def __init__(
+        self, path: Path, now: Callable[[], int], on_ready: Callable[[set[str]], None]
+    ) -> None:
+        self._ready: set[str] = set()
         self._frames: list[Iterable[Payload]] = []
         self._path = path
         self._now = now
+        self._on_ready = on_ready
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-transaction")
         self._connection: sqlite3.Connection | None = None
         self._lock: WriteLock | None = None
@@ -35,30 +37,33 @@ class SqliteTransaction:
 
     async def run(self, work: Callable[[Writing], T]) -> T:
         """Do work in this transaction: all of it or, on an error, none."""
-        return await self._in_thread(lambda: self._work(work))
+        return await self._in_thread(lambda: self._run(work))
 
-    async def begin(self) -> None:
+    async def __aenter__(self) -> SqliteTransaction:
         try:
             await self._in_thread(self._begin)
         except BaseException:
-            # the thread may still wait for the lock: it lets go as soon as it has it
+            # The thread may still wait for the lock; it releases the lock as soon as it has it.
             self._thread.submit(self._end, "rollback")
             self._thread.shutdown(wait=False)
             raise
+        return self
 
-    async def end(self, how: str) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            await self._in_thread(lambda: self._end(how))
+            await self._in_thread(lambda: self._end("commit" if kind is None else "rollback"))
         finally:
             self._thread.shutdown(wait=False)
+        if kind is None:
+            self._on_ready(self._ready)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        # shielded: what the thread has begun it ends, and the next call waits its turn behind it
+        # Shielded: the thread ends what it has begun, and the next call queues behind it.
         return await asyncio.shield(
-            asyncio.get_running_loop().run_in_executor(self._thread, self._guarded, work)
+            asyncio.get_running_loop().run_in_executor(self._thread, self._translate_errors, work)
         )
 
-    def _guarded(self, work: Callable[[], T]) -> T:
+    def _translate_errors(self, work: Callable[[], T]) -> T:
         try:
             return work()
         except sqlite3.Error as error:
@@ -71,17 +76,17 @@ class SqliteTransaction:
         begin(self._connection)
         self._ids.begin(self._connection)
 
-    def _work(self, work: Callable[[Writing], T]) -> T:
+    def _run(self, work: Callable[[Writing], T]) -> T:
         assert self._connection is not None
-        told = len(self._frames)
+        frames = len(self._frames)
         self._connection.execute("savepoint request")
         try:
             result = work(
-                Writing(self._connection, self._now(), self._ids, self.ready, self._frames)
+                Writing(self._connection, self._now(), self._ids, self._ready, self._frames)
             )
         except BaseException:
             self._ids.forget()
-            del self._frames[told:]
+            del self._frames[frames:]
             if self._connection.in_transaction:
                 self._connection.execute("rollback to request")
                 self._connection.execute("release request")
@@ -93,12 +98,12 @@ class SqliteTransaction:
         try:
             if self._connection is not None and self._connection.in_transaction:
                 if how == "commit" and self._frames:
-                    note(self._connection, self._frames, self._now())
+                    put_activity(self._connection, self._frames, self._now())
                 self._connection.execute(how)
         finally:
             if self._connection is not None:
                 with suppress(sqlite3.Error):
-                    # an open transaction, whose commit failed, is rolled back by this
+                    # This also rolls back a transaction whose commit failed.
                     self._connection.close()
             if self._lock is not None:
                 self._lock.close()

@@ -1,33 +1,95 @@
-"""The one writer of a process: it commits together what waits together, and each request fails for itself."""
+"""The one writer of a process: it commits waiting requests together, and each fails for itself."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from queue import SimpleQueue
-from typing import Any
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from sqlite3 import Connection
+from typing import Any, TypeVar, cast
 
+from holdfast.errors import HoldfastError
 from holdfast.message import Payload
-from holdfast.store.sqlite.activity import note
-from holdfast.store.sqlite.connection import begin, close_cursors
-from holdfast.store.sqlite.ids import Ids
+from holdfast.store.sqlite.activity import put_activity
+from holdfast.store.sqlite.connection import (
+    begin,
+    close_cursors,
+    connect,
+    load,
+    translated,
+    try_begin,
+)
+from holdfast.store.sqlite.lock import WriteLock
+
+T = TypeVar("T")
+
+SQL = load()
 
 GROUP_REQUESTS = 200
 GROUP_SECONDS = 0.005
 QUICK_SECONDS = 0.002
-"""What a commit may take for the event loop to wait for the next one."""
+"""Longest commit after which the event loop itself may do the next one."""
+FEW = 8
+"""Most small requests that the event loop itself may commit together."""
+POLL_SECONDS = 0.02
+MOST_AHEAD = 256
+
+
+class Ids:
+    """Ids of events in the order of their commits, over all processes, and none twice.
+
+    `sqlite_sequence` records the last id in use; updating it for each event would write one more
+    page per commit. So ids are reserved ahead, twice as many each time, and kept for the next
+    transactions of this connection, unless another connection has written since.
+    """
+
+    def __init__(self) -> None:
+        self._version = -1
+        self._last = self._reserved = 0
+        self._ahead = 1
+
+    def begin(self, connection: Connection) -> None:
+        """Drop the reserve if others have written. Call it first in every transaction."""
+        [version] = connection.execute("pragma data_version").fetchone()
+        if version != self._version:
+            self._version = version
+            self.forget()
+
+    def forget(self) -> None:
+        """Drop the reserve: its record may have been rolled back."""
+        self._last = self._reserved = 0
+        self._ahead = 1
+
+    def draw(self, connection: Connection, count: int) -> int:
+        """Take `count` ids. Returns the id before the first of them."""
+        if self._last + count > self._reserved:
+            more = max(count, self._ahead)
+            self._reserved = _reserve_ids(connection, more)
+            self._last, self._ahead = self._reserved - more, min(2 * self._ahead, MOST_AHEAD)
+        before, self._last = self._last, self._last + count
+        return before
+
+
+def _reserve_ids(connection: Connection, count: int) -> int:
+    params = {"count": count}
+    row = connection.execute(SQL["draw_ids"], params).fetchone()
+    if row is None:
+        row = connection.execute(SQL["first_ids"], params).fetchone()
+    return int(row[0])
 
 
 @dataclass(slots=True, eq=False)
 class Writing:
-    """What a piece of work writes with: the open transaction, its moment, and where it notes what became ready.
+    """The open transaction of a request, its time, and the lists of its effects.
 
-    `frames` tell of it to whoever watches; those of all that commits together become one row. They are looked at
-    only if anybody does."""
+    `ready` names the queues to wake. `frames` are for the activity stream: all frames of a commit
+    become one row. They are iterated only if the stream is on."""
 
     connection: sqlite3.Connection
     now: int
@@ -38,28 +100,17 @@ class Writing:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """Work for the writer, and the future that waits for it; none where a task does so itself."""
+    """Work for the writer. A task that commits its own small request needs no future."""
 
     work: Callable[[Writing], Any]
     future: asyncio.Future[Any] | None = None
-    leaves_making: bool = False
-    """Whether the work returns a function that makes the result, to be called while the disk writes."""
     result: Any = None
     error: BaseException | None = None
-
-    def make(self) -> None:
-        """Once, by the event loop."""
-        if self.leaves_making and self.error is None:
-            self.leaves_making = False
-            try:
-                self.result = self.result()
-            except Exception as error:  # noqa: BLE001 - who waits gets it
-                self.error = error
 
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Requests of one transaction, and what it made ready."""
+    """The requests of one transaction, and its effects."""
 
     requests: list[Request]
     ready: set[str] = field(default_factory=set)
@@ -68,46 +119,46 @@ class Group:
 
 @dataclass(slots=True)
 class Tally:
-    """What the writer has done; requests per commit show how well commits are shared."""
+    """Counts of the writer; requests per commit show how well commits are shared."""
 
     requests: int = 0
     commits: int = 0
 
 
 class Writer:
-    """Does requests on its own connection, in groups of one transaction each. One thread at a time may call it."""
+    """Runs groups of requests on its connection, one transaction each, one thread at a time."""
 
     def __init__(
         self,
         connection: sqlite3.Connection,
         now: Callable[[], int],
         waiting: SimpleQueue[Request | None],
-        before_commit: Callable[[Group], None],
         tally: Tally,
+        quick_seconds: float,
     ) -> None:
         self._connection = connection
         self._now = now
         self._waiting = waiting
-        self._before_commit = before_commit
         self._tally = tally
+        self._quick_seconds = quick_seconds
         self._ids = Ids()
         self.is_quick = True
-        """Whether the disk took little time for the last commit."""
+        """Whether the last commit took little time on the disk."""
 
     def serve(self, requests: list[Request], *, has_begun: bool = False) -> Group:
-        """Commit requests and what has come meanwhile; each then has a result or an error."""
+        """Commit requests and those that arrive meanwhile; each then has a result or an error."""
         group = Group(requests)
         try:
             if not has_begun:
                 begin(self._connection)
-            if not self._commit(group, self._taken(group.requests)):
-                self._serve_apart(group)
-        except Exception as error:  # noqa: BLE001 - each that waits gets it
+            if not self._commit(group, self._take_waiting(group.requests)):
+                self._serve_separately(group)
+        except Exception as error:  # noqa: BLE001 - every caller gets it
             self._fail(group, error)
         return group
 
     def _commit(self, group: Group, requests: Iterable[Request]) -> bool:
-        """Whether all is done that could be: no if one of several failed, and nothing is stored."""
+        """Run and commit the requests. Returns False if one of several failed: nothing is stored."""
         connection = self._connection
         self._ids.begin(connection)
         for request in requests:
@@ -118,32 +169,31 @@ class Writer:
                     Writing(connection, self._now(), self._ids, group.ready, group.frames)
                 )
             except Exception:
-                # a full disk or an I/O error may have ended the transaction: then the group fails
+                # A full disk or an I/O error may have ended the transaction: the group fails.
                 if len(group.requests) == 1 or not connection.in_transaction:
                     raise
                 return False
         if group.frames:
-            note(connection, group.frames, self._now())
-        self._before_commit(group)
+            put_activity(connection, group.frames, self._now())
         began_at = time.monotonic()
         connection.execute("commit")
-        self.is_quick = time.monotonic() - began_at < QUICK_SECONDS
+        self.is_quick = time.monotonic() - began_at < self._quick_seconds
         self._tally.requests += len(group.requests)
         self._tally.commits += 1
         return True
 
-    def _serve_apart(self, together: Group) -> None:
-        """Each in a transaction of its own, so that the failure of one is its own."""
+    def _serve_separately(self, group: Group) -> None:
+        """Run each request in a transaction of its own, so that only those fail that must."""
         self._roll_back()
-        together.ready.clear()
-        for request in together.requests:
+        group.ready.clear()
+        for request in group.requests:
             alone = Group([request])
             try:
                 begin(self._connection)
                 self._commit(alone, [request])
-            except Exception as error:  # noqa: BLE001 - who waits gets it
+            except Exception as error:  # noqa: BLE001 - its caller gets it
                 self._fail(alone, error)
-            together.ready |= alone.ready
+            group.ready |= alone.ready
 
     def _fail(self, group: Group, error: Exception) -> None:
         close_cursors(error)
@@ -152,8 +202,8 @@ class Writer:
             request.error = error
         group.ready.clear()
 
-    def _taken(self, requests: list[Request]) -> Iterator[Request]:
-        """The first of the group and what comes meanwhile; nobody is waited for."""
+    def _take_waiting(self, requests: list[Request]) -> Iterator[Request]:
+        """Yield the requests of the group and add those that arrive meanwhile, without waiting."""
         until = time.monotonic() + GROUP_SECONDS
         yield from tuple(requests)
         while (
@@ -173,3 +223,204 @@ class Writer:
         with suppress(sqlite3.Error):
             if self._connection.in_transaction:
                 self._connection.execute("rollback")
+
+
+@dataclass(slots=True, eq=False)
+class WriterThread:
+    """Passes requests of the event loop to the writer in its thread, and the results back.
+
+    A few small requests are committed by the event loop itself if the disk is quick and nobody
+    else writes: waking the thread and being woken by it takes as long as such a commit."""
+
+    path: Path
+    loop: asyncio.AbstractEventLoop
+    now: Callable[[], int]
+    on_ready: Callable[[set[str]], None]
+    quick_seconds: float = QUICK_SECONDS
+    tally: Tally = field(default_factory=Tally)
+    watching: bool = False
+    _queue: SimpleQueue[Request | None] = field(default_factory=SimpleQueue)
+    _small: list[Request] = field(default_factory=list)
+    _writes: threading.Lock = field(default_factory=threading.Lock)
+    _closed: bool = False
+    _connection: sqlite3.Connection = field(init=False)
+    _writer: Writer = field(init=False)
+    _lock: WriteLock = field(init=False)
+    _thread: threading.Thread = field(init=False)
+
+    async def start(self) -> None:
+        self._connection = await asyncio.to_thread(connect, self.path)
+        # The event loop must not wait for a lock inside SQLite; the thread retries instead.
+        self._connection.execute("pragma busy_timeout = 0")
+        self._writer = Writer(
+            self._connection, self.now, self._queue, self.tally, self.quick_seconds
+        )
+        self._lock = WriteLock(self.path)
+        self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Callable[[Writing], T]) -> asyncio.Future[T]:
+        """Run work in a transaction. The future is done once it is committed."""
+        self._require_open()
+        future: asyncio.Future[T] = self.loop.create_future()
+        self._queue.put(Request(work, future))
+        return future
+
+    async def do_small(self, work: Callable[[Writing], T]) -> T:
+        """Run a little work in a transaction, shared with small requests of other tasks.
+
+        Requests made in the same iteration of the event loop share a commit; the first task that
+        comes back does it for all."""
+        self._require_open()
+        request, together = Request(work), self._small
+        together.append(request)
+        try:
+            await asyncio.sleep(0)
+            if self._small is together:
+                self._take_small()
+            if request.future is not None:
+                await request.future
+        except asyncio.CancelledError:
+            self._drop(request)
+            raise
+        if request.error is not None:
+            raise translated(request.error, self.path)
+        return cast(T, request.result)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise HoldfastError("the store is closed")
+
+    def watch(self) -> None:
+        """Look for the commits of other processes from now on."""
+        self.watching = True
+        if not self._closed:
+            self._queue.put(Request(lambda db: None, self.loop.create_future()))
+
+    async def close(self) -> None:
+        """Finish all requests, then stop."""
+        if self._closed:
+            return
+        self._closed = True
+        requests, self._small = self._small, []
+        self._hand_over(requests)
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+        # The thread's last calls were scheduled before its end: let them run.
+        await asyncio.sleep(0)
+
+    def _take_small(self) -> None:
+        requests, self._small = self._small, []
+        is_quick = len(requests) <= FEW and self._writer.is_quick
+        try:
+            group = self._serve_here(requests) if is_quick else None
+        except (OSError, sqlite3.Error) as error:
+            # Nothing was written yet; every caller gets the error.
+            for request in requests:
+                request.error = error
+            return
+        if group is None:
+            self._hand_over(requests)
+        else:
+            self._complete(group)
+
+    def _hand_over(self, requests: list[Request]) -> None:
+        for request in requests:
+            request.future = self.loop.create_future()
+            self._queue.put(request)
+
+    def _drop(self, request: Request) -> None:
+        """Cancel a request that has no caller any more, unless it is done already."""
+        if request.future is not None:
+            request.future.cancel()
+        elif request in self._small:
+            self._small.remove(request)
+
+    def _serve_here(self, requests: list[Request]) -> Group | None:
+        """Commit in the event loop, which may wait for the disk but for nobody else.
+
+        Returns None if somebody else writes or waits for it."""
+        if not self._queue.empty() or not self._writes.acquire(blocking=False):
+            return None
+        try:
+            if not self._lock.try_acquire():
+                return None
+            try:
+                if not try_begin(self._connection):
+                    return None
+                return self._writer.serve(requests, has_begun=True)
+            finally:
+                self._lock.release()
+        finally:
+            self._writes.release()
+
+    def _run(self) -> None:
+        foreign = _ForeignCommits(self._connection)
+        while True:
+            request = self._next()
+            if request is None:
+                break
+            with self._writes:
+                group = self._serve(request) if isinstance(request, Request) else None
+                has_news = self.watching and foreign.have_changed()
+            # Only after releasing the lock: the loop may then commit the next request itself.
+            if group is not None:
+                self._call(self._complete, group)
+            if has_news:
+                self._call(self.on_ready, {""})
+        self._lock.close()
+        self._connection.close()
+
+    def _call(self, function: Callable[..., None], *args: Any) -> None:
+        # A loop that was closed without closing the store takes no more calls.
+        with suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(function, *args)
+
+    def _next(self) -> Request | Empty | None:
+        try:
+            return self._queue.get(timeout=POLL_SECONDS if self.watching else None)
+        except Empty as nothing:
+            return nothing
+
+    def _serve(self, request: Request) -> Group:
+        try:
+            with self._lock:
+                return self._writer.serve([request])
+        except OSError as error:
+            request.error = error
+            return Group([request])
+
+    def _complete(self, group: Group) -> None:
+        for request in group.requests:
+            if request.future is None or request.future.done():
+                continue
+            if request.error is None:
+                request.future.set_result(request.result)
+            else:
+                request.future.set_exception(translated(request.error, self.path))
+        if group.ready:
+            self.on_ready(group.ready)
+
+
+class _ForeignCommits:
+    """Notices commits of other connections: they alone change the writer's `data_version`."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._version = self._read()
+        self._read_at = time.monotonic()
+
+    def have_changed(self) -> bool:
+        now = time.monotonic()
+        if now - self._read_at < POLL_SECONDS / 2:
+            return False
+        self._read_at = now
+        with suppress(sqlite3.Error):
+            version = self._read()
+            if version != self._version:
+                self._version = version
+                return True
+        return False
+
+    def _read(self) -> int:
+        return int(self._connection.execute("pragma data_version").fetchone()[0])

@@ -88,42 +88,6 @@ order by queue, target;
 -- name: outcomes
 select outcome, count(*) from event_hist where queue = :queue group by outcome;
 
--- name: setting
-select value from setting where key = :key;
-
--- name: set_setting
-insert into setting (key, value) values (:key, :value)
-on conflict (key) do update set value = excluded.value;
-
--- name: remove_setting
-delete from setting where key = :key;
-
--- name: use_choice
-update setting set value = json_remove(value, '$.unused_since') where key = :key;
-
--- name: note_choices
-update setting set value = json_set(value, '$.unused_since', :now)
-where key >= 'default/' and key < 'default0' and json_type(value, '$.unused_since') is null;
-
--- name: prune_choices
-delete from setting
-where key in (
-  select key
-  from (
-    select key, unused_since, row_number() over (partition by channel order by unused_since desc, key) as place
-    from (
-      select key, unused_since, iif(channel in (select value from json_each(:channels)), channel, '') as channel
-      from (
-        select key, json_extract(value, '$.unused_since') as unused_since,
-          substr(key, 9, instr(substr(key, 9) || ':', ':') - 1) as channel
-        from setting
-        where key >= 'default/' and key < 'default0'
-      )
-    )
-  )
-  where unused_since <= :before or place > :most
-);
-
 -- name: handed_on
 select
   (select count(*) from event where root_id = :root_id and id < :before_id and queue = 'inbox' and hops > 0)
@@ -162,3 +126,6 @@ from chat_message
 where team_id = :team_id and id < :before_id and id > :since_id
 order by id desc
 limit :limit;
+
+-- name: migrated
+select count(*) from sqlite_master where type = 'table' and name in ('event', 'event_hist', 'message_key', 'fence');

@@ -1,4 +1,4 @@
-"""Ending turns in SQLite, within a transaction of the writer's."""
+"""Ending turns, within a transaction of the writer."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ from holdfast.queue.event import Event, NewEvent, Turn
 from holdfast.queue.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
 from holdfast.queue.record import Record
 from holdfast.queue.store import Acked
-from holdfast.store.collector import uncollected
 from holdfast.store.failure import NO_FAILURE, Failure, failure_of, stored_error
 from holdfast.store.payload import dump
 from holdfast.store.readable import bounded
+from holdfast.store.sqlite.access import audit_events
 from holdfast.store.sqlite.activity import failed
-from holdfast.store.sqlite.leases import Held, are_held, checkpoint, held, is_held
+from holdfast.store.sqlite.claim import Leases, are_all_held, checkpoint, is_held, read_leases
+from holdfast.store.sqlite.connection import load
 from holdfast.store.sqlite.put import put_emits, put_records
-from holdfast.store.sqlite.queries import load
 from holdfast.store.sqlite.rows import MICROSECOND
 from holdfast.store.sqlite.writer import Writing
 
 SQL = load()
 
+NO_ATTEMPTS_LEFT = "no attempts left"
+"""Error of a dead letter that has no other."""
+
 
 @dataclass(slots=True)
 class Settlement:
-    """What a batch of outcomes comes to, gathered before it is written set by set."""
+    """The changes of a batch of outcomes, collected and then written set by set."""
 
     db: Writing
     max_attempts: int
@@ -40,29 +43,29 @@ class Settlement:
     ready: set[str] = field(default_factory=set)
 
     def add(self, turn: Turn, outcome: Outcome, attempts: int, max_attempts: int | None) -> str:
-        """Take in one turn's outcome; says how the turn ended."""
+        """Add the outcome of one turn. Returns how the turn ended."""
         match outcome:
             case Done():
-                self.done(turn, outcome)
+                self.complete(turn, outcome)
                 return "completed"
             case Snooze(delay):
-                return self._back(turn, self.db.now + bounded(delay) // MICROSECOND, given=1)
+                return self._put_back(turn, self.db.now + bounded(delay) // MICROSECOND, given=1)
             case Dead() if len(turn.events) > 1:
-                # all come back as they are, with an attempt used: each is claimed alone next
-                return self._back(turn, self.db.now, failure_of(outcome))
+                # All come back with an attempt used, so that each is claimed alone next.
+                return self._put_back(turn, self.db.now, failure_of(outcome))
             case Dead():
-                return self._dead(turn, failure_of(outcome))
+                return self._bury(turn, failure_of(outcome))
             case Retry(_, delay):
                 most = self.max_attempts if max_attempts is None else max_attempts
                 if attempts >= most and len(turn.events) == 1:
-                    return self._dead(turn, failure_of(outcome))
+                    return self._bury(turn, failure_of(outcome))
                 vt = self.db.now + bounded(delay or timedelta()) // MICROSECOND
-                return self._back(turn, vt, failure_of(outcome))
+                return self._put_back(turn, vt, failure_of(outcome))
             case _:
                 assert_never(outcome)
 
-    def done(self, turn: Turn, outcome: Done) -> None:
-        self._promotes(turn)
+    def complete(self, turn: Turn, outcome: Done) -> None:
+        self._mark_lane_ready(turn)
         for event in turn.events:
             self.completed.append(event.id)
         if len(turn.events) > 1:
@@ -74,22 +77,22 @@ class Settlement:
             self.emits.append((turn.primary, position, emit))
             self.ready.add(emit.queue)
 
-    def _promotes(self, turn: Turn) -> None:
-        """The end of an event makes the next of its lane ready."""
+    def _mark_lane_ready(self, turn: Turn) -> None:
+        """Wake the queue: the end of an event makes the next one of its lane ready."""
         if turn.events[0].lane is not None:
             self.ready.add(turn.queue)
 
-    def _dead(self, turn: Turn, failure: Failure) -> str:
-        self._promotes(turn)
-        id, trace = turn.primary.id, failure.traceback
-        self.ends.append(
-            [id, "dead", failure.error, failure.error_class, "no attempts left", trace]
-        )
+    def _bury(self, turn: Turn, failure: Failure) -> str:
+        self._mark_lane_ready(turn)
+        error = [failure.error, failure.error_class, NO_ATTEMPTS_LEFT, failure.traceback]
+        self.ends.append([turn.primary.id, "dead", *error])
         return "dead"
 
-    def _back(self, turn: Turn, vt: int, failure: Failure = NO_FAILURE, *, given: int = 0) -> str:
-        error, error_class, trace = failure.error, failure.error_class, failure.traceback
-        self.backs += [[event.id, vt, given, error, error_class, trace] for event in turn.events]
+    def _put_back(
+        self, turn: Turn, vt: int, failure: Failure = NO_FAILURE, *, given: int = 0
+    ) -> str:
+        error = [failure.error, failure.error_class, failure.traceback]
+        self.backs += [[event.id, vt, given, *error] for event in turn.events]
         if vt <= self.db.now or turn.events[0].lane is not None:
             self.ready.add(turn.queue)
         return "back"
@@ -106,15 +109,17 @@ class Settlement:
         finish(db, self.ends)
         if self.backs:
             connection.execute(SQL["back"], {"backs": dump(self.backs), "now": db.now})
-            came_back = [id for id, _, given, *_ in self.backs if not given]
-            db.frames.append(list(failed(connection, came_back, dead=False)))
+            tried = [id for id, _, given, *_ in self.backs if not given]
+            db.frames.append(list(failed(connection, tried, dead=False)))
         put_records(db, self.records)
         if self.emits:
             put_emits(db, self.emits)
 
 
 def finish(db: Writing, ends: Sequence[list[Any]]) -> None:
-    """Move events to history; rows are [id, outcome, error, error_class, error if there is none at all, traceback]."""
+    """Move events to history.
+
+    A row is [id, outcome, error, error_class, error if there is no other, traceback]."""
     if not ends:
         return
     params = {"ends": dump(ends), "ids": dump([id for id, *_ in ends]), "now": db.now}
@@ -124,57 +129,64 @@ def finish(db: Writing, ends: Sequence[list[Any]]) -> None:
         db.frames.append(list(failed(db.connection, [id for id, *_ in ends], dead=True)))
 
 
-@uncollected
 def settle(
     db: Writing, ends: Sequence[tuple[Turn, Outcome]], max_attempts: int
 ) -> list[Settled | Lost]:
+    """End each turn by its outcome. Returns one result per turn; a lost turn fails no other."""
     settlement = Settlement(db, max_attempts)
     turns = [turn for turn, _ in ends]
     results: list[Settled | Lost]
-    # nearly always; else they have to be told apart
-    if are_held(db.connection, turns) and all(isinstance(outcome, Done) for _, outcome in ends):
+    # The usual case: all are held and done, so there is no need to read their leases.
+    if are_all_held(db.connection, turns) and all(isinstance(end, Done) for _, end in ends):
         for turn, done in cast(Sequence[tuple[Turn, Done]], ends):
-            settlement.done(turn, done)
+            settlement.complete(turn, done)
         results = [Settled(turn) for turn in turns]
     else:
-        there = held(db.connection, turns)
-        results = [_settled(settlement, there, turn, outcome) for turn, outcome in ends]
+        leases = read_leases(db, turns)
+        results = [_settle_one(settlement, leases, turn, outcome) for turn, outcome in ends]
     settlement.write()
     return results
 
 
-def _settled(settlement: Settlement, there: Held, turn: Turn, outcome: Outcome) -> Settled | Lost:
-    if not is_held(turn, there):
+def _settle_one(
+    settlement: Settlement, leases: Leases, turn: Turn, outcome: Outcome
+) -> Settled | Lost:
+    if not is_held(turn, leases):
         return Lost(turn)
-    _, attempts, most = there[turn.events[0].id]
+    _, attempts, most = leases[turn.events[0].id]
     for event in turn.events:
-        del there[event.id]
+        del leases[event.id]
     return Settled(turn, settlement.add(turn, outcome, attempts, most))
 
 
-def cancel(db: Writing, event_id: int, reason: str) -> bool:
-    found = db.connection.execute(SQL["leased_fence"], {"id": event_id, "now": db.now}).fetchone()
-    if found is None:
+def cancel(db: Writing, event_id: int, reason: str, actor: str | None) -> bool:
+    """End a leased event as cancelled, and record the actor, if any.
+
+    The others of its turn come back at once. Returns False if the event is not leased."""
+    leased = db.connection.execute(SQL["leased_fence"], {"id": event_id, "now": db.now}).fetchone()
+    if leased is None:
         return False
-    queue, target, fence = found
+    queue, target, fence = leased
     params = {"queue": queue, "target": target, "fence": fence, "id": event_id}
     mates = [
         [id, db.now, 0, None, None] for (id,) in db.connection.execute(SQL["turn_mates"], params)
     ]
     db.connection.execute(SQL["back"], {"backs": dump(mates), "now": db.now})
     finish(db, [[event_id, "cancelled", f"cancelled: {stored_error(reason)}", None, None]])
+    audit_events(db, actor, "cancelled", [event_id])
     db.ready.add(queue)
     return True
 
 
 def ack(db: Writing, event_id: int, queue: str) -> Acked:
+    """Complete an event that nobody has leased; acknowledging it again changes nothing."""
     params = {"id": event_id, "queue": queue, "now": db.now}
-    found = db.connection.execute(SQL["is_leased"], params).fetchone()
-    if found is None:
-        [known] = db.connection.execute(SQL["is_finished"], params).fetchone()
-        return "acked" if known else "unknown"
-    [leased] = found
-    if leased:
+    live = db.connection.execute(SQL["is_leased"], params).fetchone()
+    if live is None:
+        [is_finished] = db.connection.execute(SQL["is_finished"], params).fetchone()
+        return "acked" if is_finished else "unknown"
+    [is_leased] = live
+    if is_leased:
         return "busy"
     finish(db, [[event_id, "completed", None, None, None]])
     db.ready.add(queue)

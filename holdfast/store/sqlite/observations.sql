@@ -1,4 +1,4 @@
-Observations and the knowledge index.
+-- Observations, and forgetting what is known of a person.
 
 -- name: next_observation_version
 update observation_version set value = value + 1 where one = 1 returning value;
@@ -70,9 +70,6 @@ select id from observation where workspace_id = :workspace_id order by id;
 
 -- name: purge_observations
 delete from observation where deleted_at < :before;
-
--- name: purge_stones
-delete from knowledge where deleted and updated_at < :before;
 
 -- name: said_by
 select coalesce(json_group_array(id), '[]')
@@ -187,64 +184,6 @@ where :subject_type = 'USER' and :workspace_id = 'default' and key like 'default
 delete from observation
 where workspace_id = :workspace_id and subject_type = :subject_type and subject_id = :subject_id;
 
--- name: known_documents
-select document_id, hash, model, version, deleted
-from knowledge
-where agent_name = :agent_name and context_id = :context_id and nth = 0
-  and document_id in (select value from json_each(:ids));
-
--- name: live_documents
-select document_id, hash, model, version, deleted
-from knowledge
-where agent_name = :agent_name and context_id = :context_id and nth = 0 and not deleted;
-
--- name: move_document_version
-update knowledge
-set version = :version, updated_at = :now
-where agent_name = :agent_name and context_id = :context_id and document_id = :document_id;
-
--- name: forgotten
-select version from knowledge
-where agent_name = :agent_name and context_id = :context_id and document_id = '' and nth = 0 and deleted;
-
--- name: delete_scope
-delete from knowledge where agent_name = :agent_name and context_id = :context_id;
-
--- name: delete_pieces
-delete from knowledge
-where agent_name = :agent_name and context_id = :context_id and document_id = :document_id;
-
--- name: put_piece
-insert into knowledge (
-  agent_name, context_id, document_id, nth, content, hash, model, version, deleted, updated_at, embedding
-)
-values (
-  :agent_name, :context_id, :document_id, :nth, :content, :hash, :model, :version, :deleted, :now, :embedding
-);
-
--- name: document_pieces
-select id, content from knowledge where id in (select value from json_each(:ids));
-
--- name: found_by_words
-select k.document_id, k.content
-from knowledge_text as t
-inner join knowledge as k on k.id = t.rowid
-where knowledge_text match :query
-order by bm25(knowledge_text), k.document_id
-limit :limit;
-
--- name: document_vectors
-select id, document_id, embedding
-from knowledge
-where agent_name = :agent_name and context_id = :context_id and model = :model and not deleted;
-
--- name: knowledge_status
-select agent_name, context_id, count(*), sum(model <> :model)
-from knowledge
-where nth = 0 and not deleted
-group by agent_name, context_id
-order by agent_name, context_id;
-
 -- name: mark_other_models
 -- each is marked as of no model, so that it is told of once
 update knowledge set model = ''
@@ -257,7 +196,3 @@ returning context_id, document_id, version;
 
 -- name: pending_changes
 select exists (select 1 from event where queue = 'memory' and lane = :subject_key);
-
--- name: rebuild_text
--- its segments hold the words of deleted documents until they are merged; this makes it anew from what is there
-insert into knowledge_text (knowledge_text) values ('rebuild');

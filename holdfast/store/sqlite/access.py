@@ -1,0 +1,248 @@
+"""Who may act, who is who, and who did what: credentials, linked identities, the audit log."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterable
+from datetime import timedelta
+from itertools import groupby
+from operator import itemgetter
+from sqlite3 import Connection
+from typing import TYPE_CHECKING, Any
+
+from holdfast.queue.audit import Action, AuditEntry, AuditFilter, event_subject
+from holdfast.queue.pages import Measure, Page
+from holdfast.store.credentials import USED_EVERY_SECONDS, Credential, Kind, Role
+from holdfast.store.payload import dump, parse, storable
+from holdfast.store.people import checked, checked_pair
+from holdfast.store.sqlite.connection import load
+from holdfast.store.sqlite.rows import MICROSECOND, Row, micros, moment
+from holdfast.store.sqlite.writer import Writing
+
+if TYPE_CHECKING:
+    from holdfast.store.sqlite.store import SqliteStore
+
+SQL = load()
+SALT = "audit/salt"
+PRUNE_BEFORE = "audit/prune_before"
+
+
+class SqliteCredentials:
+    """The tokens, sessions and login codes of a SQLite store."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+
+    async def add(self, credential: Credential, digest: str) -> bool:
+        params = _credential_params(credential) | {"digest": digest}
+
+        def work(db: Writing) -> bool:
+            db.connection.execute(SQL["drop_expired_credentials"], {"now": db.now})
+            return db.connection.execute(SQL["add_credential"], params).rowcount > 0
+
+        return await self._store.write(work)
+
+    async def find(self, kind: Kind, digest: str) -> Credential | None:
+        now = micros(await self._store.now())
+        params = {"kind": kind, "digest": digest, "now": now}
+        row = await self._store.read(
+            lambda connection: connection.execute(SQL["find_credential"], params).fetchone()
+        )
+        if row is None:
+            return None
+        credential = _credential_of(row)
+        used_at = credential.used_at
+        if used_at is None or now - micros(used_at) > USED_EVERY_SECONDS * 1_000_000:
+            await self._execute("use_credential", {"id": credential.id, "now": now})
+        return credential
+
+    async def take(self, digest: str) -> Credential | None:
+        now = micros(await self._store.now())
+        rows = await self._execute("take_code", {"digest": digest, "now": now})
+        return _credential_of(rows[0]) if rows else None
+
+    async def tokens(self) -> list[Credential]:
+        rows = await self._store.read(
+            lambda connection: connection.execute(SQL["tokens"]).fetchall()
+        )
+        return [_credential_of(row) for row in rows]
+
+    async def revoke(self, name: str) -> Credential | None:
+        rows = await self._execute("revoke_token", {"name": name})
+        return next((_credential_of(row) for row in rows if row[1] == "token"), None)
+
+    async def end(self, session_id: str) -> None:
+        await self._execute("end_session", {"id": session_id})
+
+    async def end_all(self, role: Role) -> int:
+        rows = await self._execute("end_sessions", {"role": role})
+        return sum(kind == "session" for (kind,) in rows)
+
+    async def _execute(self, name: str, params: dict[str, Any]) -> list[Row]:
+        return await self._store.write(
+            lambda db: db.connection.execute(SQL[name], params).fetchall()
+        )
+
+
+def _credential_params(credential: Credential) -> dict[str, Any]:
+    return {
+        "id": credential.id,
+        "kind": credential.kind,
+        "name": credential.name,
+        "role": credential.role,
+        "channels": None if credential.channels is None else dump(credential.channels),
+        "agents": None if credential.agents is None else dump(credential.agents),
+        "sender": credential.sender,
+        "owner": credential.owner,
+        "created_at": micros(credential.created_at),
+        "expires_at": None if credential.expires_at is None else micros(credential.expires_at),
+        "used_at": None if credential.used_at is None else micros(credential.used_at),
+    }
+
+
+def _credential_of(row: Row) -> Credential:
+    id_, kind, name, role, channels, agents, sender, owner, created_at, expires_at, used_at = row
+    return Credential(
+        id=id_,
+        kind=kind,
+        name=name,
+        role=role,
+        channels=None if channels is None else tuple(parse(channels)),
+        agents=None if agents is None else tuple(parse(agents)),
+        sender=sender,
+        owner=owner,
+        created_at=moment(created_at),
+        expires_at=None if expires_at is None else moment(expires_at),
+        used_at=None if used_at is None else moment(used_at),
+    )
+
+
+class SqlitePeople:
+    """Links between the identities of people; see holdfast.store.people.People."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+
+    async def link(self, one: str, other: str, *, actor: str | None = None) -> bool:
+        first, second = checked_pair(one, other)
+        return await self._store.write(
+            lambda db: _link(db, first, second) and _audit_link(db, actor, "people_linked", first)
+        )
+
+    async def unlink(self, subject: str, *, actor: str | None = None) -> bool:
+        key = checked(subject)
+        return await self._store.write(
+            lambda db: _unlink(db, key) and _audit_link(db, actor, "people_unlinked", key)
+        )
+
+    async def identities(self, subject: str) -> list[str]:
+        params = {"subject": subject}
+        rows = await self._store.read(
+            lambda connection: connection.execute(SQL["linked_subjects"], params).fetchall()
+        )
+        return [subject, *(other for (other,) in rows)]
+
+    async def known_as(self, subject: str) -> list[str]:
+        rows = await self._store.read(
+            lambda connection: connection.execute(SQL["known_as"], {"key": subject}).fetchall()
+        )
+        return [str(known) for (known,) in rows]
+
+    async def groups(self) -> list[list[str]]:
+        rows = await self._store.read(
+            lambda connection: connection.execute(SQL["person_links"]).fetchall()
+        )
+        return [[subject for _, subject in group] for _, group in groupby(rows, itemgetter(0))]
+
+
+def _link(db: Writing, one: str, other: str) -> bool:
+    first, second = _person_of(db, one), _person_of(db, other)
+    if first is not None and first == second:
+        return False
+    person = first or str(uuid.uuid4())
+    db.connection.execute(SQL["join_people"], {"person": person, "other": second})
+    for subject in (one, other):
+        db.connection.execute(
+            SQL["link_subject"], {"subject": subject, "person": person, "now": db.now}
+        )
+    return True
+
+
+def _unlink(db: Writing, subject: str) -> bool:
+    people = db.connection.execute(SQL["unlink_subject"], {"subject": subject}).fetchall()
+    for (person,) in people:
+        db.connection.execute(SQL["unlink_last"], {"person": person})
+    return bool(people)
+
+
+def _person_of(db: Writing, subject: str) -> str | None:
+    row = db.connection.execute(SQL["person_of_subject"], {"subject": subject}).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _audit_link(db: Writing, actor: str | None, action: Action, subject: str) -> bool:
+    if actor is not None:
+        person = pseudonym(db.connection, subject)
+        add_audit(db, AuditEntry(actor=actor, action=action, subject=person))
+    return True
+
+
+def add_audit(db: Writing, entry: AuditEntry) -> int:
+    """Append an entry to the audit log and return its id."""
+    params = {
+        "at": db.now,
+        "actor": storable(entry.actor),
+        "action": entry.action,
+        "subject": storable(entry.subject),
+        "details": dump(entry.details),
+    }
+    id = db.connection.execute(SQL["add_audit"], params).lastrowid
+    assert id is not None
+    return id
+
+
+def audit_events(db: Writing, actor: str | None, action: Action, ids: Iterable[int]) -> None:
+    """Append an entry for each event that somebody acted on; without an actor, none."""
+    if actor is not None:
+        for id in ids:
+            add_audit(db, AuditEntry(actor=actor, action=action, subject=event_subject(id)))
+
+
+def read_audit(
+    connection: Connection, which: AuditFilter, page: dict[str, int], most_bytes: int | None
+) -> Page[AuditEntry]:
+    """List entries, newest first."""
+    params: dict[str, Any] = {
+        "action": which.action,
+        "actor": which.actor,
+        "subject": which.subject,
+        "since": None if which.since is None else micros(which.since),
+    }
+    rows = connection.execute(SQL["audit_log"], params | page)
+    return Measure(page["limit"], most_bytes).page(rows).made(_audit_entry_of)
+
+
+def _audit_entry_of(row: tuple[Any, ...]) -> AuditEntry:
+    id, at, actor, action, subject, details = row
+    return AuditEntry(
+        id=id, at=moment(at), actor=actor, action=action, subject=subject, details=parse(details)
+    )
+
+
+def pseudonym(connection: Connection, name: str) -> str:
+    """Return the opaque name of a person, as agent.pseudonym does on PostgreSQL."""
+    [salt] = connection.execute(SQL["setting"], {"key": SALT}).fetchone()
+    digest = hashlib.sha256(f"{parse(salt)}\n{storable(name)}".encode()).hexdigest()
+    return f"person:{digest[:24]}"
+
+
+def prune_audit(db: Writing, keep: timedelta) -> int:
+    """Delete entries older than `keep` and return how many.
+
+    A trigger refuses deletes, except of rows older than this setting."""
+    before = db.now - keep // MICROSECOND
+    db.connection.execute(SQL["set_setting"], {"key": PRUNE_BEFORE, "value": dump(before)})
+    pruned = db.connection.execute(SQL["prune_audit"], {"before": before}).rowcount
+    db.connection.execute(SQL["remove_setting"], {"key": PRUNE_BEFORE})
+    return pruned

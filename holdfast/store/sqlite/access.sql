@@ -1,0 +1,109 @@
+-- Tokens, sessions and login codes.
+
+-- name: drop_expired_credentials
+delete from credential where kind <> 'token' and expires_at <= :now;
+
+-- name: add_credential
+insert into credential (
+  id, kind, name, role, channels, agents, sender, owner, created_at, expires_at, used_at, digest
+)
+values (
+  :id, :kind, :name, :role, :channels, :agents, :sender, :owner, :created_at, :expires_at, :used_at, :digest
+)
+on conflict do nothing;
+
+-- name: find_credential
+select id, kind, name, role, channels, agents, sender, owner, created_at, expires_at, used_at
+from credential
+where digest = :digest and kind = :kind and (expires_at is null or expires_at > :now)
+  -- a session or code of a token ends with it
+  and not exists (
+    select 1 from credential as token
+    where token.id = credential.owner and token.kind = 'token' and token.expires_at <= :now
+  );
+
+-- name: use_credential
+update credential set used_at = :now where id = :id;
+
+-- name: take_code
+delete from credential
+where digest = :digest and kind = 'code' and (expires_at is null or expires_at > :now)
+returning id, kind, name, role, channels, agents, sender, owner, created_at, expires_at, used_at;
+
+-- name: tokens
+select id, kind, name, role, channels, agents, sender, owner, created_at, expires_at, used_at
+from credential
+where kind = 'token'
+order by name, id;
+
+-- name: revoke_token
+delete from credential
+where owner = (select id from credential where kind = 'token' and name = :name)
+returning id, kind, name, role, channels, agents, sender, owner, created_at, expires_at, used_at;
+
+-- name: end_session
+delete from credential where id = :id;
+
+-- name: end_sessions
+delete from credential where kind <> 'token' and owner is null and role = :role returning kind;
+
+-- name: person_of_subject
+select person from person_link where subject = :subject;
+
+-- name: link_subject
+insert into person_link (subject, person, linked_at) values (:subject, :person, :now)
+on conflict (subject) do nothing;
+
+-- name: join_people
+update person_link set person = :person where person = :other;
+
+-- name: unlink_subject
+delete from person_link where subject = :subject returning person;
+
+-- name: unlink_last
+-- whoever is left alone is in no list any more
+delete from person_link
+where person = :person and (select count(*) from person_link where person = :person) = 1;
+
+-- name: linked_subjects
+select other.subject
+from person_link as own
+join person_link as other on other.person = own.person
+where own.subject = :subject and other.subject <> :subject
+order by other.subject;
+
+-- name: person_links
+select person, subject from person_link order by person, subject;
+
+-- name: known_as
+select subject
+from (
+  select subject from agent_message
+  union
+  select subject from chat_message
+  union
+  select subject from person_link
+  union
+  select workspace_id || ':' || subject_type || ':' || subject_id from observation
+  union
+  select subject_of(event) from event where queue in ('inbox', 'outbox')
+  union
+  select subject_of(event) from event_hist where queue in ('inbox', 'outbox')
+)
+where is_person(subject, :key)
+order by subject;
+
+-- name: add_audit
+insert into audit (at, actor, action, subject, details) values (:at, :actor, :action, :subject, :details);
+
+-- name: audit_log
+select id, at, actor, action, subject, details
+from audit
+where (:action is null or action = :action) and (:actor is null or actor = :actor)
+  and (:subject is null or subject = :subject) and (:since is null or at >= :since)
+  and id < :before_id and id > :since_id
+order by id desc
+limit :limit;
+
+-- name: prune_audit
+delete from audit where at < :before;

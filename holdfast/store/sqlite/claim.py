@@ -1,0 +1,335 @@
+"""Claiming turns and keeping them, within a transaction of the writer."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import repeat
+from sqlite3 import Connection, DataError
+from typing import Any
+
+from holdfast.errors import LeaseLost
+from holdfast.queue.event import INBOX, Event, Turn
+from holdfast.queue.store import COLLECT_BYTES
+from holdfast.store.payload import dump, may_share_turn, parse
+from holdfast.store.sqlite.connection import load
+from holdfast.store.sqlite.rows import MICROSECOND, Moments, Row, event_of, moment
+from holdfast.store.sqlite.writer import Writing
+
+SQL = load()
+
+_NO_RARE_VALUES = (None,) * 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRequest:
+    """The arguments of `Store.claim`."""
+
+    queue: str
+    targets: Sequence[str]
+    limit: int
+    lease: timedelta
+    holder: str | None
+    collect_limit: int
+    max_attempts: int
+    at_most: Sequence[int | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The values that a claim sets on all its events alike."""
+
+    queue: str
+    holder: str | None
+    vt: int
+    now: int
+
+    def apply(self, event: Event) -> Event:
+        """Update an event that was read before the claim, all but its fence."""
+        event.attempts += 1
+        event.claimed = (*event.claimed, moment(self.now))
+        event.holder, event.vt, event.updated_at = self.holder, moment(self.vt), moment(self.now)
+        return event
+
+    def build_events(self, target: str, ids: Sequence[int], columns: Row) -> list[Event]:
+        """Build the claimed events from the columns that the statement `ready` returned."""
+        if not ids:
+            return []
+        joined, rare, *documents = columns
+        payloads = joined.split("\x1e")
+        if len(payloads) != len(ids):
+            raise ValueError("a payload is not JSON")
+        [lanes, sent, attempts, claims, names, most, parents, roots, hops, created] = map(
+            parse, documents
+        )
+        rare_values = parse(rare)
+        if any(row[0] is not None and not isinstance(row[0], dict) for row in rare_values.values()):
+            raise ValueError("a state is no JSON object")
+        states, errors, error_classes, senders, texts, teams = (
+            zip(*[rare_values.get(str(id), _NO_RARE_VALUES) for id in ids], strict=True)
+            if rare_values
+            else repeat(repeat(None), 6)
+        )
+        at = Moments().__getitem__
+        now = at(self.now)
+        first = (now,)
+        claimed = [(*map(at, times), now) if times else first for times in claims]
+        # fmt: off
+        return list(map(
+            Event, ids, repeat(self.queue), repeat(target), lanes, repeat(True), map(at, sent),
+            [before + 1 for before in attempts], repeat(at(self.vt)), claimed, payloads, repeat(0),
+            repeat(self.holder), names, most, parents, roots, hops, states, errors, error_classes,
+            map(at, created), repeat(now), senders, texts, teams,
+        ))
+        # fmt: on
+
+
+def claim(db: Writing, request: ClaimRequest) -> list[Turn]:
+    """Lease ready events and return their turns.
+
+    Raises TypeError or ValueError if an event cannot be read; then nothing is leased."""
+    connection, now = db.connection, db.now
+    lease = Lease(request.queue, request.holder, now + request.lease // MICROSECOND, now)
+    heads = _find_heads(connection, request, lease)
+    if not heads:
+        return []
+    followers = _find_followers(connection, request, lease, heads)
+    [last_fence] = connection.execute(SQL["next_fence"], {"turns": len(heads)}).fetchone()
+    first_fence = last_fence - len(heads) + 1
+    turns = [
+        Turn(request.queue, fence, (head, *followers.get(head.id, ())))
+        for fence, head in enumerate(heads, first_fence)
+    ]
+    for turn in turns:
+        for event in turn.events:
+            event.fence = turn.fence
+    params = {"until": lease.vt, "now": now, "holder": request.holder}
+    ids = dump([head.id for head in heads])
+    connection.execute(SQL["claim_heads"], params | {"heads": ids, "first_fence": first_fence})
+    if followers:
+        behind = [[event.id, event.fence] for turn in turns for event in turn.events[1:]]
+        connection.execute(SQL["claim_followers"], params | {"followers": dump(behind)})
+    return turns
+
+
+def read_events(connection: Connection, ids: Sequence[int]) -> list[Event]:
+    return [event_of(row) for row in connection.execute(SQL["events"], {"ids": dump(ids)})]
+
+
+def _find_heads(connection: Connection, request: ClaimRequest, lease: Lease) -> list[Event]:
+    """Find the heads to claim, each target within its limits."""
+    limits: dict[str, int] = dict(
+        connection.execute(SQL["limits"], {"queue": request.queue}).fetchall()
+    )
+    unnamed = _limit_of_unnamed(connection, request.queue) if limits else ""
+    free = {
+        limit: running
+        - _count_running(
+            connection, lease.now, request.queue, {limit, ""} if limit == unnamed else {limit}
+        )
+        for limit, running in limits.items()
+        if limit in {target or unnamed for target in request.targets}
+    }
+    heads: list[Event] = []
+    left = left_of_target = request.limit
+    for target, most in _order_targets(request):
+        limit = target or unnamed
+        left_of_target = left_of_target if most is None else most
+        allowed = min(left, left_of_target, free.get(limit, request.limit))
+        if allowed < 1:
+            continue
+        found = _find_ready(connection, request, lease, target, allowed)
+        left -= len(found)
+        left_of_target -= len(found)
+        if limit in free:
+            free[limit] -= len(found)
+        heads += found
+    return heads
+
+
+def _order_targets(request: ClaimRequest) -> list[tuple[str, int | None]]:
+    """Return the targets, each with the most turns to claim.
+
+    Without such numbers the order is random, so that a long backlog cannot starve the others."""
+    if request.at_most is not None:
+        return list(zip(request.targets, request.at_most, strict=True))
+    targets = list(dict.fromkeys(request.targets))
+    return [(target, request.limit) for target in random.sample(targets, len(targets))]
+
+
+def _limit_of_unnamed(connection: Connection, queue: str) -> str:
+    """Return the default agent: messages that name no agent count for it."""
+    row = connection.execute(SQL["default_target"]).fetchone() if queue == INBOX else None
+    return str(row[0] or "") if row else ""
+
+
+def _count_running(connection: Connection, now: int, queue: str, targets: Collection[str]) -> int:
+    params = [{"queue": queue, "target": target, "now": now} for target in targets]
+    return sum(connection.execute(SQL["running"], one).fetchone()[0] for one in params)
+
+
+def _find_ready(
+    connection: Connection, request: ClaimRequest, lease: Lease, target: str, limit: int
+) -> list[Event]:
+    """Find the ready heads of one target, longest waiting first."""
+    params = {
+        "queue": request.queue,
+        "target": target,
+        "now": lease.now,
+        "limit": limit,
+        "max_attempts": request.max_attempts,
+    }
+    try:
+        has_expired_leases, ids, *columns = connection.execute(SQL["ready"], params).fetchone()
+    except DataError:
+        # The payloads together exceed a gigabyte, the largest value SQLite can return.
+        return _find_ready_by_row(connection, params, lease)
+    if has_expired_leases:
+        return _find_ready_by_row(connection, params, lease)
+    return lease.build_events(target, parse(ids), columns)
+
+
+def _find_ready_by_row(connection: Connection, params: dict[str, Any], lease: Lease) -> list[Event]:
+    """Find the same heads, and those with an expired lease, and read them row by row."""
+    ids = [id for (id,) in connection.execute(SQL["ready_or_expired"], params)]
+    by_id = {event.id: lease.apply(event) for event in read_events(connection, ids)}
+    return [by_id[id] for id in ids]
+
+
+def _find_followers(
+    connection: Connection, request: ClaimRequest, lease: Lease, heads: Sequence[Event]
+) -> dict[int, list[Event]]:
+    """Find the events that join the turns of untried heads, by the id of the head."""
+    if request.collect_limit <= 1:
+        return {}
+    fresh = connection.execute(
+        SQL["fresh_heads"], {"ids": dump([head.id for head in heads])}
+    ).fetchall()
+    runs = {
+        head: _find_run_behind(connection, lease.now, request, head, *values)
+        for head, *values in fresh
+    }
+    behind = [id for run in runs.values() for id in run]
+    if not behind:
+        return {}
+    by_id = {event.id: lease.apply(event) for event in read_events(connection, behind)}
+    return {head: [by_id[id] for id in run] for head, run in runs.items() if run}
+
+
+def _find_run_behind(
+    connection: Connection,
+    now: int,
+    request: ClaimRequest,
+    head: int,
+    lane: str,
+    target: str,
+    sent_by: str | None,
+    size: int,
+    event: str | None,
+) -> list[int]:
+    """Find the untried, due events directly behind a head that may share its turn."""
+    params = {
+        "queue": request.queue,
+        "lane": lane,
+        "head": head,
+        "limit": request.collect_limit - 1,
+    }
+    run: list[int] = []
+    for id, its_target, attempts, vt, its_sent_by, its_size, its_event in connection.execute(
+        SQL["behind"], params
+    ):
+        size += its_size
+        if its_target != target or attempts > 0 or vt > now or size > COLLECT_BYTES:
+            break
+        if event is not None and not (its_sent_by == sent_by and _may_share(event, its_event)):
+            break
+        run.append(id)
+    return run
+
+
+def _may_share(one: str, other: str) -> bool:
+    """Return whether two inbox messages may share a turn; an unreadable one is claimed alone."""
+    try:
+        return may_share_turn(INBOX, parse(one), parse(other))
+    except ValueError:
+        return False
+
+
+def gather(db: Writing, turn: Turn, limit: int) -> list[Event]:
+    """Add the untried events directly behind a turn that may share it. Returns those added.
+
+    Nothing joins a turn that is lost or was tried before."""
+    head = turn.primary
+    if head.lane is None or head.attempts != 1 or not is_held(turn, read_leases(db, [turn])):
+        return []
+    joining = _find_joining(db, head, limit)
+    if joining:
+        params = {"id": head.id, "now": db.now, "ids": dump(joining)}
+        db.connection.execute(SQL["join_turn"], params)
+    return read_events(db.connection, joining)
+
+
+def _find_joining(db: Writing, head: Event, limit: int) -> list[int]:
+    joining: list[int] = []
+    left = COLLECT_BYTES
+    params = {"id": head.id, "limit": limit - 1, "now": db.now}
+    for id, fits, event, size, head_size in db.connection.execute(SQL["alike_behind"], params):
+        left -= size
+        if not fits or left < head_size or not _may_join(head, event):
+            break
+        joining.append(id)
+    return joining
+
+
+def _may_join(head: Event, event: str) -> bool:
+    try:
+        return may_share_turn(head.queue, head.event, parse(event))
+    except ValueError:
+        return False
+
+
+Leases = dict[int, tuple[int, int, int | None]]
+"""Leases by the id of the event: fence, attempts and max_attempts."""
+
+
+def are_all_held(connection: Connection, turns: Sequence[Turn]) -> bool:
+    """Return whether all turns are held, and none is named twice."""
+    fences = {event.id: turn.fence for turn in turns for event in turn.events}
+    [count] = connection.execute(SQL["count_held"], {"fences": dump(fences)}).fetchone()
+    return bool(count == sum([len(turn.events) for turn in turns]))
+
+
+def read_leases(db: Writing, turns: Sequence[Turn]) -> Leases:
+    """Read the leases on the events of these turns, whoever holds them."""
+    ids = [event.id for turn in turns for event in turn.events]
+    row = db.connection.execute(SQL["leases"], {"ids": dump(ids)}).fetchone()
+    leased, *values = map(parse, row)
+    return dict(zip(leased, zip(*values, strict=True), strict=True))
+
+
+def is_held(turn: Turn, leases: Leases) -> bool:
+    for event in turn.events:
+        lease = leases.get(event.id)
+        if lease is None or lease[0] != turn.fence:
+            return False
+    return True
+
+
+def renew(db: Writing, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
+    """Extend the leases of these turns. Returns the turns that are lost."""
+    leases = read_leases(db, turns)
+    ids = [event.id for turn in turns if is_held(turn, leases) for event in turn.events]
+    params = {"ids": dump(ids), "until": db.now + lease // MICROSECOND, "now": db.now}
+    db.connection.execute(SQL["renew"], params)
+    return [turn for turn in turns if not is_held(turn, leases)]
+
+
+def checkpoint(db: Writing, turn: Turn, state: str) -> int:
+    """Store the progress of a turn. Returns when its lease ends; raises LeaseLost."""
+    if not is_held(turn, read_leases(db, [turn])):
+        raise LeaseLost(f"the lease on event {turn.primary.id} is lost; drop the work")
+    params = {"id": turn.primary.id, "fence": turn.fence, "state": state, "now": db.now}
+    [vt] = db.connection.execute(SQL["checkpoint"], params).fetchone()
+    return int(vt)
