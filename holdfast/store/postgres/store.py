@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 import psycopg
 
@@ -60,7 +60,7 @@ VACUUM = (
 
 PUT_ONE = "select agent.put_one(%s, %s, %s, %s, %s, %s, %s, %s)"
 
-_Put = tuple[NewEvent | None, Record | None]
+_Put: TypeAlias = "tuple[NewEvent | None, Record | None]"
 
 
 class PostgresStore(PostgresReads):
