@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 from statistics import median
 
 from bench.engine import Engine
+from bench.event_stream import watching
 from bench.process import started
 from bench.row import Row
 from bench.scale import Scale
 from holdfast.queue.record import Activity
 from holdfast.store import Store, open_store
-from holdfast.testing.watch import watching
 
 CLIENTS = 200
 FRAMES = 2000

@@ -9,6 +9,7 @@ from statistics import quantiles
 from time import perf_counter
 
 from bench.engine import Engine
+from bench.questions import FACTS, NAMED, PARAPHRASED
 from bench.row import Row
 from bench.scale import Scale
 from holdfast.consumers.memory import KnowledgeStoreOutboxRelay, RelayOptions
@@ -22,7 +23,6 @@ from holdfast.store.memories import (
     open_knowledge,
     open_observations,
 )
-from holdfast.testing.questions import FACTS, NAMED, PARAPHRASED
 
 SUBJECTS = 50
 TOGETHER = 500

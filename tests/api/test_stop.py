@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
+from bench.event_stream import Frame, Stream, watching
 from holdfast import NewEvent
 from holdfast.store import open_store
-from holdfast.testing.watch import Frame, Stream, watching
 from tests.api.serving import LOOPBACK
 from tests.cli.shell import Running, Shell
 

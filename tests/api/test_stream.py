@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from bench import event_stream
+from bench.event_stream import Frame, Refused, Stream
 from holdfast import AgentHarness, Dead, NewEvent, Turn
 from holdfast.api import feed, stream
 from holdfast.memory.maintenance import forget
@@ -20,8 +22,6 @@ from holdfast.queue.store import Filter
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.memories import open_knowledge, open_observations
-from holdfast.testing import watch
-from holdfast.testing.watch import Frame, Refused, Stream
 from tests.api.serving import serving, token_of
 
 TURN = ["message_received", "agent_routed", "chain_step_start", "chain_step_done", "response_ready"]
@@ -40,7 +40,7 @@ def app(database_url: str, tmp_path: Path) -> AgentHarness:
 
 def watching(port: int, **options: Any) -> AbstractAsyncContextManager[Stream]:
     """A stream for somebody who may read."""
-    return watch.watching(
+    return event_stream.watching(
         port, **{**options, "headers": token_of(port, "read") | options.get("headers", {})}
     )
 
@@ -222,7 +222,7 @@ async def test_filters_leave_out_and_positions_pass_what_they_leave_out(
 async def test_a_stream_needs_a_token(app: AgentHarness) -> None:
     async with serving(app) as port:
         with pytest.raises(Refused) as refused:
-            async with watch.watching(port):
+            async with event_stream.watching(port):
                 pass
     assert refused.value.status == 401
 

@@ -15,10 +15,10 @@ import httpx
 import psycopg
 import pytest
 
+from bench.event_stream import Frame, watching
 from holdfast import AgentHarness, NewEvent, Turn
 from holdfast.settings import Settings
 from holdfast.store import open_store
-from holdfast.testing.watch import Frame, watching
 from tests.api.serving import LOOPBACK, serving, token_of
 
 CROWD = 200

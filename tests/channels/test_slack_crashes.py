@@ -23,7 +23,7 @@ from tests.channels.doomed import (
     POINTS,
 )
 from tests.crash.conftest import GRACE
-from tests.nursery import Piped
+from tests.fork_server import PipedProcess
 from tests.private_server import private_server
 from tests.steps import finished
 
@@ -41,9 +41,9 @@ def kills(points: Sequence[str], everywhere: str) -> pytest.MarkDecorator:
 
 
 @asynccontextmanager
-async def process(url: str, home: Path, point: str = NOWHERE) -> AsyncIterator[Piped]:
+async def process(url: str, home: Path, point: str = NOWHERE) -> AsyncIterator[PipedProcess]:
     """Gone after the block whatever happens in it."""
-    with Piped("tests.channels.doomed", url, str(home), point) as started:
+    with PipedProcess("tests.channels.doomed", url, str(home), point) as started:
         assert await asyncio.to_thread(started.hear) == "ready"
         yield started
 

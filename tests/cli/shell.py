@@ -14,13 +14,13 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, TypeVar
 
-from tests.nursery import Forked
+from tests.fork_server import ForkedProcess
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
 
 T = TypeVar("T")
-Process = Forked | subprocess.Popen[bytes]
+Process = ForkedProcess | subprocess.Popen[bytes]
 
 
 def eventually(look: Callable[[], T]) -> T:
@@ -114,7 +114,7 @@ class Shell:
         how |= {"stdin": stdin, "stdout": stdout, "stderr": stderr}
         if self.cold:
             return subprocess.Popen([sys.executable, "-m", "holdfast", *arguments], **how)
-        return Forked("holdfast", *arguments, **how)
+        return ForkedProcess("holdfast", *arguments, **how)
 
     def out(self, *arguments: str, **variables: str) -> str:
         """What a command prints that ends well and has nothing to complain of."""

@@ -17,9 +17,9 @@ from holdfast.queue.event import NewEvent, Turn
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Settled, Snooze
 from holdfast.queue.store import Filter, Store, SweepPolicy
 from holdfast.testing.clock import START, Clock
-from holdfast.testing.model import Model
-from holdfast.testing.tables import DEAD_LETTERS, Held, Row
+from tests.conformance.model import Model
 from tests.conformance.peek import Peek, Seen
+from tests.conformance.tables import DEAD_LETTERS, Held, Row
 
 T = TypeVar("T")
 

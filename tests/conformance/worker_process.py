@@ -15,20 +15,20 @@ from holdfast.queue.store import Process, Store
 from holdfast.store import open_store
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import claim, end, message
-from tests.nursery import Piped
+from tests.fork_server import PipedProcess
 
 
 @contextmanager
-def worker_process(url: str, name: str, now: datetime, turns: int = 100) -> Iterator[Piped]:
+def worker_process(url: str, name: str, now: datetime, turns: int = 100) -> Iterator[PipedProcess]:
     """A worker that has claimed what it could of the inbox; it tries to finish when it is sent a line."""
-    with Piped(
+    with PipedProcess(
         "tests.conformance.worker_process", url, name, now.isoformat(), str(turns)
     ) as process:
         assert process.hear() == "claimed"
         yield process
 
 
-def finish(process: Piped) -> list[str]:
+def finish(process: PipedProcess) -> list[str]:
     """Tell it to go on; what became of its renewal, its checkpoint and its settle."""
     process.say("go on")
     return process.hear().split()

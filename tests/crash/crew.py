@@ -25,9 +25,9 @@ from holdfast.queue.event import INBOX, OUTBOX, NewEvent
 from holdfast.queue.store import Store, SweepPolicy
 from holdfast.store import open_store
 from holdfast.store.sqlite.lock import WriteLock
-from holdfast.testing.checker import Report, check
-from holdfast.testing.journal import Run, read_journal, read_tables
+from tests.checker import Report, check
 from tests.crash.worker import Orders, note
+from tests.journal import Run, read_journal, read_tables
 
 PATIENCE = 90.0
 LANES = 12

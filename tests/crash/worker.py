@@ -23,8 +23,8 @@ from holdfast.queue.event import Turn
 from holdfast.queue.outcome import Done, Lost, Outcome, Retry, Settled
 from holdfast.settings import Settings
 from holdfast.store import Store, open_store, watch
-from holdfast.testing.journal import Journal
 from tests.crash.team import script, team_app
+from tests.journal import Journal
 
 POINTS = (
     "after the claim",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from bench.quality import QUESTIONS, index_facts, measure_recall
+from bench.questions import FACTS, PARAPHRASED
 from holdfast.memory.index import KnowledgeIndex
 from holdfast.memory.ranking import terms
-from holdfast.testing.quality import SETS, fill, recall
-from holdfast.testing.questions import FACTS, PARAPHRASED
 
 LEAST = 0.7
 """Of the paraphrased questions; a change that finds less is a step back."""
@@ -20,12 +20,12 @@ def test_the_questions_share_no_word_of_meaning_with_their_answers() -> None:
     assert {question: words for question, words in shared.items() if words} == {}
 
 
-@pytest.mark.parametrize("kind", SETS)
+@pytest.mark.parametrize("kind", QUESTIONS)
 async def test_the_fused_search_finds_as_much_as_the_better_one_alone(
     knowledge: KnowledgeIndex, kind: str
 ) -> None:
-    await fill(knowledge)
-    found = await recall(knowledge, SETS[kind])
+    await index_facts(knowledge)
+    found = await measure_recall(knowledge, QUESTIONS[kind])
     assert found.fused >= found.better_alone, found
     if found.vectors is not None:
         assert found.fused >= LEAST, found

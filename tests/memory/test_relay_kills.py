@@ -16,9 +16,9 @@ from holdfast.queue.event import MEMORY
 from holdfast.queue.store import Filter
 from holdfast.store import open_store
 from holdfast.store.memories import ObservationStore, open_knowledge, open_observations
+from tests.fork_server import PipedProcess
 from tests.memory.relay_process import Dawdling
 from tests.memory.steps import fact, indexed
-from tests.nursery import Piped
 
 RELAYS = 2
 WRITERS = 4
@@ -37,7 +37,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 @asynccontextmanager
 async def a_relay(url: str) -> AsyncIterator[None]:
     """A process that works; killed at the end of the block."""
-    with Piped("tests.memory.relay_process", url) as process:
+    with PipedProcess("tests.memory.relay_process", url) as process:
         assert await asyncio.to_thread(process.hear) == "ready"
         yield
 

@@ -14,11 +14,11 @@ from holdfast.app import AgentHarness
 from holdfast.queue import consumer
 from holdfast.queue.event import Turn
 from holdfast.settings import Settings
-from tests.nursery import Piped
+from tests.fork_server import PipedProcess
 
 
-def app_process(url: str, kind: str, *, grace: str = "30s", workers: int = 5) -> Piped:
-    return Piped("tests.process.app", url, kind, grace, str(workers))
+def app_process(url: str, kind: str, *, grace: str = "30s", workers: int = 5) -> PipedProcess:
+    return PipedProcess("tests.process.app", url, kind, grace, str(workers))
 
 
 def say(line: str) -> None:

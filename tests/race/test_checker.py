@@ -9,9 +9,9 @@ from pathlib import Path
 from holdfast.queue.event import Event, NewEvent, Turn
 from holdfast.queue.outcome import Done, Lost, Retry, Settled
 from holdfast.queue.store import Store
-from holdfast.testing.checker import Report, check
-from holdfast.testing.journal import Journal, Row, Run, read_journal, read_tables
+from tests.checker import Report, check
 from tests.conformance.steps import claim_one, end, put_lane
+from tests.journal import Journal, Row, Run, read_journal, read_tables
 
 
 def run(id: int, started_at: int, ended_at: int | None, **fields: object) -> Run:

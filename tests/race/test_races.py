@@ -12,9 +12,9 @@ import pytest
 from holdfast.queue.event import INBOX, OUTBOX, NewEvent
 from holdfast.queue.store import SweepPolicy
 from holdfast.store import open_store
-from holdfast.testing.checker import Report, check
 from holdfast.testing.databases import POSTGRES_ENGINES, SQLITE
-from holdfast.testing.journal import Run, read_journal, read_tables
+from tests.checker import Report, check
+from tests.journal import Run, read_journal, read_tables
 from tests.race.worker import PART, complaints, workers
 
 # By engine: processes, events, lanes.

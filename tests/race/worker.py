@@ -17,8 +17,8 @@ from holdfast.queue.outcome import Done, Outcome, Retry, Snooze
 from holdfast.queue.store import Store
 from holdfast.store import open_store
 from holdfast.store.postgres.bulk import BULK
-from holdfast.testing.journal import Journal
-from tests.nursery import Forked
+from tests.fork_server import ForkedProcess
+from tests.journal import Journal
 
 LONG, SHORT = timedelta(minutes=10), timedelta(seconds=2)
 AT_ONCE = 25
@@ -30,7 +30,7 @@ MOMENT = 20_000_000
 LANES = [f"lane {number}" for number in range(40)]
 
 
-class Worker(Forked):
+class Worker(ForkedProcess):
     """One process on a job; what it complains of goes to a file."""
 
     def __init__(self, job: str, url: str, journal: Path, number: int) -> None:

@@ -35,7 +35,7 @@ IMPORTED = (
 )
 
 
-class Forked:
+class ForkedProcess:
     """A process of the nursery, with what tests use of a Popen; files are given for its input and output."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Forked:
         return self.returncode
 
 
-class Piped(Forked):
+class PipedProcess(ForkedProcess):
     """One that is spoken with, line by line; killed at the end of the block."""
 
     def __init__(self, module: str, *arguments: str) -> None:
@@ -126,7 +126,7 @@ def _nursery() -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.nursery", str(theirs.fileno())],
+            [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())],
             cwd="/",
             # Nothing of the test that happens to come first: processes are known by their environment, too.
             env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"},

@@ -13,7 +13,7 @@ from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
 from holdfast.queue.store import DEFAULT_MAX_ATTEMPTS, Count, Filter, SweepPolicy, Swept
 from holdfast.store.payload import may_share_turn
-from holdfast.testing.tables import DEAD_LETTERS, Held, Key, Row, Tables, blame, empty
+from tests.conformance.tables import DEAD_LETTERS, Held, Key, Row, Tables, blame, empty
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from holdfast.testing.journal import Row, Run
+from tests.journal import Row, Run
 
 FINAL = ("completed", "dead")
 
