@@ -13,7 +13,7 @@ from holdfast.memory.embedder import mark_of
 from holdfast.memory.index import KnowledgeIndex
 from holdfast.memory.knowledge import KnowledgeDocument, KnowledgeScope
 from holdfast.store import open_store
-from holdfast.store.memories import open_knowledge
+from holdfast.store.memory import open_knowledge
 
 SCOPE = KnowledgeScope("bench", "facts")
 FIRST = 5

@@ -13,16 +13,16 @@ from bench.questions import FACTS, NAMED, PARAPHRASED
 from bench.row import Row
 from bench.scale import Scale
 from holdfast.consumers.memory import KnowledgeStoreOutboxRelay, RelayOptions
-from holdfast.memory.knowledge import KnowledgeDocument, KnowledgeScope, KnowledgeStore
-from holdfast.memory.observation import Observation
+from holdfast.memory.knowledge import (
+    DEFAULT_AGENT_NAME,
+    KnowledgeDocument,
+    KnowledgeScope,
+    KnowledgeStore,
+)
+from holdfast.memory.observation import Observation, ObservationStore
 from holdfast.queue.event import MEMORY
 from holdfast.store import Store, open_store
-from holdfast.store.memories import (
-    DEFAULT_AGENT_NAME,
-    ObservationStore,
-    open_knowledge,
-    open_observations,
-)
+from holdfast.store.memory import open_knowledge, open_observations
 
 SUBJECTS = 50
 TOGETHER = 500

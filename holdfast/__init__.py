@@ -1,14 +1,19 @@
 """Holdfast: a durable runtime for chat agents."""
 
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.agents.base import Reply
     from holdfast.app import AgentHarness
-    from holdfast.memory import (
-        DEFAULT_AGENT_NAME,
+    from holdfast.consumers.memory import (
         POISON_CLAIM,
         DrainResult,
+        KnowledgeStoreOutboxRelay,
+        RelayOptions,
+    )
+    from holdfast.memory import (
+        DEFAULT_AGENT_NAME,
         Embedder,
         IndexOptions,
         IndexUnavailable,
@@ -16,19 +21,16 @@ if TYPE_CHECKING:
         KnowledgeScope,
         KnowledgeSource,
         KnowledgeStore,
-        KnowledgeStoreOutboxRelay,
         Observation,
         ObservationStore,
         ObservationType,
-        PostgresObservationStore,
-        RelayOptions,
-        SqliteObservationStore,
-        open_knowledge,
-        open_observations,
     )
     from holdfast.queue.event import NewEvent, Turn, new_id
     from holdfast.queue.outcome import Dead, Done, Retry, Snooze
     from holdfast.store import Store, open_store
+    from holdfast.store.memory import open_knowledge, open_observations
+    from holdfast.store.postgres.observations import PostgresObservationStore
+    from holdfast.store.sqlite.observations import SqliteObservationStore
 
 __version__ = "0.5.0"
 __all__ = [
@@ -64,22 +66,87 @@ __all__ = [
     "open_store",
 ]
 
+
+# The modules behind the public names. Each is imported when one of its names is first used:
+# `holdfast --help` needs none, and an app on SQLite needs no driver of PostgreSQL.
+def _agents() -> ModuleType:
+    from holdfast.agents import base
+
+    return base
+
+
+def _app() -> ModuleType:
+    from holdfast import app
+
+    return app
+
+
+def _events() -> ModuleType:
+    from holdfast.queue import event
+
+    return event
+
+
+def _memory() -> ModuleType:
+    from holdfast import memory
+
+    return memory
+
+
+def _outcomes() -> ModuleType:
+    from holdfast.queue import outcome
+
+    return outcome
+
+
+def _postgres() -> ModuleType:
+    from holdfast.store.postgres import observations
+
+    return observations
+
+
+def _relay() -> ModuleType:
+    from holdfast.consumers import memory
+
+    return memory
+
+
+def _sqlite() -> ModuleType:
+    from holdfast.store.sqlite import observations
+
+    return observations
+
+
+def _store() -> ModuleType:
+    from holdfast import store
+
+    return store
+
+
+def _stored_memory() -> ModuleType:
+    from holdfast.store import memory
+
+    return memory
+
+
 _HOMES = {
-    "agents.base": ("Reply",),
-    "queue.event": ("NewEvent", "Turn", "new_id"),
-    "app": ("AgentHarness",),
-    "queue.outcome": ("Dead", "Done", "Retry", "Snooze"),
-    "store": ("Store", "open_store"),
+    "AgentHarness": _app,
+    "Reply": _agents,
+    **dict.fromkeys(("NewEvent", "Turn", "new_id"), _events),
+    **dict.fromkeys(("Dead", "Done", "Retry", "Snooze"), _outcomes),
+    **dict.fromkeys(("Store", "open_store"), _store),
+    **dict.fromkeys(("open_knowledge", "open_observations"), _stored_memory),
+    "PostgresObservationStore": _postgres,
+    "SqliteObservationStore": _sqlite,
+    **dict.fromkeys(
+        ("POISON_CLAIM", "DrainResult", "KnowledgeStoreOutboxRelay", "RelayOptions"), _relay
+    ),
 }
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when asked for: `holdfast --help` needs none of it.
-    from importlib import import_module
-
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(f"holdfast.{home}"), name)
-    if name in __all__:
-        return getattr(import_module("holdfast.memory"), name)
-    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    """Import a public name; those without another home belong to holdfast.memory."""
+    if name not in __all__:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    value = globals()[name] = getattr(_HOMES.get(name, _memory)(), name)
+    return value

@@ -14,7 +14,7 @@ from holdfast.consumers.inbox import Worker
 from holdfast.consumers.memory import KnowledgeStoreOutboxRelay, RelayOptions
 from holdfast.consumers.outbox import LEASE, Delivery
 from holdfast.memory.embedder import Embedder, LocalEmbedder
-from holdfast.memory.maintenance import Upkeep
+from holdfast.memory.maintenance import MemorySweeper
 from holdfast.memory.recall import Recall
 from holdfast.queue.consumer import Consumer
 from holdfast.queue.event import INBOX, MEMORY, OUTBOX
@@ -27,8 +27,7 @@ from holdfast.routing.router import MOST_CHOICES, PLATFORMS
 from holdfast.settings import Settings
 from holdfast.settings.extras import is_missing
 from holdfast.store import files
-from holdfast.store.memories import open_knowledge, open_observations
-from holdfast.store.people import open_people
+from holdfast.store.memory import open_knowledge, open_observations, open_people
 from holdfast.telemetry import SWEPT
 
 COLLECT_LIMIT = 100
@@ -136,7 +135,7 @@ class Plan:
 
     def sweeper(self, process: Callable[[], Process], on_reaped: Callable[[], None]) -> Sweeper:
         settings = self._settings
-        upkeep = Upkeep(
+        memory = MemorySweeper(
             self._observations, self._knowledge if settings.memory else None, settings.keep_deleted
         )
         return Sweeper(
@@ -145,7 +144,7 @@ class Plan:
             process,
             settings.sweep_every,
             settings.keep_activity,
-            [upkeep.sweep, self._prune_audit, self._prune_hourly],
+            [memory.sweep, self._prune_audit, self._prune_hourly],
             on_reaped,
         )
 

@@ -119,12 +119,13 @@ def _index(settings: Settings) -> Finding:
     import asyncio
 
     from holdfast.cli.status import describe_reindexing
-    from holdfast.memory.maintenance import progress
+    from holdfast.memory.maintenance import index_progress
     from holdfast.store import open_store
+    from holdfast.store.memory import open_knowledge
 
     async def look() -> IndexStatus | None:
         async with open_store(settings.database) as store:
-            return await progress(store)
+            return await index_progress(store, open_knowledge(store))
 
     try:
         index = asyncio.run(look())

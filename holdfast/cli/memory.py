@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from holdfast.memory.index import KnowledgeIndex
     from holdfast.memory.knowledge import Hit
     from holdfast.memory.maintenance import Difference
-    from holdfast.memory.observation import Observation, Subject
+    from holdfast.memory.observation import Observation, ObservationStore, Subject
     from holdfast.settings import Settings
-    from holdfast.store.memories import ObservationStore
 
 memory = typer.Typer(
     help="What agents remember: search, list, forget, verify, reindex.",
@@ -165,7 +164,7 @@ def _parts(subject: str) -> tuple[str, str, str]:
 @asynccontextmanager
 async def _memory(settings: Settings) -> AsyncIterator[tuple[ObservationStore, KnowledgeIndex]]:
     from holdfast.cli.app_loader import load_app
-    from holdfast.store.memories import open_knowledge, open_observations
+    from holdfast.store.memory import open_knowledge, open_observations
 
     # An app may have an embedder of its own, and questions have to be compared by the same.
     embedder = load_app(settings.app).embedder if settings.app else None
@@ -174,8 +173,7 @@ async def _memory(settings: Settings) -> AsyncIterator[tuple[ObservationStore, K
 
 
 async def _search(settings: Settings, subject: str, query: str, limit: int) -> list[Hit]:
-    from holdfast.memory.knowledge import KnowledgeScope
-    from holdfast.store.memories import DEFAULT_AGENT_NAME
+    from holdfast.memory.knowledge import DEFAULT_AGENT_NAME, KnowledgeScope
 
     key = ":".join(_parts(subject))
     async with _memory(settings) as (_, knowledge):
@@ -195,7 +193,7 @@ async def _observations(settings: Settings, subject: str, limit: int) -> list[Ob
 async def _forget(
     settings: Settings, subject: tuple[str, str, str], *, vacuum: bool
 ) -> dict[str, int]:
-    from holdfast.memory.maintenance import forget
+    from holdfast.store.forget import forget
 
     async with _memory(settings) as (observations, knowledge):
         return await forget(
@@ -214,12 +212,12 @@ async def _reindex(settings: Settings) -> int:
     from rich.console import Console
     from rich.progress import Progress
 
-    from holdfast.memory.maintenance import Upkeep, reindex
+    from holdfast.memory.maintenance import MemorySweeper, reindex
 
     # On stderr, and for a person who waits: what is printed is the result alone.
     console = Console(file=sys.stderr)
     async with _memory(settings) as (observations, knowledge):
-        await Upkeep(observations, knowledge).follow_model(knowledge)
+        await MemorySweeper(observations, knowledge).follow_model(knowledge)
         total = await observations.count()
         with Progress(console=console, disable=not console.is_terminal) as bar:
             task = bar.add_task("indexing", total=total)

@@ -72,14 +72,14 @@ def list_people(
 
 
 async def _link(settings: Settings, one: str, other: str) -> bool:
-    from holdfast.store.people import open_people
+    from holdfast.store.memory import open_people
 
     async with open_existing(settings) as store:
         return await open_people(store).link(one, other, actor=actor())
 
 
 async def _unlink(settings: Settings, identity: str) -> bool:
-    from holdfast.store.people import open_people
+    from holdfast.store.memory import open_people
 
     async with open_existing(settings) as store:
         return await open_people(store).unlink(identity, actor=actor())
@@ -88,8 +88,7 @@ async def _unlink(settings: Settings, identity: str) -> bool:
 async def _people(settings: Settings) -> list[dict[str, Any]]:
     """One row per identity; those of one person have the same number."""
     from holdfast.memory.observation import USER
-    from holdfast.store.memories import open_observations
-    from holdfast.store.people import open_people
+    from holdfast.store.memory import open_observations, open_people
 
     async with open_existing(settings) as store:
         known = {

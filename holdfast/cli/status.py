@@ -123,8 +123,9 @@ async def _looks(store: Store, every: timedelta) -> AsyncIterator[State]:
 
 
 async def _look(store: Store) -> State:
-    from holdfast.memory.maintenance import progress
+    from holdfast.memory.maintenance import index_progress
     from holdfast.queue.event import INBOX, MEMORY, OUTBOX
+    from holdfast.store.memory import open_knowledge
 
     counts = await store.counts()
     unserved = await _unserved(store, [count for count in counts if count.queue == INBOX])
@@ -134,7 +135,7 @@ async def _look(store: Store) -> State:
         await _queue(store, name, [count for count in counts if count.queue == name], now)
         for name in names
     ]
-    index = await progress(store)
+    index = await index_progress(store, open_knowledge(store))
     if index is not None and not index.other_model:
         index = None
     return State(

@@ -15,14 +15,13 @@ from typing import Any, assert_never
 
 from holdfast.errors import StoreUnavailable, Unreadable
 from holdfast.memory.breaker import FIRST_PAUSE, Breaker, Timeouts, is_away
-from holdfast.memory.knowledge import KnowledgeScope, KnowledgeStore
-from holdfast.memory.observation import document_of
+from holdfast.memory.knowledge import DEFAULT_AGENT_NAME, KnowledgeScope, KnowledgeStore
+from holdfast.memory.observation import ObservationStore, document_of
 from holdfast.queue.consumer import Consumer
 from holdfast.queue.event import MEMORY, Turn
 from holdfast.queue.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
 from holdfast.queue.policy import Policy, Share, failed
 from holdfast.queue.store import Store
-from holdfast.store.memories import DEFAULT_AGENT_NAME, ObservationStore
 from holdfast.telemetry import INDEX_AWAY, RELAY_FAILED
 from holdfast.telemetry.logs import Entry
 

@@ -1,38 +1,36 @@
-"""Upkeep of memory: whether the index holds what the observations say, how to make it so, and how to forget."""
+"""Maintenance of memory: purge, verify the index against the observations, and rebuild it."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 
-from holdfast.errors import HoldfastError
 from holdfast.memory.embedder import mark_of
 from holdfast.memory.index import KnowledgeIndex
-from holdfast.memory.knowledge import IndexOptions, IndexStatus, KnowledgeScope, KnowledgeStore
-from holdfast.memory.observation import USER, document_of, former_key, parts_of, subject_key
+from holdfast.memory.knowledge import (
+    DEFAULT_AGENT_NAME,
+    IndexOptions,
+    IndexStatus,
+    KnowledgeScope,
+    KnowledgeStore,
+)
+from holdfast.memory.observation import ObservationStore, document_of
 from holdfast.queue.event import MEMORY
 from holdfast.queue.store import Store
-from holdfast.store import files as stored_files
-from holdfast.store.memories import DEFAULT_AGENT_NAME, ObservationStore, open_knowledge
-from holdfast.store.people import People, open_people
 from holdfast.telemetry import MODEL_CHANGED, SWEPT
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
 
-UNATTRIBUTED = "unattributed_"
-"""Begins the names of counts of what names no person."""
 INDEX = "index"
-"""The setting that says by which model the index is made."""
+"""Name of the setting that records the model of the index."""
 
 
 @dataclass(slots=True)
-class Upkeep:
-    """What the sweeps of a process do for memory; without a knowledge index it only purges."""
+class MemorySweeper:
+    """The part of a process's sweep that is about memory. Without an index it only purges."""
 
     observations: ObservationStore
     knowledge: KnowledgeIndex | None
@@ -47,10 +45,10 @@ class Upkeep:
             await self.follow_model(self.knowledge)
 
     async def follow_model(self, knowledge: KnowledgeIndex) -> int:
-        """What another model than ours indexed goes to the relays again; how many changes were put.
+        """Queue documents again that another model indexed. Returns the number of changes put.
 
-        The process that came last says which model it is. Relays of others may still index by an older one: what they
-        did is found by the next sweep."""
+        The process that started last decides the model. Relays of other processes may go on with
+        an older one; the next sweep finds their documents."""
         using, store = await knowledge.using(), self.observations.store
         record, mark = {"model": using.model, "dimensions": using.dimensions}, mark_of(using)
         recorded = await store.setting(INDEX)
@@ -58,22 +56,27 @@ class Upkeep:
             await store.set_setting(INDEX, record)
         elif recorded != record:
             return 0
-        self._announced, told = mark, 0
+        self._announced, requeued = mark, 0
         while count := await self.observations.tell_again(DEFAULT_AGENT_NAME, mark):
-            told += count
-        if told:
+            requeued += count
+        if requeued:
             log.warning(
-                Entry(MODEL_CHANGED, model=using.model, dimensions=using.dimensions, documents=told)
+                Entry(
+                    MODEL_CHANGED,
+                    model=using.model,
+                    dimensions=using.dimensions,
+                    documents=requeued,
+                )
             )
-        return told
+        return requeued
 
 
-async def progress(store: Store) -> IndexStatus | None:
-    """How much is indexed by the recorded model; None before anybody said which that is."""
+async def index_progress(store: Store, knowledge: KnowledgeIndex) -> IndexStatus | None:
+    """Return how much the recorded model has indexed, or None if no model is recorded yet."""
     recorded = await store.setting(INDEX)
     if recorded is None:
         return None
-    status = await open_knowledge(store).tables.status(recorded["model"], recorded["dimensions"])
+    status = await knowledge.tables.status(recorded["model"], recorded["dimensions"])
     return replace(status, scopes=())
 
 
@@ -152,78 +155,3 @@ async def _reindex_subject(
     current = await observations.find_by_subject(workspace_id, subject_type, subject_id)
     await knowledge.upsert(scope, [document_of(one) for one in current if one.version not in read])
     return done
-
-
-async def forget(
-    observations: ObservationStore,
-    knowledge: KnowledgeStore,
-    workspace_id: str,
-    subject_type: str,
-    subject_id: str,
-    *,
-    actor: str | None = None,
-    files: Path | None = None,
-    vacuum: bool = False,
-) -> dict[str, int]:
-    """Remove every trace of a subject and return how many rows of each kind; files below the root `files`, too.
-
-    On SQLite the bytes are gone from the database's files, too; on PostgreSQL they are with `vacuum`, or once the
-    server vacuums by itself. Identities that are linked to a person go with it. `unattributed_…` counts rows of
-    earlier releases that name no person."""
-    store = observations.store
-    people = open_people(store)
-    identities = await _identities(people, workspace_id, subject_type, subject_id)
-    removed: dict[str, int] = {}
-    for identity in identities:
-        for kind, count in (
-            await _forget_identity(observations, knowledge, identity, actor, files)
-        ).items():
-            # The count of rows without a person is the same for all of them.
-            removed[kind] = count if kind.startswith(UNATTRIBUTED) else removed.get(kind, 0) + count
-    # Last, so that forgetting that was cut short finds all of them once more.
-    # Only people can have been linked.
-    for identity in identities if subject_type.upper() == USER else ():
-        await people.unlink(identity)
-    if vacuum or not store.has_server:
-        await store.vacuum()
-    return removed
-
-
-async def _identities(
-    people: People, workspace_id: str, subject_type: str, subject_id: str
-) -> list[str]:
-    """All subjects of whoever is to be forgotten; one without a channel means everybody of that id or name."""
-    key = subject_key(workspace_id, subject_type, subject_id)
-    if subject_type.upper() != USER:
-        return [key]
-    linked = [
-        identity
-        for one in (key, *await people.known_as(key))
-        for identity in await people.identities(one)
-    ]
-    return list(dict.fromkeys([*linked, *filter(None, map(former_key, linked))]))
-
-
-async def _forget_identity(
-    observations: ObservationStore,
-    knowledge: KnowledgeStore,
-    identity: str,
-    actor: str | None,
-    files: Path | None,
-) -> dict[str, int]:
-    removed = await observations.forget(*parts_of(identity), actor=actor)
-    # A relay may have read them before they went: what it writes late is older than this, and does not come back.
-    removed["index"] = await knowledge.clear(KnowledgeScope(DEFAULT_AGENT_NAME, identity))
-    if files is not None:
-        removed |= await asyncio.to_thread(_forget_files, files, identity)
-    return removed
-
-
-def _forget_files(root: Path, subject: str) -> dict[str, int]:
-    try:
-        removed, left = stored_files.forget(root, subject), stored_files.count_unattributed(root)
-    except OSError as error:
-        raise HoldfastError(
-            f"a file below {root} cannot be removed: {error.strerror}; mend that and forget once more"
-        ) from error
-    return {"files": removed} | ({f"{UNATTRIBUTED}files": left} if left else {})

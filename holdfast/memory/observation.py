@@ -1,16 +1,22 @@
-"""An observation is something an agent learned about a subject; the store keeps it, the index finds it."""
+"""Observations: facts that agents learned about a subject, and the protocol of their store."""
 
 from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.errors import HoldfastError
 from holdfast.memory.knowledge import KnowledgeDocument
 from holdfast.message import USER as USER
+
+if TYPE_CHECKING:
+    from holdfast.queue.pages import Page
+    from holdfast.queue.store import Store, Transaction
 
 _LONE = re.compile("[\ud800-\udfff]")
 _NAME = re.compile(r"[^:\s][^:]*")
@@ -198,3 +204,93 @@ def document_of(observation: Observation) -> KnowledgeDocument:
     return KnowledgeDocument(
         id=observation.id, content=observation.content, version=observation.version
     )
+
+
+class ObservationStore(Protocol):
+    """Store of observations.
+
+    Every change writes its `memory` event in the same transaction, which may be the caller's own.
+    A change returns a position; `wait_indexed` of that position gives read-your-writes."""
+
+    @property
+    def store(self) -> Store:
+        """The store that holds the observations and their events."""
+
+    async def save(self, observation: Observation, *, tx: Transaction | None = None) -> int:
+        """Insert or replace an observation.
+
+        If its subject changed, the relay removes it from the old subject's index."""
+
+    async def delete(
+        self, workspace_id: str, id: str, *, tx: Transaction | None = None
+    ) -> int | None:
+        """Delete an observation for good. Returns None if there is none."""
+
+    async def soft_delete(
+        self, workspace_id: str, id: str, *, tx: Transaction | None = None
+    ) -> int | None:
+        """Hide an observation from every search until it is purged. Returns None if there is none."""
+
+    async def merge(
+        self,
+        winner: Observation | str,
+        loser: Observation | str,
+        merged: Observation,
+        *,
+        tx: Transaction | None = None,
+    ) -> int:
+        """Merge two observations of a subject, given as observations or ids.
+
+        The winner gets the merged content and the loser is soft-deleted. Refused if both are the
+        same, if one does not exist, or if workspace or subject differ."""
+
+    async def find_by_id(self, workspace_id: str, id: str) -> Observation | None:
+        """Return an observation unless it is deleted."""
+
+    async def find_by_ids(self, workspace_id: str, ids: Sequence[str]) -> list[Observation]:
+        """Return the observations with these ids, without deleted ones."""
+
+    async def find_by_subject(
+        self, workspace_id: str, subject_type: str, subject_id: str, *, limit: int | None = None
+    ) -> list[Observation]:
+        """Return the observations about a subject, newest first, without deleted ones."""
+
+    async def find_by_confidence_below(
+        self, workspace_id: str, confidence: float, *, limit: int = 100
+    ) -> list[Observation]:
+        """Return the observations below a confidence, least certain first."""
+
+    async def find_subjects(
+        self,
+        workspace_id: str | None = None,
+        *,
+        after: tuple[str, str, str] | None = None,
+        limit: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[Subject]:
+        """List subjects that have observations, by workspace, type and id, from `after` on."""
+
+    async def count(self, workspace_id: str | None = None) -> int:
+        """Count observations, without deleted ones."""
+
+    async def purge_soft_deleted_before(self, moment: datetime) -> int:
+        """Remove observations that were soft-deleted before a moment. Returns their number."""
+
+    async def delete_workspace(self, workspace_id: str) -> int:
+        """Delete all observations of a workspace. Returns their number."""
+
+    async def wait_indexed(self, position: int, *, within: float = 5.0) -> bool:
+        """Wait until the change at this position is in the index. Returns False after `within` seconds."""
+
+    async def has_pending(self, subject_key: str) -> bool:
+        """Return whether changes of a subject are on their way to the index."""
+
+    async def tell_again(self, agent_name: str, model: str, *, limit: int = 1000) -> int:
+        """Put a change for each document that another model indexed, once. Returns their number."""
+
+    async def forget(
+        self, workspace_id: str, subject_type: str, subject_id: str, *, actor: str | None = None
+    ) -> dict[str, int]:
+        """Remove every trace of a subject, also its messages. Returns the rows removed, by kind.
+
+        An actor is recorded in the audit log, the subject there as a pseudonym."""

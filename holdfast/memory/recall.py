@@ -9,20 +9,25 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from holdfast.errors import HoldfastError
-from holdfast.memory.knowledge import IndexUnavailable, KnowledgeScope, KnowledgeStore
+from holdfast.memory.knowledge import (
+    DEFAULT_AGENT_NAME,
+    IndexUnavailable,
+    KnowledgeScope,
+    KnowledgeStore,
+)
 from holdfast.memory.observation import (
     USER,
     Observation,
+    ObservationStore,
     ObservationType,
     former_key,
     parts_of,
     subject_key,
 )
+from holdfast.memory.people import People
 from holdfast.message import person_of, workspace_of
 from holdfast.queue.event import MEMORY, NewEvent, Turn
 from holdfast.settings.extras import needs
-from holdfast.store.memories import DEFAULT_AGENT_NAME, ObservationStore
-from holdfast.store.people import People
 from holdfast.telemetry.redaction import redact_prose
 
 AGENT = "AGENT"

@@ -21,8 +21,7 @@ from holdfast.queue.store import Filter, Store
 from holdfast.routing.rooms import post
 from holdfast.routing.router import Address, put_message
 from holdfast.store import open_store
-from holdfast.store.memories import open_knowledge, open_observations
-from holdfast.store.people import open_people
+from holdfast.store.memory import open_knowledge, open_observations, open_people
 from holdfast.testing.clock import Clock
 
 LEASE = timedelta(minutes=10)

@@ -20,7 +20,7 @@ from holdfast.memory.observation import Observation
 from holdfast.queue.event import Event, NewEvent
 from holdfast.queue.store import Filter
 from holdfast.settings import Settings
-from holdfast.store.memories import open_observations
+from holdfast.store.memory import open_observations
 from holdfast.telemetry import count_tokens
 from holdfast.testing.databases import Databases
 from tests.api.serving import ask, serving

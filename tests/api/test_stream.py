@@ -16,12 +16,12 @@ from bench import event_stream
 from bench.event_stream import Frame, Refused, Stream
 from holdfast import AgentHarness, Dead, NewEvent, Turn
 from holdfast.api import feed, stream
-from holdfast.memory.maintenance import forget
 from holdfast.queue.record import Activity
 from holdfast.queue.store import Filter
 from holdfast.settings import Settings
 from holdfast.store import open_store
-from holdfast.store.memories import open_knowledge, open_observations
+from holdfast.store.forget import forget
+from holdfast.store.memory import open_knowledge, open_observations
 from tests.api.serving import serving, token_of
 
 TURN = ["message_received", "agent_routed", "chain_step_start", "chain_step_done", "response_ready"]

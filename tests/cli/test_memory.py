@@ -9,7 +9,7 @@ from holdfast.memory.observation import Observation
 from holdfast.queue.event import MEMORY
 from holdfast.queue.outcome import Dead
 from holdfast.store import open_store
-from holdfast.store.memories import open_observations
+from holdfast.store.memory import open_observations
 from tests.cli.shell import Shell, eventually
 
 ANN = "default:USER:ann"

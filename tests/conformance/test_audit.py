@@ -11,7 +11,7 @@ from holdfast.errors import HoldfastError
 from holdfast.memory.observation import Observation
 from holdfast.queue.audit import AuditEntry, AuditFilter
 from holdfast.queue.store import Filter, Store
-from holdfast.store.memories import open_observations
+from holdfast.store.memory import open_observations
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import bury, claim_one, put
 

@@ -15,7 +15,7 @@ from holdfast.queue.outcome import Dead, Done, Retry, Snooze
 from holdfast.queue.policy import failed
 from holdfast.queue.store import Filter, Store, SweepPolicy
 from holdfast.store import open_store
-from holdfast.store.memories import open_observations
+from holdfast.store.memory import open_observations
 from tests.conformance.by_hand import (
     BROKEN_SQLITE_ROWS,
     GOOD,

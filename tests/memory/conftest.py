@@ -7,8 +7,9 @@ import pytest
 from holdfast.consumers.memory import KnowledgeStoreOutboxRelay, RelayOptions
 from holdfast.memory.embedder import Embedder, LocalEmbedder
 from holdfast.memory.knowledge import KnowledgeStore
+from holdfast.memory.observation import ObservationStore
 from holdfast.queue.store import Store
-from holdfast.store.memories import ObservationStore, open_knowledge, open_observations
+from holdfast.store.memory import open_knowledge, open_observations
 from tests.memory.moody import Moody
 
 

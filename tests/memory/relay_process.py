@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from holdfast.consumers.memory import KnowledgeStoreOutboxRelay, RelayOptions
 from holdfast.store import open_store
-from holdfast.store.memories import open_knowledge, open_observations
+from holdfast.store.memory import open_knowledge, open_observations
 
 # A kill costs an attempt, and this is not about poison.
 OPTIONS = RelayOptions(

@@ -9,12 +9,11 @@ from typing import Any
 
 import psycopg
 
-from holdfast.memory.knowledge import KnowledgeScope
+from holdfast.memory.knowledge import DEFAULT_AGENT_NAME, KnowledgeScope
 from holdfast.memory.observation import Observation
 from holdfast.queue.event import MEMORY
 from holdfast.queue.store import Store
 from holdfast.settings import sqlite_path
-from holdfast.store.memories import DEFAULT_AGENT_NAME
 
 ANN = KnowledgeScope(DEFAULT_AGENT_NAME, "acme:USER:ann")
 BOB = KnowledgeScope(DEFAULT_AGENT_NAME, "acme:USER:bob")

@@ -16,7 +16,6 @@ from holdfast import AgentHarness, Turn
 from holdfast.agents.base import Reply, Team
 from holdfast.consumers.inbox import response
 from holdfast.consumers.memory import KnowledgeStoreOutboxRelay
-from holdfast.memory.maintenance import forget
 from holdfast.memory.observation import Observation
 from holdfast.message import subject_of
 from holdfast.queue.audit import AuditFilter
@@ -31,8 +30,8 @@ from holdfast.routing.router import Routing
 from holdfast.settings import Settings, sqlite_path
 from holdfast.store import open_store
 from holdfast.store.files import keep, person_folder
-from holdfast.store.memories import open_knowledge, open_observations
-from holdfast.store.people import open_people
+from holdfast.store.forget import forget
+from holdfast.store.memory import open_knowledge, open_observations, open_people
 from tests.conformance.steps import claim_one
 from tests.memory.steps import indexed, tables_that_hold
 

@@ -18,8 +18,9 @@ from holdfast.memory.knowledge import (
     KnowledgeStore,
 )
 from holdfast.memory.maintenance import verify
+from holdfast.memory.observation import ObservationStore
 from holdfast.queue.store import Store
-from holdfast.store.memories import ObservationStore, open_knowledge, open_observations
+from holdfast.store.memory import open_knowledge, open_observations
 from holdfast.testing.clock import Clock
 from tests.memory.steps import ANN, BOB, fact, indexed
 

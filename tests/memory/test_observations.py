@@ -7,12 +7,11 @@ from contextlib import suppress
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.memory.observation import Observation, ObservationType
+from holdfast.memory.observation import Observation, ObservationStore, ObservationType
 from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Done
 from holdfast.queue.record import AgentMessage, ChatMessage
 from holdfast.queue.store import Store
-from holdfast.store.memories import ObservationStore
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import claim_one
 from tests.memory.steps import fact, outbox

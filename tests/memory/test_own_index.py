@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.memory import (
+from holdfast import (
     DEFAULT_AGENT_NAME,
     DrainResult,
     KnowledgeDocument,
     KnowledgeScope,
     KnowledgeStoreOutboxRelay,
-    LocalEmbedder,
     ObservationStore,
     RelayOptions,
     open_knowledge,
 )
+from holdfast.memory import LocalEmbedder
 from holdfast.queue.event import MEMORY
 from holdfast.queue.store import Filter, Store
 from tests.memory.steps import fact

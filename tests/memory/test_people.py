@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import HoldfastError
+from holdfast.memory.people import People
 from holdfast.queue.audit import AuditFilter
 from holdfast.queue.store import Store
-from holdfast.store.people import People, open_people
+from holdfast.store.memory import open_people
 
 ANN, SLACK, MAIL = (
     "default:USER:api:id:ann",

@@ -21,8 +21,8 @@ from holdfast.memory.knowledge import (
     KnowledgeSource,
     KnowledgeStore,
 )
-from holdfast.memory.maintenance import forget, reindex, verify
-from holdfast.memory.observation import Observation, document_of, parts_of
+from holdfast.memory.maintenance import reindex, verify
+from holdfast.memory.observation import Observation, ObservationStore, document_of, parts_of
 from holdfast.memory.recall import Recall, TurnMemory
 from holdfast.message import Payload, subject_of
 from holdfast.queue.event import MEMORY, NewEvent
@@ -31,9 +31,9 @@ from holdfast.queue.record import AgentMessage
 from holdfast.queue.store import Store
 from holdfast.settings import Settings
 from holdfast.store import open_store
-from holdfast.store.memories import ObservationStore, open_knowledge, open_observations
+from holdfast.store.forget import forget
+from holdfast.store.memory import open_knowledge, open_observations, open_people
 from holdfast.store.payload import dump
-from holdfast.store.people import open_people
 from tests.conformance.steps import claim_one
 from tests.memory.steps import ANN, fact, tables_that_hold
 

@@ -13,10 +13,9 @@ from holdfast.memory.knowledge import (
     KnowledgeSource,
     KnowledgeStore,
 )
-from holdfast.memory.observation import document_of
+from holdfast.memory.observation import ObservationStore, document_of
 from holdfast.queue.event import MEMORY
 from holdfast.queue.store import Filter, Store
-from holdfast.store.memories import ObservationStore
 from holdfast.testing.clock import Clock
 from tests.memory.moody import Moody
 from tests.memory.steps import ANN, BOB, fact, outbox

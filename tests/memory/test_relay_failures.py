@@ -21,10 +21,11 @@ from holdfast.memory.knowledge import (
     KnowledgeSource,
     KnowledgeStore,
 )
+from holdfast.memory.observation import ObservationStore
 from holdfast.queue.event import MEMORY
 from holdfast.queue.store import Filter, Store
 from holdfast.store import open_store
-from holdfast.store.memories import ObservationStore, open_knowledge, open_observations
+from holdfast.store.memory import open_knowledge, open_observations
 from holdfast.testing.clock import Clock
 from tests.memory.moody import Moody
 from tests.memory.steps import fact

@@ -12,10 +12,11 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.memory.maintenance import verify
+from holdfast.memory.observation import ObservationStore
 from holdfast.queue.event import MEMORY
 from holdfast.queue.store import Filter
 from holdfast.store import open_store
-from holdfast.store.memories import ObservationStore, open_knowledge, open_observations
+from holdfast.store.memory import open_knowledge, open_observations
 from tests.fork_server import PipedProcess
 from tests.memory.relay_process import Dawdling
 from tests.memory.steps import fact, indexed

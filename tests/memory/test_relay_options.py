@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.consumers.memory import KnowledgeStoreOutboxRelay, RelayOptions
 from holdfast.memory.knowledge import KnowledgeStore
-from holdfast.store.memories import ObservationStore
+from holdfast.memory.observation import ObservationStore
 
 
 @pytest.mark.parametrize(

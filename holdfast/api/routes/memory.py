@@ -16,11 +16,11 @@ from holdfast.api.security.actor import actor_of
 from holdfast.api.security.scope import refuse_limited
 from holdfast.api.served import Served, served_by
 from holdfast.errors import HoldfastError
-from holdfast.memory.knowledge import KnowledgeScope, KnowledgeStore
-from holdfast.memory.maintenance import forget
+from holdfast.memory.knowledge import DEFAULT_AGENT_NAME, KnowledgeScope, KnowledgeStore
 from holdfast.memory.observation import Subject, parts_of
 from holdfast.queue.pages import PAGE_BYTES, Measure
-from holdfast.store.memories import DEFAULT_AGENT_NAME, open_knowledge, open_observations
+from holdfast.store.forget import forget
+from holdfast.store.memory import open_knowledge, open_observations
 
 routes = APIRouter(route_class=Guarded, tags=["memory"])
 

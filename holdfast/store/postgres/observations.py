@@ -16,8 +16,8 @@ from holdfast.memory.observation import (
 )
 from holdfast.queue.pages import Page
 from holdfast.queue.store import Transaction
+from holdfast.store.memory import wait_settled
 from holdfast.store.payload import dump, parse
-from holdfast.store.positions import gone_within
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.wire import observation_row
 from holdfast.store.readable import observation_type_of, texts_of
@@ -149,7 +149,7 @@ class PostgresObservationStore:
         )
 
     async def wait_indexed(self, position: int, *, within: float = 5.0) -> bool:
-        return await gone_within(self.store, position, within)
+        return await wait_settled(self.store, position, within)
 
     async def has_pending(self, subject_key: str) -> bool:
         return bool(

@@ -5,18 +5,18 @@ from __future__ import annotations
 from itertools import groupby
 from operator import itemgetter
 
-from holdfast.store.people import checked, checked_pair
+from holdfast.memory.people import person_key, person_keys
 from holdfast.store.postgres.store import PostgresStore
 
 
 class PostgresPeople:
-    """See holdfast.store.people.People."""
+    """See holdfast.memory.people.People."""
 
     def __init__(self, store: PostgresStore) -> None:
         self._connections = store.connections
 
     async def link(self, one: str, other: str, *, actor: str | None = None) -> bool:
-        first, second = checked_pair(one, other)
+        first, second = person_keys(one, other)
         rows = await self._connections.rows(
             "select done, case when done then agent.add_audit(%s, 'people_linked', agent.pseudonym(%s)) end"
             " from agent.link_people(%s, %s) as done",
@@ -25,7 +25,7 @@ class PostgresPeople:
         return bool(rows[0][0])
 
     async def unlink(self, subject: str, *, actor: str | None = None) -> bool:
-        key = checked(subject)
+        key = person_key(subject)
         rows = await self._connections.rows(
             "select done, case when done then agent.add_audit(%s, 'people_unlinked', agent.pseudonym(%s)) end"
             " from agent.unlink_person(%s) as done",

@@ -11,11 +11,11 @@ from operator import itemgetter
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any
 
+from holdfast.memory.people import person_key, person_keys
 from holdfast.queue.audit import Action, AuditEntry, AuditFilter, event_subject
 from holdfast.queue.pages import Measure, Page
 from holdfast.store.credentials import USED_EVERY_SECONDS, Credential, Kind, Role
 from holdfast.store.payload import dump, parse, storable
-from holdfast.store.people import checked, checked_pair
 from holdfast.store.sqlite.connection import load
 from holdfast.store.sqlite.rows import MICROSECOND, Row, micros, moment
 from holdfast.store.sqlite.writer import Writing
@@ -119,19 +119,19 @@ def _credential_of(row: Row) -> Credential:
 
 
 class SqlitePeople:
-    """Links between the identities of people; see holdfast.store.people.People."""
+    """Links between the identities of people; see holdfast.memory.people.People."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
 
     async def link(self, one: str, other: str, *, actor: str | None = None) -> bool:
-        first, second = checked_pair(one, other)
+        first, second = person_keys(one, other)
         return await self._store.write(
             lambda db: _link(db, first, second) and _audit_link(db, actor, "people_linked", first)
         )
 
     async def unlink(self, subject: str, *, actor: str | None = None) -> bool:
-        key = checked(subject)
+        key = person_key(subject)
         return await self._store.write(
             lambda db: _unlink(db, key) and _audit_link(db, actor, "people_unlinked", key)
         )

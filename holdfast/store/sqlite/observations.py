@@ -23,8 +23,8 @@ from holdfast.queue.event import MEMORY, NewEvent
 from holdfast.queue.pages import Measure, Page
 from holdfast.queue.store import Transaction
 from holdfast.store.activity import FORGOTTEN
+from holdfast.store.memory import wait_settled
 from holdfast.store.payload import dump, parse
-from holdfast.store.positions import gone_within
 from holdfast.store.readable import observation_type_of, texts_of
 from holdfast.store.sqlite.access import add_audit, pseudonym
 from holdfast.store.sqlite.connection import load
@@ -161,7 +161,7 @@ class SqliteObservationStore:
         return await self.store.write(work)
 
     async def wait_indexed(self, position: int, *, within: float = 5.0) -> bool:
-        return await gone_within(self.store, position, within)
+        return await wait_settled(self.store, position, within)
 
     async def has_pending(self, subject_key: str) -> bool:
         params = {"subject_key": subject_key}

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.consumers.memory import KnowledgeStoreOutboxRelay
 from holdfast.memory.observation import Observation
-from holdfast.store.memories import open_knowledge, open_observations
+from holdfast.store.memory import open_knowledge, open_observations
 from tests.contract.http.steps import Api
 
 ANN = "default:USER:ann"

@@ -11,11 +11,12 @@ import pytest
 
 from holdfast.consumers.memory import DrainResult, KnowledgeStoreOutboxRelay
 from holdfast.memory.embedder import Embedder
-from holdfast.memory.maintenance import Upkeep, progress, verify
+from holdfast.memory.maintenance import MemorySweeper, index_progress, verify
+from holdfast.memory.observation import ObservationStore
 from holdfast.queue.event import MEMORY
 from holdfast.queue.store import Count, Process, Store
 from holdfast.queue.sweeper import Sweeper
-from holdfast.store.memories import ObservationStore, open_knowledge
+from holdfast.store.memory import open_knowledge
 from holdfast.testing.clock import Clock
 from tests.memory.steps import ANN, fact, outbox
 
@@ -28,7 +29,7 @@ async def pending(store: Store) -> Count:
 async def test_a_softly_deleted_observation_is_swept_away_after_its_time(
     observations: ObservationStore, clock: Clock
 ) -> None:
-    upkeep = Upkeep(observations, None, keep_deleted=timedelta(days=7))
+    upkeep = MemorySweeper(observations, None, keep_deleted=timedelta(days=7))
     await observations.save(fact(id="gone"))
     await observations.save(fact(id="kept"))
     await observations.soft_delete("acme", "gone")
@@ -72,7 +73,7 @@ class Working:
     def __init__(self, store: Store, observations: ObservationStore, embedder: Embedder) -> None:
         self.knowledge = open_knowledge(store, embedder)
         self.relay = KnowledgeStoreOutboxRelay(observations, self.knowledge)
-        self.upkeep = Upkeep(observations, self.knowledge)
+        self.upkeep = MemorySweeper(observations, self.knowledge)
 
     async def left(self) -> int:
         """Documents of another model than this one's."""
@@ -103,7 +104,7 @@ async def test_another_model_indexes_everything_anew_by_itself_and_words_find_it
         await new.upkeep.sweep()
         assert len(await outbox(store)) == await new.left() == 3
         assert await store.setting("index") == {"model": "new", "dimensions": 2}
-        status = await progress(store)
+        status = await index_progress(store, open_knowledge(store))
         assert status is not None
         assert (status.model, status.documents, status.other_model) == ("new", 3, 3)
         assert [hit.id for hit in await new.knowledge.search(ANN, "drawer 1")] != []

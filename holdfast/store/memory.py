@@ -1,0 +1,73 @@
+"""Open the memory of a store: its observations, its knowledge index and its links of people."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from holdfast.memory.embedder import Embedder
+from holdfast.memory.index import KnowledgeIndex
+from holdfast.memory.observation import ObservationStore
+from holdfast.memory.people import People
+from holdfast.queue.event import MEMORY
+from holdfast.queue.store import Filter, Store
+
+POLL_SECONDS = 0.02
+"""Pause between two looks at an event that has not been settled yet."""
+
+
+def open_observations(store: Store) -> ObservationStore:
+    """Return the observations in a store's database."""
+    if _is_sqlite(store):
+        from holdfast.store.sqlite.observations import SqliteObservationStore
+        from holdfast.store.sqlite.store import SqliteStore
+
+        return SqliteObservationStore(cast(SqliteStore, store))
+    from holdfast.store.postgres.observations import PostgresObservationStore
+    from holdfast.store.postgres.store import PostgresStore
+
+    return PostgresObservationStore(cast(PostgresStore, store))
+
+
+def open_knowledge(store: Store, embedder: Embedder | None = None) -> KnowledgeIndex:
+    """Return the knowledge index in a store's database."""
+    if _is_sqlite(store):
+        from holdfast.store.sqlite.knowledge import SqliteKnowledge
+        from holdfast.store.sqlite.store import SqliteStore
+
+        return KnowledgeIndex(SqliteKnowledge(cast(SqliteStore, store)), embedder)
+    from holdfast.store.postgres.knowledge import PostgresKnowledge
+    from holdfast.store.postgres.store import PostgresStore
+
+    return KnowledgeIndex(PostgresKnowledge(cast(PostgresStore, store)), embedder)
+
+
+def open_people(store: Store) -> People:
+    """Return the links between identities in a store's database."""
+    if _is_sqlite(store):
+        from holdfast.store.sqlite.access import SqlitePeople
+        from holdfast.store.sqlite.store import SqliteStore
+
+        return SqlitePeople(cast(SqliteStore, store))
+    from holdfast.store.postgres.people import PostgresPeople
+    from holdfast.store.postgres.store import PostgresStore
+
+    return PostgresPeople(cast(PostgresStore, store))
+
+
+def _is_sqlite(store: Store) -> bool:
+    # By its methods, since a store may be wrapped.
+    return hasattr(store, "write")
+
+
+async def wait_settled(store: Store, event_id: int, seconds: float) -> bool:
+    """Wait until a memory event is settled. Returns False if it is still live or became a dead letter.
+
+    A change is in the index once its event has been settled, so this gives read-your-writes."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    while await store.live(event_id) is not None:
+        if loop.time() >= until:
+            return False
+        await asyncio.sleep(POLL_SECONDS)
+    return not await store.dead(Filter(ids=[event_id], queue=MEMORY), limit=1)
