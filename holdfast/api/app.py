@@ -22,6 +22,7 @@ from holdfast.api.routes import (
     docs,
     health,
     memory,
+    message_status,
     messages,
     queue,
     responses,
@@ -54,6 +55,7 @@ FAMILIES = [
     family.routes
     for family in (
         messages,
+        message_status,
         responses,
         queue,
         dead,

@@ -58,6 +58,10 @@ class Dialect:
     ids: str
     """The condition that an id is among the parameter `ids`."""
     array: Callable[[Sequence[Any]], Any]
+    each: str
+    """A table of the texts in the array parameter `names`, with one column `value`."""
+    answers: str
+    """The condition that a response names the parameter `message_id` among all that it answers."""
     event: Callable[[Any], Event]
     finished: Callable[[Any], FinishedEvent]
 
@@ -257,13 +261,18 @@ def _bounds(limit: int, before_id: int | None, since_id: int | None) -> dict[str
 
 def open_scoped(store: Store, scope: Scope) -> ScopedReads:
     """Return the part of a store that is in a scope."""
+    return ScopedReads(store, scope, dialect_of(store))
+
+
+def dialect_of(store: Store) -> Dialect:
+    """Return the dialect of a store's engine."""
     # By what it can do: a store may be wrapped.
     if hasattr(store, "write"):
         from holdfast.store.sqlite.reads import sqlite_dialect
         from holdfast.store.sqlite.store import SqliteStore
 
-        return ScopedReads(store, scope, sqlite_dialect(cast(SqliteStore, store)))
+        return sqlite_dialect(cast(SqliteStore, store))
     from holdfast.store.postgres.scoped import postgres_dialect
     from holdfast.store.postgres.store import PostgresStore
 
-    return ScopedReads(store, scope, postgres_dialect(cast(PostgresStore, store)))
+    return postgres_dialect(cast(PostgresStore, store))

@@ -99,7 +99,7 @@ async def get_responses(request: Request, page: Paged) -> Answer:
     """Newest first, whether they were fetched or not. `messageId` is that of the message answered; if a turn collected
     several, `messageIds` names them all."""
     found = await (await reads_of(request)).recent(OUTBOX, **page.within)
-    return listed(request, found, _response)
+    return listed(request, found, response_of)
 
 
 @routes.get(
@@ -111,7 +111,7 @@ async def get_pending(request: Request, page: Annotated[PendingPage, Query()]) -
     """Oldest first, without claiming them; they stay until they are acked. `messageIds` names all messages answered if
     they are several."""
     found = await (await reads_of(request)).waiting(OUTBOX, page.channel, **page.within)
-    return listed(request, found, _response, oldest_first=True)
+    return listed(request, found, response_of, oldest_first=True)
 
 
 @routes.post(
@@ -155,7 +155,7 @@ async def ack(request: Request, id: EventId) -> Answer:
             return Answer(OK)
 
 
-def _response(event: Event) -> Response:
+def response_of(event: Event) -> Response:
     payload = event.event
     response = Response(
         id=event.id,

@@ -31,6 +31,8 @@ def postgres_dialect(store: PostgresStore) -> Dialect:
         ids="id = any (%(ids)s::int8[])",
         moment=lambda now: now,
         array=list,
+        each="unnest(%(names)s::text[]) as name (value)",
+        answers="event -> 'message_ids' ? %(message_id)s",
         event=_event,
         finished=_finished,
     )

@@ -133,6 +133,9 @@ def sqlite_dialect(store: SqliteStore) -> Dialect:
         ids="id in (select value from json_each(:ids))",
         moment=micros,
         array=dump,
+        each="json_each(:names) as name",
+        answers="json_valid(event) and exists (select 1 from json_each(event, '$.message_ids')"
+        " where value = :message_id)",
         event=listed_event_of,
         finished=finished_event_of,
     )
