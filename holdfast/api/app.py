@@ -11,31 +11,32 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from holdfast import __version__
-from holdfast.api import pages, stream
-from holdfast.api.answer import Answer, Refused
-from holdfast.api.body import explained
+from holdfast.api import stream
+from holdfast.api.body import describe_error
 from holdfast.api.feed import Feed
+from holdfast.api.response import ApiError, JsonResponse
 from holdfast.api.routes import (
     agents,
     audit,
     dead,
     docs,
     health,
+    login,
     memory,
     message_status,
     messages,
     queue,
     responses,
     rooms,
+    static_files,
     webhook,
 )
 from holdfast.api.routes import oidc as oidc_routes
 from holdfast.api.routes import tokens as token_routes
-from holdfast.api.security import login
 from holdfast.api.security.caller import Callers
 from holdfast.api.security.guard import Access, Guard
 from holdfast.api.security.oidc import Provider
-from holdfast.api.served import Harness, Served
+from holdfast.api.state import ApiState, Harness
 from holdfast.errors import HoldfastError, StoreUnavailable, Unknown
 from holdfast.telemetry import REQUEST_FAILED
 from holdfast.telemetry.logs import Entry
@@ -65,7 +66,7 @@ FAMILIES = [
         audit,
         stream,
         docs,
-        pages,
+        static_files,
         login,
         token_routes,
     )
@@ -76,7 +77,7 @@ def create_app(harness: Harness, host: str) -> FastAPI:
     """The whole API, to be served at `host`."""
     app = _application(harness, host)
     app.state.feed = Feed(lambda: harness.store)
-    for routes in [*FAMILIES, pages.open_routes, login.open_routes, oidc_routes.open_routes]:
+    for routes in [*FAMILIES, static_files.open_routes, login.open_routes, oidc_routes.open_routes]:
         app.include_router(routes)
     app.state.reserved_paths |= webhook.mount(app, harness.channels.values())
     return _with_health(app)
@@ -97,9 +98,9 @@ def _application(harness: Harness, host: str, *, metrics: bool = False) -> FastA
         openapi_url=None,
         redirect_slashes=False,
     )
-    served = app.state.served = Served(harness)
+    state = app.state.api = ApiState(harness)
     app.state.reserved_paths = {"/healthz", "/readyz"}
-    settings = served.settings
+    settings = state.settings
     app.state.oidc = Provider(settings) if settings.oidc_issuer else None
     access = app.state.access = Access.of(
         settings, host, Callers(lambda: harness.store), metrics=metrics
@@ -111,7 +112,7 @@ def _application(harness: Harness, host: str, *, metrics: bool = False) -> FastA
     handlers: dict[Any, Any] = {
         HTTPException: _no_route,
         RequestValidationError: _invalid,
-        Refused: _refused,
+        ApiError: _refused,
         Unknown: _unknown,
         StoreUnavailable: _unavailable,
         Exception: _failed,
@@ -127,30 +128,30 @@ def _with_health(app: FastAPI) -> FastAPI:
     return app
 
 
-async def _no_route(_: Request, error: HTTPException) -> Answer:
+async def _no_route(_: Request, error: HTTPException) -> JsonResponse:
     headers = dict(error.headers) if error.headers else None
-    return Answer(
+    return JsonResponse(
         {"error": PHRASES.get(error.status_code, error.detail)}, error.status_code, headers
     )
 
 
-async def _invalid(_: Request, error: RequestValidationError) -> Answer:
-    return Answer({"error": explained(error.errors()[0])}, 400)
+async def _invalid(_: Request, error: RequestValidationError) -> JsonResponse:
+    return JsonResponse({"error": describe_error(error.errors()[0])}, 400)
 
 
-async def _refused(_: Request, error: Refused) -> Answer:
+async def _refused(_: Request, error: ApiError) -> JsonResponse:
     return error.answer
 
 
-async def _unknown(_: Request, error: Unknown) -> Answer:
-    return Answer({"error": str(error)}, 404)
+async def _unknown(_: Request, error: Unknown) -> JsonResponse:
+    return JsonResponse({"error": str(error)}, 404)
 
 
-async def _unavailable(_: Request, error: HoldfastError) -> Answer:
-    return Answer({"error": redact(str(error))}, 503, {"retry-after": "1"})
+async def _unavailable(_: Request, error: HoldfastError) -> JsonResponse:
+    return JsonResponse({"error": redact(str(error))}, 503, {"retry-after": "1"})
 
 
-async def _failed(request: Request, error: Exception) -> Answer:
+async def _failed(request: Request, error: Exception) -> JsonResponse:
     """What we did not think of: the log has it all, the client nothing of it."""
     log.error(Entry(REQUEST_FAILED, path=request.url.path, error=error))
-    return Answer({"error": "something went wrong here, the log says what"}, 500)
+    return JsonResponse({"error": "something went wrong here, the log says what"}, 500)

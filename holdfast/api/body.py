@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 from starlette.requests import ClientDisconnect, Request
 
-from holdfast.api.answer import Refused
+from holdfast.api.response import ApiError
 
 MOST = 1024 * 1024
 DEEPEST = 32
@@ -32,17 +32,17 @@ class Body(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, strict=True, frozen=True)
 
 
-async def body_of(request: Request, kind: type[B]) -> B:
+async def read_body(request: Request, kind: type[B]) -> B:
     try:
-        given = parsed(await read(request))
+        given = parse_json(await read(request))
         if not isinstance(given, dict):
-            raise Refused(400, "the body is not a JSON object")
+            raise ApiError(400, "the body is not a JSON object")
         return kind.model_validate(given)
     except ValidationError as error:
-        raise Refused(400, explained(error.errors(include_url=False)[0])) from None
+        raise ApiError(400, describe_error(error.errors(include_url=False)[0])) from None
 
 
-def explained(problem: ErrorDetails) -> str:
+def describe_error(problem: ErrorDetails) -> str:
     """One mistake in one line; what was given is not repeated."""
     place = ".".join(str(part) for part in problem["loc"] if part not in ("query", "path"))
     if problem["type"] == "missing" or problem["input"] is None:
@@ -61,30 +61,30 @@ async def read(request: Request) -> bytes:
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > MOST:
-                    raise Refused(413, TOO_LARGE)
+                    raise ApiError(413, TOO_LARGE)
                 chunks.append(chunk)
                 limit.reschedule(began_at + min(STALLED_AFTER + size / SLOWEST, WITHIN))
     except TimeoutError:
-        raise Refused(
+        raise ApiError(
             408, f"the body came too slowly: send at least {SLOWEST // 1024} KiB a second"
         ) from None
     except ClientDisconnect:
-        raise Refused(400, "the body was not sent in full") from None
+        raise ApiError(400, "the body was not sent in full") from None
     return b"".join(chunks)
 
 
-def parsed(body: bytes) -> Any:
+def parse_json(body: bytes) -> Any:
     try:
         value = _DECODER.decode(body.decode())
         _check(value, DEEPEST)
     except UnicodeDecodeError:
-        raise Refused(400, "the body is not UTF-8") from None
+        raise ApiError(400, "the body is not UTF-8") from None
     except json.JSONDecodeError as error:
-        raise Refused(400, f"the body is not JSON: {error}") from None
+        raise ApiError(400, f"the body is not JSON: {error}") from None
     except RecursionError:
-        raise Refused(400, "the body is nested too deeply") from None
+        raise ApiError(400, "the body is nested too deeply") from None
     except ValueError as error:
-        raise Refused(400, f"the body cannot be taken: {error}") from None
+        raise ApiError(400, f"the body cannot be taken: {error}") from None
     return value
 
 

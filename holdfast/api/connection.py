@@ -11,9 +11,9 @@ import h11
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from holdfast.api.answer import Refused
 from holdfast.api.framing import Framing
-from holdfast.api.security.crowd import Crowd
+from holdfast.api.response import ApiError
+from holdfast.api.security.connection_limit import ConnectionLimit
 from holdfast.telemetry import READER_SLOW
 from holdfast.telemetry.logs import Entry
 
@@ -43,7 +43,7 @@ def _last_words(status: str, error: str) -> bytes:
 TOO_MANY = _last_words(
     "503 Service Unavailable\r\nretry-after: 1", "too many connections, ask again later"
 )
-_TOO_MANY = Refused(
+_TOO_MANY = ApiError(
     503,
     "too many connections, ask again later",
     headers={"retry-after": "1", "connection": "close"},
@@ -104,7 +104,7 @@ class Gathering(asyncio.Transport):
 class Connection(H11Protocol):
     """A member of its server's crowd."""
 
-    crowd: Crowd
+    connection_limit: ConnectionLimit
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -125,7 +125,7 @@ class Connection(H11Protocol):
         self._socket = transport
         super().connection_made(Gathering(transport, self.loop, self._end))
         self._limit_head()
-        if self.crowd.arrive(self):
+        if self.connection_limit.arrive(self):
             self._place_in(LOOP_TURNS)
         else:
             transport.abort()
@@ -161,7 +161,7 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         for timer in (self._timer, self._write_timer):
             _cancel(timer)
-        self.crowd.leave(self)
+        self.connection_limit.leave(self)
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
@@ -184,7 +184,9 @@ class Connection(H11Protocol):
                     message = {**message, "headers": [*message["headers"], CLOSE]}
             await _send_in_pieces(send, message)
 
-        answering: Any = self._application if self.crowd.may_ask(self, scope["path"]) else _TOO_MANY
+        answering: Any = (
+            self._application if self.connection_limit.may_ask(self, scope["path"]) else _TOO_MANY
+        )
         await answering(scope, receive, send_bounded)
 
     def _place_in(self, turns: int) -> None:
@@ -192,7 +194,7 @@ class Connection(H11Protocol):
         if turns:
             self.loop.call_soon(self._place_in, turns - 1)
         elif not self.transport.is_closing():
-            if self.crowd.admit(self):
+            if self.connection_limit.admit(self):
                 self._note_state()
             else:
                 self._refuse(TOO_MANY)
@@ -210,9 +212,9 @@ class Connection(H11Protocol):
     def _note_state(self) -> None:
         """Tell the crowd whether we wait for the client."""
         if self._waits_for_client():
-            self.crowd.waits(self, self._had_answer)
+            self.connection_limit.waits(self, self._had_answer)
         else:
-            self.crowd.works(self)
+            self.connection_limit.works(self)
 
     def _waits_for_client(self) -> bool:
         if self._lingered is not None or self.conn.their_state is h11.IDLE:
@@ -270,6 +272,6 @@ async def _send_in_pieces(send: Send, message: Message) -> None:
     await send({**message, "body": body[last:]})
 
 
-def connection_of(crowd: Crowd) -> type[Connection]:
+def connection_of(connection_limit: ConnectionLimit) -> type[Connection]:
     """The protocol of one server."""
-    return type("ServerConnection", (Connection,), {"crowd": crowd})
+    return type("ServerConnection", (Connection,), {"connection_limit": connection_limit})

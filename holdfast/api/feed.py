@@ -57,7 +57,7 @@ class Cursor:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class FeedFrame:
     """A frame as all clients get it, and where to go on after it."""
 
     frame: Payload
@@ -70,7 +70,7 @@ class Row:
     """What one call told."""
 
     position: int
-    frames: list[Told]
+    frames: list[FeedFrame]
     size: int
 
 
@@ -86,10 +86,10 @@ def encoded(frame: Payload, after: Cursor, retry: int | None = None) -> bytes:
 
 
 def row_of(happened: Happened) -> Row:
-    position, last, told = happened.position, len(happened.frames) - 1, list[Told]()
+    position, last, told = happened.position, len(happened.frames) - 1, list[FeedFrame]()
     for nth, frame in enumerate(happened.frames):
         after = Cursor(position, nth + 1) if nth < last else Cursor(position + 1)
-        told.append(Told(frame, after, encoded(frame, after)))
+        told.append(FeedFrame(frame, after, encoded(frame, after)))
     return Row(position, told, sum(len(one.text) for one in told))
 
 

@@ -10,10 +10,10 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.api.answer import Error, Refused
 from holdfast.api.body import Body
+from holdfast.api.response import ApiError, Error
+from holdfast.api.security.bootstrap_tokens import allows
 from holdfast.api.security.guard import find_caller
-from holdfast.api.security.tokens import allows
 from holdfast.store.credentials import Role
 
 ROLE = "x-role"
@@ -34,7 +34,7 @@ SOMETIMES = {
 }
 
 
-class Guarded(APIRoute):
+class AuthorizedRoute(APIRoute):
     """A route without a role cannot be made."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -46,9 +46,9 @@ class Guarded(APIRoute):
         async def guarded(request: Request) -> Response:
             caller = await find_caller(request)
             if caller is None:
-                raise Refused(401, NO_TOKEN, headers={"www-authenticate": "Bearer"})
+                raise ApiError(401, NO_TOKEN, headers={"www-authenticate": "Bearer"})
             if not allows(caller.role, needed):
-                raise Refused(
+                raise ApiError(
                     403, f"this needs the role {needed}, and {caller.name!r} has {caller.role}"
                 )
             return await handle(request)
@@ -56,7 +56,7 @@ class Guarded(APIRoute):
         return guarded
 
 
-def described(
+def route_options(
     role: Role,
     answer: Any,
     example: Any,

@@ -15,8 +15,8 @@ from holdfast.activity import reporter as activity
 from holdfast.api.app import create_app, create_metrics_app
 from holdfast.api.connection import connection_of
 from holdfast.api.feed import Feed
-from holdfast.api.security.crowd import Crowd
-from holdfast.api.served import Harness
+from holdfast.api.security.connection_limit import ConnectionLimit
+from holdfast.api.state import Harness
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
 from holdfast.settings.networks import networks
@@ -32,7 +32,7 @@ async def serve_http(harness: Harness, host: str, port: int) -> AsyncIterator[in
     """The whole API while the block runs; yields the port, a free one for 0."""
     app = create_app(harness, host)
     async with _serve(app, host, port) as bound:
-        if app.state.served.settings.activity:
+        if app.state.api.settings.activity:
             # From now on there may be readers: every process notes what happens.
             await harness.store.set_setting(activity.SETTING, True)
         yield bound
@@ -57,24 +57,24 @@ async def _serve(app: FastAPI, host: str, port: int) -> AsyncIterator[int]:
 
 
 def _config(app: FastAPI) -> Config:
-    settings: Settings = app.state.served.settings
-    crowd = Crowd(
+    settings: Settings = app.state.api.settings
+    connection_limit = ConnectionLimit(
         most=settings.api_connections,
         most_per_client=settings.api_client_connections,
         proxies=networks(settings.api_proxies),
         reserved_paths=frozenset(app.state.reserved_paths),
     )
-    _allow_files(crowd.most_sockets + OTHER_FILES)
+    _allow_files(connection_limit.most_sockets + OTHER_FILES)
     return Config(
         app,
         access_log=False,
-        http=connection_of(crowd),
+        http=connection_of(connection_limit),
         lifespan="off",
         log_config=None,
         log_level="warning",
         # Anybody may write X-Forwarded-For; only known proxies are believed.
-        proxy_headers=bool(crowd.proxies),
-        forwarded_allow_ips=[str(network) for network in crowd.proxies],
+        proxy_headers=bool(connection_limit.proxies),
+        forwarded_allow_ips=[str(network) for network in connection_limit.proxies],
         server_header=False,
         timeout_graceful_shutdown=LAST_ANSWERS,
         ws="none",

@@ -13,10 +13,10 @@ from sse_starlette.sse import EventSourceResponse
 from starlette.responses import Response
 
 from holdfast.activity.reporter import TYPES
-from holdfast.api.answer import Refused
 from holdfast.api.feed import Cursor, Feed, Watcher, encoded
-from holdfast.api.route import Guarded, described
-from holdfast.api.security.scope import frames_seen, is_still_allowed
+from holdfast.api.response import ApiError
+from holdfast.api.route import AuthorizedRoute, route_options
+from holdfast.api.security.scope import frame_filter, is_still_allowed
 from holdfast.message import Payload
 from holdfast.store.activity import FORGOTTEN
 
@@ -33,7 +33,7 @@ event: response_ready
 data: {"type": "response_ready", "messageId": "api_m8boovyb", "agent": "coder", "channel": "api", "sender": "API"}
 """
 
-routes = APIRouter(route_class=Guarded, tags=["events"])
+routes = APIRouter(route_class=AuthorizedRoute, tags=["events"])
 
 Names = Annotated[list[str], Query()]
 
@@ -42,7 +42,7 @@ Names = Annotated[list[str], Query()]
     "/api/events/stream",
     summary="What happens to messages, live",
     response_class=Response,
-    **described("read", None, EXAMPLE, 400, content="text/event-stream"),
+    **route_options("read", None, EXAMPLE, 400, content="text/event-stream"),
 )
 async def events(
     request: Request,
@@ -56,8 +56,8 @@ async def events(
     several names, by comma."""
     feed: Feed = request.app.state.feed
     if feed.is_closed:
-        raise Refused(503, "stopping")
-    wants = _wanted(_names(agent), _names(channel), _names(type), await frames_seen(request))
+        raise ApiError(503, "stopping")
+    wants = _wanted(_names(agent), _names(channel), _names(type), await frame_filter(request))
     given = _given(last_event_id or since)
     first, following = await feed.span()
     watcher = Watcher(given or Cursor(following), wants, is_fresh=given is None)
@@ -69,7 +69,7 @@ def _given(text: str) -> Cursor | None:
         return None
     cursor = Cursor.read(text)
     if cursor is None:
-        raise Refused(400, "Last-Event-ID is not the id of an event of this stream")
+        raise ApiError(400, "Last-Event-ID is not the id of an event of this stream")
     return cursor
 
 
@@ -82,7 +82,7 @@ def _wanted(
     agents: set[str], channels: set[str], types: set[str], sees: Callable[[Payload], bool]
 ) -> Callable[[Payload], bool]:
     if unknown := sorted(types - {*TYPES, *OWN}):
-        raise Refused(
+        raise ApiError(
             400, f"there is no event named {unknown[0]!r}; known are: {', '.join((*TYPES, *OWN))}"
         )
 

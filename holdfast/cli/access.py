@@ -61,11 +61,11 @@ def print_token(
     """Print the bootstrap token of a role; it is made if there is none yet."""
     if context.invoked_subcommand is not None:
         return
-    from holdfast.api.security.tokens import token_in
+    from holdfast.api.security.bootstrap_tokens import bootstrap_token
 
     settings = load_settings(config, home=home)
     make_home(settings.home)
-    echo(token_in(settings.home, role.value))
+    echo(bootstrap_token(settings.home, role.value))
 
 
 @token.command()
@@ -73,7 +73,7 @@ def rotate(
     role: Role = RoleName.ADMIN, database: Database = None, config: Config = None, home: Home = None
 ) -> None:
     """Replace the bootstrap token of a role at once and print the new one; its browser sessions end."""
-    from holdfast.api.security.tokens import rotate as rotated
+    from holdfast.api.security.bootstrap_tokens import rotate as rotated
 
     settings = load_settings(config, home=home, database=database)
     make_home(settings.home)
@@ -148,8 +148,7 @@ def _names(given: list[str] | None) -> tuple[str, ...] | None:
 async def _create(
     settings: Settings, name: str, role: RoleName, rights: dict[str, Any], life: timedelta | None
 ) -> tuple[str, Credential]:
-    from holdfast.api.security.caller import Grant
-    from holdfast.api.security.granting import create_token
+    from holdfast.api.security.credentials import Grant, create_token
 
     async with open_existing(settings) as store:
         return await create_token(store, Grant(name=name, role=role.value, **rights), life, actor())
@@ -216,7 +215,7 @@ def revoke(
 
 
 async def _revoke(settings: Settings, name: str) -> bool:
-    from holdfast.api.security.granting import revoke_token
+    from holdfast.api.security.credentials import revoke_token
 
     async with open_existing(settings) as store:
         return await revoke_token(store, name, actor())
@@ -246,7 +245,7 @@ def login(
 async def _login_link(
     settings: Settings, role: RoleName, name: str | None, token: str | None
 ) -> str:
-    from holdfast.api.security.caller import Grant, login_link
+    from holdfast.api.security.credentials import Grant, login_link
 
     async with open_existing(settings) as store:
         grant = Grant(name=name or login_name(), role=role.value)

@@ -39,7 +39,7 @@ from holdfast.cli.options import (
 from holdfast.cli.printing import echo
 
 if TYPE_CHECKING:
-    from holdfast.api.served import Harness
+    from holdfast.api.state import Harness
     from holdfast.app import AgentHarness
     from holdfast.settings import Settings
 
@@ -216,7 +216,7 @@ def _noting(
 
 def _with_link(settings: Settings, server: Server, started: Started) -> Server:
     """Serve, and make a login link for whoever sees the terminal."""
-    from holdfast.api.security.caller import Grant, login_link
+    from holdfast.api.security.credentials import Grant, login_link
 
     @asynccontextmanager
     async def serving(harness: Harness) -> AsyncIterator[None]:

@@ -36,7 +36,7 @@ class AuditEntry:
     The log outlives what is forgotten, so no field may hold personal data: `subject` names an
     event (`event:17`), a token (`token:ci`) or a person by `Store.pseudonym`, and `details` holds
     numbers and kinds, never names or texts. `actor` is `cli:<login>`, or what
-    `holdfast.api.actor.actor_of` returns."""
+    `holdfast.api.security.caller.actor_of` returns."""
 
     actor: str
     action: Action

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.queue.event import Event, FinishedEvent, channel_of, conversation_of, payload_to_show
+from holdfast.message import channel_of, conversation_of
+from holdfast.queue.event import Event, FinishedEvent, payload_to_show
 from holdfast.queue.pages import PAGE_BYTES
 from holdfast.queue.store import DEAD_OUTCOMES, Store
 from holdfast.store.scoped import COLUMNS, FINISHED_COLUMNS, Dialect, dialect_of

@@ -20,7 +20,7 @@ import psycopg
 from psycopg import sql
 from yarl import URL
 
-from holdfast.api.security.tokens import tokens_in
+from holdfast.api.security.bootstrap_tokens import bootstrap_tokens
 from holdfast.testing.slack import FakeSlack
 from holdfast.testing.slack.sockets import sign
 from holdfast.testing.slack.workspace import GENERAL
@@ -80,7 +80,7 @@ class Fuzz:
         self.answers: Counter[str] = Counter()
         self.blocks: Counter[str] = Counter()
         self.port = int(urlsplit(running.address).port or 0)
-        self.tokens = tokens_in(home)
+        self.tokens = bootstrap_tokens(home)
         self.admin = self.tokens["admin"]
         self.operations = [("GET", "/"), ("GET", "/static/app.js"), ("POST", "/slack/events")]
 

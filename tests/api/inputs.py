@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from holdfast.api.security.tokens import Role
+from holdfast.api.security.bootstrap_tokens import Role
 from tests.conformance.by_hand import BROKEN_SQLITE_ROWS, ODD_PAYLOADS
 from tests.hostile import UNITS
 

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.api.security.tokens import Role, tokens_in
+from holdfast.api.security.bootstrap_tokens import Role, bootstrap_tokens
 from holdfast.api.server import serve_http
 from holdfast.app import AgentHarness
 
@@ -32,7 +32,7 @@ async def serving(app: AgentHarness, serve: Serve = serve_http) -> AsyncIterator
         assert app.settings is not None
         app.settings = app.settings.model_copy(update={"home": Path(home)})
         async with _serving(app, serve) as port:
-            _tokens[port] = tokens_in(Path(home))
+            _tokens[port] = bootstrap_tokens(Path(home))
             yield port
             del _tokens[port]
 

@@ -17,9 +17,9 @@ from holdfast.agents.echo import echo
 from holdfast.api.app import create_app
 from holdfast.api.route import ROLE
 from holdfast.api.routes.docs import document_of
+from holdfast.api.security.bootstrap_tokens import ROLES, Role
 from holdfast.api.security.guard import CONTENT_SECURITY_POLICY
 from holdfast.api.security.rate import MOST_CLIENTS, Rate
-from holdfast.api.security.tokens import ROLES, Role
 from holdfast.settings import Settings
 from tests.api.serving import LOOPBACK, secret_of, serving
 

@@ -13,9 +13,10 @@ import pytest_asyncio
 from holdfast import AgentHarness
 from holdfast.agents.echo import echo
 from holdfast.api.security import caller as callers
-from holdfast.api.security.caller import Grant, issue, login_link
+from holdfast.api.security import credentials
+from holdfast.api.security.bootstrap_tokens import Role, rotate
+from holdfast.api.security.credentials import Grant, issue, login_link
 from holdfast.api.security.guard import cookie_name, session_cookie
-from holdfast.api.security.tokens import Role, rotate
 from holdfast.queue.audit import AuditFilter
 from holdfast.settings import Settings
 from holdfast.store.credentials import open_credentials
@@ -78,13 +79,13 @@ async def test_a_login_link_works_once_even_for_two_at_the_same_time(
 async def test_a_login_link_expires_within_minutes(
     app: AgentHarness, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(callers, "CODE_LIFE", -callers.CODE_LIFE)
+    monkeypatch.setattr(credentials, "CODE_LIFE", -credentials.CODE_LIFE)
     assert await status(port, await code_for(app)) == 401
 
 
 async def test_a_session_expires(app: AgentHarness, port: int) -> None:
     secret, _ = await issue(
-        app.store, "session", Grant(name="ada", role="admin"), -callers.CODE_LIFE
+        app.store, "session", Grant(name="ada", role="admin"), -credentials.CODE_LIFE
     )
     cookie = f"{cookie_name({'server': (LOOPBACK, port)})}={secret}"
     assert await status(port, cookie=cookie) == 401
@@ -126,7 +127,7 @@ async def test_logout_ends_the_session_at_once(app: AgentHarness, port: int) -> 
 async def test_a_rotated_token_is_refused_at_the_next_request_and_its_sessions_end(
     app: AgentHarness, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(callers, "REMEMBERED", 0.0)
+    monkeypatch.setattr(callers, "CACHE_SECONDS", 0.0)
     old, cookie = secret_of(port, "admin"), await logged_in(app, port)
     reader = await logged_in(app, port, "bob", "read")
     assert app.settings is not None

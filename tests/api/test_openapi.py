@@ -22,9 +22,9 @@ from schemathesis.specs.openapi.checks import (
 from holdfast import AgentHarness
 from holdfast.agents.echo import echo
 from holdfast.api.app import create_app
-from holdfast.api.pages import pages
 from holdfast.api.route import ROLE
 from holdfast.api.routes.docs import document_of
+from holdfast.api.routes.static_files import pages
 from holdfast.settings import Settings
 from tests.api.serving import ask_json, serving
 from tests.cli.shell import Running, Shell

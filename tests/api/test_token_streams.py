@@ -13,8 +13,7 @@ import pytest_asyncio
 from holdfast import AgentHarness
 from holdfast.agents.echo import echo
 from holdfast.api.security import caller as callers
-from holdfast.api.security.caller import Grant, issue
-from holdfast.api.security.granting import revoke_token
+from holdfast.api.security.credentials import Grant, issue, revoke_token
 from holdfast.settings import Settings
 from tests.api.serving import LOOPBACK, secret_of, serving
 from tests.api.test_access import ask
@@ -36,7 +35,7 @@ def app(database_url: str) -> AgentHarness:
 
 @pytest_asyncio.fixture
 async def port(app: AgentHarness, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[int]:
-    monkeypatch.setattr(callers, "REMEMBERED", 0.0)
+    monkeypatch.setattr(callers, "CACHE_SECONDS", 0.0)
     async with serving(app) as port:
         yield port
 

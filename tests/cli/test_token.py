@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.api.security.tokens import ROLES, tokens_in
+from holdfast.api.security.bootstrap_tokens import ROLES, bootstrap_tokens
 from tests.cli.shell import Running, Shell, eventually
 
 
@@ -38,7 +38,7 @@ def test_token_files_are_their_owners_alone(alone: Shell) -> None:
 
 def test_processes_that_start_at_once_agree_on_the_tokens(tmp_path: Path) -> None:
     with ThreadPoolExecutor(16) as threads:
-        found = list(threads.map(lambda _: tokens_in(tmp_path), range(64)))
+        found = list(threads.map(lambda _: bootstrap_tokens(tmp_path), range(64)))
     assert all(tokens == found[0] for tokens in found)
     assert sorted(file.name for file in tmp_path.iterdir()) == [
         "token-admin",

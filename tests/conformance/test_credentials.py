@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.api.security.caller import Grant, issue
-from holdfast.api.security.tokens import digest_of
+from holdfast.api.security.bootstrap_tokens import digest_of
+from holdfast.api.security.credentials import Grant, issue
 from holdfast.errors import HoldfastError
 from holdfast.queue.store import Store
 from holdfast.store.credentials import open_credentials

@@ -7,16 +7,16 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 from typing_extensions import TypedDict
 
-from holdfast.api.answer import Answer, Refused, millis
-from holdfast.api.page import Paged, listed
-from holdfast.api.route import Guarded, described
+from holdfast.api.paging import Paged, list_response
+from holdfast.api.response import ApiError, JsonResponse, millis
+from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.security.caller import caller_of
-from holdfast.api.security.scope import reads_of, sees_agent
-from holdfast.api.served import served_by
+from holdfast.api.security.scope import sees_agent, visible_reads
+from holdfast.api.state import state_of
 from holdfast.queue.pages import Page
 from holdfast.queue.record import AgentMessage
 
-routes = APIRouter(route_class=Guarded, tags=["agents"])
+routes = APIRouter(route_class=AuthorizedRoute, tags=["agents"])
 
 AgentId = Annotated[str, Path(description="An agent's id.")]
 
@@ -66,14 +66,14 @@ LINE: dict[str, Any] = {
 @routes.get(
     "/api/agents",
     summary="The agents",
-    **described("read", dict[str, Agent], {"coder": AGENT}),
+    **route_options("read", dict[str, Agent], {"coder": AGENT}),
 )
-async def get_agents(request: Request) -> Answer:
+async def get_agents(request: Request) -> JsonResponse:
     """By id. `lane` says what is worked one at a time: each conversation, the whole agent, or nothing. `processes`
     serve the agent; where there are none, its messages wait for a server."""
-    directory = await served_by(request).directory()
+    directory = await state_of(request).directory()
     routing = directory.routing
-    return Answer(
+    return JsonResponse(
         {
             id_: Agent(
                 name=routing.names.get(id_, id_),
@@ -91,18 +91,18 @@ async def get_agents(request: Request) -> Answer:
 @routes.get(
     "/api/agents/{id}/messages",
     summary="What an agent heard and said",
-    **described("read", list[AgentLine], [LINE], 400, 404),
+    **route_options("read", list[AgentLine], [LINE], 400, 404),
 )
-async def get_agent_messages(request: Request, id: AgentId, page: Paged) -> Answer:
+async def get_agent_messages(request: Request, id: AgentId, page: Paged) -> JsonResponse:
     """Newest first."""
-    served = served_by(request)
-    named = {known.lower(): known for known in (await served.routing()).lanes}.get(id.lower())
+    state = state_of(request)
+    named = {known.lower(): known for known in (await state.routing()).lanes}.get(id.lower())
     # An agent that was taken away has a history all the same.
-    reads = await reads_of(request)
+    reads = await visible_reads(request)
     found = await reads.agent_messages(named or id, **page.within) if id.isprintable() else Page()
     if not found and named is None:
-        raise Refused(404, "agent not found")
-    return listed(request, found, _line)
+        raise ApiError(404, "agent not found")
+    return list_response(request, found, _line)
 
 
 def _line(line: AgentMessage) -> AgentLine:

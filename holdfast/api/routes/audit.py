@@ -9,14 +9,14 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from holdfast.api.answer import EPOCH, MILLISECOND, Answer, millis
-from holdfast.api.page import Page, listed
-from holdfast.api.route import Guarded, described
+from holdfast.api.paging import Page, list_response
+from holdfast.api.response import EPOCH, MILLISECOND, JsonResponse, millis
+from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.routes.messages import Printable
-from holdfast.api.served import served_by
+from holdfast.api.state import state_of
 from holdfast.queue.audit import Action, AuditEntry, AuditFilter
 
-routes = APIRouter(route_class=Guarded, tags=["audit"])
+routes = APIRouter(route_class=AuthorizedRoute, tags=["audit"])
 
 LATEST = timedelta(days=365 * 230) // MILLISECOND
 
@@ -55,13 +55,15 @@ EXAMPLE: dict[str, Any] = {
 }
 
 
-@routes.get("/api/audit", summary="Who did what", **described("admin", list[Act], [EXAMPLE], 400))
-async def get_audit(request: Request, page: Annotated[AuditPage, Query()]) -> Answer:
+@routes.get(
+    "/api/audit", summary="Who did what", **route_options("admin", list[Act], [EXAMPLE], 400)
+)
+async def get_audit(request: Request, page: Annotated[AuditPage, Query()]) -> JsonResponse:
     """Newest first. Entries are only ever added; `keep_audit` removes old ones."""
     since = None if page.since is None else EPOCH + page.since * MILLISECOND
     which = AuditFilter(action=page.action, actor=page.actor, subject=page.subject, since=since)
-    found = await served_by(request).store.audit_log(which, **page.within)
-    return listed(request, found, _act)
+    found = await state_of(request).store.audit_log(which, **page.within)
+    return list_response(request, found, _act)
 
 
 def _act(entry: AuditEntry) -> Act:

@@ -8,18 +8,18 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from holdfast.api.answer import OK, Answer, Ok, Refused, millis
-from holdfast.api.page import EventId, Page, listed
-from holdfast.api.route import Guarded, described
+from holdfast.api.paging import EventId, Page, list_response
+from holdfast.api.response import OK, ApiError, JsonResponse, Ok, millis
+from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.routes.messages import Printable
-from holdfast.api.security.actor import actor_of
-from holdfast.api.security.scope import reads_of
-from holdfast.api.served import served_by
+from holdfast.api.security.caller import actor_of
+from holdfast.api.security.scope import visible_reads
+from holdfast.api.state import state_of
 from holdfast.message import channel_of, sender_of, written_of
 from holdfast.queue.event import INBOX, FinishedEvent
 from holdfast.queue.store import Filter
 
-routes = APIRouter(route_class=Guarded, tags=["dead letters"])
+routes = APIRouter(route_class=AuthorizedRoute, tags=["dead letters"])
 
 NOT_FOUND = "dead message not found"
 
@@ -80,39 +80,39 @@ EXAMPLE: dict[str, Any] = {
 
 
 @routes.get(
-    "/api/queue/dead", summary="Dead letters", **described("read", list[Dead], [EXAMPLE], 400)
+    "/api/queue/dead", summary="Dead letters", **route_options("read", list[Dead], [EXAMPLE], 400)
 )
-async def get_dead(request: Request, page: Annotated[DeadPage, Query()]) -> Answer:
+async def get_dead(request: Request, page: Annotated[DeadPage, Query()]) -> JsonResponse:
     """Newest first. `timestamp` is when it came, `finishedAt` when it was given up; `traceback` says where its
     handler raised, if it did."""
-    served = served_by(request)
-    default = (await served.routing()).default
-    found = await (await reads_of(request)).dead(Filter(queue=page.queue), **page.within)
-    return listed(request, found, lambda event: _dead(event, default))
+    state = state_of(request)
+    default = (await state.routing()).default
+    found = await (await visible_reads(request)).dead(Filter(queue=page.queue), **page.within)
+    return list_response(request, found, lambda event: _dead(event, default))
 
 
 @routes.post(
     "/api/queue/dead/{id}/retry",
     summary="Try a dead letter again",
-    **described("admin", Ok, {"ok": True}, 404),
+    **route_options("admin", Ok, {"ok": True}, 404),
 )
-async def retry_dead(request: Request, id: EventId) -> Answer:
+async def retry_dead(request: Request, id: EventId) -> JsonResponse:
     """It is live again, with its id and full attempts."""
-    if not await served_by(request).store.retry(Filter(ids=[id]), actor=actor_of(request)):
-        raise Refused(404, NOT_FOUND)
-    return Answer(OK)
+    if not await state_of(request).store.retry(Filter(ids=[id]), actor=actor_of(request)):
+        raise ApiError(404, NOT_FOUND)
+    return JsonResponse(OK)
 
 
 @routes.delete(
     "/api/queue/dead/{id}",
     summary="Empty a dead letter",
-    **described("admin", Ok, {"ok": True}, 404),
+    **route_options("admin", Ok, {"ok": True}, 404),
 )
-async def discard_dead(request: Request, id: EventId) -> Answer:
+async def discard_dead(request: Request, id: EventId) -> JsonResponse:
     """Payload and error go; ids, times and the outcome stay, so that its message is known and not taken again."""
-    if not await served_by(request).store.discard(Filter(ids=[id]), actor=actor_of(request)):
-        raise Refused(404, NOT_FOUND)
-    return Answer(OK)
+    if not await state_of(request).store.discard(Filter(ids=[id]), actor=actor_of(request)):
+        raise ApiError(404, NOT_FOUND)
+    return JsonResponse(OK)
 
 
 def _dead(event: FinishedEvent, default: str) -> Dead:

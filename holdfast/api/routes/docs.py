@@ -7,10 +7,10 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 
-from holdfast.api.answer import Answer
-from holdfast.api.route import ROLE, Guarded, described
+from holdfast.api.response import JsonResponse
+from holdfast.api.route import ROLE, AuthorizedRoute, route_options
 
-routes = APIRouter(route_class=Guarded, tags=["documentation"])
+routes = APIRouter(route_class=AuthorizedRoute, tags=["documentation"])
 
 SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "What `holdfast token` prints."},
@@ -20,12 +20,12 @@ SCHEMES = {
 @routes.get(
     "/openapi.json",
     summary="This document",
-    **described("read", dict[str, Any], {"openapi": "3.1.0"}),
+    **route_options("read", dict[str, Any], {"openapi": "3.1.0"}),
 )
-async def get_openapi(request: Request) -> Answer:
+async def get_openapi(request: Request) -> JsonResponse:
     """For tools that make clients."""
     # In a thread: the first call takes a quarter of a second.
-    return Answer(await asyncio.to_thread(document_of, request.app))
+    return JsonResponse(await asyncio.to_thread(document_of, request.app))
 
 
 def document_of(app: FastAPI) -> dict[str, Any]:

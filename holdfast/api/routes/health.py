@@ -7,10 +7,10 @@ import asyncio
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from holdfast.api.answer import Answer
-from holdfast.api.route import Guarded, described
+from holdfast.api.response import JsonResponse
+from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.security.scope import refuse_limited
-from holdfast.api.served import Harness, served_by
+from holdfast.api.state import Harness, state_of
 from holdfast.errors import HoldfastError
 from holdfast.queue import gauge
 from holdfast.settings import slack_is_off
@@ -21,13 +21,13 @@ PATIENCE = 2.0
 """Seconds within which the database must answer for this process to be ready."""
 
 open_routes = APIRouter(tags=["health"])
-routes = APIRouter(route_class=Guarded, tags=["health"])
+routes = APIRouter(route_class=AuthorizedRoute, tags=["health"])
 
 
 @open_routes.get("/healthz", summary="The process lives", response_model=dict[str, str])
-async def healthz(request: Request) -> Answer:
+async def healthz(request: Request) -> JsonResponse:
     """Its loop turns; a database that is away does not make it sick. A channel that needs a person is named."""
-    return Answer({"status": "ok"} | _ailing(served_by(request).harness))
+    return JsonResponse({"status": "ok"} | _ailing(state_of(request).harness))
 
 
 @open_routes.get(
@@ -36,13 +36,13 @@ async def healthz(request: Request) -> Answer:
     response_model=dict[str, str],
     responses={503: {"description": "Not now.", "model": dict[str, str]}},
 )
-async def readyz(request: Request) -> Answer:
+async def readyz(request: Request) -> JsonResponse:
     """The database answers, it has our tables, and no stop was asked for. A channel that needs a person is named."""
-    harness = served_by(request).harness
+    harness = state_of(request).harness
     problem = await _problem(harness)
     if problem is not None:
-        return Answer({"error": problem}, 503)
-    return Answer({"status": "ready"} | _ailing(harness))
+        return JsonResponse({"error": problem}, 503)
+    return JsonResponse({"status": "ready"} | _ailing(harness))
 
 
 def _ailing(harness: Harness) -> dict[str, str]:
@@ -70,12 +70,12 @@ async def _problem(harness: Harness) -> str | None:
     "/metrics",
     summary="For Prometheus",
     response_class=Response,
-    **described("read", None, None, content="text/plain"),
+    **route_options("read", None, None, content="text/plain"),
 )
 async def metrics(request: Request) -> Response:
     """Also while the database is away."""
     await refuse_limited(request)
-    harness = served_by(request).harness
+    harness = state_of(request).harness
     readings = await gauge.read(harness.store, harness.consumers)
     body, content_type = prometheus.exposition(readings, request.headers.get("accept", ""))
     return Response(body, headers={"content-type": content_type})

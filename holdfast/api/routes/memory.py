@@ -8,13 +8,13 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from holdfast.api.answer import Answer, Refused
-from holdfast.api.page import next_page
-from holdfast.api.route import Guarded, described
+from holdfast.api.paging import next_page_header
+from holdfast.api.response import ApiError, JsonResponse
+from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.routes.messages import Printable, Text
-from holdfast.api.security.actor import actor_of
+from holdfast.api.security.caller import actor_of
 from holdfast.api.security.scope import refuse_limited
-from holdfast.api.served import Served, served_by
+from holdfast.api.state import ApiState, state_of
 from holdfast.errors import HoldfastError
 from holdfast.memory.knowledge import DEFAULT_AGENT_NAME, KnowledgeScope, KnowledgeStore
 from holdfast.memory.observation import Subject, parts_of
@@ -22,7 +22,7 @@ from holdfast.queue.pages import PAGE_BYTES, Measure
 from holdfast.store.forget import forget
 from holdfast.store.memory import open_knowledge, open_observations
 
-routes = APIRouter(route_class=Guarded, tags=["memory"])
+routes = APIRouter(route_class=AuthorizedRoute, tags=["memory"])
 
 Vacuum = Annotated[
     bool, Query(description="Vacuum PostgreSQL's tables at once, so that the bytes are freed.")
@@ -102,36 +102,38 @@ FORGOTTEN = {
 @routes.get(
     "/api/memory/search",
     summary="Find what is known about a subject",
-    **described("read", list[Found], [FOUND], 400),
+    **route_options("read", list[Found], [FOUND], 400),
 )
-async def search_memory(request: Request, asked: Annotated[Asked, Query()]) -> Answer:
+async def search_memory(request: Request, asked: Annotated[Asked, Query()]) -> JsonResponse:
     """Search by words and by meaning, best first. An answer ends with the observation that reaches 4 MiB."""
     await refuse_limited(request)
     scope = KnowledgeScope(DEFAULT_AGENT_NAME, ":".join(_parts(asked.subject)))
     try:
-        hits = await _knowledge(served_by(request)).search(scope, asked.q, asked.limit)
+        hits = await _knowledge(state_of(request)).search(scope, asked.q, asked.limit)
     except HoldfastError as error:
         # The index is away, or the packages of memory are not installed.
-        raise Refused(503, str(error)) from None
+        raise ApiError(503, str(error)) from None
     rows = ((hit.id, hit.content, hit.score) for hit in hits)
     page = Measure(asked.limit, PAGE_BYTES).page(rows)
-    return Answer([Found(id=id_, content=content, score=score) for id_, content, score in page])
+    return JsonResponse(
+        [Found(id=id_, content=content, score=score) for id_, content, score in page]
+    )
 
 
 @routes.get(
     "/api/memory/subjects",
     summary="Who is remembered",
-    **described("read", list[Remembered], [REMEMBERED], 400),
+    **route_options("read", list[Remembered], [REMEMBERED], 400),
 )
-async def get_subjects(request: Request, page: Annotated[SubjectPage, Query()]) -> Answer:
+async def get_subjects(request: Request, page: Annotated[SubjectPage, Query()]) -> JsonResponse:
     """List subjects by workspace, type and id. Where there may be more, a header `Link` names the next page."""
     await refuse_limited(request)
     after = None if page.after is None else _place(page.after)
-    found = await open_observations(served_by(request).store).find_subjects(
+    found = await open_observations(state_of(request).store).find_subjects(
         after=after, limit=page.limit, most_bytes=PAGE_BYTES
     )
-    headers = next_page(request, "after", found[-1].key) if found and found.has_more else {}
-    return Answer([_remembered(one) for one in found], headers=headers)
+    headers = next_page_header(request, "after", found[-1].key) if found and found.has_more else {}
+    return JsonResponse([_remembered(one) for one in found], headers=headers)
 
 
 def _remembered(one: Subject) -> Remembered:
@@ -147,30 +149,32 @@ def _remembered(one: Subject) -> Remembered:
 @routes.delete(
     "/api/memory/{subject:path}",
     summary="Forget a subject",
-    **described("admin", dict[str, int], FORGOTTEN, 400, 404),
+    **route_options("admin", dict[str, int], FORGOTTEN, 400, 404),
 )
-async def forget_subject(request: Request, subject: SubjectKey, vacuum: Vacuum = False) -> Answer:
+async def forget_subject(
+    request: Request, subject: SubjectKey, vacuum: Vacuum = False
+) -> JsonResponse:
     """Remove every trace: observations, index, and the person's messages with all that came of them.
 
     Answers how many rows of each kind went; `unattributed_…` counts rows of earlier releases that name no person. On
     SQLite the bytes are gone from the files, too; on PostgreSQL a vacuum frees them."""
-    served = served_by(request)
+    state = state_of(request)
     removed = await forget(
-        open_observations(served.store),
-        _knowledge(served),
+        open_observations(state.store),
+        _knowledge(state),
         *_parts(subject),
         actor=actor_of(request),
-        files=served.settings.files,
+        files=state.settings.files,
         vacuum=vacuum,
     )
-    return Answer(removed)
+    return JsonResponse(removed)
 
 
 def _place(key: str) -> tuple[str, str, str]:
     """Return where a key is in the order of all; it may be of a kind that is no longer stored."""
     parts = key.split(":", 2)
     if len(parts) != 3 or "\0" in key:
-        raise Refused(
+        raise ApiError(
             400, "after must be the subject that a page ended with, such as default:USER:api:id:ann"
         )
     return parts[0], parts[1], parts[2]
@@ -180,11 +184,11 @@ def _parts(subject: str) -> tuple[str, str, str]:
     try:
         return parts_of(subject)
     except HoldfastError as error:
-        raise Refused(400, str(error)) from None
+        raise ApiError(400, str(error)) from None
 
 
-def _knowledge(served: Served) -> KnowledgeStore:
+def _knowledge(state: ApiState) -> KnowledgeStore:
     """One for all requests: what it has loaded to compare meanings is kept."""
-    if served.knowledge is None:
-        served.knowledge = open_knowledge(served.store, served.harness.embedder)
-    return served.knowledge
+    if state.knowledge is None:
+        state.knowledge = open_knowledge(state.store, state.harness.embedder)
+    return state.knowledge

@@ -7,16 +7,17 @@ from typing import Annotated, Any, NotRequired
 from fastapi import APIRouter, Path, Request
 from typing_extensions import TypedDict
 
-from holdfast.api.answer import Answer, Refused
-from holdfast.api.route import Guarded, described
+from holdfast.api.response import ApiError, JsonResponse
+from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.routes.responses import Response, response_of
 from holdfast.api.security.caller import caller_of
 from holdfast.api.security.scope import refuse_foreign, sees_agent
-from holdfast.api.served import served_by
-from holdfast.queue.event import channel_of, conversation_of, payload_to_show, written_of
+from holdfast.api.state import state_of
+from holdfast.message import channel_of, conversation_of, written_of
+from holdfast.queue.event import payload_to_show
 from holdfast.store.chain import Chain, read_chain
 
-routes = APIRouter(route_class=Guarded, tags=["messages"])
+routes = APIRouter(route_class=AuthorizedRoute, tags=["messages"])
 
 MessageId = Annotated[str, Path(description="The messageId, percent-encoded, `/` too.")]
 
@@ -60,25 +61,25 @@ NOT_FOUND = "message not found"
 @routes.get(
     "/api/message/{id:path}",
     summary="Status of a message, with its responses",
-    **described("read", MessageStatus, EXAMPLE, 404),
+    **route_options("read", MessageStatus, EXAMPLE, 404),
 )
-async def get_message(request: Request, id: MessageId) -> Answer:
+async def get_message(request: Request, id: MessageId) -> JsonResponse:
     """`status` is pending, processing, completed or dead. `responses` has the answers of all agents
     that worked on it, oldest first. `open` counts live messages and responses that came of it: at 0
     the chain is over. A response that a client has to fetch is live until it is acked."""
-    served = served_by(request)
-    chain = await read_chain(served.store, id) if id.isprintable() else None
+    state = state_of(request)
+    chain = await read_chain(state.store, id) if id.isprintable() else None
     if chain is None:
-        raise Refused(404, NOT_FOUND)
+        raise ApiError(404, NOT_FOUND)
     await refuse_foreign(request, chain.message.id, NOT_FOUND)
-    status = _status(chain, (await served.routing()).default)
+    status = _status(chain, (await state.routing()).default)
     caller = caller_of(request)
     status["responses"] = [
         response_of(event)
         for event in chain.responses
         if sees_agent(caller, payload_to_show(event).get("agent") or "")
     ]
-    return Answer(status)
+    return JsonResponse(status)
 
 
 def _status(chain: Chain, default: str) -> MessageStatus:

@@ -9,16 +9,16 @@ from pydantic import AfterValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
-from holdfast.api.answer import Answer, Refused
-from holdfast.api.body import Body, body_of
-from holdfast.api.route import Guarded, described
+from holdfast.api.body import Body, read_body
+from holdfast.api.response import ApiError, JsonResponse
+from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.security.caller import Caller, caller_of
 from holdfast.api.security.scope import bound_agent, bound_channel, bound_sender, bound_sender_id
-from holdfast.api.served import served_by
+from holdfast.api.state import state_of
 from holdfast.routing.directory import waits_for_a_server
 from holdfast.routing.router import Address, put_message
 
-routes = APIRouter(route_class=Guarded, tags=["messages"])
+routes = APIRouter(route_class=AuthorizedRoute, tags=["messages"])
 
 LONGEST_NAME = 200
 """Names become a part of index keys, which have a limit of their own."""
@@ -43,7 +43,7 @@ def said(text: str) -> str:
     return text
 
 
-def of_client(message_id: str) -> str:
+def refuse_reserved_prefix(message_id: str) -> str:
     """Refuse ids that are a platform's or our own: a client could take one, and the real message would be dropped."""
     prefix = message_id.partition("_")[0].lower()
     if "_" in message_id and prefix in RESERVED_PREFIXES:
@@ -59,7 +59,10 @@ Named = Annotated[Name, AfterValidator(said)]
 Text = Annotated[str, AfterValidator(said)]
 Channel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,32}$")]
 MessageId = Annotated[
-    str, StringConstraints(max_length=200), AfterValidator(printable), AfterValidator(of_client)
+    str,
+    StringConstraints(max_length=200),
+    AfterValidator(printable),
+    AfterValidator(refuse_reserved_prefix),
 ]
 
 
@@ -98,7 +101,7 @@ class Stored(TypedDict):
 @routes.post(
     "/api/message",
     summary="Store a message for an agent",
-    **described(
+    **route_options(
         "send",
         Stored,
         {"ok": True, "messageId": "api_m8boovyb"},
@@ -108,29 +111,29 @@ class Stored(TypedDict):
         given={"message": "@coder what broke the build?", "sender": "Ada"},
     ),
 )
-async def post_message(request: Request) -> Answer:
+async def post_message(request: Request) -> JsonResponse:
     """Stored before it is answered: a crash right after loses nothing. The answer of the agent is a response."""
-    served = served_by(request)
-    message = await body_of(request, NewMessage)
+    state = state_of(request)
+    message = await read_body(request, NewMessage)
     caller = caller_of(request)
-    directory, missing = await served.current.for_message(message.message, message.agent)
+    directory, missing = await state.current.for_message(message.message, message.agent)
     routing = directory.routing
     id_, stored = await put_message(
-        served.store,
+        state.store,
         routing,
         message.message,
         _address(caller, message),
-        max_attempts=served.settings.max_attempts,
+        max_attempts=state.settings.max_attempts,
         agent=bound_agent(caller, routing, message.message, message.agent),
         message_id=message.message_id,
         sent_by=caller.owner,
     )
     if stored is None:
-        raise Refused(409, "duplicate messageId", further={"messageId": id_})
+        raise ApiError(409, "duplicate messageId", further={"messageId": id_})
     answer = Stored(ok=True, messageId=id_)
     if missing is not None:
         answer["warning"] = waits_for_a_server(missing)
-    return Answer(answer)
+    return JsonResponse(answer)
 
 
 def _address(caller: Caller, message: NewMessage) -> Address:

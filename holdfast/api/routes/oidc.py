@@ -9,13 +9,13 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Scope
 
-from holdfast.api.answer import Refused
-from holdfast.api.security.caller import Grant
+from holdfast.api.response import ApiError
+from holdfast.api.routes.login import REFUSALS, access_of, is_foreign, open_session
+from holdfast.api.routes.login_page import refusal, wants_html
+from holdfast.api.security.credentials import Grant
 from holdfast.api.security.guard import client_of, cookie_in, cookie_name
-from holdfast.api.security.login import REFUSALS, access_of, is_foreign, open_session
-from holdfast.api.security.login_page import refusal, wants_html
 from holdfast.api.security.oidc import Attempt, LoginRefused, Person, Provider, ProviderError
-from holdfast.api.served import served_by
+from holdfast.api.state import state_of
 
 open_routes = APIRouter(tags=["access"], include_in_schema=False)
 
@@ -78,13 +78,13 @@ def _grant(person: Person) -> Grant:
 def _provider(request: Request) -> Provider:
     provider: Provider | None = request.app.state.oidc
     if provider is None:
-        raise Refused(404, "Not found")
+        raise ApiError(404, "Not found")
     return provider
 
 
 def _redirect_uri(request: Request) -> str:
     address = (
-        served_by(request).settings.api_url or f"{request.url.scheme}://{request.headers['host']}"
+        state_of(request).settings.api_url or f"{request.url.scheme}://{request.headers['host']}"
     )
     return f"{address}/login/oidc/callback"
 
@@ -104,4 +104,4 @@ def _cookie(scope: Scope, value: str, seconds: int) -> str:
 def _refused(request: Request, text: str, status: int) -> Response:
     if wants_html(request):
         return refusal(text, status, has_provider=True)
-    raise Refused(status, text)
+    raise ApiError(status, text)

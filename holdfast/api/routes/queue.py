@@ -9,18 +9,18 @@ from typing import NotRequired
 from fastapi import APIRouter, Request
 from typing_extensions import TypedDict
 
-from holdfast.api.answer import MILLISECOND, OK, Answer, Ok, Refused, millis
-from holdfast.api.page import EventId, Paged, listed
-from holdfast.api.route import Guarded, described
-from holdfast.api.security.actor import actor_of
-from holdfast.api.security.scope import reads_of
-from holdfast.api.served import served_by
+from holdfast.api.paging import EventId, Paged, list_response
+from holdfast.api.response import MILLISECOND, OK, ApiError, JsonResponse, Ok, millis
+from holdfast.api.route import AuthorizedRoute, route_options
+from holdfast.api.security.caller import actor_of
+from holdfast.api.security.scope import visible_reads
+from holdfast.api.state import state_of
 from holdfast.message import channel_of, sender_of, written_of
 from holdfast.queue.event import INBOX, OUTBOX, Event
 from holdfast.queue.store import DEAD_OUTCOMES, Count
 from holdfast.store.scoped import ScopedReads
 
-routes = APIRouter(route_class=Guarded, tags=["queue"])
+routes = APIRouter(route_class=AuthorizedRoute, tags=["queue"])
 
 BY_API = "by the API"
 
@@ -64,20 +64,20 @@ class Processing(TypedDict):
 
 
 async def _counts(request: Request) -> Sequence[Count]:
-    reads = await reads_of(request)
+    reads = await visible_reads(request)
     return (
         await reads.counts()
         if isinstance(reads, ScopedReads)
-        else await served_by(request).counts.get()
+        else await state_of(request).counts.get()
     )
 
 
 async def _outcomes(request: Request) -> Mapping[str, int]:
-    reads = await reads_of(request)
+    reads = await visible_reads(request)
     return (
         await reads.outcomes(INBOX)
         if isinstance(reads, ScopedReads)
-        else await served_by(request).outcomes.get()
+        else await state_of(request).outcomes.get()
     )
 
 
@@ -88,7 +88,7 @@ def _sum(counts: Sequence[Count], *states: str) -> int:
 @routes.get(
     "/api/queue/status",
     summary="How much waits, is worked and has ended",
-    **described(
+    **route_options(
         "read",
         Status,
         {
@@ -102,7 +102,7 @@ def _sum(counts: Sequence[Count], *states: str) -> int:
         },
     ),
 )
-async def get_status(request: Request) -> Answer:
+async def get_status(request: Request) -> JsonResponse:
     """incoming: ready or delayed; queued: behind another of its lane; pending: both; processing: leased.
 
     Exact; where there is so much that to count it takes over 50 ms, up to twenty times that old."""
@@ -118,29 +118,29 @@ async def get_status(request: Request) -> Answer:
         dead=sum(ended.get(outcome, 0) for outcome in DEAD_OUTCOMES),
         outgoing=_sum(outbox, "ready", "delayed", "queued", "leased"),
     )
-    return Answer(status)
+    return JsonResponse(status)
 
 
 @routes.get(
     "/api/queue/agents",
     summary="What waits for each agent",
-    **described(
+    **route_options(
         "read", list[AgentQueue], [{"agent": "coder", "pending": 3, "queued": 2, "processing": 1}]
     ),
 )
-async def get_agent_queues(request: Request) -> Answer:
+async def get_agent_queues(request: Request) -> JsonResponse:
     """List agents with live messages.
 
     While processes run and none of them serves an agent, its entry has `served`: false: the messages wait for one."""
-    served = served_by(request)
-    directory = await served.directory()
+    state = state_of(request)
+    directory = await state.directory()
     default = directory.routing.default
     of_agent: dict[str, list[Count]] = {}
     for count in await _counts(request):
         if count.queue == INBOX:
             of_agent.setdefault(count.target or default, []).append(count)
     unserved = {agent for agent in of_agent if directory.entries and not directory.is_served(agent)}
-    return Answer(
+    return JsonResponse(
         [
             _agent_queue(agent, counts, agent in unserved)
             for agent, counts in sorted(of_agent.items())
@@ -161,7 +161,7 @@ def _agent_queue(agent: str, counts: Sequence[Count], is_unserved: bool) -> Agen
 @routes.get(
     "/api/queue/processing",
     summary="What is being worked",
-    **described(
+    **route_options(
         "read",
         list[Processing],
         [
@@ -181,12 +181,12 @@ def _agent_queue(agent: str, counts: Sequence[Count], is_unserved: bool) -> Agen
         400,
     ),
 )
-async def get_processing(request: Request, page: Paged) -> Answer:
+async def get_processing(request: Request, page: Paged) -> JsonResponse:
     """Newest first."""
-    served = served_by(request)
-    default, now = (await served.routing()).default, await served.store.now()
-    found = await (await reads_of(request)).leased(INBOX, **page.within)
-    return listed(request, found, lambda event: _processing(event, default, now))
+    state = state_of(request)
+    default, now = (await state.routing()).default, await state.store.now()
+    found = await (await visible_reads(request)).leased(INBOX, **page.within)
+    return list_response(request, found, lambda event: _processing(event, default, now))
 
 
 def _processing(event: Event, default: str, now: datetime) -> Processing:
@@ -208,16 +208,16 @@ def _processing(event: Event, default: str, now: datetime) -> Processing:
 @routes.post(
     "/api/queue/processing/{id}/kill",
     summary="Cancel what is being worked",
-    **described("admin", Ok, {"ok": True}, 404),
+    **route_options("admin", Ok, {"ok": True}, 404),
 )
-async def kill(request: Request, id: EventId) -> Answer:
+async def kill(request: Request, id: EventId) -> JsonResponse:
     """It ends as a dead letter with outcome cancelled; its worker finds its lease lost and can end nothing."""
-    store = served_by(request).store
+    store = state_of(request).store
     event = await store.live(id)
     if (
         event is None
         or event.queue != INBOX
         or not await store.cancel(id, BY_API, actor=actor_of(request))
     ):
-        raise Refused(404, "processing message not found")
-    return Answer(OK)
+        raise ApiError(404, "processing message not found")
+    return JsonResponse(OK)

@@ -9,28 +9,28 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from holdfast.api.answer import OK, Answer, Ok, Refused, millis
-from holdfast.api.body import Body, body_of
-from holdfast.api.page import EventId, Page, Paged, listed
-from holdfast.api.route import Guarded, described
+from holdfast.api.body import Body, read_body
+from holdfast.api.paging import EventId, Page, Paged, list_response
+from holdfast.api.response import OK, ApiError, JsonResponse, Ok, millis
+from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.routes.messages import Channel, Name, Named, Printable, Stored, Text
 from holdfast.api.security.caller import Caller, caller_of
 from holdfast.api.security.scope import (
     bound_channel,
     bound_sender,
     bound_sender_id,
-    reads_of,
     refuse_agents,
     refuse_foreign,
+    visible_reads,
 )
-from holdfast.api.served import served_by
+from holdfast.api.state import state_of
 from holdfast.message import Payload
 from holdfast.queue.event import OUTBOX, Event, NewEvent, new_id
 from holdfast.routing.response import RESPONSE_ATTEMPTS
 from holdfast.routing.router import Address
 from holdfast.store.files import sendable
 
-routes = APIRouter(route_class=Guarded, tags=["responses"])
+routes = APIRouter(route_class=AuthorizedRoute, tags=["responses"])
 
 
 class Response(TypedDict):
@@ -93,31 +93,31 @@ EXAMPLE = {
 @routes.get(
     "/api/responses",
     summary="Recent responses",
-    **described("read", list[Response], [EXAMPLE], 400),
+    **route_options("read", list[Response], [EXAMPLE], 400),
 )
-async def get_responses(request: Request, page: Paged) -> Answer:
+async def get_responses(request: Request, page: Paged) -> JsonResponse:
     """Newest first, whether they were fetched or not. `messageId` is that of the message answered; if a turn collected
     several, `messageIds` names them all."""
-    found = await (await reads_of(request)).recent(OUTBOX, **page.within)
-    return listed(request, found, response_of)
+    found = await (await visible_reads(request)).recent(OUTBOX, **page.within)
+    return list_response(request, found, response_of)
 
 
 @routes.get(
     "/api/responses/pending",
     summary="Responses that wait for a channel's client",
-    **described("send", list[Response], [EXAMPLE], 400),
+    **route_options("send", list[Response], [EXAMPLE], 400),
 )
-async def get_pending(request: Request, page: Annotated[PendingPage, Query()]) -> Answer:
+async def get_pending(request: Request, page: Annotated[PendingPage, Query()]) -> JsonResponse:
     """Oldest first, without claiming them; they stay until they are acked. `messageIds` names all messages answered if
     they are several."""
-    found = await (await reads_of(request)).waiting(OUTBOX, page.channel, **page.within)
-    return listed(request, found, response_of, oldest_first=True)
+    found = await (await visible_reads(request)).waiting(OUTBOX, page.channel, **page.within)
+    return list_response(request, found, response_of, oldest_first=True)
 
 
 @routes.post(
     "/api/responses",
     summary="Say something unasked",
-    **described(
+    **route_options(
         "send",
         Stored,
         {"ok": True, "messageId": "proactive_m8boovyb"},
@@ -125,34 +125,34 @@ async def get_pending(request: Request, page: Annotated[PendingPage, Query()]) -
         given={"channel": "api", "sender": "Ada", "message": "the build is green again"},
     ),
 )
-async def post_response(request: Request) -> Answer:
+async def post_response(request: Request) -> JsonResponse:
     """Stored before it is answered, and delivered like an answer."""
-    served = served_by(request)
-    said = await body_of(request, NewResponse)
+    state = state_of(request)
+    said = await read_body(request, NewResponse)
     _refuse_unbound(caller_of(request), said)
-    _refuse_foreign(served.settings.files, said)
+    _refuse_foreign(state.settings.files, said)
     while True:
         id_ = new_id("proactive")
         # A generated id that was taken is drawn again, or the message would be lost.
-        if await served.store.put([_proactive(said, id_, caller_of(request).owner)]) != [None]:
-            return Answer(Stored(ok=True, messageId=id_))
+        if await state.store.put([_proactive(said, id_, caller_of(request).owner)]) != [None]:
+            return JsonResponse(Stored(ok=True, messageId=id_))
 
 
 @routes.post(
     "/api/responses/{id}/ack",
     summary="The client has it",
-    **described("send", Ok, {"ok": True}, 404, 409),
+    **route_options("send", Ok, {"ok": True}, 404, 409),
 )
-async def ack(request: Request, id: EventId) -> Answer:
+async def ack(request: Request, id: EventId) -> JsonResponse:
     """It does not come again. Asking twice is no mistake; one that a channel is delivering right now is a 409."""
     await refuse_foreign(request, id, "response not found")
-    match await served_by(request).store.ack(id, OUTBOX):
+    match await state_of(request).store.ack(id, OUTBOX):
         case "unknown":
-            raise Refused(404, "response not found")
+            raise ApiError(404, "response not found")
         case "busy":
-            raise Refused(409, "the response is being delivered by its channel")
+            raise ApiError(409, "the response is being delivered by its channel")
         case "acked":
-            return Answer(OK)
+            return JsonResponse(OK)
 
 
 def response_of(event: Event) -> Response:
@@ -217,7 +217,7 @@ def _refuse_foreign(root: Path, said: NewResponse) -> None:
     conversation = _address(said).conversation
     for name in said.files or ():
         if sendable(root, name, said.channel, conversation) is None:
-            raise Refused(
+            raise ApiError(
                 400, f"files: {name!r} is not below {root}, or belongs to another conversation"
             )
 

@@ -8,20 +8,20 @@ from fastapi import APIRouter, Path, Request
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from holdfast.api.answer import Answer, Refused, millis
-from holdfast.api.body import Body, body_of
-from holdfast.api.page import Paged, listed
-from holdfast.api.route import Guarded, described
+from holdfast.api.body import Body, read_body
+from holdfast.api.paging import Paged, list_response
+from holdfast.api.response import ApiError, JsonResponse, millis
+from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.routes.messages import Text
 from holdfast.api.security.caller import caller_of
 from holdfast.api.security.scope import refuse_limited, refuse_team, sees_team
-from holdfast.api.served import served_by
+from holdfast.api.state import state_of
 from holdfast.errors import Unknown
 from holdfast.queue.pages import Page
 from holdfast.queue.record import ChatMessage
 from holdfast.routing.rooms import post
 
-routes = APIRouter(route_class=Guarded, tags=["teams"])
+routes = APIRouter(route_class=AuthorizedRoute, tags=["teams"])
 
 TeamId = Annotated[str, Path(description="A team's id.")]
 
@@ -69,16 +69,16 @@ LINE: dict[str, Any] = {
 @routes.get(
     "/api/teams",
     summary="The teams",
-    **described(
+    **route_options(
         "read",
         dict[str, Team],
         {"dev": {"name": "Devs", "agents": ["coder", "writer"], "leader": "coder"}},
     ),
 )
-async def get_teams(request: Request) -> Answer:
+async def get_teams(request: Request) -> JsonResponse:
     """By id."""
-    routing = await served_by(request).routing()
-    return Answer(
+    routing = await state_of(request).routing()
+    return JsonResponse(
         {
             id_: Team(name=team.name, agents=list(team.agents), leader=team.leader)
             for id_, team in sorted(routing.teams.items())
@@ -90,47 +90,47 @@ async def get_teams(request: Request) -> Answer:
 @routes.get(
     "/api/chatroom/{team}",
     summary="What was said in a team's room",
-    **described("read", list[RoomLine], [LINE], 400, 404),
+    **route_options("read", list[RoomLine], [LINE], 400, 404),
 )
-async def get_room(request: Request, team: TeamId, page: Paged) -> Answer:
+async def get_room(request: Request, team: TeamId, page: Paged) -> JsonResponse:
     """Newest first."""
     await refuse_limited(request)
-    served = served_by(request)
+    state = state_of(request)
     try:
-        team, _ = (await served.routing()).team(team)
+        team, _ = (await state.routing()).team(team)
     except Unknown:
         # A team that is no more has left its room.
         found = (
-            await served.store.chat_messages(team, **page.within) if team.isprintable() else Page()
+            await state.store.chat_messages(team, **page.within) if team.isprintable() else Page()
         )
         if not found:
-            raise Refused(404, "team not found") from None
+            raise ApiError(404, "team not found") from None
     else:
-        found = await served.store.chat_messages(team, **page.within)
-    return listed(request, found, _line)
+        found = await state.store.chat_messages(team, **page.within)
+    return list_response(request, found, _line)
 
 
 @routes.post(
     "/api/chatroom/{team}",
     summary="Say something to a whole team",
-    **described(
+    **route_options(
         "send", Posted, {"ok": True, "id": 3}, 404, body=NewLine, given={"message": "what is new?"}
     ),
 )
-async def post_to_room(request: Request, team: TeamId) -> Answer:
+async def post_to_room(request: Request, team: TeamId) -> JsonResponse:
     """One line in the room, and one message to every agent of the team."""
-    served = served_by(request)
-    said = await body_of(request, NewLine)
-    caller, routing = caller_of(request), await served.routing()
-    most = served.settings.max_attempts
+    state = state_of(request)
+    said = await read_body(request, NewLine)
+    caller, routing = caller_of(request), await state.routing()
+    most = state.settings.max_attempts
     try:
         refuse_team(caller, *routing.team(team))
         line = await post(
-            served.store, routing, team, said.message, max_attempts=most, sent_by=caller.owner
+            state.store, routing, team, said.message, max_attempts=most, sent_by=caller.owner
         )
     except Unknown:
-        raise Refused(404, "team not found") from None
-    return Answer(Posted(ok=True, id=line))
+        raise ApiError(404, "team not found") from None
+    return JsonResponse(Posted(ok=True, id=line))
 
 
 def _line(line: ChatMessage) -> RoomLine:

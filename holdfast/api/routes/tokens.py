@@ -9,19 +9,24 @@ from fastapi import APIRouter, Path, Request
 from pydantic import AfterValidator, Field, PlainValidator
 from typing_extensions import TypedDict
 
-from holdfast.api.answer import OK, Answer, Ok, Refused, millis
-from holdfast.api.body import Body, body_of
-from holdfast.api.route import Guarded, described
+from holdfast.api.body import Body, read_body
+from holdfast.api.response import OK, ApiError, JsonResponse, Ok, millis
+from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.routes.messages import Channel, Name, said
-from holdfast.api.security.actor import actor_of
-from holdfast.api.security.caller import Grant, NameTaken
-from holdfast.api.security.granting import InvalidGrant, create_token, revoke_token
+from holdfast.api.security.caller import actor_of
+from holdfast.api.security.credentials import (
+    Grant,
+    InvalidGrant,
+    NameTaken,
+    create_token,
+    revoke_token,
+)
 from holdfast.api.security.guard import Access
-from holdfast.api.served import served_by
+from holdfast.api.state import state_of
 from holdfast.settings import duration
 from holdfast.store.credentials import Credential, open_credentials
 
-routes = APIRouter(route_class=Guarded, tags=["access"])
+routes = APIRouter(route_class=AuthorizedRoute, tags=["access"])
 
 Bound = Annotated[Name, AfterValidator(said)]
 
@@ -81,18 +86,18 @@ EXAMPLE: dict[str, Any] = {
 }
 
 
-@routes.get("/api/tokens", summary="The tokens", **described("admin", list[Token], [EXAMPLE]))
-async def get_tokens(request: Request) -> Answer:
+@routes.get("/api/tokens", summary="The tokens", **route_options("admin", list[Token], [EXAMPLE]))
+async def get_tokens(request: Request) -> JsonResponse:
     """By name, without their secrets; the bootstrap tokens are not among them."""
-    store = served_by(request).store
+    store = state_of(request).store
     now = millis(await store.now())
-    return Answer([_token(token, now) for token in await open_credentials(store).tokens()])
+    return JsonResponse([_token(token, now) for token in await open_credentials(store).tokens()])
 
 
 @routes.post(
     "/api/tokens",
     summary="Create a token",
-    **described(
+    **route_options(
         "admin",
         Created,
         EXAMPLE | {"token": "hft_…"},
@@ -108,10 +113,10 @@ async def get_tokens(request: Request) -> Answer:
         },
     ),
 )
-async def post_token(request: Request) -> Answer:
+async def post_token(request: Request) -> JsonResponse:
     """The secret is in the answer and nowhere else."""
-    store = served_by(request).store
-    new = await body_of(request, NewToken)
+    store = state_of(request).store
+    new = await read_body(request, NewToken)
     grant = Grant(
         name=new.name,
         role=new.role,
@@ -122,26 +127,26 @@ async def post_token(request: Request) -> Answer:
     try:
         secret, token = await create_token(store, grant, new.expires, actor_of(request))
     except InvalidGrant as error:
-        raise Refused(400, str(error)) from None
+        raise ApiError(400, str(error)) from None
     except NameTaken as error:
-        raise Refused(409, str(error)) from None
-    return Answer(Created(**_token(token, millis(token.created_at)), token=secret))
+        raise ApiError(409, str(error)) from None
+    return JsonResponse(Created(**_token(token, millis(token.created_at)), token=secret))
 
 
 @routes.delete(
-    "/api/tokens/{name}", summary="Revoke a token", **described("admin", Ok, {"ok": True}, 404)
+    "/api/tokens/{name}", summary="Revoke a token", **route_options("admin", Ok, {"ok": True}, 404)
 )
 async def delete_token(
     request: Request, name: Annotated[str, Path(description="A token's name.")]
-) -> Answer:
+) -> JsonResponse:
     """The token and its sessions end at once; in other processes within a second."""
     if not name.isprintable() or not await revoke_token(
-        served_by(request).store, name, actor_of(request)
+        state_of(request).store, name, actor_of(request)
     ):
-        raise Refused(404, "token not found")
+        raise ApiError(404, "token not found")
     access: Access = request.app.state.access
     access.callers.forget()
-    return Answer(OK)
+    return JsonResponse(OK)
 
 
 def _token(token: Credential, now: int) -> Token:

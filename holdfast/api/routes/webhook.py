@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from holdfast.api.answer import Answer
 from holdfast.api.body import read
+from holdfast.api.response import JsonResponse
 from holdfast.channels.base import Channel, Webhook
 
 
@@ -31,7 +31,7 @@ class _Endpoint:
     async def answer(self, request: Request) -> Response:
         status, text = await self._receive(await read(request), dict(request.headers))
         if status >= 400:
-            return Answer({"error": text or "not now"}, status)
+            return JsonResponse({"error": text or "not now"}, status)
         return Response(
             text, status, media_type="application/json" if text.startswith("{") else "text/plain"
         )

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from holdfast.api.security.tokens import digest_of
-from holdfast.errors import HoldfastError
+from holdfast.api.security.bootstrap_tokens import digest_of
 from holdfast.queue.store import Store
 from holdfast.store.credentials import Credential, Kind, Role, open_credentials
 
@@ -19,10 +16,9 @@ if TYPE_CHECKING:
 
 PREFIXES: dict[Kind, str] = {"token": "hft_", "session": "hfs_", "code": "hfc_"}
 """Secrets say by their beginning what they are; nothing else is looked up."""
-REMEMBERED = 1.0
+CACHE_SECONDS = 1.0
 """Seconds for which a credential is remembered: so soon a revocation by another process takes effect."""
-MOST_REMEMBERED = 10_000
-CODE_LIFE = timedelta(minutes=15)
+MAX_CACHED = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +79,9 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
-class NameTaken(HoldfastError):
-    """There is a token of this name."""
+def actor_of(request: Request) -> str:
+    """Return the actor of a request for the audit log."""
+    return caller_of(request).actor
 
 
 class Callers:
@@ -108,72 +105,12 @@ class Callers:
         found = await open_credentials(self._store()).find(kind, digest)
         if found is None:
             return None
-        if len(self._known) >= MOST_REMEMBERED:
+        if len(self._known) >= MAX_CACHED:
             self._known.clear()
         caller = Caller.of(found)
-        self._known[kind, digest] = (self._clock() + REMEMBERED, caller)
+        self._known[kind, digest] = (self._clock() + CACHE_SECONDS, caller)
         return caller
 
     def forget(self) -> None:
         """Look all callers up again: one of them has changed."""
         self._known.clear()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
-    """Rights to be given by a token, a session or a code."""
-
-    name: str
-    role: Role
-    channels: tuple[str, ...] | None = None
-    agents: tuple[str, ...] | None = None
-    sender: str | None = None
-    owner: str | None = None
-
-    @classmethod
-    def of(cls, credential: Credential) -> Grant:
-        """The rights of another credential: a session has those of its code."""
-        return cls(
-            name=credential.name,
-            role=credential.role,
-            channels=credential.channels,
-            agents=credential.agents,
-            sender=credential.sender,
-            owner=credential.owner,
-        )
-
-
-async def issue(
-    store: Store, kind: Kind, grant: Grant, life: timedelta | None
-) -> tuple[str, Credential]:
-    """Store a credential. Returns its secret, which is kept nowhere, and what was stored."""
-    secret = f"{PREFIXES[kind]}{secrets.token_urlsafe(32)}"
-    now = await store.now()
-    credential = _credential(kind, grant, now, None if life is None else now + life)
-    if not await open_credentials(store).add(credential, digest_of(secret)):
-        raise NameTaken(
-            f"there is already a token named {grant.name!r}; revoke it first or choose another name"
-        )
-    return secret, credential
-
-
-def _credential(kind: Kind, grant: Grant, now: datetime, expires_at: datetime | None) -> Credential:
-    id_ = f"{kind}_{secrets.token_hex(8)}"
-    return Credential(
-        id=id_,
-        kind=kind,
-        name=grant.name,
-        role=grant.role,
-        channels=grant.channels,
-        agents=grant.agents,
-        sender=grant.sender,
-        owner=id_ if kind == "token" else grant.owner,
-        created_at=now,
-        expires_at=expires_at,
-    )
-
-
-async def login_link(store: Store, address: str, grant: Grant) -> str:
-    """A link that opens one session, once, within minutes."""
-    code, _ = await issue(store, "code", grant, CODE_LIFE)
-    return f"{address}/login?code={code}"

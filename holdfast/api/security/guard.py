@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.api.answer import Refused
 from holdfast.api.body import MOST, TOO_LARGE
+from holdfast.api.response import ApiError
+from holdfast.api.security.bootstrap_tokens import Tokens
 from holdfast.api.security.caller import ANYBODY, Caller, Callers, bootstrap
 from holdfast.api.security.rate import Rate
-from holdfast.api.security.tokens import Tokens
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
 from holdfast.store.credentials import Kind
@@ -119,7 +119,7 @@ class Access:
     def count_wrong(self, client: str) -> None:
         """Count a wrong token, session or login code of a client."""
         if not self.wrong.take(client):
-            raise Refused(
+            raise ApiError(
                 429, "too many wrong tokens, ask again later", headers={"retry-after": "1"}
             )
 
@@ -177,26 +177,28 @@ class Guard:
 
         try:
             self._admit(scope, dict(scope["headers"]))
-        except Refused as refused:
+        except ApiError as refused:
             return await refused.answer(scope, receive, send_guarded)
         return await self._app(scope, receive, send_guarded)
 
     def _admit(self, scope: Scope, headers: Headers) -> None:
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if not self._knows_host(host):
-            raise Refused(421, "this is not the host you asked for; `api_hosts` names further ones")
+            raise ApiError(
+                421, "this is not the host you asked for; `api_hosts` names further ones"
+            )
         origin = headers.get(b"origin")
         if origin is not None and not self._access.knows_origin(origin.decode("latin-1"), host):
-            raise Refused(
+            raise ApiError(
                 403, "pages of other origins may not ask here; `api_origins` names those that may"
             )
         client = client_of(scope)
         if not self._rate.take(client):
-            raise Refused(
+            raise ApiError(
                 429, "too many requests, ask again in a second", headers={"retry-after": "1"}
             )
         if _length(headers) > MOST:
-            raise Refused(413, TOO_LARGE)
+            raise ApiError(413, TOO_LARGE)
 
 
 async def find_caller(request: Request) -> Caller | None:

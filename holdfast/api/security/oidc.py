@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from holdfast.api.security.bootstrap_tokens import ROLES
 from holdfast.api.security.guard import is_loopback
-from holdfast.api.security.tokens import ROLES
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
 from holdfast.settings.extras import require

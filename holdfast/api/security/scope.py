@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection
 from starlette.requests import Request
 
 from holdfast.agents.base import Team
-from holdfast.api.answer import Refused
+from holdfast.api.response import ApiError
 from holdfast.api.security.caller import Caller, caller_of
 from holdfast.api.security.guard import find_caller
-from holdfast.api.served import served_by
+from holdfast.api.state import state_of
 from holdfast.message import Payload
 from holdfast.queue.store import Store
 from holdfast.routing.rooms import CHANNEL
@@ -30,15 +30,15 @@ async def scope_of(request: Request) -> Scope | None:
     if rights.channels is None and rights.agents is None:
         return None
     agents = rights.agents
-    if agents is not None and (await served_by(request).routing()).default in agents:
+    if agents is not None and (await state_of(request).routing()).default in agents:
         # Messages that name no agent are for the default one.
         agents = (*agents, "")
     return Scope(channels=rights.channels, agents=agents)
 
 
-async def reads_of(request: Request) -> Store | ScopedReads:
+async def visible_reads(request: Request) -> Store | ScopedReads:
     """Return what of the store the caller may read."""
-    store, scope = served_by(request).store, await scope_of(request)
+    store, scope = state_of(request).store, await scope_of(request)
     return store if scope is None else open_scoped(store, scope)
 
 
@@ -46,7 +46,7 @@ async def refuse_limited(request: Request) -> None:
     """Refuse callers who may not see everything, where what is shown cannot be told apart."""
     if await scope_of(request) is not None:
         name = caller_of(request).name
-        raise Refused(
+        raise ApiError(
             403,
             f"this shows messages of others, and {name!r} may only see its own or what it is bound to",
         )
@@ -55,8 +55,8 @@ async def refuse_limited(request: Request) -> None:
 async def refuse_foreign(request: Request, event_id: int, otherwise: str) -> None:
     """Answer 404 for an event that the caller may not see, as for one that does not exist."""
     scope = await scope_of(request)
-    if scope is not None and not await open_scoped(served_by(request).store, scope).has(event_id):
-        raise Refused(404, otherwise)
+    if scope is not None and not await open_scoped(state_of(request).store, scope).has(event_id):
+        raise ApiError(404, otherwise)
 
 
 async def is_still_allowed(request: Request) -> bool:
@@ -66,7 +66,7 @@ async def is_still_allowed(request: Request) -> bool:
     return again is not None and again.is_same_credential(before)
 
 
-async def frames_seen(request: Request) -> Callable[[Payload], bool]:
+async def frame_filter(request: Request) -> Callable[[Payload], bool]:
     """Return which frames of the event stream the caller may see."""
     scope = await scope_of(request)
     if scope is None:
@@ -87,7 +87,7 @@ def bound_sender(caller: Caller, given: str | None) -> str | None:
     """Return the name to speak under: the bound one, if there is one."""
     bound = None if caller.credential is None else caller.credential.sender
     if bound is not None and given not in (None, "", bound):
-        raise Refused(403, f"{caller.name!r} may only speak as {bound!r}")
+        raise ApiError(403, f"{caller.name!r} may only speak as {bound!r}")
     return given if bound is None else bound
 
 
@@ -95,7 +95,7 @@ def bound_sender_id(caller: Caller, given: str | None) -> str | None:
     """Refuse an id beside a bound name: it would be another person's."""
     bound = None if caller.credential is None else caller.credential.sender
     if bound is not None and given not in (None, "", bound):
-        raise Refused(403, f"{caller.name!r} may only speak as {bound!r}; leave senderId out")
+        raise ApiError(403, f"{caller.name!r} may only speak as {bound!r}; leave senderId out")
     return given if bound is None else None
 
 
@@ -141,7 +141,7 @@ def refuse_team(caller: Caller, team_id: str, team: Team) -> None:
     if rights.channels is not None:
         _refuse_outside(caller, "channel", CHANNEL, rights.channels)
     if rights.sender is not None:
-        raise Refused(
+        raise ApiError(
             403, f"{caller.name!r} may only speak as {rights.sender!r}, and a room has no senders"
         )
     if not sees_team(caller, team_id, team.agents):
@@ -160,6 +160,6 @@ def sees_team(caller: Caller, team_id: str, agents: Collection[str]) -> bool:
 
 def _refuse_outside(caller: Caller, what: str, given: str, bound: Collection[str]) -> None:
     if given not in bound:
-        raise Refused(
+        raise ApiError(
             403, f"{caller.name!r} may not use the {what} {given!r}, only {', '.join(bound)}"
         )

@@ -12,9 +12,9 @@ import pytest
 import pytest_asyncio
 
 from holdfast.agents.echo import echo
-from holdfast.api import shared
+from holdfast.api import cached_read
 from holdfast.api.app import create_app
-from holdfast.api.security.tokens import tokens_in
+from holdfast.api.security.bootstrap_tokens import bootstrap_tokens
 from holdfast.app import AgentHarness
 from holdfast.channels.base import Channel
 from holdfast.memory.embedder import Embedder, LocalEmbedder
@@ -48,13 +48,13 @@ async def api(store: Store, tmp_path: Path) -> AsyncIterator[Api]:
     front = create_app(Front(settings, store), HOST)
     transport = httpx.ASGITransport(front, client=("127.0.0.1", 1))
     async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
-        yield Api(client, store, tokens_in(tmp_path), settings, front)
+        yield Api(client, store, bootstrap_tokens(tmp_path), settings, front)
 
 
 @pytest.fixture(autouse=True)
 def counting_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is: what is counted is never told again."""
-    monkeypatch.setattr(shared, "QUICK", timedelta.max)
+    monkeypatch.setattr(cached_read, "QUICK", timedelta.max)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from holdfast.api.security.tokens import Role
+from holdfast.api.security.bootstrap_tokens import Role
 from holdfast.queue.event import INBOX, OUTBOX, NewEvent, Turn
 from holdfast.queue.outcome import Dead, Done
 from holdfast.queue.store import Store

@@ -63,7 +63,7 @@ async def test_a_page_of_the_audit_log_ends_at_a_number_of_bytes(
         await api.store.audit(
             AuditEntry(actor="cli:" + "x" * 60, action="retried", subject=f"event:{number}")
         )
-    monkeypatch.setattr("holdfast.api.page.PAGE_BYTES", 100)
+    monkeypatch.setattr("holdfast.api.paging.PAGE_BYTES", 100)
     newest, following = await api.page("/api/audit")
     assert [one["subject"] for one in newest] == ["event:2", "event:1"]
     oldest, _ = await api.page(following)

@@ -50,7 +50,7 @@ async def test_who_is_remembered_is_listed(api: Api) -> None:
     ]
 
 
-async def listed(api: Api, path: str) -> tuple[list[str], str]:
+async def list_subjects(api: Api, path: str) -> tuple[list[str], str]:
     """Ask for a page of subjects; their ids, and the address of the next page."""
     found, following = await api.page(path, role="read")
     return [one["id"] for one in found], following
@@ -60,9 +60,9 @@ async def test_subjects_are_listed_in_pages_that_the_header_link_names(api: Api)
     names = ["ann", "bob:x", "zo\u00eb"]
     for name in names:
         await remember(api, "likes tea", name, name)
-    found, following = await listed(api, "/api/memory/subjects?limit=2")
+    found, following = await list_subjects(api, "/api/memory/subjects?limit=2")
     assert len(found) == 2
-    rest, _ = await listed(api, following)
+    rest, _ = await list_subjects(api, following)
     assert sorted(found + rest) == names
 
 
@@ -72,9 +72,9 @@ async def test_a_page_of_subjects_ends_at_a_number_of_bytes(
     monkeypatch.setattr("holdfast.api.routes.memory.PAGE_BYTES", 100)
     for name in "abc":
         await remember(api, "likes tea", name, name * 60)
-    found, following = await listed(api, "/api/memory/subjects")
+    found, following = await list_subjects(api, "/api/memory/subjects")
     assert found == ["a" * 60, "b" * 60]
-    assert (await listed(api, following))[0] == ["c" * 60]
+    assert (await list_subjects(api, following))[0] == ["c" * 60]
 
 
 @pytest.mark.parametrize("after", ["ann", "", "a:b:%00"])

@@ -6,9 +6,10 @@ from urllib.parse import quote
 
 import pytest
 
-from holdfast.queue.event import INBOX, OUTBOX, NewEvent, Turn, response_event
+from holdfast.queue.event import INBOX, OUTBOX, NewEvent, Turn
 from holdfast.queue.outcome import Done
 from holdfast.queue.store import Filter
+from holdfast.routing.response import response_event
 from tests.contract.http.steps import LEASE, Api
 from tests.contract.http.test_tokens import ask, create, say
 

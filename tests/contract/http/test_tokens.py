@@ -11,8 +11,8 @@ import pytest
 from holdfast.api.route import ROLE
 from holdfast.api.routes.docs import document_of
 from holdfast.api.security import caller as callers
-from holdfast.api.security.caller import Grant, issue
-from holdfast.api.security.tokens import ROLES, Role, digest_of
+from holdfast.api.security.bootstrap_tokens import ROLES, Role, digest_of
+from holdfast.api.security.credentials import Grant, issue
 from holdfast.queue.event import INBOX, OUTBOX
 from holdfast.queue.outcome import Done
 from holdfast.queue.store import Filter
@@ -25,7 +25,7 @@ from tests.contract.http.steps import Api
 @pytest.fixture(autouse=True)
 def nothing_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a second later: the test's clock is the store's, and the cache has one of its own."""
-    monkeypatch.setattr(callers, "REMEMBERED", 0.0)
+    monkeypatch.setattr(callers, "CACHE_SECONDS", 0.0)
 
 
 async def create(api: Api, name: str, role: str = "send", **rights: Any) -> str:

@@ -26,7 +26,7 @@ class Member(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class Crowd:
+class ConnectionLimit:
     """Gives places to connections. While it is full, one that waits for its client makes room for a new one.
 
     So clients that connect and say nothing, or send their requests in drops, keep nobody out."""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from starlette.requests import Request
 
-from holdfast.api.shared import Shared
+from holdfast.api.cached_read import CachedRead
 from holdfast.channels.base import Channel
 from holdfast.memory.embedder import Embedder
 from holdfast.memory.knowledge import KnowledgeStore
@@ -47,7 +47,7 @@ class Harness(Protocol):
         """What it works with, if it works."""
 
 
-class Served:
+class ApiState:
     """One per application."""
 
     def __init__(self, harness: Harness) -> None:
@@ -55,8 +55,8 @@ class Served:
         self.harness = harness
         self.settings = harness.settings
         self.knowledge: KnowledgeStore | None = None
-        self.counts = Shared(lambda: self.store.counts())
-        self.outcomes = Shared(lambda: self.store.outcomes(INBOX))
+        self.counts = CachedRead(lambda: self.store.counts())
+        self.outcomes = CachedRead(lambda: self.store.outcomes(INBOX))
         self.current = Current(lambda: self.store, lambda: configured(self.settings))
 
     @property
@@ -71,6 +71,6 @@ class Served:
         return (await self.directory()).routing
 
 
-def served_by(request: Request) -> Served:
-    served: Served = request.app.state.served
-    return served
+def state_of(request: Request) -> ApiState:
+    state: ApiState = request.app.state.api
+    return state

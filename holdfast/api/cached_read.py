@@ -17,7 +17,7 @@ REST = 20
 OLDEST = timedelta(seconds=10)
 
 
-class Shared(Generic[T]):
+class CachedRead(Generic[T]):
     """To count exactly costs more the more there is, or else every turn would pay for it."""
 
     def __init__(

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast import AgentHarness
 from holdfast.agents.echo import echo
-from holdfast.api.security.crowd import RESERVE, Crowd
+from holdfast.api.security.connection_limit import RESERVE, ConnectionLimit
 from holdfast.settings import Settings
 from holdfast.settings.networks import networks
 from tests.api.serving import LOOPBACK, secret_of, serving
@@ -203,73 +203,80 @@ class Client:
         self.is_evicted = True
 
 
-def place(crowd: Crowd, member: Client) -> bool:
-    return crowd.arrive(member) and crowd.admit(member)
+def place(limit: ConnectionLimit, member: Client) -> bool:
+    return limit.arrive(member) and limit.admit(member)
 
 
 def test_a_full_crowd_ends_who_waits_longest_and_strangers_first() -> None:
-    crowd = Crowd(most=3, most_per_client=10)
+    limit = ConnectionLimit(most=3, most_per_client=10)
     known, first, second = Client(), Client(), Client()
     for member in (known, first, second):
-        assert place(crowd, member)
-        crowd.waits(member, is_known=member is known)
-    crowd.waits(first, is_known=False)
-    assert place(crowd, Client())
+        assert place(limit, member)
+        limit.waits(member, is_known=member is known)
+    limit.waits(first, is_known=False)
+    assert place(limit, Client())
     assert (first.is_evicted, second.is_evicted, known.is_evicted) == (True, False, False)
-    crowd.works(second)
-    assert place(crowd, Client())
+    limit.works(second)
+    assert place(limit, Client())
     assert known.is_evicted
 
 
 def test_beyond_the_limit_there_is_a_reserve_for_some_paths_alone() -> None:
-    crowd = Crowd(most=1, most_per_client=1000, reserved_paths=frozenset({"/healthz"}))
+    limit = ConnectionLimit(most=1, most_per_client=1000, reserved_paths=frozenset({"/healthz"}))
     member, *reserve = (Client() for _ in range(1 + RESERVE))
-    assert all(place(crowd, one) for one in (member, *reserve))
-    assert crowd.may_ask(reserve[0], "/healthz")
-    assert not crowd.may_ask(reserve[0], "/api/agents")
-    assert not place(crowd, Client())
-    crowd.leave(reserve[2])
-    crowd.leave(reserve[2])
-    assert place(crowd, Client())
-    crowd.leave(member)
-    assert crowd.may_ask(reserve[0], "/api/agents"), "there is room now"
+    assert all(place(limit, one) for one in (member, *reserve))
+    assert limit.may_ask(reserve[0], "/healthz")
+    assert not limit.may_ask(reserve[0], "/api/agents")
+    assert not place(limit, Client())
+    limit.leave(reserve[2])
+    limit.leave(reserve[2])
+    assert place(limit, Client())
+    limit.leave(member)
+    assert limit.may_ask(reserve[0], "/api/agents"), "there is room now"
 
 
 def test_a_waiting_connection_of_the_reserve_makes_room_for_the_next() -> None:
-    crowd = Crowd(most=1, most_per_client=1000)
+    limit = ConnectionLimit(most=1, most_per_client=1000)
     _, silent, *_ = members = [Client() for _ in range(1 + RESERVE)]
-    assert all(place(crowd, one) for one in members)
-    crowd.waits(silent, is_known=False)
-    assert place(crowd, Client())
+    assert all(place(limit, one) for one in members)
+    limit.waits(silent, is_known=False)
+    assert place(limit, Client())
     assert silent.is_evicted
 
 
 def test_there_are_never_more_sockets_than_files_for_them() -> None:
-    crowd = Crowd(most=10, most_per_client=1000)
-    arrivals = [Client() for _ in range(crowd.most_sockets)]
-    assert all(crowd.arrive(one) for one in arrivals)
-    assert not crowd.arrive(Client())
-    crowd.leave(arrivals[0])
-    assert crowd.arrive(Client())
+    limit = ConnectionLimit(most=10, most_per_client=1000)
+    arrivals = [Client() for _ in range(limit.most_sockets)]
+    assert all(limit.arrive(one) for one in arrivals)
+    assert not limit.arrive(Client())
+    limit.leave(arrivals[0])
+    assert limit.arrive(Client())
 
 
 def test_an_address_at_its_limit_makes_room_among_its_own_and_proxies_have_none() -> None:
-    crowd = Crowd(most=100, most_per_client=2, proxies=networks("198.51.100.0/24"))
+    limit = ConnectionLimit(most=100, most_per_client=2, proxies=networks("198.51.100.0/24"))
     other, own = Client("192.0.2.2"), Client()
     for member in (other, own):
-        place(crowd, member)
-        crowd.waits(member, is_known=False)
-    assert all(place(crowd, Client()) for _ in range(2))
+        place(limit, member)
+        limit.waits(member, is_known=False)
+    assert all(place(limit, Client()) for _ in range(2))
     assert (own.is_evicted, other.is_evicted) == (True, False)
-    assert not place(crowd, Client())
-    assert all(place(crowd, Client("198.51.100.7")) for _ in range(10))
+    assert not place(limit, Client())
+    assert all(place(limit, Client("198.51.100.7")) for _ in range(10))
 
 
 def test_a_crowd_that_has_left_leaves_nothing_behind() -> None:
-    crowd = Crowd(most=10, most_per_client=10)
+    limit = ConnectionLimit(most=10, most_per_client=10)
     for number in range(1000):
         member = Client(f"192.0.2.{number % 250}")
-        place(crowd, member)
-        crowd.waits(member, is_known=bool(number % 2))
-        crowd.leave(member)
-    assert not any((crowd._places, crowd._of_client, crowd._strangers, crowd._known))
+        place(limit, member)
+        limit.waits(member, is_known=bool(number % 2))
+        limit.leave(member)
+    assert not any(
+        (
+            limit._places,
+            limit._of_client,
+            limit._strangers,
+            limit._known,
+        )
+    )

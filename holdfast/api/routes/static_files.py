@@ -10,13 +10,13 @@ from importlib.resources import files
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from holdfast.api.answer import Refused
-from holdfast.api.route import Guarded, described
+from holdfast.api.response import ApiError
+from holdfast.api.route import AuthorizedRoute, route_options
 
 KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 open_routes = APIRouter(include_in_schema=False)
-routes = APIRouter(route_class=Guarded, tags=["documentation"])
+routes = APIRouter(route_class=AuthorizedRoute, tags=["documentation"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ async def get_index(request: Request) -> Response:
 async def get_static(request: Request, name: str) -> Response:
     page = pages().get(name)
     if page is None:
-        raise Refused(404, "Not found")
+        raise ApiError(404, "Not found")
     return page.answer(request)
 
 
@@ -63,7 +63,7 @@ async def get_static(request: Request, name: str) -> Response:
     "/docs",
     summary="A page that shows the OpenAPI document",
     response_class=Response,
-    **described("read", None, None, content="text/html"),
+    **route_options("read", None, None, content="text/html"),
 )
 async def get_docs(request: Request) -> Response:
     """Our own: it loads nothing from elsewhere."""

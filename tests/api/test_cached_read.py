@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.api.shared import QUICK, REST, Shared
+from holdfast.api.cached_read import QUICK, REST, CachedRead
 
 NOW = 1000.0
 
@@ -15,7 +15,7 @@ class Counting:
     def __init__(self, took: float) -> None:
         self.now = NOW
         self.times = 0
-        self.shared = Shared(self._find, lambda: self.now)
+        self.shared = CachedRead(self._find, lambda: self.now)
         self._took = took
 
     async def _find(self) -> int:
@@ -62,6 +62,6 @@ async def test_a_failure_is_the_askers_alone_and_nothing_is_kept_of_it() -> None
             raise OSError("away")
         return 7
 
-    shared = Shared(find)
+    shared = CachedRead(find)
     away, found = await asyncio.gather(shared.get(), shared.get(), return_exceptions=True)
     assert (type(away), found) == (OSError, 7)

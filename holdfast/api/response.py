@@ -31,7 +31,7 @@ class Error(TypedDict):
     error: str
 
 
-class Answer(Response):
+class JsonResponse(Response):
     """JSON, written by pydantic_core."""
 
     media_type = "application/json"
@@ -40,7 +40,7 @@ class Answer(Response):
         return to_json(content)
 
 
-class Refused(Exception):
+class ApiError(Exception):
     """Ends a request; the message is for the one who asked."""
 
     def __init__(
@@ -58,8 +58,8 @@ class Refused(Exception):
         self.headers = headers
 
     @property
-    def answer(self) -> Answer:
-        return Answer({"error": self.error, **self.further}, self.status, self.headers)
+    def answer(self) -> JsonResponse:
+        return JsonResponse({"error": self.error, **self.further}, self.status, self.headers)
 
 
 OK = Ok(ok=True)

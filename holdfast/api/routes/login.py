@@ -9,19 +9,20 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 from typing_extensions import TypedDict
 
-from holdfast.api.answer import OK, Answer, Error, Ok, Refused, millis
 from holdfast.api.body import read
-from holdfast.api.route import Guarded, described
-from holdfast.api.security.caller import PREFIXES, Caller, Grant, actor_name, caller_of, issue
+from holdfast.api.response import OK, ApiError, Error, JsonResponse, Ok, millis
+from holdfast.api.route import AuthorizedRoute, route_options
+from holdfast.api.routes.login_page import confirmation, refusal, wants_html
+from holdfast.api.security.bootstrap_tokens import digest_of
+from holdfast.api.security.caller import PREFIXES, Caller, actor_name, caller_of
+from holdfast.api.security.credentials import Grant, issue
 from holdfast.api.security.guard import Access, client_of, find_caller, is_loopback, session_cookie
-from holdfast.api.security.login_page import confirmation, refusal, wants_html
-from holdfast.api.security.tokens import digest_of
-from holdfast.api.served import served_by
+from holdfast.api.state import state_of
 from holdfast.queue.audit import AuditEntry
 from holdfast.store.credentials import Credential, Credentials, open_credentials
 
 open_routes = APIRouter(tags=["access"])
-routes = APIRouter(route_class=Guarded, tags=["access"])
+routes = APIRouter(route_class=AuthorizedRoute, tags=["access"])
 
 INVALID = "invalid or used login link; run `holdfast login` for a new one"
 
@@ -95,7 +96,7 @@ async def login(
 async def confirm_login(request: Request) -> Response:
     """Open a session with the code in the form of the confirmation page."""
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        raise Refused(403, "only our own page may confirm a login")
+        raise ApiError(403, "only our own page may confirm a login")
     form = parse_qs((await read(request)).decode(errors="replace"))
     return await _log_in(request, form.get("code", [""])[0])
 
@@ -108,8 +109,8 @@ async def logout(request: Request) -> Response:
     ended = await _end_session(request)
     if ended is not None:
         entry = AuditEntry(actor=actor_name(ended), action="logged_out", subject=ended.id)
-        await served_by(request).store.audit(entry)
-    answer = Answer(OK)
+        await state_of(request).store.audit(entry)
+    answer = JsonResponse(OK)
     answer.headers["set-cookie"] = session_cookie(request.scope, "", 0)
     return answer
 
@@ -117,7 +118,7 @@ async def logout(request: Request) -> Response:
 @routes.get(
     "/api/session",
     summary="Who is asking",
-    **described(
+    **route_options(
         "read",
         Session,
         {
@@ -131,12 +132,12 @@ async def logout(request: Request) -> Response:
         },
     ),
 )
-async def get_session(request: Request) -> Answer:
+async def get_session(request: Request) -> JsonResponse:
     """Name, role and bounds of the token or session of this request."""
     caller = caller_of(request)
     rights = caller.credential
     expires_at = rights.expires_at if rights else None
-    return Answer(
+    return JsonResponse(
         Session(
             name=caller.name,
             role=caller.role,
@@ -155,7 +156,7 @@ def access_of(request: Request) -> Access:
 
 
 def _credentials(request: Request) -> Credentials:
-    return open_credentials(served_by(request).store)
+    return open_credentials(state_of(request).store)
 
 
 def _is_code(text: str) -> bool:
@@ -184,18 +185,18 @@ async def _log_in(request: Request, code: str) -> Response:
 
 async def open_session(request: Request, rights: Credential | Grant) -> Response:
     """Replace the session of this browser by one with these rights, and lead to the page."""
-    served = served_by(request)
+    state = state_of(request)
     await _end_session(request)
     grant = rights if isinstance(rights, Grant) else Grant.of(rights)
-    life = served.settings.api_session
-    session, opened = await issue(served.store, "session", grant, life)
+    life = state.settings.api_session
+    session, opened = await issue(state.store, "session", grant, life)
     entry = AuditEntry(
         actor=actor_name(opened),
         action="logged_in",
         subject=opened.id,
         details={"role": opened.role},
     )
-    await served.store.audit(entry)
+    await state.store.audit(entry)
     answer = RedirectResponse("/", 303)
     answer.headers["set-cookie"] = session_cookie(request.scope, session, int(life.total_seconds()))
     return answer
@@ -218,4 +219,4 @@ def _invalid(request: Request) -> Response:
     access_of(request).count_wrong(client_of(request.scope))
     if wants_html(request):
         return refusal(INVALID, has_provider=request.app.state.oidc is not None)
-    raise Refused(401, INVALID)
+    raise ApiError(401, INVALID)

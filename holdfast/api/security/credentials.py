@@ -3,20 +3,52 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+import secrets
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
-from holdfast.api.security.caller import Grant, issue
+from holdfast.api.security.bootstrap_tokens import digest_of
+from holdfast.api.security.caller import PREFIXES
 from holdfast.errors import HoldfastError
 from holdfast.queue.audit import AuditEntry
 from holdfast.queue.store import Store
-from holdfast.store.credentials import Credential, open_credentials
+from holdfast.store.credentials import Credential, Kind, Role, open_credentials
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@+-]{0,99}")
 LONGEST_LIFE = timedelta(days=36_500)
+CODE_LIFE = timedelta(minutes=15)
+
+
+class NameTaken(HoldfastError):
+    """There is a token of this name."""
 
 
 class InvalidGrant(HoldfastError):
     """The rights of a token contradict each other, or its name cannot be one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """Rights to be given by a token, a session or a code."""
+
+    name: str
+    role: Role
+    channels: tuple[str, ...] | None = None
+    agents: tuple[str, ...] | None = None
+    sender: str | None = None
+    owner: str | None = None
+
+    @classmethod
+    def of(cls, credential: Credential) -> Grant:
+        """The rights of another credential: a session has those of its code."""
+        return cls(
+            name=credential.name,
+            role=credential.role,
+            channels=credential.channels,
+            agents=credential.agents,
+            sender=credential.sender,
+            owner=credential.owner,
+        )
 
 
 def checked(grant: Grant, life: timedelta | None) -> None:
@@ -65,3 +97,39 @@ async def revoke_token(store: Store, name: str, actor: str) -> bool:
             )
         )
     return revoked is not None
+
+
+async def issue(
+    store: Store, kind: Kind, grant: Grant, life: timedelta | None
+) -> tuple[str, Credential]:
+    """Store a credential. Returns its secret, which is kept nowhere, and what was stored."""
+    secret = f"{PREFIXES[kind]}{secrets.token_urlsafe(32)}"
+    now = await store.now()
+    credential = _credential(kind, grant, now, None if life is None else now + life)
+    if not await open_credentials(store).add(credential, digest_of(secret)):
+        raise NameTaken(
+            f"there is already a token named {grant.name!r}; revoke it first or choose another name"
+        )
+    return secret, credential
+
+
+def _credential(kind: Kind, grant: Grant, now: datetime, expires_at: datetime | None) -> Credential:
+    id_ = f"{kind}_{secrets.token_hex(8)}"
+    return Credential(
+        id=id_,
+        kind=kind,
+        name=grant.name,
+        role=grant.role,
+        channels=grant.channels,
+        agents=grant.agents,
+        sender=grant.sender,
+        owner=id_ if kind == "token" else grant.owner,
+        created_at=now,
+        expires_at=expires_at,
+    )
+
+
+async def login_link(store: Store, address: str, grant: Grant) -> str:
+    """A link that opens one session, once, within minutes."""
+    code, _ = await issue(store, "code", grant, CODE_LIFE)
+    return f"{address}/login?code={code}"

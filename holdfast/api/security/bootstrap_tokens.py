@@ -30,11 +30,11 @@ def digest_of(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="surrogateescape")).hexdigest()
 
 
-def tokens_in(home: Path) -> dict[Role, str]:
-    return {role: token_in(home, role) for role in ROLES}
+def bootstrap_tokens(home: Path) -> dict[Role, str]:
+    return {role: bootstrap_token(home, role) for role in ROLES}
 
 
-def token_in(home: Path, role: Role) -> str:
+def bootstrap_token(home: Path, role: Role) -> str:
     """Return the token of a role, made if there is none yet. From now on no log line shows it."""
     path = _path(home, role)
     try:
@@ -92,7 +92,7 @@ class Tokens:
     def __init__(self, home: Path) -> None:
         self._paths = {role: _path(home, role) for role in ROLES}
         for role in ROLES:
-            token_in(home, role)
+            bootstrap_token(home, role)
         self._versions: dict[Role, Version | None] = dict.fromkeys(ROLES)
         self._digests: dict[Role, str] = dict.fromkeys(ROLES, "")
         self._reload()

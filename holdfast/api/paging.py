@@ -9,7 +9,7 @@ from fastapi import Query, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from holdfast.api.answer import Answer
+from holdfast.api.response import JsonResponse
 from holdfast.queue.pages import PAGE_BYTES
 from holdfast.queue.pages import Page as Rows
 
@@ -36,7 +36,7 @@ class Page(BaseModel):
         return {"limit": self.limit, "before_id": self.before_id, "since_id": self.since_id}
 
     @property
-    def within(self) -> Within:
+    def within(self) -> ByteBounds:
         return {**self.bounds, "most_bytes": PAGE_BYTES}
 
 
@@ -48,27 +48,27 @@ class Bounds(TypedDict):
     since_id: int | None
 
 
-class Within(Bounds):
+class ByteBounds(Bounds):
     """The same, with a limit in bytes."""
 
     most_bytes: int
 
 
-def listed(
+def list_response(
     request: Request, found: Rows[Any], shape: Callable[[Any], Any], *, oldest_first: bool = False
-) -> Answer:
+) -> JsonResponse:
     """An array of rows. Where it may go on, headers name the next page: a page also ends at 4 MiB."""
     if not found.has_more or not found:
-        return Answer([shape(row) for row in found])
+        return JsonResponse([shape(row) for row in found])
     name = "since_id" if oldest_first else "before_id"
     headers = {
         f"x-next-{name.replace('_', '-')}": str(found[-1].id),
-        **next_page(request, name, found[-1].id),
+        **next_page_header(request, name, found[-1].id),
     }
-    return Answer([shape(row) for row in found], headers=headers)
+    return JsonResponse([shape(row) for row in found], headers=headers)
 
 
-def next_page(request: Request, name: str, value: object) -> dict[str, str]:
+def next_page_header(request: Request, name: str, value: object) -> dict[str, str]:
     """Return the header that names the next page: the same address, with this parameter."""
     following = request.url.include_query_params(**{name: value})
     return {"link": f'<{following.path}?{following.query}>; rel="next"'}
