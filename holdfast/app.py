@@ -1,65 +1,56 @@
-"""AgentHarness: agents, channels and everything that keeps them running, in one TaskGroup."""
+"""AgentHarness: the agents, teams, channels and hooks of an app, and its ways to store messages."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
-import os
-import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar, overload
 from weakref import WeakValueDictionary
 
-from holdfast import channels
+from typing_extensions import Unpack
+
+from holdfast import process
 from holdfast import settings as configuration
-from holdfast.activity import reporter as activity
-from holdfast.agents.base import Agent
-from holdfast.agents.function import Function
-from holdfast.channels.base import Channel
-from holdfast.channels.heartbeat import HeartbeatChannel
-from holdfast.consumers.notices import Apologies
-from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.activity.reporter import Listener, Listeners
+from holdfast.agents.base import Agent, AgentOptions, AgentPolicy, Team, policy_of
+from holdfast.agents.function import Function, FunctionAgent
+from holdfast.channels.base import Channel, ChannelLike, as_channel
+from holdfast.channels.heartbeat import PROMPT, Heartbeat
+from holdfast.consumers.inbox import Seat, Worker
+from holdfast.errors import HoldfastError
 from holdfast.memory.embedder import Embedder, LocalEmbedder
+from holdfast.memory.recall import Recall
 from holdfast.message import channel_of, conversation_of, text_of
-from holdfast.migrations.runner import migrate
-from holdfast.process import Plan
-from holdfast.queue import gauge
-from holdfast.queue.consumer import ENDS_WITHIN, Consumer
-from holdfast.queue.event import INBOX, OUTBOX, Event, NewEvent, new_id
-from holdfast.queue.store import Acked, Process, Transaction
-from holdfast.roster import Roster
-from holdfast.routing.directory import Current, Directory, configured, publish
+from holdfast.queue.consumer import Consumer
+from holdfast.queue.event import OUTBOX, Event, NewEvent
+from holdfast.queue.store import Acked, Transaction
+from holdfast.routing.directory import Current, Directory, configured
+from holdfast.routing.files import Attachments
+from holdfast.routing.handoff import Teamwork
+from holdfast.routing.hooks import Hooks, IncomingHook, OutgoingHook
 from holdfast.routing.rooms import post
-from holdfast.routing.router import SETTING, Address, Routing, put_message, receive
+from holdfast.routing.router import Address, Routing, checked_id, put_message, receive
 from holdfast.settings import Settings
-from holdfast.settings.extras import remedy
-from holdfast.stop import signals
-from holdfast.store import Store, open_store
-from holdfast.telemetry import (
-    AGENT_UNSERVED,
-    AGENTS_CONFLICT,
-    CANNOT_SIGN_OFF,
-    MEMORY_MISSING,
-    SPAN_MIGRATE,
-    spans,
-)
-from holdfast.telemetry import starting as telemetry
+from holdfast.store import Store
+from holdfast.telemetry import AGENT_UNSERVED
 from holdfast.telemetry.logs import Entry
-from holdfast.telemetry.watchdog import watching
 
 log = logging.getLogger(__name__)
 
-SIGN_OFF_WITHIN = timedelta(seconds=2)
-OPENED_WITHIN = timedelta(seconds=2)
-FOLLOW_EVERY = timedelta(seconds=10)
-"""Interval between looks at the agents of other processes, beside those on a signal."""
-FOLLOW_AT_MOST = timedelta(seconds=1)
+F = TypeVar("F", bound=Function)
+Serve = Callable[["AgentHarness"], AbstractAsyncContextManager[object]]
+"""Answers HTTP for an app, from the moment it is entered until it is left."""
 
 
-class AgentHarness(Roster):
-    """Holds agents and channels, and runs them on a durable store."""
+class AgentHarness:
+    """The agents and channels of an app, and the process that runs them on a durable store.
+
+    Agents, teams, channels and hooks are added before `run`, and not changed after."""
 
     def __init__(
         self,
@@ -69,19 +60,189 @@ class AgentHarness(Roster):
         settings: Settings | None = None,
         embedder: Embedder | None = None,
     ) -> None:
-        super().__init__(default=default)
+        self.agents: dict[str, Agent] = {}
+        self.policies: dict[str, AgentPolicy] = {}
+        self.teams: dict[str, Team] = {}
+        self.channels: dict[str, Channel] = {}
+        self.hooks = Hooks()
+        self.listeners = Listeners()
         self.embedder = embedder or LocalEmbedder()
-        self._arriving: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.consumers: list[Consumer] = []
         self.settings = settings
+        self._default = default
+        self._routing: Routing | None = None
         self._store: Store | None = None
         self._stop = asyncio.Event()
         self._works = True
         self._current = Current(lambda: self.store, self._own_routing)
-        self._others_changed = asyncio.Event()
-        self._warned: set[str] = set()
+        self._arriving: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._unserved: set[str] = set()
         if agent is not None:
             self.add(default or "agent", agent)
+
+    @property
+    def default(self) -> str:
+        """The agent of messages that name none."""
+        return self._default or next(iter(self.agents), "")
+
+    @default.setter
+    def default(self, agent: str) -> None:
+        self._default = agent
+        self._routing = None
+
+    @overload
+    def agent(self, id: F, /) -> F: ...
+
+    @overload
+    def agent(self, id: str | None = None, **options: Unpack[AgentOptions]) -> Callable[[F], F]: ...
+
+    def agent(
+        self, id: str | F | None = None, **options: Unpack[AgentOptions]
+    ) -> F | Callable[[F], F]:
+        """Decorate a function that answers turns. Without an id, the agent has the function's name."""
+        if callable(id):
+            return self._named_after(id)
+
+        def register(function: F) -> F:
+            if id is None:
+                return self._named_after(function, **options)
+            self.add(id, function, **options)
+            return function
+
+        return register
+
+    def _named_after(self, function: F, **options: Unpack[AgentOptions]) -> F:
+        self.add(getattr(function, "__name__", ""), function, **options)
+        return function
+
+    def add(self, id: str, agent: Agent | Function, **options: Unpack[AgentOptions]) -> None:
+        """Add an agent: a function, or an object whose `answer` takes a turn."""
+        checked_id(id)
+        if id.lower() in map(str.lower, self.agents):
+            raise HoldfastError(f"there are two agents named {id!r}")
+        _check_takes_a_turn(id, agent)
+        # Some kinds of agents are run in their own way, unless told otherwise.
+        self.policies[id] = policy_of(id, options, getattr(agent, "default_policy", {}))
+        self._routing = None
+        self.agents[id] = FunctionAgent(agent) if callable(agent) else agent
+        if hasattr(agent, "join"):
+            agent.join(self)
+
+    def team(self, id: str, *, name: str | None = None, agents: Sequence[str], leader: str) -> None:
+        checked_id(id)
+        if id.lower() in map(str.lower, self.teams):
+            raise HoldfastError(f"there are two teams named {id!r}")
+        if len(set(agents)) < len(agents):
+            raise HoldfastError(f"team {id!r} names an agent twice")
+        if leader not in agents:
+            raise HoldfastError(f"the leader {leader!r} of team {id!r} is not one of its agents")
+        self._routing = None
+        self.teams[id] = Team(name=name or id, agents=tuple(agents), leader=leader)
+
+    def add_channel(self, channel: Channel | ChannelLike) -> None:
+        known = as_channel(channel)
+        self.channels[known.name] = known
+
+    def incoming(self, hook: IncomingHook) -> IncomingHook:
+        """Decorates a function that may change a message before its agent sees it. See holdfast.routing.hooks.Heard."""
+        self.hooks.incoming.append(hook)
+        return hook
+
+    def outgoing(self, hook: OutgoingHook) -> OutgoingHook:
+        """Decorates a function that may change a reply before it is stored. See holdfast.routing.hooks.Said."""
+        self.hooks.outgoing.append(hook)
+        return hook
+
+    def on(self, kind: str) -> Callable[[Listener], Listener]:
+        """Decorates a function that hears what happens in this process, such as "chain_step_done", after it did."""
+
+        def register(listener: Listener) -> Listener:
+            self.listeners.add(kind, listener)
+            return listener
+
+        return register
+
+    @property
+    def routing(self) -> Routing:
+        """What must be known to store a message for one of these agents."""
+        if self._routing is None:
+            self._routing = self._made_routing()
+        return self._routing
+
+    def check(self) -> None:
+        """Refuse what could not work, before anything runs."""
+        if self._default and self._default not in self.agents:
+            has = f"it has {', '.join(self.agents)}" if self.agents else "it has none"
+            raise HoldfastError(
+                f"the default agent {self._default!r} is no agent of this app: {has}"
+            )
+        self._routing = self._made_routing()
+
+    def _made_routing(self) -> Routing:
+        for id_, team in self.teams.items():
+            for agent in team.agents:
+                if agent not in self.agents:
+                    raise HoldfastError(f"{agent!r} of team {id_!r} is no agent of this app")
+        return Routing(
+            default=self.default,
+            lanes={id_: policy.lane for id_, policy in self.policies.items()},
+            attempts={
+                id_: policy.max_attempts
+                for id_, policy in self.policies.items()
+                if policy.max_attempts
+            },
+            names={id_: policy.name for id_, policy in self.policies.items() if policy.name},
+            teams=dict(self.teams),
+            limits={
+                id_: policy.concurrency
+                for id_, policy in self.policies.items()
+                if policy.concurrency
+            },
+            kinds={id_: getattr(agent, "kind", "agent") for id_, agent in self.agents.items()},
+        )
+
+    def worker(self, store: Store, files: Path, recall: Recall | None = None) -> Worker:
+        """What handles turns for these agents."""
+        seats = {
+            id_: Seat(agent, policy.timeout, policy.idle, recall if policy.memory else None)
+            for id_, agent, policy in (
+                (id_, agent, self.policies[id_]) for id_, agent in self.agents.items()
+            )
+        }
+        return Worker(
+            store,
+            seats,
+            self.default,
+            self.hooks,
+            Teamwork(self.routing, Attachments(files, self._workspaces()), store),
+            self.channels,
+        )
+
+    def _workspaces(self) -> dict[str, Path]:
+        """The folders of agents that have one of their own."""
+        found = {id_: getattr(agent, "workspace", None) for id_, agent in self.agents.items()}
+        return {id_: folder for id_, folder in found.items() if isinstance(folder, Path)}
+
+    def heartbeats(self, every: timedelta) -> list[Heartbeat]:
+        """Heartbeats to run; `every` is the default interval."""
+        often = {
+            id_: every if policy.heartbeat is None else policy.heartbeat
+            for id_, policy in self.policies.items()
+        }
+        return [
+            Heartbeat(
+                agent=id_,
+                every=interval,
+                prompt=self.policies[id_].heartbeat_prompt or PROMPT,
+                targets=self.targets_of(id_),
+            )
+            for id_, interval in often.items()
+            if interval
+        ]
+
+    def targets_of(self, agent: str) -> list[str]:
+        """Under which targets an agent's messages are stored: '' belongs to the default agent."""
+        return [agent, ""] if agent == self.default else [agent]
 
     @property
     def store(self) -> Store:
@@ -110,7 +271,7 @@ class AgentHarness(Roster):
             directory.routing,
             text,
             address,
-            max_attempts=self._loaded().max_attempts,
+            max_attempts=self.load_settings().max_attempts,
             agent=agent,
             message_id=message_id,
             tx=connection,
@@ -120,7 +281,9 @@ class AgentHarness(Roster):
     async def post(self, team: str, text: str) -> int:
         """Say something in a team's room, to all its agents; the id of the line."""
         routing = (await self._current.get()).routing
-        return await post(self.store, routing, team, text, max_attempts=self._loaded().max_attempts)
+        return await post(
+            self.store, routing, team, text, max_attempts=self.load_settings().max_attempts
+        )
 
     async def responses(self, channel: str, *, limit: int = 100) -> list[Event]:
         """What waits to be fetched by a channel's client, oldest first."""
@@ -138,20 +301,25 @@ class AgentHarness(Roster):
         """Ask for a graceful stop: no new turns, running ones may finish."""
         self._stop.set()
 
+    async def stopped(self) -> None:
+        """Wait until somebody asks for a stop."""
+        await self._stop.wait()
+
     async def run(
         self,
         app_token: str | None = None,
         task_group: asyncio.TaskGroup | None = None,
         num_workers: int | None = None,
         on_ready: Callable[[], None] | None = None,
-        serve: Callable[[AgentHarness], AbstractAsyncContextManager[object]] = nullcontext,
+        serve: Serve = nullcontext,
         works: bool = True,
     ) -> None:
-        """Run until stopped; with a caller's group, in it, and return once everything takes work.
+        """Run until stopped. In a caller's task group, return once everything takes work.
 
-        `num_workers` is the number of turns at once of each agent, within the setting `workers_total`. `serve`
-        answers HTTP: it is entered before there is work and left after the last turn. With `works=False` this
-        process only answers, for agents in other processes."""
+        `num_workers` is the number of turns at once of each agent, within the setting
+        `workers_total`. `serve` answers HTTP: it is entered before there is work and left after
+        the last turn. With `works=False` this process only answers HTTP, for agents in other
+        processes."""
         if works and num_workers is not None and num_workers < 1:
             raise ValueError(
                 f"num_workers is the number of turns at once and must be at least 1, not {num_workers}"
@@ -160,68 +328,22 @@ class AgentHarness(Roster):
         self._stop.clear()
         self._works = works
         ready = asyncio.Event()
-        workers = self._loaded().workers if num_workers is None else num_workers
-        running = self._serve(workers if works else 0, ready, serve, app_token)
+        workers = self.load_settings().workers if num_workers is None else num_workers
+        running = process.run(self, workers if works else 0, ready, serve, app_token)
         if task_group is None:
-            async with asyncio.TaskGroup() as group:
-                task = group.create_task(running)
-                with signals(
-                    self._stop_on_signal, task, self._loaded().grace + ENDS_WITHIN + SIGN_OFF_WITHIN
-                ):
-                    if await _first(ready, task) and on_ready is not None:
-                        on_ready()
-                    await asyncio.wait([task])
-            return
-        task = task_group.create_task(running)
-        await _first(ready, task)
+            await process.run_until_signal(self, running, ready, on_ready)
+        else:
+            await process.is_ready(ready, task_group.create_task(running))
 
-    def _stop_on_signal(self) -> None:
-        """Ask for a graceful stop, and tell the person at the terminal what it waits for."""
-        turns = sum(consumer.running for consumer in self.consumers)
-        if turns:
-            what = "1 turn" if turns == 1 else f"{turns} turns"
-            grace = self._loaded().grace.total_seconds()
-            log.warning(Entry(f"waiting for {what} ({grace:g} s), again to stop now"))
-        self.stop()
-
-    def _loaded(self) -> Settings:
+    def load_settings(self) -> Settings:
+        """Return the settings of this app; read them first if it was given none."""
         if self.settings is None:
             self.settings = configuration.load()
         return self.settings
 
-    async def _serve(
-        self,
-        num_workers: int,
-        ready: asyncio.Event,
-        serve: Callable[[AgentHarness], AbstractAsyncContextManager[object]],
-        app_token: str | None,
-    ) -> None:
-        settings = self._loaded()
-        telemetry.start(settings)
-        with spans.work(SPAN_MIGRATE):
-            await asyncio.to_thread(migrate, settings.database)
-        pool_size = settings.pool_size(num_workers, len(self.agents))
-        async with open_store(
-            settings.database, direct_url=settings.database_direct, pool_size=pool_size
-        ) as store:
-            given = dict(self.channels)
-            with watching(settings.blocked_after), self.using(store):
-                try:
-                    for channel in channels.configured(settings, store, given, app_token):
-                        self.add_channel(channel)
-                    if heartbeats := self.heartbeats(settings.heartbeat):
-                        self.add_channel(HeartbeatChannel(store, heartbeats, settings.max_attempts))
-                    async with serve(self):
-                        if num_workers:
-                            await self._run_all(store, settings, num_workers, ready)
-                        else:
-                            await self._attend(ready)
-                finally:
-                    self.channels = given
-
     @contextmanager
     def using(self, store: Store) -> Iterator[None]:
-        """Everything asks this store meanwhile."""
+        """Store messages here for the length of the block."""
         self._store = store
         self._current.forget()
         try:
@@ -229,167 +351,45 @@ class AgentHarness(Roster):
         finally:
             self._store = None
 
-    async def _attend(self, ready: asyncio.Event) -> None:
-        """Messages that platforms send by HTTP are taken; agents and channels work in other processes."""
-        async with asyncio.TaskGroup() as group:
-            callers = [channel for channel in self.channels.values() if channel.webhooks]
-            attending = [
-                group.create_task(caller.run_webhooks(self._on_event)) for caller in callers
-            ]
-            await _opened(callers)
-            ready.set()
-            await self._stop.wait()
-            for task in attending:
-                task.cancel()
-
-    async def _run_all(
-        self, store: Store, settings: Settings, num_workers: int, ready: asyncio.Event
-    ) -> None:
-        now, host = await store.now(), socket.gethostname()
-        id_, serves = new_id(f"{host}-{os.getpid()}"), asdict(self.routing)
-        process = Process(id=id_, host=host, started_at=now, seen_at=now, serves=serves)
-        await store.register(process)
-        default = await self._announce(store)
-        await activity.announce(store, process, self.listeners, default, is_on=settings.activity)
-        plan = Plan(store, settings, process.id, self.embedder)
-        self.consumers = consumers = self._planned(plan, num_workers, default)
-        sweeper = plan.sweeper(lambda: self._alive(process), self._others_changed.set)
-        if plan.reporter is not None:
-            await plan.reporter.look()
-        async with asyncio.TaskGroup() as group:
-            working = [group.create_task(consumer.run(settings.grace)) for consumer in consumers]
-            others = [
-                group.create_task(self._listen(store, consumers)),
-                group.create_task(self._follow(store, plan)),
-            ]
-            others += [group.create_task(sweeper.run()), group.create_task(self.listeners.run())]
-            if plan.reporter is not None:
-                others.append(group.create_task(plan.reporter.run()))
-            others += [
-                group.create_task(channel.run(self._on_event)) for channel in self.channels.values()
-            ]
-            others.append(group.create_task(Apologies(store, self.channels).run()))
-            if spans.tracing is not None:
-                others.append(group.create_task(gauge.keep_reading(store, consumers)))
-            await _opened(self.channels.values())
-            ready.set()
-            await self._stop.wait()
-            for consumer in consumers:
-                consumer.stop()
-            if working:
-                await asyncio.wait(working)
-            await self.listeners.heard()
-            for task in others:
-                task.cancel()
-        await _say_goodbye(store, process.id, consumers)
-
-    async def _announce(self, store: Store) -> str:
-        """Publish routing and limits, merged with those of other processes. Returns the default agent of all."""
-        directory = await publish(store)
-        for id_ in self.policies:
-            # Also where there is none: a process that died may have left one.
-            await store.limit(INBOX, id_, directory.routing.limits.get(id_))
-        self._tell_conflicts(directory)
-        return directory.routing.default
-
-    def _tell_conflicts(self, directory: Directory) -> None:
-        for conflict in directory.conflicts:
-            if conflict not in self._warned:
-                log.warning(Entry(AGENTS_CONFLICT, conflict=conflict))
-        self._warned = {*directory.conflicts, *(self._warned & {*directory.routing.lanes})}
-
-    async def _follow(self, store: Store, plan: Plan) -> None:
-        """Keep up with processes that come and go: their agents, and which one is the default."""
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(FOLLOW_EVERY.total_seconds()):
-                    await self._others_changed.wait()
-            self._others_changed.clear()
-            with suppress(HoldfastError):
-                directory = await publish(store)
-                self._current.forget()
-                self._tell_conflicts(directory)
-                plan.serve_unnamed(self._own(directory.routing.default))
-            await asyncio.sleep(FOLLOW_AT_MOST.total_seconds())
-
-    def _own(self, default: str) -> str:
-        """The default agent of all processes, if this one runs it; else ''."""
-        return default if default in self.agents else ""
-
-    def _own_routing(self) -> Routing:
-        """Agents that are known without a look at other processes."""
-        return self.routing if self._works else configured(self._loaded())
-
-    async def _directory(self, text: str, agent: str | None = None) -> Directory:
-        """Agents and teams as a message finds them; warns where nobody serves its agent."""
-        directory, missing = await self._current.for_message(text, agent)
-        is_running = bool(directory.entries) or not self._works
-        if missing is not None and is_running and missing not in self._warned:
-            self._warned.add(missing)
-            log.warning(Entry(AGENT_UNSERVED, agent=missing))
-        return directory
-
-    def _planned(self, plan: Plan, num_workers: int, default: str) -> list[Consumer]:
-        consumers = []
-        if self.agents:
-            consumers.append(plan.inbox(self, num_workers, self._own(default)))
-        if self.channels:
-            consumers.append(plan.outbox(self.channels))
-        if self._loaded().memory and plan.can_index:
-            consumers.append(plan.memory())
-        elif any(policy.memory for policy in self.policies.values()) and not plan.can_index:
-            log.warning(Entry(MEMORY_MISSING, remedy=remedy("memory")))
-        return consumers
-
-    def _alive(self, process: Process) -> Process:
-        reasons = [
-            consumer.last_wake_reason for consumer in self.consumers if consumer.last_wake_reason
-        ]
-        turns = sum(consumer.running for consumer in self.consumers)
-        return replace(process, last_wake_reason=reasons[0] if reasons else None, turns=turns)
-
-    async def _listen(self, store: Store, consumers: list[Consumer]) -> None:
-        async for queue in store.wakeups():
-            if queue in ("", SETTING):
-                self._others_changed.set()
-            for consumer in consumers:
-                if queue in ("", consumer.policy.queue):
-                    consumer.wake.set()
-
-    async def _on_event(self, new: NewEvent) -> int | None:
+    async def receive(self, new: NewEvent) -> int | None:
+        """Store a message that came through a channel; its id, or None if it is known already."""
         channel = self.channels.get(channel_of(new.event))
         text = text_of(new.event) if channel is None else channel.routing_text(new.event)
-        # Routing may have to ask the database. Messages of one conversation are stored as they came all the same.
+        # Routing may have to ask the database, which must not change the order of a conversation.
         async with self._arriving.setdefault(conversation_of(new.event), asyncio.Lock()):
             return await receive(self.store, (await self._directory(text)).routing, new, text)
 
+    def forget_directory(self, directory: Directory) -> None:
+        """Read the directory again before the next message: agents came or went."""
+        self._current.forget()
+        self._unserved &= {*directory.routing.lanes}
 
-async def _opened(channels: Iterable[Channel]) -> None:
-    """Who hears that we are ready may write at once; a platform that is away keeps nobody waiting."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(OPENED_WITHIN.total_seconds()):
-            for channel in channels:
-                await channel.wait_ready()
+    def _own_routing(self) -> Routing:
+        """Return the agents that are known without a look at other processes."""
+        return self.routing if self._works else configured(self.load_settings())
+
+    async def _directory(self, text: str, agent: str | None = None) -> Directory:
+        """Return the agents and teams that a message can go to; warn if no process serves its agent."""
+        directory, missing = await self._current.for_message(text, agent)
+        is_running = bool(directory.entries) or not self._works
+        if missing is not None and is_running and missing not in self._unserved:
+            self._unserved.add(missing)
+            log.warning(Entry(AGENT_UNSERVED, agent=missing))
+        return directory
 
 
-async def _say_goodbye(store: Store, process_id: str, consumers: Sequence[Consumer]) -> None:
-    """What this process made ready and will not take is for others."""
+def _check_takes_a_turn(id: str, agent: object) -> None:
+    """Refuse what cannot be called with a turn: now, and not at its first message."""
+    answer = agent if callable(agent) else getattr(agent, "answer", None)
+    if not callable(answer):
+        raise HoldfastError(
+            f"agent {id!r} is of type {type(agent).__name__}: give a function, or an object with answer"
+        )
     try:
-        async with asyncio.timeout(SIGN_OFF_WITHIN.total_seconds()):
-            for consumer in consumers:
-                await store.wake(consumer.policy.queue)
-            if not any(consumer.running for consumer in consumers):
-                # Else others have to find it gone: that frees what it holds.
-                await store.unregister(process_id)
-                await publish(store)
-    except (StoreUnavailable, TimeoutError) as error:
-        log.warning(Entry(CANNOT_SIGN_OFF, error=error))
-
-
-async def _first(ready: asyncio.Event, task: asyncio.Task[None]) -> bool:
-    """Whether it became ready before it ended."""
-    async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(ready.wait())
-        await asyncio.wait([waiting, task], return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-    return ready.is_set()
+        inspect.signature(answer).bind(None)
+    except TypeError:
+        name = getattr(answer, "__qualname__", type(answer).__name__)
+        raise HoldfastError(f"agent {id!r}: {name} must take one argument, the turn") from None
+    except ValueError:
+        # Some functions that are not written in Python do not tell.
+        return

@@ -1,163 +1,340 @@
-"""What one process runs: which consumers, and which sweeps, for its agents, channels and settings."""
+"""One running process: its consumers and the tasks beside them, the signals that stop it, its sign-off."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from holdfast import channels
+from holdfast.activity import reporter as activity
 from holdfast.activity.reporter import Reporter
 from holdfast.channels.base import Channel
+from holdfast.channels.heartbeat import HeartbeatChannel
 from holdfast.consumers.inbox import Worker
 from holdfast.consumers.memory import KnowledgeStoreOutboxRelay, RelayOptions
+from holdfast.consumers.notices import Apologies
 from holdfast.consumers.outbox import LEASE, Delivery
-from holdfast.memory.embedder import Embedder, LocalEmbedder
+from holdfast.errors import StoreUnavailable
+from holdfast.memory.embedder import LocalEmbedder
 from holdfast.memory.maintenance import MemorySweeper
 from holdfast.memory.recall import Recall
-from holdfast.queue.consumer import Consumer
-from holdfast.queue.event import INBOX, MEMORY, OUTBOX
+from holdfast.migrations.runner import migrate
+from holdfast.queue import gauge
+from holdfast.queue.consumer import ENDS_WITHIN, Consumer
+from holdfast.queue.event import INBOX, MEMORY, OUTBOX, new_id
 from holdfast.queue.policy import Backoff, Policy, Share
 from holdfast.queue.store import Process, Store, SweepPolicy
 from holdfast.queue.sweeper import Sweeper
-from holdfast.roster import Roster
+from holdfast.routing.directory import Directory, PublishedDirectory, publish
 from holdfast.routing.response import RESPONSE_ATTEMPTS
-from holdfast.routing.router import MOST_CHOICES, PLATFORMS
+from holdfast.routing.router import MOST_CHOICES, PLATFORMS, SETTING
 from holdfast.settings import Settings
-from holdfast.settings.extras import is_missing
-from holdfast.store import files
+from holdfast.settings.extras import is_missing, remedy
+from holdfast.store import files, open_store
 from holdfast.store.memory import open_knowledge, open_observations, open_people
-from holdfast.telemetry import SWEPT
+from holdfast.telemetry import (
+    CANNOT_SIGN_OFF,
+    CUT_SHORT,
+    MEMORY_MISSING,
+    SPAN_MIGRATE,
+    STOPPED_AT_ONCE,
+    SWEPT,
+    spans,
+)
+from holdfast.telemetry import starting as telemetry
+from holdfast.telemetry.logs import Entry
+from holdfast.telemetry.watchdog import watching
+
+if TYPE_CHECKING:
+    from holdfast.app import AgentHarness, Serve
+
+log = logging.getLogger(__name__)
 
 COLLECT_LIMIT = 100
 PRUNE_EVERY = timedelta(hours=1)
 OUTBOX_BACKOFF = Backoff(most=timedelta(seconds=60))
+SIGN_OFF_WITHIN = timedelta(seconds=2)
+OPENED_WITHIN = timedelta(seconds=2)
+FORCED_EXIT_AFTER = timedelta(seconds=1)
+"""Time that the second signal leaves for cancelled tasks to end."""
 
 
-class Plan:
-    """The parts of a process, made for one store and one holder."""
+async def run(
+    app: AgentHarness,
+    num_workers: int,
+    ready: asyncio.Event,
+    serve: Serve,
+    app_token: str | None,
+) -> None:
+    """Migrate, open the store and work until the app is stopped; with 0 workers, only answer HTTP."""
+    settings = app.load_settings()
+    telemetry.start(settings)
+    with spans.work(SPAN_MIGRATE):
+        await asyncio.to_thread(migrate, settings.database)
+    pool_size = settings.pool_size(num_workers, len(app.agents))
+    async with open_store(
+        settings.database, direct_url=settings.database_direct, pool_size=pool_size
+    ) as store:
+        with watching(settings.blocked_after), app.using(store), _channels(app, store, app_token):
+            async with serve(app):
+                if num_workers:
+                    await RunningProcess(app, store, settings).run(num_workers, ready)
+                else:
+                    await _receive_webhooks(app, ready)
 
-    def __init__(
-        self, store: Store, settings: Settings, holder: str, embedder: Embedder | None = None
-    ) -> None:
+
+@contextmanager
+def _channels(app: AgentHarness, store: Store, app_token: str | None) -> Iterator[None]:
+    """Add the channels that the settings configure to those of the app, for the length of the block."""
+    settings, given = app.load_settings(), dict(app.channels)
+    try:
+        for channel in channels.configured(settings, store, given, app_token):
+            app.add_channel(channel)
+        if heartbeats := app.heartbeats(settings.heartbeat):
+            app.add_channel(HeartbeatChannel(store, heartbeats, settings.max_attempts))
+        yield
+    finally:
+        app.channels = given
+
+
+async def _receive_webhooks(app: AgentHarness, ready: asyncio.Event) -> None:
+    """Receive what platforms send by HTTP until stopped; other processes work and deliver it."""
+    receiving = [channel for channel in app.channels.values() if channel.webhooks]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(channel.run_webhooks(app.receive)) for channel in receiving]
+        await _wait_until_open(receiving)
+        ready.set()
+        await app.stopped()
+        for task in tasks:
+            task.cancel()
+
+
+class RunningProcess:
+    """The consumers of one process, and the tasks beside them, on one store."""
+
+    def __init__(self, app: AgentHarness, store: Store, settings: Settings) -> None:
+        self._app = app
         self._store = store
         self._settings = settings
-        self._holder = holder
-        self.can_index = not (
-            isinstance(embedder or LocalEmbedder(), LocalEmbedder) and is_missing("memory")
-        )
+        self._holder = new_id(f"{socket.gethostname()}-{os.getpid()}")
+        self._can_index = not (isinstance(app.embedder, LocalEmbedder) and is_missing("memory"))
         self._observations = open_observations(store)
-        self._knowledge = open_knowledge(store, embedder)
-        self.reporter: Reporter | None = None
-        self._next_prune_at = 0.0
+        self._knowledge = open_knowledge(store, app.embedder)
+        self._reporter: Reporter | None = None
         self._inbox: Consumer | None = None
         self._worker: Worker | None = None
-        self._patience: dict[str, Any] = {
+        self._next_prune_at = 0.0
+        self._directory = PublishedDirectory(store)
+        self._polling: dict[str, Any] = {
             "poll": settings.poll,
             "jitter": settings.poll_jitter,
             "start_stagger": settings.start_stagger,
         }
 
-    def inbox(self, roster: Roster, workers: int, unnamed: str) -> Consumer:
+    async def run(self, num_workers: int, ready: asyncio.Event) -> None:
+        """Register, work until the app is stopped, and sign off."""
+        app, store = self._app, self._store
+        process = await self._register()
+        default = await self._announce()
+        await activity.announce(
+            store, process, app.listeners, default, is_on=self._settings.activity
+        )
+        app.consumers = consumers = self._consumers(num_workers, default)
+        if self._reporter is not None:
+            await self._reporter.look()
+        async with asyncio.TaskGroup() as group:
+            working = [
+                group.create_task(consumer.run(self._settings.grace)) for consumer in consumers
+            ]
+            others = [group.create_task(task) for task in self._tasks(process)]
+            await _wait_until_open(app.channels.values())
+            ready.set()
+            await app.stopped()
+            for consumer in consumers:
+                consumer.stop()
+            if working:
+                await asyncio.wait(working)
+            await app.listeners.heard()
+            for task in others:
+                task.cancel()
+        await _sign_off(store, process.id, consumers)
+
+    async def _register(self) -> Process:
+        now = await self._store.now()
+        process = Process(
+            id=self._holder,
+            host=socket.gethostname(),
+            started_at=now,
+            seen_at=now,
+            serves=asdict(self._app.routing),
+        )
+        await self._store.register(process)
+        return process
+
+    def _tasks(self, process: Process) -> Iterator[Coroutine[Any, Any, None]]:
+        """Yield what runs beside the consumers until they have stopped."""
+        app, store = self._app, self._store
+        yield self._listen()
+        yield self._directory.follow(self._on_directory)
+        yield self._sweeper(process).run()
+        yield app.listeners.run()
+        if self._reporter is not None:
+            yield self._reporter.run()
+        for channel in app.channels.values():
+            yield channel.run(app.receive)
+        yield Apologies(store, app.channels).run()
+        if spans.tracing is not None:
+            yield gauge.keep_reading(store, app.consumers)
+
+    async def _announce(self) -> str:
+        """Publish the agents and limits of this process; return the default agent of all."""
+        directory = await self._directory.publish()
+        for id_ in self._app.policies:
+            # Also where there is none: a process that died may have left one.
+            await self._store.limit(INBOX, id_, directory.routing.limits.get(id_))
+        return directory.routing.default
+
+    def _on_directory(self, directory: Directory) -> None:
+        self._app.forget_directory(directory)
+        self._serve_unnamed(self._own(directory.routing.default))
+
+    def _own(self, default: str) -> str:
+        """Return the default agent of all processes if this one runs it, else ''."""
+        return default if default in self._app.agents else ""
+
+    async def _listen(self) -> None:
+        """Pass wake-ups of the database on to the consumers."""
+        async for queue in self._store.wakeups():
+            if queue in ("", SETTING):
+                self._directory.changed.set()
+            for consumer in self._app.consumers:
+                if queue in ("", consumer.policy.queue):
+                    consumer.wake.set()
+
+    def _consumers(self, num_workers: int, default: str) -> list[Consumer]:
+        consumers = []
+        if self._app.agents:
+            consumers.append(self._inbox_consumer(num_workers, self._own(default)))
+        if self._app.channels:
+            consumers.append(self._outbox_consumer())
+        if self._settings.memory and self._can_index:
+            consumers.append(self._memory_consumer())
+        elif any(p.memory for p in self._app.policies.values()) and not self._can_index:
+            log.warning(Entry(MEMORY_MISSING, remedy=remedy("memory")))
+        return consumers
+
+    def _inbox_consumer(self, workers: int, unnamed: str) -> Consumer:
         """Build the consumer of the inbox, with so many workers for each agent.
 
         `unnamed` is the agent of messages that name none; '' if another process serves it."""
+        app, settings = self._app, self._settings
         policy = Policy(
             queue=INBOX,
-            shares=self._shares(roster),
+            shares=self._shares(),
             each=workers,
-            at_once=max(workers, self._settings.workers_total),
+            at_once=max(workers, settings.workers_total),
             unnamed=unnamed,
-            backoff=Backoff(first=self._settings.retry_first, most=self._settings.retry_most),
-            **self._patience,
+            backoff=Backoff(first=settings.retry_first, most=settings.retry_most),
+            **self._polling,
         )
-        self._worker = roster.worker(self._store, self._settings.files, self._recall())
+        self._worker = app.worker(self._store, settings.files, self._recall())
         handle, ended = self._worker.handle, None
-        if self._settings.activity or roster.listeners:
-            self.reporter = Reporter(self._store, handle, roster.default, roster.listeners)
-            handle, ended = self.reporter.handle, self.reporter.ended
+        if settings.activity or app.listeners:
+            self._reporter = Reporter(self._store, handle, app.default, app.listeners)
+            handle, ended = self._reporter.handle, self._reporter.ended
         self._inbox = Consumer(self._store, policy, handle, self._holder, ended)
-        self.serve_unnamed(unnamed)
+        self._serve_unnamed(unnamed)
         return self._inbox
 
-    def serve_unnamed(self, agent: str) -> None:
-        """Work messages that name no agent as this one's from now on; '' leaves them to another process."""
+    def _serve_unnamed(self, agent: str) -> None:
+        """Give messages that name no agent to this one from now on; '' leaves them to others."""
         if self._inbox is None or self._worker is None:
             return
         if agent:
             # Turns that are claimed already keep an agent that runs here.
             self._worker.default = agent
-            if self.reporter is not None:
-                self.reporter.default = agent
+            if self._reporter is not None:
+                self._reporter.default = agent
         self._inbox.serve_unnamed(agent)
 
-    def _shares(self, roster: Roster) -> tuple[Share, ...]:
-        """Agents that are claimed alike are claimed together."""
+    def _shares(self) -> tuple[Share, ...]:
+        """Group agents by lease and collect limit: each group is claimed in one call."""
         alike: dict[tuple[timedelta, int], list[str]] = {}
-        for id_, policy in roster.policies.items():
-            kind = (
-                policy.lease or self._settings.lease,
-                COLLECT_LIMIT if policy.turns == "collect" else 1,
-            )
-            alike.setdefault(kind, []).append(id_)
+        for id_, policy in self._app.policies.items():
+            collect_limit = COLLECT_LIMIT if policy.turns == "collect" else 1
+            alike.setdefault((policy.lease or self._settings.lease, collect_limit), []).append(id_)
         return tuple(
             Share(
                 targets=tuple(targets),
                 lease=lease,
-                collect_limit=collect,
+                collect_limit=collect_limit,
                 max_attempts=self._settings.slack_max_attempts,
             )
-            for (lease, collect), targets in alike.items()
+            for (lease, collect_limit), targets in alike.items()
         )
 
-    def outbox(self, channels: Mapping[str, Channel]) -> Consumer:
+    def _outbox_consumer(self) -> Consumer:
+        channels = self._app.channels
         share = Share(targets=tuple(channels), lease=LEASE, max_attempts=RESPONSE_ATTEMPTS)
         policy = Policy(
             queue=OUTBOX,
             shares=(share,),
             at_once=self._settings.deliveries,
             backoff=OUTBOX_BACKOFF,
-            **self._patience,
+            **self._polling,
         )
         return Consumer(self._store, policy, Delivery(channels, self._store).handle, self._holder)
+
+    def _memory_consumer(self) -> Consumer:
+        options = RelayOptions(node_id=self._holder)
+        relay = KnowledgeStoreOutboxRelay(self._observations, self._knowledge, options=options)
+        return relay.consumer(poll=self._settings.poll, jitter=self._settings.poll_jitter)
 
     def _recall(self) -> Recall | None:
         if not self._settings.memory:
             return None
         people, budget = open_people(self._store), self._settings.memory_tokens
-        return Recall(self._observations, self._knowledge, people, budget, self.can_index)
+        return Recall(self._observations, self._knowledge, people, budget, self._can_index)
 
-    def memory(self) -> Consumer:
-        options = RelayOptions(node_id=self._holder)
-        relay = KnowledgeStoreOutboxRelay(self._observations, self._knowledge, options=options)
-        return relay.consumer(poll=self._settings.poll, jitter=self._settings.poll_jitter)
-
-    def sweeper(self, process: Callable[[], Process], on_reaped: Callable[[], None]) -> Sweeper:
+    def _sweeper(self, process: Process) -> Sweeper:
         settings = self._settings
-        memory = MemorySweeper(
-            self._observations, self._knowledge if settings.memory else None, settings.keep_deleted
-        )
+        knowledge = self._knowledge if settings.memory else None
+        memory = MemorySweeper(self._observations, knowledge, settings.keep_deleted)
         return Sweeper(
             self._store,
             self._sweeps(),
-            process,
+            lambda: self._status(process),
             settings.sweep_every,
             settings.keep_activity,
-            [memory.sweep, self._prune_audit, self._prune_hourly],
-            on_reaped,
+            [memory.sweep, self._prune],
+            self._directory.changed.set,
         )
 
-    async def _prune_audit(self) -> None:
-        if self._settings.keep_audit is not None:
-            await self._store.prune_audit(self._settings.keep_audit)
+    def _status(self, process: Process) -> Process:
+        """Return this process as others see it: its turns, and the reason it woke last."""
+        consumers = self._app.consumers
+        reasons = [consumer.last_wake_reason for consumer in consumers if consumer.last_wake_reason]
+        turns = sum(consumer.running for consumer in consumers)
+        return replace(process, last_wake_reason=reasons[0] if reasons else None, turns=turns)
 
-    async def _prune_hourly(self) -> None:
-        """Delete old files of conversations, and unused choices of agents; it walks through all of them."""
+    async def _prune(self) -> None:
+        """Delete old audit lines, files and choices of agents, once an hour: it reads them all."""
         settings, now = self._settings, time.monotonic()
         if now < self._next_prune_at:
             return
         self._next_prune_at = now + PRUNE_EVERY.total_seconds()
+        if settings.keep_audit is not None:
+            await self._store.prune_audit(settings.keep_audit)
         if settings.keep_files is not None:
             pruned = await asyncio.to_thread(files.sweep, settings.files, settings.keep_files)
             SWEPT.add("files", "pruned", by=pruned)
@@ -185,3 +362,110 @@ class Plan:
             ),
             SweepPolicy(queue=MEMORY, max_attempts=RESPONSE_ATTEMPTS, **kept),
         ]
+
+
+async def _wait_until_open(channels: Iterable[Channel]) -> None:
+    """Wait until channels receive, so that a person who reads "ready" may write at once.
+
+    A platform that is away does not hold up the rest."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(OPENED_WITHIN.total_seconds()):
+            for channel in channels:
+                await channel.wait_ready()
+
+
+async def _sign_off(store: Store, process_id: str, consumers: Sequence[Consumer]) -> None:
+    """Leave the work to others: wake them, and unregister."""
+    try:
+        async with asyncio.timeout(SIGN_OFF_WITHIN.total_seconds()):
+            for consumer in consumers:
+                await store.wake(consumer.policy.queue)
+            if not any(consumer.running for consumer in consumers):
+                # Otherwise others must find this process gone: that frees the turns it holds.
+                await store.unregister(process_id)
+                await publish(store)
+    except (StoreUnavailable, TimeoutError) as error:
+        log.warning(Entry(CANNOT_SIGN_OFF, error=error))
+
+
+async def is_ready(ready: asyncio.Event, task: asyncio.Task[None]) -> bool:
+    """Wait until a process is ready or has ended; return whether it became ready."""
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(ready.wait())
+        await asyncio.wait([waiting, task], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+    return ready.is_set()
+
+
+async def run_until_signal(
+    app: AgentHarness,
+    running: Coroutine[Any, Any, None],
+    ready: asyncio.Event,
+    on_ready: Callable[[], None] | None,
+) -> None:
+    """Run a process of its own, which SIGTERM and SIGINT stop."""
+    within = app.load_settings().grace + ENDS_WITHIN + SIGN_OFF_WITHIN
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(running)
+        with _signals(lambda: _stop_on_signal(app), task, within):
+            if await is_ready(ready, task) and on_ready is not None:
+                on_ready()
+            await asyncio.wait([task])
+
+
+def _stop_on_signal(app: AgentHarness) -> None:
+    """Ask for a graceful stop, and say at the terminal which turns it waits for."""
+    if turns := sum(consumer.running for consumer in app.consumers):
+        running = "1 turn" if turns == 1 else f"{turns} turns"
+        grace = app.load_settings().grace.total_seconds()
+        log.warning(Entry(f"waiting for {running} ({grace:g} s), again to stop now"))
+    app.stop()
+
+
+@contextmanager
+def _signals(
+    stop: Callable[[], None], task: asyncio.Task[None], within: timedelta
+) -> Iterator[None]:
+    """Stop gracefully on the first signal, `within` a bounded time, and at once on the second.
+
+    After a second signal the process exits with 128 and the number of the signal, as a shell
+    expects. A thread cannot be cancelled, and an agent may refuse to be: neither is waited for.
+    Others take the turns of this process once they see that it is gone."""
+    loop = asyncio.get_running_loop()
+    exits: list[asyncio.TimerHandle] = []
+    codes: list[int] = []
+
+    def on_signal(number: int) -> None:
+        first = not exits
+        codes.append(128 + number)
+        exits.append(
+            loop.call_later(
+                (within if first else FORCED_EXIT_AFTER).total_seconds(), _exit, codes[-1]
+            )
+        )
+        if first:
+            stop()
+        else:
+            log.warning(Entry(STOPPED_AT_ONCE))
+            task.cancel()
+
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    for number in numbers:
+        loop.add_signal_handler(number, on_signal, number)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+        # The second timer stays: a thread that cannot be ended may still run.
+        for timer in exits[:1]:
+            timer.cancel()
+    if len(codes) > 1:
+        raise SystemExit(codes[-1])
+
+
+def _exit(code: int) -> None:
+    log.warning(Entry(CUT_SHORT))
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(code)

@@ -7,13 +7,16 @@ release 0.4.0 read. Those write it, too: their own entries are kept in it under 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from functools import cached_property
 
 from holdfast.agents.base import Team
-from holdfast.errors import Unknown
+from holdfast.errors import HoldfastError, Unknown
 from holdfast.message import Payload
 from holdfast.queue.event import INBOX
 from holdfast.queue.store import Process, Store
@@ -21,8 +24,15 @@ from holdfast.routing.router import SETTING, Routing
 from holdfast.settings import Settings
 from holdfast.settings.agents import COMMAND_POLICY, CommandTable
 from holdfast.store.payload import dump, parse
+from holdfast.telemetry import AGENTS_CONFLICT, logs
+
+log = logging.getLogger(__name__)
 
 MERGED, OLDER = "merged", "older"
+FOLLOW_EVERY = timedelta(seconds=10)
+"""Interval between looks at the agents of other processes, beside those on a signal."""
+FOLLOW_AT_MOST = timedelta(seconds=1)
+"""Least time between two looks."""
 REMEMBERED = 1.0
 """Seconds for which a directory that was read is used again."""
 
@@ -141,6 +151,36 @@ async def _limit(store: Store, before: Mapping[str, int], now: Mapping[str, int]
     for agent in sorted({*before, *now}):
         if before.get(agent) != now.get(agent):
             await store.limit(INBOX, agent, now.get(agent))
+
+
+class PublishedDirectory:
+    """The directory in the store, kept up to date while processes come and go."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._conflicts: Sequence[str] = ()
+        self.changed = asyncio.Event()
+        """Set by a caller who knows that a process came or went."""
+
+    async def publish(self) -> Directory:
+        """Publish the directory, and warn of new conflicts in it."""
+        directory = await publish(self._store)
+        for conflict in directory.conflicts:
+            if conflict not in self._conflicts:
+                log.warning(logs.Entry(AGENTS_CONFLICT, conflict=conflict))
+        self._conflicts = directory.conflicts
+        return directory
+
+    async def follow(self, on_change: Callable[[Directory], None]) -> None:
+        """Publish the directory again whenever it may have changed, until cancelled."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FOLLOW_EVERY.total_seconds()):
+                    await self.changed.wait()
+            self.changed.clear()
+            with suppress(HoldfastError):
+                on_change(await self.publish())
+            await asyncio.sleep(FOLLOW_AT_MOST.total_seconds())
 
 
 class Current:

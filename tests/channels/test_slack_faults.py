@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast import app as harness
+from holdfast import process
 from holdfast import process as plan
 from holdfast.agents.echo import echo
 from holdfast.app import AgentHarness
@@ -46,7 +46,7 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> dict[str, Proxy]:
             opened["store"] = Proxy(store)
             yield cast(Store, opened["store"])
 
-    monkeypatch.setattr(harness, "open_store", open_proxied)
+    monkeypatch.setattr(process, "open_store", open_proxied)
     return opened
 
 
@@ -102,7 +102,7 @@ async def test_who_is_ready_listens_already(slack: FakeSlack, settings: Settings
 async def test_a_slack_that_is_away_keeps_nobody_from_being_ready(
     slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(harness, "OPENED_WITHIN", timedelta(milliseconds=50))
+    monkeypatch.setattr(process, "OPENED_WITHIN", timedelta(milliseconds=50))
     slack.faults.plan("auth.test", "status", times=2)
     async with running(AgentHarness(echo), settings):
         assert slack.sockets.connections == 0

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
-from holdfast import app as harness
+from holdfast import process
 from holdfast.agents.base import Answer
 from holdfast.app import AgentHarness
 from holdfast.queue.event import Turn
@@ -219,7 +219,7 @@ def run(orders: Orders) -> None:
         async with open_store(url, **options, clock=clock) as store:
             yield cast(Store, Mined(store, journal, mine, orders))
 
-    harness.open_store = open_mined  # type: ignore[attr-defined]
+    process.open_store = open_mined  # type: ignore[attr-defined]
     watch.BETWEEN_LOOKS = timedelta(seconds=orders.between_looks)
     settings = Settings(
         database=orders.url,

@@ -9,7 +9,7 @@ import sys
 import time
 from datetime import timedelta
 
-from holdfast import app as harness
+from holdfast import process
 from holdfast.app import AgentHarness
 from holdfast.queue import consumer
 from holdfast.queue.event import Turn
@@ -76,7 +76,7 @@ KINDS = {
 def main(url: str, kind: str, grace: str, workers: str) -> None:
     # A test of what does not let go is not to wait for it as long as people would.
     consumer.LET_GO_WITHIN = timedelta(seconds=1)
-    harness.ENDS_WITHIN = timedelta(seconds=3)  # type: ignore[attr-defined]
+    process.ENDS_WITHIN = timedelta(seconds=3)  # type: ignore[attr-defined]
     app = Announcing(KINDS[kind], settings=Settings(database=url, grace=grace))  # type: ignore[arg-type]
     asyncio.run(app.run(num_workers=int(workers), on_ready=lambda: say("ready")))
 

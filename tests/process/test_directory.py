@@ -190,7 +190,7 @@ async def test_a_process_of_the_release_before_keeps_its_agents(
                 "routing", {"default": "writer", "lanes": {"writer": "agent"}, "teams": {}}
             )
             assert await known(one.store, ["coder", "writer"])
-            one._others_changed.set()
+            await old.wake("routing")
             await until(lambda: written_as(one.store, ["coder", "writer"]))
             assert await known(one.store, ["coder", "writer"])
             assert (await one.store.setting("routing"))["default"] == "coder"
