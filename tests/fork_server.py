@@ -1,4 +1,7 @@
-"""`python -m …` as a fork of a process that has imported everything before: a start costs no half second of imports."""
+"""Run `python -m …` as a fork of a process that has imported everything: a start takes no imports.
+
+The fork server gets requests over a socket. For each it forks a keeper, which forks the command,
+waits for it and reports its process id and exit code over a pipe."""
 
 from __future__ import annotations
 
@@ -17,26 +20,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import IO, Any, Self
 
 ROOT = Path(__file__).parents[1]
-LONGEST = 1024 * 1024
-# What a command needs beside what its own module imports; nothing that starts a thread.
-IMPORTED = (
-    "holdfast.cli",
-    "holdfast.app",
-    "holdfast.api.server",
-    "holdfast.agents.echo",
-    "holdfast.cli.agent_builder",
-    "holdfast.migrations.sqlite",
-    "holdfast.store.postgres.store",
-    "holdfast.store.sqlite.knowledge",
-    "holdfast.store.sqlite.observations",
-)
+MAX_REQUEST_BYTES = 1024 * 1024
 
 
 class ForkedProcess:
-    """A process of the nursery, with what tests use of a Popen; files are given for its input and output."""
+    """A process of the fork server, with the methods of Popen that tests use.
+
+    The caller gives files for its input and output."""
 
     def __init__(
         self,
@@ -49,34 +43,34 @@ class ForkedProcess:
         env: Mapping[str, str] | None = None,
     ) -> None:
         environment = dict(os.environ if env is None else env)
-        order = {
+        request = {
             "module": module,
             "arguments": arguments,
             "cwd": str(cwd),
             "environment": environment,
         }
-        told, telling = os.pipe()
-        complaints = stderr if isinstance(stderr, int) else stderr.fileno()
+        reports, report_to = os.pipe()
+        error_file = stderr if isinstance(stderr, int) else stderr.fileno()
         socket.send_fds(
-            _nursery(),
-            [json.dumps(order).encode()],
-            [stdin.fileno(), stdout.fileno(), complaints, telling],
+            _fork_server(),
+            [json.dumps(request).encode()],
+            [stdin.fileno(), stdout.fileno(), error_file, report_to],
         )
-        os.close(telling)
-        # Unbuffered, as `poll` looks for what is yet to be read.
-        self._told = open(told, "rb", buffering=0)  # noqa: SIM115 - closed when it ended
-        self.pid = int(self._told.readline())
+        os.close(report_to)
+        # Unbuffered, since `poll` asks the system whether there is something to read.
+        self._reports = open(reports, "rb", buffering=0)  # noqa: SIM115 - closed when it ended
+        self.pid = int(self._reports.readline())
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        if self.returncode is None and select.select([self._told], [], [], 0)[0]:
-            self._hear()
+        if self.returncode is None and select.select([self._reports], [], [], 0)[0]:
+            self._read_exit_code()
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        if self.returncode is None and not select.select([self._told], [], [], timeout)[0]:
+        if self.returncode is None and not select.select([self._reports], [], [], timeout)[0]:
             raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
-        return self.returncode if self.returncode is not None else self._hear()
+        return self.returncode if self.returncode is not None else self._read_exit_code()
 
     def send_signal(self, number: signal.Signals) -> None:
         if self.poll() is None:
@@ -85,14 +79,14 @@ class ForkedProcess:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
-    def _hear(self) -> int:
-        with self._told:
-            self.returncode = int(self._told.readline())
+    def _read_exit_code(self) -> int:
+        with self._reports:
+            self.returncode = int(self._reports.readline())
         return self.returncode
 
 
 class PipedProcess(ForkedProcess):
-    """One that is spoken with, line by line; killed at the end of the block."""
+    """A process that exchanges lines with the test; killed at the end of the block."""
 
     def __init__(self, module: str, *arguments: str) -> None:
         theirs, ours = os.pipe()
@@ -112,23 +106,23 @@ class PipedProcess(ForkedProcess):
         with suppress(BrokenPipeError):
             self.stdin.close()
 
-    def hear(self) -> str:
-        """Its next line."""
+    def read_line(self) -> str:
+        """Return the next line of its output."""
         return self.stdout.readline().strip()
 
-    def say(self, line: str) -> None:
+    def write_line(self, line: str) -> None:
         print(line, file=self.stdin, flush=True)
 
 
 @cache
-def _nursery() -> socket.socket:
-    """Where orders go; the process ends with ours."""
+def _fork_server() -> socket.socket:
+    """Start the fork server. Returns the socket for requests; the server ends with this process."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())],
             cwd="/",
-            # Nothing of the test that happens to come first: processes are known by their environment, too.
+            # A clean environment, without settings of the test that happens to come first.
             env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"},
             pass_fds=[theirs.fileno()],
         )
@@ -137,51 +131,65 @@ def _nursery() -> socket.socket:
     return ours
 
 
+def _preload() -> tuple[ModuleType, ...]:
+    """Import the modules that commands import late. None of them may start a thread."""
+    from holdfast import app, cli
+    from holdfast.agents import echo
+    from holdfast.api import server
+    from holdfast.cli import agent_builder
+    from holdfast.migrations import sqlite
+    from holdfast.store.postgres import store
+    from holdfast.store.sqlite import knowledge, observations
+
+    return agent_builder, app, cli, echo, knowledge, observations, server, sqlite, store
+
+
 def main() -> None:
     before = set(os.environ)
-    for module in IMPORTED:
-        importlib.import_module(module)
+    _preload()
     added = {name: value for name, value in os.environ.items() if name not in before}
     gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Keepers are buried by the system.
+    # The system reaps the keepers.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    orders = socket.socket(fileno=int(sys.argv[1]))
+    requests = socket.socket(fileno=int(sys.argv[1]))
     while True:
-        message, files, _, _ = socket.recv_fds(orders, LONGEST, 4)
+        message, files, _, _ = socket.recv_fds(requests, MAX_REQUEST_BYTES, 4)
         if not message:
             return
-        order = json.loads(message)
-        importlib.import_module(order["module"])
+        request = json.loads(message)
+        importlib.import_module(request["module"])
         if os.fork() == 0:
-            orders.close()
+            requests.close()
             break
         for file in files:
             os.close(file)
-    _keep(files)
-    os.chdir(order["cwd"])
+    _fork_command(files)
+    os.chdir(request["cwd"])
     os.environ.clear()
-    os.environ.update(added | order["environment"])
-    sys.argv[1:] = order["arguments"]
-    # It is run as the main module, beside what it imports; its end is the end of this interpreter.
-    if order["module"] != "holdfast":
-        del sys.modules[order["module"]]
-    runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
+    os.environ.update(added | request["environment"])
+    sys.argv[1:] = request["arguments"]
+    # Run it as the main module, although the server has imported it.
+    if request["module"] != "holdfast":
+        del sys.modules[request["module"]]
+    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
 
 
-def _keep(files: list[int]) -> None:
-    """Returns in a further fork, which is the command; the keeper stays to tell how that ended."""
+def _fork_command(files: list[int]) -> None:
+    """Fork once more and return in the child, which is the command.
+
+    The parent stays as the keeper and reports how the command ended."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    *standard, telling = files
+    *standard, report_to = files
     if command := os.fork():
         for file in standard:
             os.close(file)
-        os.write(telling, f"{command}\n".encode())
+        os.write(report_to, f"{command}\n".encode())
         _, status = os.waitpid(command, 0)
-        os.write(telling, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+        os.write(report_to, f"{os.waitstatus_to_exitcode(status)}\n".encode())
         os._exit(0)
-    os.close(telling)
+    os.close(report_to)
     for number, file in enumerate(standard):
         os.dup2(file, number)
         os.close(file)

@@ -44,7 +44,7 @@ def kills(points: Sequence[str], everywhere: str) -> pytest.MarkDecorator:
 async def process(url: str, home: Path, point: str = NOWHERE) -> AsyncIterator[PipedProcess]:
     """Gone after the block whatever happens in it."""
     with PipedProcess("tests.channels.doomed", url, str(home), point) as started:
-        assert await asyncio.to_thread(started.hear) == "ready"
+        assert await asyncio.to_thread(started.read_line) == "ready"
         yield started
 
 

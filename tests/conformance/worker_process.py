@@ -24,14 +24,14 @@ def worker_process(url: str, name: str, now: datetime, turns: int = 100) -> Iter
     with PipedProcess(
         "tests.conformance.worker_process", url, name, now.isoformat(), str(turns)
     ) as process:
-        assert process.hear() == "claimed"
+        assert process.read_line() == "claimed"
         yield process
 
 
 def finish(process: PipedProcess) -> list[str]:
     """Tell it to go on; what became of its renewal, its checkpoint and its settle."""
-    process.say("go on")
-    return process.hear().split()
+    process.write_line("go on")
+    return process.read_line().split()
 
 
 async def work(url: str, name: str, now: datetime, limit: int) -> None:

@@ -1,10 +1,9 @@
-"""Crash tests run on both stores, with a nursery of workers for the session."""
+"""Crash tests run on both stores, each with a pool of worker processes."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from subprocess import Popen
 
 import pytest
 import pytest_asyncio
@@ -12,8 +11,7 @@ import pytest_asyncio
 from holdfast.queue.store import Store
 from holdfast.store import open_store
 from holdfast.testing.servers import Unavailable
-from tests.crash import crew as crews
-from tests.crash.crew import Crew
+from tests.crash.pool import WorkerPool
 from tests.private_server import Server, private_server
 
 GRACE = """
@@ -28,21 +26,13 @@ def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="session")
-def nursery() -> Iterator[Popen[str]]:
-    with crews.nursery() as process:
-        yield process
-
-
 @pytest.fixture
-def crew(nursery: Popen[str], database_url: str, tmp_path: Path) -> Iterator[Crew]:
-    crew = Crew(nursery, database_url, tmp_path)
-    if crew.is_postgres:
-        # Our server has only just started, which would spare the dead for half a minute.
-        crew.write(GRACE)
-    yield crew
-    for worker in crew.workers:
-        crew.kill_blindly(worker)
+def pool(database_url: str, tmp_path: Path) -> Iterator[WorkerPool]:
+    with WorkerPool(database_url, tmp_path) as pool:
+        if pool.is_postgres:
+            # The server has only just started: nobody would be declared dead for half a minute.
+            pool.write(GRACE)
+        yield pool
 
 
 @pytest_asyncio.fixture
@@ -61,8 +51,6 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def private_crew(nursery: Popen[str], server: Server, tmp_path: Path) -> Iterator[Crew]:
-    crew = Crew(nursery, server.url, tmp_path)
-    yield crew
-    for worker in crew.workers:
-        crew.kill_blindly(worker)
+def private_pool(server: Server, tmp_path: Path) -> Iterator[WorkerPool]:
+    with WorkerPool(server.url, tmp_path) as pool:
+        yield pool

@@ -1,4 +1,6 @@
-"""Three scripted agents that solve tasks by messages to each other and in a room, whatever order these come in."""
+"""Three scripted agents that solve tasks by messages to each other and in a room.
+
+Their answers do not depend on the order of the messages."""
 
 from __future__ import annotations
 
@@ -13,29 +15,29 @@ from holdfast.queue.store import Filter, Store
 from holdfast.routing.router import Address
 from holdfast.settings import Settings
 
-TEAM = "crew"
+TEAM = "builders"
 AGENTS = ("lead", "ann", "bob")
 ALL = 100_000
 
 
 def script(turn: Turn) -> Answer:
-    """What an agent says depends on the words before it alone; a batch is answered as its messages would be."""
+    """Answer by the text of the turn alone; a batch gets the answers that its messages would get."""
     lines = [
         answer
-        for said, answer in SCRIPTS[turn.agent]
-        for answer in _answers(said, answer, turn.text)
+        for asked, answer in SCRIPTS[turn.agent]
+        for answer in _answers(asked, answer, turn.text)
     ]
     return "\n".join(lines) or None
 
 
-def _answers(said: str, answer: str, text: str) -> list[str]:
-    return [answer.format(task) for task in re.findall(rf"{said} (\w+)$", text, re.MULTILINE)]
+def _answers(asked: str, answer: str, text: str) -> list[str]:
+    return [answer.format(task) for task in re.findall(rf"{asked} (\w+)$", text, re.MULTILINE)]
 
 
 SCRIPTS = {
     "lead": [
         ("^solve", "I shall. [@ann: first half of {0}] [@bob: second half of {0}]"),
-        ("^done first half of", "[#crew: the first half is there of {0}]"),
+        ("^done first half of", "[#builders: the first half is there of {0}]"),
         ("^the second half is there of", "[@ann: close {0}]"),
     ],
     "ann": [
@@ -43,7 +45,7 @@ SCRIPTS = {
         ("^close", "Solved {0}."),
     ],
     "bob": [
-        ("^second half of", "[#crew: the second half is there of {0}] Half of {0}."),
+        ("^second half of", "[#builders: the second half is there of {0}] Half of {0}."),
     ],
 }
 
@@ -66,23 +68,23 @@ def tasks(count: int) -> list[tuple[str, Address]]:
 
 
 async def transcript(store: Store) -> Counter[tuple[str, ...]]:
-    """Everything that was said: in answers, in the room, and to each agent."""
-    said: Counter[tuple[str, ...]] = Counter()
+    """Count every text: in answers, in the room, and to each agent."""
+    texts: Counter[tuple[str, ...]] = Counter()
     answers = await store.waiting(OUTBOX, "web", limit=ALL)
-    said.update((one.event["sender"], one.event["agent"], one.event["message"]) for one in answers)
-    said.update(
+    texts.update((one.event["sender"], one.event["agent"], one.event["message"]) for one in answers)
+    texts.update(
         ("room", line.from_agent, line.message)
         for line in await store.chat_messages(TEAM, limit=ALL)
     )
     for agent in AGENTS:
         lines = await store.agent_messages(agent, limit=ALL)
-        said.update(("to", agent, line.content) for line in lines if line.role == "user")
-    return said
+        texts.update(("to", agent, line.content) for line in lines if line.role == "user")
+    return texts
 
 
-async def is_over(store: Store) -> bool:
+async def is_inbox_empty(store: Store) -> bool:
     return not any(count.queue == "inbox" for count in await store.counts())
 
 
-async def letters(store: Store) -> list[str | None]:
-    return [letter.last_error for letter in await store.dead(Filter(), limit=ALL)]
+async def dead_letter_errors(store: Store) -> list[str | None]:
+    return [dead.last_error for dead in await store.dead(Filter(), limit=ALL)]

@@ -1,4 +1,4 @@
-"""Durable ingress: a message that got its 200 survives a kill -9 right after."""
+"""Durable ingress: a message that was answered with 200 survives a kill -9 right after."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_message_that_got_its_200_survives_a_kill_right_after(
         ):
             token = shell.out("token", "--role", "send").strip()
 
-            def post_until_it_is_gone(client: int) -> None:
+            def post_until_the_server_is_gone(client: int) -> None:
                 for number in range(1000):
                     id_ = f"{client}-{number}"
                     fields = {"message": "hello", "sender": id_, "messageId": id_}
@@ -47,7 +47,7 @@ def test_a_message_that_got_its_200_survives_a_kill_right_after(
                     if len(acknowledged) == KILLED_AFTER:
                         server.signal(signal.SIGKILL)
 
-            list(clients.map(post_until_it_is_gone, range(CLIENTS)))
+            list(clients.map(post_until_the_server_is_gone, range(CLIENTS)))
         assert len(acknowledged) >= KILLED_AFTER
         with shell.running("work"):
 

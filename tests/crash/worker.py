@@ -1,4 +1,4 @@
-"""A harness that may kill itself at a named point of a turn's way; the nursery runs one per process."""
+"""A worker process that may kill itself at a named point of a turn."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import logging
 import os
 import random
 import signal
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -39,8 +40,8 @@ SEVERAL = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Orders:
-    """What a process is told at its start."""
+class WorkerOptions:
+    """Options of a worker process."""
 
     url: str
     folder: str
@@ -48,41 +49,41 @@ class Orders:
     poll: float = 60
     workers: int = 5
     slowness: float = 0.02
-    deaf: bool = False
+    ignores_wakeups: bool = False
     between_looks: float = watch.BETWEEN_LOOKS.total_seconds()
     point: str | None = None
     nth: int = 1
     team: bool = False
     apart: str | None = None
-    """A fault: responses are put "before" or "after" the settle instead of with it."""
+    """A fault: put responses "before" or "after" the settle instead of with it."""
 
     def dump(self) -> str:
         return json.dumps(asdict(self))
 
 
-class Mine:
-    """Goes off when its point is passed for the nth time, and leaves a note of it."""
+class CrashPoint:
+    """Kills the process when its point is reached for the nth time, and notes that."""
 
-    def __init__(self, orders: Orders) -> None:
-        self._orders = orders
-        self._left = orders.nth
+    def __init__(self, options: WorkerOptions) -> None:
+        self._options = options
+        self._left = options.nth
         self.held = 0
 
-    def passing(self, point: str, *, leased: bool = True) -> bool:
-        """Whether this is the time; the caller has it go off."""
-        self._left -= point == self._orders.point
-        if point != self._orders.point or self._left != 0:
+    def is_reached(self, point: str, *, leased: bool = True) -> bool:
+        """Return whether it is time to crash, and note it; the caller kills the process."""
+        self._left -= point == self._options.point
+        if point != self._options.point or self._left != 0:
             return False
-        note(self._orders.folder, point, leased)
+        note(self._options.folder, point, leased)
         return True
 
-    def step(self, point: str, *, leased: bool = True) -> None:
-        if self.passing(point, leased=leased):
+    def reach(self, point: str, *, leased: bool = True) -> None:
+        if self.is_reached(point, leased=leased):
             kill_me()
 
 
 def note(folder: str, point: str, leased: bool) -> None:
-    """One write, so that a line is there whole or not at all."""
+    """Append a line about a kill in one write, so that it is whole or missing."""
     with open(Path(folder, "kills"), "ab", buffering=0) as kills:
         kills.write(json.dumps({"point": point, "leased": leased}).encode() + b"\n")
 
@@ -91,12 +92,12 @@ def kill_me() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Apart:
-    """A store with a fault: what a turn emits is put in a transaction of its own, and a mine lies between the two."""
+class SplitSettle:
+    """A store with a fault: it puts emits in a second transaction, with a crash point between."""
 
-    def __init__(self, store: Store, mine: Mine, order: str) -> None:
+    def __init__(self, store: Store, crash: CrashPoint, order: str) -> None:
         self._store = store
-        self._mine = mine
+        self._crash = crash
         self._order = order
 
     def __getattr__(self, name: str) -> Any:
@@ -111,58 +112,62 @@ class Apart:
         ]
         if self._order == "before":
             await self._store.put(emits)
-            self._mine.step(BETWEEN)
+            self._crash.reach(BETWEEN)
         results = await self._store.settle(bare, **options)
         if self._order == "after":
-            self._mine.step(BETWEEN)
+            self._crash.reach(BETWEEN)
             await self._store.put(emits)
         return results
 
 
-class Mined:
-    """A store with mines on the way of a turn."""
+class CrashingStore:
+    """A store with crash points before, during and after its calls."""
 
-    def __init__(self, store: Store, journal: Journal, mine: Mine, orders: Orders) -> None:
+    def __init__(
+        self, store: Store, journal: Journal, crash: CrashPoint, options: WorkerOptions
+    ) -> None:
         self._store = (
-            store if orders.apart is None else cast(Store, Apart(store, mine, orders.apart))
+            store
+            if options.apart is None
+            else cast(Store, SplitSettle(store, crash, options.apart))
         )
         self._journal = journal
-        self._mine = mine
-        self._deaf = orders.deaf
+        self._crash = crash
+        self._ignores_wakeups = options.ignores_wakeups
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     async def wakeups(self) -> AsyncIterator[str]:
-        if self._deaf:
+        if self._ignores_wakeups:
             await asyncio.Event().wait()
         async for queue in self._store.wakeups():
             yield queue
 
     async def claim(self, *args: Any, **options: Any) -> list[Turn]:
         turns = await self._store.claim(*args, **options)
-        self._mine.held += len(turns)
+        self._crash.held += len(turns)
         if turns:
-            self._mine.step("after the claim")
+            self._crash.reach("after the claim")
         return turns
 
     async def settle(
         self, ends: Sequence[tuple[Turn, Outcome]], **options: Any
     ) -> list[Settled | Lost]:
-        mine = self._mine
-        mine.step("before the commit")
-        if mine.passing("during the commit", leased=mine.held > len(ends)):
+        crash = self._crash
+        crash.reach("before the commit")
+        if crash.is_reached("during the commit", leased=crash.held > len(ends)):
             threading.Timer(random.random() * 0.004, kill_me).start()
         results = await self._store.settle(ends, **options)
-        mine.held -= len(ends)
-        mine.step("after the commit", leased=mine.held > 0)
+        crash.held -= len(ends)
+        crash.reach("after the commit", leased=crash.held > 0)
         for (turn, _), result in zip(ends, results, strict=True):
             self._journal.settle(turn, result)
         return results
 
 
 def clock_of(folder: str) -> Callable[[], datetime]:
-    """The machine's clock, as far as the file `clock` says it was put forward or back, in seconds."""
+    """Return a clock that is ahead of the machine's by the seconds in the file `clock`."""
     file = Path(folder, "clock")
 
     def now() -> datetime:
@@ -171,7 +176,7 @@ def clock_of(folder: str) -> Callable[[], datetime]:
     return now
 
 
-def answering(orders: Orders, journal: Journal, mine: Mine) -> Callable[[Turn], Any]:
+def answering(options: WorkerOptions, journal: Journal, crash: CrashPoint) -> Callable[[Turn], Any]:
     running: set[int] = set()
 
     async def answer(turn: Turn) -> Answer:
@@ -183,52 +188,56 @@ def answering(orders: Orders, journal: Journal, mine: Mine) -> Callable[[Turn], 
 
     async def handle(turn: Turn) -> Answer:
         journal.start(turn)
-        await asyncio.sleep(random.random() * orders.slowness)
-        mine.step("while handling")
+        await asyncio.sleep(random.random() * options.slowness)
+        crash.reach("while handling")
         if len(running) >= SEVERAL:
-            mine.step("holding several")
+            crash.reach("holding several")
         if turn.event.get("kills"):
-            note(orders.folder, "poison", True)
+            note(options.folder, "poison", True)
             kill_me()
-        while is_held_up(turn):  # noqa: ASYNC110 - the signal is a file, made by another process
+        while must_wait(turn):  # noqa: ASYNC110 - another process creates the file
             await asyncio.sleep(0.01)
         if len(turn.primary.claimed) == 1 and turn.primary.id % 13 == 0:
             journal.end(turn)
             return Retry("again", timedelta(milliseconds=turn.primary.id % 50))
         journal.end(turn, emits=1)
-        return script(turn) if orders.team else f"answer to {turn.primary.id}"
+        return script(turn) if options.team else f"answer to {turn.primary.id}"
 
     return answer
 
 
-def is_held_up(turn: Turn) -> bool:
-    """Each run waits until the gate of its number is there, if it has one."""
+def must_wait(turn: Turn) -> bool:
+    """Return whether a run has to wait for a file: that of its number, if the message names one."""
     gates, number = turn.event.get("gates", []), len(turn.primary.claimed)
     return number <= len(gates) and not Path(gates[number - 1]).exists()
 
 
-def run(orders: Orders) -> None:
+def run(options: WorkerOptions) -> None:
     logging.basicConfig(
-        filename=Path(orders.folder, "log"), format="%(process)d %(name)s %(message)s"
+        filename=Path(options.folder, "log"), format="%(process)d %(name)s %(message)s"
     )
-    journal, mine = Journal(Path(orders.folder, "journal")), Mine(orders)
-    clock = clock_of(orders.folder) if Path(orders.folder, "clock").exists() else None
+    journal, crash = Journal(Path(options.folder, "journal")), CrashPoint(options)
+    clock = clock_of(options.folder) if Path(options.folder, "clock").exists() else None
 
     @asynccontextmanager
-    async def open_mined(url: str, **options: Any) -> AsyncIterator[Store]:
-        async with open_store(url, **options, clock=clock) as store:
-            yield cast(Store, Mined(store, journal, mine, orders))
+    async def open_crashing(url: str, **given: Any) -> AsyncIterator[Store]:
+        async with open_store(url, **given, clock=clock) as store:
+            yield cast(Store, CrashingStore(store, journal, crash, options))
 
-    process.open_store = open_mined  # type: ignore[attr-defined]
-    watch.BETWEEN_LOOKS = timedelta(seconds=orders.between_looks)
+    process.open_store = open_crashing  # type: ignore[attr-defined]
+    watch.BETWEEN_LOOKS = timedelta(seconds=options.between_looks)
     settings = Settings(
-        database=orders.url,
-        lease=timedelta(seconds=orders.lease),
-        poll=timedelta(seconds=orders.poll),
+        database=options.url,
+        lease=timedelta(seconds=options.lease),
+        poll=timedelta(seconds=options.poll),
         poll_jitter=timedelta(0),
         grace=timedelta(seconds=5),
     )
-    make = team_app if orders.team else AgentHarness
-    app = make(answering(orders, journal, mine), settings=settings)
-    ready = Path(orders.folder, f"ready-{os.getpid()}")
-    asyncio.run(app.run(num_workers=orders.workers, on_ready=ready.touch))
+    make = team_app if options.team else AgentHarness
+    app = make(answering(options, journal, crash), settings=settings)
+    ready = Path(options.folder, f"ready-{os.getpid()}")
+    asyncio.run(app.run(num_workers=options.workers, on_ready=ready.touch))
+
+
+if __name__ == "__main__":
+    run(WorkerOptions(**json.loads(sys.argv[1])))

@@ -39,7 +39,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 async def a_relay(url: str) -> AsyncIterator[None]:
     """A process that works; killed at the end of the block."""
     with PipedProcess("tests.memory.relay_process", url) as process:
-        assert await asyncio.to_thread(process.hear) == "ready"
+        assert await asyncio.to_thread(process.read_line) == "ready"
         yield
 
 

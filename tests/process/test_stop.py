@@ -178,10 +178,10 @@ async def test_a_process_that_is_told_to_stop_drains_and_leaves_no_trace(
 ) -> None:
     [first, second] = await put(store, 2)
     with app_process(database_url, "wait_for_line", grace="5s", workers=1) as process:
-        assert {process.hear(), process.hear()} == {"ready", f"started {first}"}
+        assert {process.read_line(), process.read_line()} == {"ready", f"started {first}"}
         process.send_signal(signal.SIGTERM)
-        assert process.hear() == "stopping"
-        process.say("go on")
+        assert process.read_line() == "stopping"
+        process.write_line("go on")
         assert process.wait(PATIENCE) == 0
     [ended] = await finished(store)
     assert (ended.id, ended.outcome) == (first, "completed")
@@ -194,7 +194,7 @@ async def test_after_the_grace_period_a_process_gives_back_and_ends(
 ) -> None:
     [id] = await put(store)
     with app_process(database_url, "hang", grace="200ms") as process:
-        assert {process.hear(), process.hear()} == {"ready", f"started {id}"}
+        assert {process.read_line(), process.read_line()} == {"ready", f"started {id}"}
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) == 0
     back = await store.live(id)
@@ -206,9 +206,9 @@ async def test_after_the_grace_period_a_process_gives_back_and_ends(
 async def test_a_second_signal_stops_at_once(store: Store, database_url: str, kind: str) -> None:
     [id] = await put(store)
     with app_process(database_url, kind, grace="1h") as process:
-        assert {process.hear(), process.hear()} == {"ready", f"started {id}"}
+        assert {process.read_line(), process.read_line()} == {"ready", f"started {id}"}
         process.send_signal(signal.SIGTERM)
-        assert process.hear() == "stopping"
+        assert process.read_line() == "stopping"
         process.send_signal(signal.SIGTERM)
         process.wait(PATIENCE)
     left = await store.live(id)
@@ -227,12 +227,12 @@ async def test_a_thread_that_does_not_end_keeps_its_turn_until_its_process_is_go
     message = {"kind": "message", "channel": "api", "message": "hi", "marks": str(marks)}
     [id] = await put(store, event=message, max_attempts=2)
     with app_process(database_url, "tick_in_thread", grace="200ms") as first:
-        assert {first.hear(), first.hear()} == {"ready", f"started {id}"}
+        assert {first.read_line(), first.read_line()} == {"ready", f"started {id}"}
         with app_process(database_url, "tick_in_thread") as second:
-            assert second.hear() == "ready"
+            assert second.read_line() == "ready"
             first.send_signal(signal.SIGTERM)
             assert first.wait(PATIENCE) == 128 + signal.SIGTERM
-            assert second.hear() == f"started {id}"
+            assert second.read_line() == f"started {id}"
             [ended] = await finished(store)
     workers = [worker for worker, _ in groupby(marks.read_text().splitlines())]
     assert len(workers) == len(set(workers)) == 2
@@ -250,7 +250,7 @@ async def test_a_handler_that_refuses_to_be_cancelled_does_not_hold_up_the_end(
 ) -> None:
     [id] = await put(store)
     with app_process(database_url, "hang_on", grace="200ms") as process:
-        assert {process.hear(), process.hear()} == {"ready", f"started {id}"}
+        assert {process.read_line(), process.read_line()} == {"ready", f"started {id}"}
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 128 + signal.SIGTERM
     left = await store.live(id)
