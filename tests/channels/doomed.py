@@ -74,11 +74,11 @@ MINES: dict[str, tuple[type, str, Callable[[Call], Call]]] = {
     BEFORE_INSERT: (AgentHarness, "_on_event", before),
     AFTER_INSERT: (AgentHarness, "_on_event", after),
     AFTER_ACK: (AsyncBaseSocketModeClient, "send_socket_mode_response", after),
-    BEFORE_POST: (SlackChannel, "post", before),
-    IN_BETWEEN: (SlackChannel, "post", after),
-    AFTER_POST: (SlackChannel, "post", lambda call: after(call, nth=2)),
-    BEFORE_SHARE: (SlackChannel, "post", before),
-    AFTER_SHARE: (SlackChannel, "post", after),
+    BEFORE_POST: (SlackChannel, "send_part", before),
+    IN_BETWEEN: (SlackChannel, "send_part", after),
+    AFTER_POST: (SlackChannel, "send_part", lambda call: after(call, nth=2)),
+    BEFORE_SHARE: (SlackChannel, "send_part", before),
+    AFTER_SHARE: (SlackChannel, "send_part", after),
 }
 
 
