@@ -26,11 +26,9 @@ from holdfast.settings.extras import require
 from holdfast.settings.secrets import secret_paths
 
 if TYPE_CHECKING:
-    from pydantic_ai.toolsets import AbstractToolset
-
     from holdfast.agents.base import Agent
     from holdfast.agents.function import Function
-    from holdfast.agents.llm import Context
+    from holdfast.agents.llm import McpServer
     from holdfast.agents.sandbox import Sandbox
     from holdfast.app import AgentHarness
 
@@ -143,7 +141,7 @@ def _llm(id_: str, table: LlmTable, settings: Settings) -> Agent:
         tools = [_function(name) for name in table.tools]
     with _at(settings, "agents", id_, "mcp"):
         tables = {name: _server(name, settings) for name in table.mcp}
-    servers = [_toolset(name, server, settings) for name, server in tables.items()]
+    servers = [mcp_server(name, server, settings) for name, server in tables.items()]
     return llm.LlmAgent(
         model,
         prompt=prompt,
@@ -154,7 +152,8 @@ def _llm(id_: str, table: LlmTable, settings: Settings) -> Agent:
     )
 
 
-def _toolset(name: str, table: McpTable, settings: Settings) -> AbstractToolset[Context]:
+def mcp_server(name: str, table: McpTable, settings: Settings) -> McpServer:
+    """Build a server of [mcp.…], in its sandbox."""
     from holdfast.agents import llm
 
     workspace = settings.home / "mcp" / name

@@ -78,6 +78,8 @@ def _examine(settings: Settings) -> Iterator[Finding]:
             yield _direct(settings)
     yield from _extras(settings)
     yield from _app(settings)
+    if not is_missing("llm"):
+        yield from _mcp_servers(settings)
     yield _tokens()
     if not is_missing("slack"):
         yield from _slack(settings)
@@ -340,6 +342,23 @@ def _sandbox(app: AgentHarness, settings: Settings) -> Iterator[Finding]:
         yield Finding("sandbox", "warn", "; ".join(problems))
     elif names:
         yield Finding("sandbox", "ok", ", ".join(f"{id_} in {name}" for id_, name in names.items()))
+
+
+def _mcp_servers(settings: Settings) -> Iterator[Finding]:
+    """Start or call each configured MCP server once."""
+    import asyncio
+
+    from holdfast.cli.agent_builder import mcp_server
+
+    for name, table in settings.mcp.items():
+        try:
+            tools = asyncio.run(mcp_server(name, table, settings).check())
+        except HoldfastError as error:
+            yield Finding(f"MCP server {name}", "fail", str(error))
+        else:
+            found = f"tools {', '.join(tools)}" if tools else "no tools"
+            state: Literal["ok", "warn"] = "ok" if tools else "warn"
+            yield Finding(f"MCP server {name}", state, f"answers, {found}")
 
 
 def _home(settings: Settings) -> Finding:

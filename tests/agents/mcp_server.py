@@ -1,4 +1,6 @@
-"""A server of the Model Context Protocol with one tool, as small as the protocol allows; run as a program."""
+"""A small server of the Model Context Protocol with one tool, run as a program.
+
+With the argument `dies`, it ends when its tool is called; with `hangs`, it answers nothing."""
 
 from __future__ import annotations
 
@@ -29,6 +31,10 @@ def result(method: str, params: dict[str, Any]) -> dict[str, Any]:
     if method == "tools/list":
         return {"tools": [TOOL]}
     if method == "tools/call":
+        if "dies" in sys.argv:
+            sys.exit(1)
+        if params["arguments"]["text"] == "refuse":
+            return {"content": [{"type": "text", "text": "no refusing"}], "isError": True}
         secrets = [name for name in os.environ if name.startswith("SECRET")]
         return {
             "content": [
@@ -42,6 +48,6 @@ def result(method: str, params: dict[str, Any]) -> dict[str, Any]:
 if __name__ == "__main__":
     for line in sys.stdin:
         asked = json.loads(line)
-        if "id" in asked:
+        if "id" in asked and "hangs" not in sys.argv:
             given = result(asked["method"], asked.get("params") or {})
             print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": given}), flush=True)

@@ -4,6 +4,16 @@ from holdfast.agents.llm.agent import LlmAgent
 from holdfast.agents.llm.context import Context, Reminder
 from holdfast.agents.llm.model import model_of, scripted
 from holdfast.agents.llm.prompt import Prompt
-from holdfast.agents.llm.servers import server_of
+from holdfast.agents.llm.servers import McpServer, McpServerFailed, server_of
 
-__all__ = ["Context", "LlmAgent", "Prompt", "Reminder", "model_of", "scripted", "server_of"]
+__all__ = [
+    "Context",
+    "LlmAgent",
+    "McpServer",
+    "McpServerFailed",
+    "Prompt",
+    "Reminder",
+    "model_of",
+    "scripted",
+    "server_of",
+]
