@@ -1,4 +1,6 @@
-"""What the processes of the SQLite tests do: `python -m tests.store.sqlite_process <task> <database> …`."""
+"""Tasks for the processes of the SQLite tests.
+
+`python -m tests.store.sqlite_process <task> <database> …` runs one."""
 
 from __future__ import annotations
 
@@ -18,21 +20,21 @@ from holdfast.store.sqlite.store import SqliteStore
 LEASE = timedelta(minutes=1)
 
 
-def say(*words: object) -> None:
+def print_line(*words: object) -> None:
     print(*words, flush=True)
 
 
 async def put_for_ever(store: SqliteStore) -> None:
-    """Say each id once it is acknowledged."""
+    """Print each id once it is acknowledged."""
     while True:
-        say(*await store.put([NewEvent(event={"text": "hello"})]))
+        print_line(*await store.put([NewEvent(event={"text": "hello"})]))
 
 
 async def put_one_by_one(store: SqliteStore, count: str) -> None:
-    say("begin")
+    print_line("begin")
     for _ in range(int(count)):
         await store.put([NewEvent(event={"text": "hello"})])
-    say("end")
+    print_line("end")
 
 
 async def put_together(store: SqliteStore, count: str) -> None:
@@ -42,7 +44,7 @@ async def put_together(store: SqliteStore, count: str) -> None:
 
 
 async def put_and_work(store: SqliteStore, count: str) -> None:
-    """Put events into lanes that all processes share, and settle whatever is there."""
+    """Put events into lanes that all processes share, and settle all that are ready."""
     done = 0
     for number in range(int(count)):
         await store.put(
@@ -50,11 +52,11 @@ async def put_and_work(store: SqliteStore, count: str) -> None:
         )
         turns = await store.claim(INBOX, [""], limit=2, lease=LEASE)
         done += len(await store.settle([(turn, Done()) for turn in turns]))
-    say(done)
+    print_line(done)
 
 
 async def fill_the_disk(store: SqliteStore) -> None:
-    """Put until no more fits, then again once there is room."""
+    """Put until the disk is full, then again once there is space."""
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024 * 1024, most))
     stored = 0
@@ -62,10 +64,10 @@ async def fill_the_disk(store: SqliteStore) -> None:
         while True:
             stored += len(await store.put([NewEvent(event={"text": "x" * 10_000})]))
     except StoreUnavailable as error:
-        say(error)
+        print_line(error)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-    stored += len(await store.put([NewEvent(event={"text": "there is room"})]))
-    say(stored)
+    stored += len(await store.put([NewEvent(event={"text": "there is space"})]))
+    print_line(stored)
 
 
 async def live_with_a_child(store: SqliteStore) -> None:
@@ -73,8 +75,8 @@ async def live_with_a_child(store: SqliteStore) -> None:
     now = datetime.now(UTC)
     await store.register(Process(id="parent", host="here", started_at=now, seen_at=now))
     if os.fork() == 0:
-        # Said by the child: it has let go of what is not its own once it runs.
-        say(os.getpid())
+        # Printed by the child: once it runs, it has closed the lock files of its parent.
+        print_line(os.getpid())
         os.read(0, 1)
         os._exit(0)
     await asyncio.Event().wait()

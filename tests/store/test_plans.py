@@ -288,6 +288,7 @@ BY_ID = [
     "renew",
     "checkpoint",
     "leased_fence",
+    "buried",
 ]
 BY_ID += ["complete", "finish", "delete_followers", "delete_ended", "back", "ids_after"]
 # The queries of a claim, a settle, a put and a look ahead on SQLite, and how each finds its events.

@@ -1,4 +1,4 @@
-"""What is particular to SQLite: one writer, shared commits, hands on the file."""
+"""Behaviour of SQLite alone: one writer, shared commits, plain SQL on the file."""
 
 from __future__ import annotations
 

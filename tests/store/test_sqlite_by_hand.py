@@ -1,7 +1,8 @@
-"""Hands on the SQLite file: plain inserts, deletes and updates keep every lane going, and the views show it all."""
+"""Plain SQL on the SQLite file: inserts, deletes and updates keep every lane going; views."""
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -16,6 +17,7 @@ from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Dead, Done, Retry
 from holdfast.queue.record import AgentMessage, ChatMessage
 from holdfast.queue.store import Filter, SweepPolicy
+from holdfast.store.activity import received_frame
 from holdfast.store.sqlite.store import SqliteStore
 from tests.conformance.by_hand import insert
 from tests.conformance.steps import claim, claim_one, put, put_lane
@@ -289,7 +291,10 @@ async def test_a_plain_insert_is_a_message_received(
     await store.set_setting("routing", {"default": "coder"})
     await store.set_setting("activity", True)
     shell.execute(
-        """insert into event (event) values ('{"kind":"message","channel":"api","sender":"ann","message":"hi"}')"""
+        """
+        insert into event (event)
+        values ('{"kind":"message","channel":"api","sender":"ann","message":"hi"}')
+        """
     )
     [row] = await store.activity(0)
     received, routed = row.frames
@@ -300,6 +305,45 @@ async def test_a_plain_insert_is_a_message_received(
     await store.set_setting("activity", False)
     shell.execute("insert into event (event) values ('{}')")
     assert len(await store.activity(0)) == 1
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"type": "app_mention", "team": "T1", "channel": "C1", "user": "U1", "text": "x" * 3000},
+        {"type": "app_mention", "user": " ", "text": "from nobody"},
+        {"kind": "message", "channel": "a:b", "sender": "Ann", "sender_id": "7", "message": "hi"},
+        {"kind": "message", "channel": "api", "sender": "Ann", "workspace": "w", "message": "hi"},
+        {"kind": None, "channel": "api", "message": "hi"},
+        {"kind": "message"},
+        {},
+    ],
+)
+async def test_sql_and_python_build_the_same_frame_of_a_received_message(
+    store: SqliteStore, shell: sqlite3.Connection, payload: dict[str, Any]
+) -> None:
+    await store.set_setting("activity", True)
+    shell.execute("insert into event (event) values (?)", [json.dumps(payload)])
+    [stored] = shell.execute("select frames from activity").fetchone()
+    assert json.loads(stored) == [received_frame(1, None, "", payload)]
+
+
+@pytest.mark.parametrize("payload", ["{", "", "[1]", "3"])
+async def test_views_show_a_finished_event_with_an_unreadable_payload(
+    store: SqliteStore, shell: sqlite3.Connection, payload: str
+) -> None:
+    for queue in ("inbox", "outbox", "memory"):
+        await store.put([NewEvent(queue=queue, event={"text": "hello"})])
+        await store.settle([(await claim_one(store, queue=queue), Dead("never"))])
+    shell.execute("update event_hist set event = ?", [payload])
+    assert one(shell, "select id, channel, message, status from messages") == {
+        "id": 1,
+        "channel": None,
+        "message": None,
+        "status": "dead",
+    }
+    assert one(shell, "select id, message from responses") == {"id": 2, "message": None}
+    assert one(shell, "select id, operation from mem_outbox") == {"id": 3, "operation": None}
 
 
 async def test_unreadable_rows_that_come_while_others_are_buried_end_no_claim(

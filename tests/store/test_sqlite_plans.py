@@ -1,4 +1,4 @@
-"""The cost of the hot statements on SQLite does not grow with the backlog, whatever the statistics say."""
+"""The cost of hot statements on SQLite does not grow with the backlog, for any statistics."""
 
 from __future__ import annotations
 
@@ -38,25 +38,28 @@ def connection(database: Path) -> Iterator[sqlite3.Connection]:
 def fill(connection: sqlite3.Connection, lane: str, count: int) -> None:
     connection.execute(
         f"""
-        with recursive number (value) as (select 1 union all select value + 1 from number where value < :count)
-        insert into event (lane, event, vt) select {lane}, '{{"text": "hello"}}', :vt + value from number
+        with recursive number (value) as (
+          select 1 union all select value + 1 from number where value < :count
+        )
+        insert into event (lane, event, vt)
+        select {lane}, '{{"text": "hello"}}', :vt + value from number
         """,
         {"count": count, "vt": NOW - 10_000_000},
     )
 
 
 def gather_statistics(connection: sqlite3.Connection, shape: str) -> None:
-    """Statistics taken from a table of that shape, which is empty again afterwards."""
+    """Gather statistics from a table of that shape, then empty the table."""
     if shape in BACKLOGS:
         fill(connection, BACKLOGS[shape], SMALL)
     connection.execute("analyze")
     connection.execute("delete from event")
-    # they are read when the schema is; this is another connection's schema to it
+    # Statistics are read with the schema; this makes the connection read it again.
     connection.execute("analyze sqlite_schema")
 
 
 def steps(connection: sqlite3.Connection, work: Callable[[Writing], object]) -> int:
-    """How many instructions of SQLite's machine the work takes; it is rolled back."""
+    """Count the instructions of SQLite's machine that the work takes, and roll it back."""
     count = 0
 
     def step() -> int:

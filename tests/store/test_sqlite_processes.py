@@ -1,4 +1,4 @@
-"""Several processes on one SQLite file: killed, crowded, out of room, with children of their own."""
+"""Several processes on one SQLite file: killed, many, on a full disk, with children."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may act, who is who, and who did what: credentials, linked identities, the audit log."""
+"""Credentials, links between the identities of people, and the audit log."""
 
 from __future__ import annotations
 

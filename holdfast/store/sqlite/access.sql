@@ -1,4 +1,4 @@
--- Tokens, sessions and login codes.
+-- Credentials, people known under several identities, and the audit log.
 
 -- name: drop_expired_credentials
 delete from credential where kind <> 'token' and expires_at <= :now;
@@ -8,7 +8,8 @@ insert into credential (
   id, kind, name, role, channels, agents, sender, owner, created_at, expires_at, used_at, digest
 )
 values (
-  :id, :kind, :name, :role, :channels, :agents, :sender, :owner, :created_at, :expires_at, :used_at, :digest
+  :id, :kind, :name, :role, :channels, :agents, :sender, :owner, :created_at, :expires_at, :used_at,
+  :digest
 )
 on conflict do nothing;
 
@@ -61,7 +62,7 @@ update person_link set person = :person where person = :other;
 delete from person_link where subject = :subject returning person;
 
 -- name: unlink_last
--- whoever is left alone is in no list any more
+-- a person with one identity left needs no link
 delete from person_link
 where person = :person and (select count(*) from person_link where person = :person) = 1;
 
@@ -94,7 +95,8 @@ where is_person(subject, :key)
 order by subject;
 
 -- name: add_audit
-insert into audit (at, actor, action, subject, details) values (:at, :actor, :action, :subject, :details);
+insert into audit (at, actor, action, subject, details)
+values (:at, :actor, :action, :subject, :details);
 
 -- name: audit_log
 select id, at, actor, action, subject, details

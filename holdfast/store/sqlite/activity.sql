@@ -1,7 +1,7 @@
--- What happened, for whoever watches.
+-- The activity stream: rows of frames, written in the transaction they tell of.
 
 -- name: activity_agent
--- the default agent, and whether anything is noted at all
+-- the default agent, and whether the stream is on
 select
   coalesce((select json_extract(value, '$.default') from setting where key = 'routing'), ''),
   coalesce((select json_extract(value, '$') from setting where key = 'activity'), 0);
@@ -13,13 +13,13 @@ insert into activity (frames, created_at) values (:frames, :now);
 select id, frames, created_at from activity where id >= :position order by id limit :limit;
 
 -- name: activity_span
--- the sequence knows which comes next also where nothing is left
+-- the sequence knows the next position even if no row is left
 select
   (select min(id) from activity),
   coalesce((select seq from sqlite_sequence where name = 'activity'), 0) + 1;
 
 -- name: forget_activity
--- from the oldest on and no further than the first that stays, so that what is kept has no holes
+-- deletes from the oldest row up to the first that stays, so that the rest has no holes
 delete from activity
 where id in (select id from activity order by id limit :batch)
   and id < coalesce(
@@ -39,8 +39,9 @@ order by id;
 
 -- name: buried
 select id, message_id, target, event, sent_by, attempts, last_error, error_class
-from event_hist
-where id in (select value from json_each(:ids)) and queue = 'inbox' and outcome in ('dead', 'expired', 'cancelled')
+from dead_letter
+-- the plus keeps SQLite from reading all dead letters of the queue by index
+where id in (select value from json_each(:ids)) and +queue = 'inbox'
 order by id;
 
 -- name: revived

@@ -1,9 +1,11 @@
--- Claiming and keeping turns. Indexes are named where statistics of another day could talk SQLite into walking the table.
+-- Claiming and keeping turns. Statements name their index where old statistics could make SQLite
+-- scan the table instead.
 
 -- name: ready
--- What of one target is ready and under no lease, longest waiting first, and whether leases have run out meanwhile.
--- Column by column, which is read faster than row by row. The payloads come as they are, apart by a character that JSON
--- text cannot hold, and what few events have, by id.
+-- The ready events of one target that are under no lease, longest waiting first, and whether
+-- other leases have expired. Each column comes as one document: faster to read than rows.
+-- Payloads are joined by a character that JSON text cannot contain. Columns that are rarely set
+-- come as an object by id.
 select
   exists (
     select 1 from event indexed by event_leased
@@ -11,15 +13,19 @@ select
       and attempts < coalesce(max_attempts, :max_attempts)
   ),
   json_group_array(id), group_concat(event, char(30)),
-  json_group_object(id, json_array(json(state), last_error, error_class, sent_by, routed_text, routed_team))
-    filter (where coalesce(state, last_error, error_class, sent_by, routed_text, routed_team) is not null),
+  json_group_object(
+    id, json_array(json(state), last_error, error_class, sent_by, routed_text, routed_team)
+  ) filter (
+    where coalesce(state, last_error, error_class, sent_by, routed_text, routed_team) is not null
+  ),
   json_group_array(lane), json_group_array(event_ts), json_group_array(attempts),
-  '[' || group_concat(claimed) || ']', json_group_array(message_id), json_group_array(max_attempts),
-  json_group_array(parent_id), json_group_array(root_id), json_group_array(hops), json_group_array(created_at)
+  '[' || group_concat(claimed) || ']', json_group_array(message_id),
+  json_group_array(max_attempts), json_group_array(parent_id), json_group_array(root_id),
+  json_group_array(hops), json_group_array(created_at)
 from (
   select
-    id, lane, event_ts, attempts, claimed, event, message_id, max_attempts, parent_id, root_id, hops, state, last_error,
-    error_class, created_at, sent_by, routed_text, routed_team
+    id, lane, event_ts, attempts, claimed, event, message_id, max_attempts, parent_id, root_id,
+    hops, state, last_error, error_class, created_at, sent_by, routed_text, routed_team
   from event indexed by event_ready
   where queue = :queue and target = :target and head and fence = 0 and vt <= :now
     and attempts < coalesce(max_attempts, :max_attempts)
@@ -28,7 +34,7 @@ from (
 );
 
 -- name: ready_or_expired
--- the ids of all that is ready, also of what was leased and is no longer, longest waiting first
+-- the ids of all ready events, with and without an expired lease, longest waiting first
 select id from (
   select vt, id from (
     select vt, id
@@ -52,14 +58,17 @@ select id from (
 );
 
 -- name: fresh_heads
--- the payload is read in the inbox alone, where it says which messages belong together
-select id, lane, target, sent_by, length(cast(event as blob)) as size, iif(queue = 'inbox', event, null) as event
+-- only in the inbox does the payload decide which messages may share a turn
+select
+  id, lane, target, sent_by, length(cast(event as blob)) as size,
+  iif(queue = 'inbox', event, null) as event
 from event
 where id in (select value from json_each(:ids)) and lane is not null and attempts = 0;
 
 -- name: behind
 select
-  id, target, attempts, vt, sent_by, length(cast(event as blob)) as size, iif(queue = 'inbox', event, null) as event
+  id, target, attempts, vt, sent_by, length(cast(event as blob)) as size,
+  iif(queue = 'inbox', event, null) as event
 from event indexed by event_lane
 where queue = :queue and lane = :lane and iif(head, 0, id) > :head
 order by iif(head, 0, id)
@@ -73,15 +82,16 @@ select
   length(cast(b.event as blob)) as size,
   length(cast(e.event as blob)) as head_size
 from event as e
-join event as b indexed by event_lane on b.queue = e.queue and b.lane = e.lane and iif(b.head, 0, b.id) > e.id
+join event as b indexed by event_lane
+  on b.queue = e.queue and b.lane = e.lane and iif(b.head, 0, b.id) > e.id
 where e.id = :id
 order by iif(b.head, 0, b.id)
 limit :limit;
 
 -- name: join_turn
 update event
-set attempts = event.attempts + 1, vt = e.vt, claimed = json_insert(event.claimed, '$[#]', :now), holder = e.holder,
-  fence = e.fence, updated_at = :now
+set attempts = event.attempts + 1, vt = e.vt, holder = e.holder, fence = e.fence,
+  claimed = json_insert(event.claimed, '$[#]', :now), updated_at = :now
 from event as e
 where e.id = :id and event.id in (select value from json_each(:ids));
 
@@ -89,7 +99,7 @@ where e.id = :id and event.id in (select value from json_each(:ids));
 select target, running from target_limit where queue = :queue;
 
 -- name: default_target
--- whose messages are those that name nobody
+-- the agent of messages that name none
 select json_extract(value, '$.default') from setting where key = 'routing';
 
 -- name: running
@@ -100,7 +110,7 @@ where queue = :queue and target = :target and fence > 0 and head and vt > :now;
 update fence set value = value + :turns where one = 1 returning value;
 
 -- name: claim_heads
--- the heads in the order of their fences
+-- :heads is a JSON array of ids in the order of their fences
 update event
 set attempts = attempts + 1, vt = :until, holder = :holder, updated_at = :now,
   claimed = iif(claimed = '[]', '[' || :now || ']', json_insert(claimed, '$[#]', :now)),
@@ -119,19 +129,24 @@ where event.id = json_extract(r.value, '$[0]');
 
 -- name: events
 select
-  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, routed_text, routed_team
+  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder,
+  message_id, max_attempts, parent_id, root_id, hops, state, last_error, error_class, created_at,
+  updated_at, sent_by, routed_text, routed_team
 from event
 where id in (select value from json_each(:ids))
 order by id;
 
 -- name: count_held
 -- :fences is a JSON object of fences by the ids of events
-select count(*) from json_each(:fences) as r cross join event on event.id = r.key and event.fence = r.value
+select count(*)
+from json_each(:fences) as r
+cross join event on event.id = r.key and event.fence = r.value
 where event.fence > 0;
 
 -- name: leases
-select json_group_array(id), json_group_array(fence), json_group_array(attempts), json_group_array(max_attempts)
+select
+  json_group_array(id), json_group_array(fence), json_group_array(attempts),
+  json_group_array(max_attempts)
 from event
 where id in (select value from json_each(:ids)) and fence > 0;
 
@@ -139,4 +154,6 @@ where id in (select value from json_each(:ids)) and fence > 0;
 update event set vt = :until, updated_at = :now where id in (select value from json_each(:ids));
 
 -- name: checkpoint
-update event set state = :state, updated_at = :now where id = :id and fence = :fence and fence > 0 returning vt;
+update event set state = :state, updated_at = :now
+where id = :id and fence = :fence and fence > 0
+returning vt;

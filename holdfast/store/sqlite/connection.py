@@ -11,7 +11,7 @@ from pathlib import Path
 
 from holdfast.errors import HoldfastError, StoreUnavailable, Unreadable
 from holdfast.memory.observation import is_person
-from holdfast.message import subject_of
+from holdfast.message import channel_of, subject_of
 from holdfast.queue.event import payload_of
 
 BUSY_SECONDS = 30.0
@@ -61,6 +61,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         check_same_thread=False,
         cached_statements=256,
     )
+    connection.create_function("channel_of", 1, _channel_of, deterministic=True)
     connection.create_function("subject_of", 1, _subject_of, deterministic=True)
     connection.create_function("is_person", 2, _is_person, deterministic=True)
     connection.execute("pragma foreign_keys = on")
@@ -76,6 +77,12 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         # Do not overwrite freed pages with zeros; some builds of SQLite do so by default.
         connection.execute("pragma secure_delete = fast")
     return connection
+
+
+def _channel_of(event: str) -> str:
+    """Implement the SQL function channel_of, the twin of agent.channel_of on PostgreSQL."""
+    payload = payload_of(event)
+    return "" if isinstance(payload, Unreadable) else channel_of(payload)
 
 
 def _subject_of(event: str) -> str:

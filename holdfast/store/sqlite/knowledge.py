@@ -1,4 +1,4 @@
-"""The tables of the knowledge index in SQLite: FTS5 for words, and vectors compared in numpy."""
+"""The tables of the knowledge index: FTS5 for words, and vectors compared in numpy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SQL = load()
 
-_STONE = {"nth": 0, "content": "", "hash": "", "model": "", "deleted": 1, "embedding": None}
+_TOMBSTONE = {"nth": 0, "content": "", "hash": "", "model": "", "deleted": 1, "embedding": None}
 
 
 class SqliteKnowledge:
@@ -56,7 +56,7 @@ class SqliteKnowledge:
         def work(db: Writing) -> set[str]:
             done = _write(db, scope, written, model)
             for id_, there in _known(db.connection, scope, None).items():
-                # Each by its own version: what was saved meanwhile may be older than the newest of the others.
+                # Each by its own version: one saved meanwhile may be older than the newest other.
                 if id_ not in kept and there.version <= until:
                     remove_documents(db, scope, [id_], there.version)
             return done
@@ -103,19 +103,19 @@ class SqliteKnowledge:
         )
 
 
-def _place(scope: KnowledgeScope) -> dict[str, Any]:
+def _scope_params(scope: KnowledgeScope) -> dict[str, Any]:
     return {"agent_name": scope.agent_name, "context_id": scope.context_id}
 
 
 def _scope_word(scope: KnowledgeScope) -> str:
-    """As the trigger knowledge_inserted writes it."""
+    """Return the word of a scope in the full text, as the trigger knowledge_inserted writes it."""
     return "s" + f"{scope.agent_name}\n{scope.context_id}".encode().hex().upper()
 
 
 def _known(
     connection: Connection, scope: KnowledgeScope, ids: Sequence[str] | None
 ) -> dict[str, Known]:
-    params = _place(scope) | {"ids": dump(list(ids or ()))}
+    params = _scope_params(scope) | {"ids": dump(list(ids or ()))}
     query = "live_documents" if ids is None else "known_documents"
     return {
         id_: Known(hash_, model, version, bool(deleted))
@@ -125,7 +125,7 @@ def _known(
 
 def _write(db: Writing, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> set[str]:
     known = _known(db.connection, scope, [entry.document.id for entry in written])
-    forgotten = _forgotten(db.connection, scope)
+    forgotten = _read_forgotten_version(db.connection, scope)
     late = {
         entry.document.id
         for entry in written
@@ -142,7 +142,9 @@ def _write(db: Writing, scope: KnowledgeScope, written: Sequence[Entry], model: 
 
 
 def _fits(entry: Entry, there: Known | None, model: str) -> bool:
-    """It is not older than what is there and, without pieces, of the same content."""
+    """Return whether to write an entry: not if it is older than the stored one.
+
+    An entry without pieces only moves the version, so its content must be the stored one."""
     if there is not None and there.version > entry.document.version:
         return False
     return entry.pieces is not None or is_same(entry.document, there, model)
@@ -150,7 +152,7 @@ def _fits(entry: Entry, there: Known | None, model: str) -> bool:
 
 def _write_entry(db: Writing, scope: KnowledgeScope, entry: Entry, model: str) -> None:
     document = entry.document
-    params = _place(scope) | {
+    params = _scope_params(scope) | {
         "document_id": document.id,
         "version": document.version,
         "now": db.now,
@@ -168,41 +170,45 @@ def _write_entry(db: Writing, scope: KnowledgeScope, entry: Entry, model: str) -
 def remove_documents(
     db: Writing, scope: KnowledgeScope, ids: Sequence[str], version: int | None
 ) -> int:
-    """What is removed leaves a stone with its version: whoever comes late with an older one finds it."""
+    """Delete documents and leave tombstones, so that late writers cannot restore old versions.
+
+    Returns the number of documents that were live."""
     known = _known(db.connection, scope, ids)
-    is_forgotten = _forgotten(db.connection, scope) is not None
+    is_forgotten = _read_forgotten_version(db.connection, scope) is not None
     removed = 0
     for id_ in ids:
         there = known.get(id_)
         if there is not None and version is not None and there.version > version:
             continue
         removed += there is not None and not there.deleted
-        params = _place(scope) | {"document_id": id_, "now": db.now}
+        params = _scope_params(scope) | {"document_id": id_, "now": db.now}
         db.connection.execute(SQL["delete_pieces"], params)
         if not is_forgotten:
-            stone = max(version or 0, there.version if there else 0)
-            db.connection.execute(SQL["put_piece"], params | _STONE | {"version": stone})
+            newest = max(version or 0, there.version if there else 0)
+            db.connection.execute(SQL["put_piece"], params | _TOMBSTONE | {"version": newest})
     return removed
 
 
-def _mark(scope: KnowledgeScope) -> dict[str, Any]:
-    """Where it is noted that a scope was forgotten: by its hash, as the name is to be gone."""
+def _tombstone_params(scope: KnowledgeScope) -> dict[str, Any]:
+    """Return the key of a scope's tombstone. It holds a hash, as the name must be gone."""
     hashed = hashlib.md5(scope.context_id.encode(), usedforsecurity=False).hexdigest()
     return {"agent_name": scope.agent_name, "context_id": hashed, "document_id": ""}
 
 
-def _forgotten(connection: Connection, scope: KnowledgeScope) -> int | None:
-    """Up to which version all of a scope was forgotten."""
-    found = connection.execute(SQL["forgotten"], _mark(scope)).fetchone()
-    return None if found is None else int(found[0])
+def _read_forgotten_version(connection: Connection, scope: KnowledgeScope) -> int | None:
+    """Return the version up to which a scope was forgotten, None if it never was."""
+    row = connection.execute(SQL["forgotten_version"], _tombstone_params(scope)).fetchone()
+    return None if row is None else int(row[0])
 
 
 def _forget(db: Writing, scope: KnowledgeScope) -> int:
-    """A scope goes whole and leaves no name: a mark holds off who read before this and writes after it."""
+    """Delete the scope and leave a hashed tombstone so that late writers cannot restore it.
+
+    Returns the number of documents."""
     live = _known(db.connection, scope, None)
-    db.connection.execute(SQL["delete_scope"], _place(scope))
-    db.connection.execute(SQL["delete_pieces"], _mark(scope))
-    params = _mark(scope) | _STONE | {"version": draw_version(db), "now": db.now}
+    db.connection.execute(SQL["delete_scope"], _scope_params(scope))
+    db.connection.execute(SQL["delete_pieces"], _tombstone_params(scope))
+    params = _tombstone_params(scope) | _TOMBSTONE | {"version": draw_version(db), "now": db.now}
     db.connection.execute(SQL["put_piece"], params)
     return len(live)
 
@@ -210,17 +216,19 @@ def _forget(db: Writing, scope: KnowledgeScope) -> int:
 def _nearest(
     connection: Connection, scope: KnowledgeScope, vector: bytes, model: str, limit: int
 ) -> Likened:
-    rows = connection.execute(SQL["document_vectors"], _place(scope) | {"model": model}).fetchall()
+    rows = connection.execute(
+        SQL["document_vectors"], _scope_params(scope) | {"model": model}
+    ).fetchall()
     if not rows:
         return []
-    # Here, and not above: a process that remembers nothing needs none of it.
+    # Imported here, since a process without memory does not need it.
     import numpy as np
 
     matrix = np.frombuffer(b"".join(row[2] for row in rows), dtype="<f4").reshape(len(rows), -1)
     likeness = matrix @ np.frombuffer(vector, dtype="<f4")
     best: dict[str, tuple[int, float]] = {}
-    for place in np.argsort(-likeness, kind="stable"):
-        best.setdefault(rows[place][1], (rows[place][0], float(likeness[place])))
+    for index in np.argsort(-likeness, kind="stable"):
+        best.setdefault(rows[index][1], (rows[index][0], float(likeness[index])))
         if len(best) == limit:
             break
     ids = dump([id_ for id_, _ in best.values()])

@@ -1,6 +1,6 @@
 -- The knowledge index: documents in pieces, with their text and their vectors.
 
--- name: purge_stones
+-- name: purge_tombstones
 delete from knowledge where deleted and updated_at < :before;
 
 -- name: known_documents
@@ -19,9 +19,10 @@ update knowledge
 set version = :version, updated_at = :now
 where agent_name = :agent_name and context_id = :context_id and document_id = :document_id;
 
--- name: forgotten
+-- name: forgotten_version
 select version from knowledge
-where agent_name = :agent_name and context_id = :context_id and document_id = '' and nth = 0 and deleted;
+where agent_name = :agent_name and context_id = :context_id and document_id = '' and nth = 0
+  and deleted;
 
 -- name: delete_scope
 delete from knowledge where agent_name = :agent_name and context_id = :context_id;
@@ -32,10 +33,12 @@ where agent_name = :agent_name and context_id = :context_id and document_id = :d
 
 -- name: put_piece
 insert into knowledge (
-  agent_name, context_id, document_id, nth, content, hash, model, version, deleted, updated_at, embedding
+  agent_name, context_id, document_id, nth, content, hash, model, version, deleted, updated_at,
+  embedding
 )
 values (
-  :agent_name, :context_id, :document_id, :nth, :content, :hash, :model, :version, :deleted, :now, :embedding
+  :agent_name, :context_id, :document_id, :nth, :content, :hash, :model, :version, :deleted, :now,
+  :embedding
 );
 
 -- name: document_pieces
@@ -62,5 +65,5 @@ group by agent_name, context_id
 order by agent_name, context_id;
 
 -- name: rebuild_text
--- its segments hold the words of deleted documents until they are merged; this makes it anew from what is there
+-- Its segments keep the words of deleted documents until they are merged; build it anew.
 insert into knowledge_text (knowledge_text) values ('rebuild');

@@ -1,4 +1,4 @@
-"""Observations on SQLite; every change writes its memory event in the same transaction."""
+"""Observations; every change writes its memory event in the same transaction."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SQL = load()
-ALL = -1
-FIRST = ("", "", "")
-STONE = timedelta(days=1)
+NO_LIMIT = -1
+BEFORE_ALL = ("", "", "")
+TOMBSTONE_AGE = timedelta(days=1)
+"""Least age of tombstones: they hold off late writers, and none is a day late."""
 
 
 class SqliteObservationStore:
@@ -85,7 +86,7 @@ class SqliteObservationStore:
         return found[0] if found else None
 
     async def find_by_ids(self, workspace_id: str, ids: Sequence[str]) -> list[Observation]:
-        return await self._found(
+        return await self._find(
             "observations_by_id", {"workspace_id": workspace_id, "ids": dump(list(ids))}
         )
 
@@ -97,8 +98,8 @@ class SqliteObservationStore:
             "subject_type": subject_type.upper(),
             "subject_id": subject_id,
         }
-        return await self._found(
-            "observations_by_subject", subject | {"limit": checked_limit(limit) or ALL}
+        return await self._find(
+            "observations_by_subject", subject | {"limit": checked_limit(limit) or NO_LIMIT}
         )
 
     async def find_by_confidence_below(
@@ -109,13 +110,13 @@ class SqliteObservationStore:
             "confidence": confidence,
             "limit": checked_limit(limit),
         }
-        return await self._found("doubtful_observations", wanted)
+        return await self._find("doubtful_observations", wanted)
 
-    async def _found(self, query: str, params: dict[str, Any]) -> list[Observation]:
+    async def _find(self, query: str, params: dict[str, Any]) -> list[Observation]:
         rows = await self.store.read(
             lambda connection: connection.execute(SQL[query], params).fetchall()
         )
-        return [_observation(row) for row in rows]
+        return [_observation_of(row) for row in rows]
 
     async def find_subjects(
         self,
@@ -127,7 +128,7 @@ class SqliteObservationStore:
     ) -> Page[Subject]:
         most = checked_limit(limit) or ANY_ID
         names = ("after_workspace", "after_type", "after_id")
-        params: dict[str, Any] = dict(zip(names, after or FIRST, strict=True))
+        params: dict[str, Any] = dict(zip(names, after or BEFORE_ALL, strict=True))
         params |= {"workspace_id": workspace_id, "limit": most}
 
         def read(connection: Connection) -> Page[tuple[Any, ...]]:
@@ -144,18 +145,17 @@ class SqliteObservationStore:
         params = {"before": micros(moment)}
 
         def work(db: Writing) -> int:
-            # A stone holds up late writers, and none is a day late.
-            stones = {"before": max(params["before"], db.now - STONE // MICROSECOND)}
-            db.connection.execute(SQL["purge_stones"], stones)
+            oldest = max(params["before"], db.now - TOMBSTONE_AGE // MICROSECOND)
+            db.connection.execute(SQL["purge_tombstones"], {"before": oldest})
             return db.connection.execute(SQL["purge_observations"], params).rowcount
 
         return await self.store.write(work)
 
     async def delete_workspace(self, workspace_id: str) -> int:
+        params = {"workspace_id": workspace_id}
+
         def work(db: Writing) -> int:
-            ids = db.connection.execute(
-                SQL["observations_of_workspace"], {"workspace_id": workspace_id}
-            ).fetchall()
+            ids = db.connection.execute(SQL["observations_of_workspace"], params).fetchall()
             return sum(remove(db, workspace_id, id_, soft=False) is not None for (id_,) in ids)
 
         return await self.store.write(work)
@@ -165,14 +165,14 @@ class SqliteObservationStore:
 
     async def has_pending(self, subject_key: str) -> bool:
         params = {"subject_key": subject_key}
-        [found] = await self.store.read(
+        [is_pending] = await self.store.read(
             lambda connection: connection.execute(SQL["pending_changes"], params).fetchone()
         )
-        return bool(found)
+        return bool(is_pending)
 
     async def tell_again(self, agent_name: str, model: str, *, limit: int = 1000) -> int:
         params = {"agent_name": agent_name, "model": model, "limit": limit}
-        return await self.store.write(lambda db: _tell_again(db, params))
+        return await self.store.write(lambda db: _index_again(db, params))
 
     async def forget(
         self, workspace_id: str, subject_type: str, subject_id: str, *, actor: str | None = None
@@ -188,9 +188,9 @@ class SqliteObservationStore:
         def work(db: Writing) -> dict[str, int]:
             removed = _forget(db, subject, key)
             if actor is not None:
-                who = pseudonym(db.connection, key)
+                person = pseudonym(db.connection, key)
                 add_audit(
-                    db, AuditEntry(actor=actor, action="forgot", subject=who, details=removed)
+                    db, AuditEntry(actor=actor, action="forgot", subject=person, details=removed)
                 )
             return removed
 
@@ -198,18 +198,18 @@ class SqliteObservationStore:
 
 
 def save(db: Writing, observation: Observation, *, id_: str | None = None) -> int:
-    """Insert or replace, and tell the index; the position."""
+    """Insert or replace an observation and queue it for the index. Returns the position."""
     observation = replace(observation, id=id_ or observation.id)
     known = {"workspace_id": observation.workspace_id, "id": observation.id, "deleted": False}
     before = db.connection.execute(SQL["observation_subject_of"], known).fetchone()
     params = put_observation(db, observation)
     if before is not None and before[0] != observation.subject_key:
-        _tell(db, "DELETE", params, before[0])
-    return _tell(db, "UPSERT", params, observation.subject_key)
+        _put_change(db, "DELETE", params, before[0])
+    return _put_change(db, "UPSERT", params, observation.subject_key)
 
 
 def merge(db: Writing, winner: str, loser: str, merged: Observation) -> int:
-    """Delete the loser softly and give the winner the merged content. Returns the position."""
+    """Soft-delete the loser and give the winner the merged content. Returns the position."""
     for id_ in (winner, loser):
         params = {"workspace_id": merged.workspace_id, "id": id_, "deleted": False}
         known = db.connection.execute(SQL["observation_subject_of"], params).fetchone()
@@ -226,6 +226,7 @@ def merge(db: Writing, winner: str, loser: str, merged: Observation) -> int:
 
 
 def remove(db: Writing, workspace_id: str, id_: str, *, soft: bool) -> int | None:
+    """Delete an observation. Returns the position of the change, None if there is none."""
     params: dict[str, Any] = {"workspace_id": workspace_id, "id": id_, "now": db.now}
     known = db.connection.execute(
         SQL["observation_subject_of"], params | {"deleted": not soft}
@@ -234,10 +235,11 @@ def remove(db: Writing, workspace_id: str, id_: str, *, soft: bool) -> int | Non
         return None
     params["version"] = draw_version(db)
     db.connection.execute(SQL["soft_delete_observation" if soft else "delete_observation"], params)
-    return _tell(db, "DELETE", params, known[0])
+    return _put_change(db, "DELETE", params, known[0])
 
 
-def _tell(db: Writing, operation: str, params: dict[str, Any], key: str) -> int:
+def _put_change(db: Writing, operation: str, params: dict[str, Any], key: str) -> int:
+    """Queue a change for the index. Returns its position."""
     change = {
         "kind": "memory",
         "workspace_id": params["workspace_id"],
@@ -249,22 +251,23 @@ def _tell(db: Writing, operation: str, params: dict[str, Any], key: str) -> int:
     new = NewEvent(event=change, queue=MEMORY, lane=key)
     position = put_one(db, new, dump(change))
     db.ready.add(MEMORY)
-    assert position is not None, "it has no message id that could be known already"
+    assert position is not None, "only events with a message id can be duplicates"
     return position
 
 
-def _tell_again(db: Writing, params: dict[str, Any]) -> int:
-    found = db.connection.execute(SQL["mark_other_models"], params).fetchall()
-    for key, id_, version in found:
-        _tell(db, "UPSERT", {"workspace_id": key.split(":")[0], "id": id_, "version": version}, key)
-    return len(found)
+def _index_again(db: Writing, params: dict[str, Any]) -> int:
+    documents = db.connection.execute(SQL["mark_other_models"], params).fetchall()
+    for key, id_, version in documents:
+        values = {"workspace_id": key.split(":")[0], "id": id_, "version": version}
+        _put_change(db, "UPSERT", values, key)
+    return len(documents)
 
 
 def _forget(db: Writing, subject: dict[str, Any], key: str) -> dict[str, int]:
-    """Delete every trace of a subject and return how many rows of each kind."""
+    """Delete every trace of a subject. Returns the number of rows of each kind."""
     params = subject | {"subject_key": key}
-    [said] = db.connection.execute(SQL["said_by"], params).fetchone()
-    params["said"] = said
+    [event_ids] = db.connection.execute(SQL["events_of_person"], params).fetchone()
+    params["event_ids"] = event_ids
     events = db.connection.execute(SQL["forget_events"], params).fetchall()
     history = db.connection.execute(SQL["forget_history"], params).fetchall()
     names = [name for name, _ in (*events, *history)]
@@ -284,15 +287,15 @@ def _forget(db: Writing, subject: dict[str, Any], key: str) -> dict[str, int]:
         "observations": _forget_observations(db, params),
     }
     if removed["activity"]:
-        # Readers drop what they hold in memory.
+        # Makes readers drop their cached frames.
         db.frames.append([{"type": FORGOTTEN}])
     return removed | _count_unattributed(db)
 
 
 def _forget_observations(db: Writing, params: dict[str, Any]) -> int:
-    """Delete what is known about a subject, and about others from its messages alone. Returns how many.
+    """Delete observations about a subject, and those about others learned only from its messages.
 
-    The latter leave our index at once, and that of others by the relays."""
+    The latter leave our own index at once, and other indexes by their relays. Returns how many."""
     removed = db.connection.execute(SQL["forget_observations"], params).rowcount
     for id_, key in db.connection.execute(SQL["learned_from"], params).fetchall():
         removed += remove(db, params["workspace_id"], id_, soft=False) is not None
@@ -301,13 +304,15 @@ def _forget_observations(db: Writing, params: dict[str, Any]) -> int:
 
 
 def _count_unattributed(db: Writing) -> dict[str, int]:
-    """Count rows of earlier releases that name no person, so that forgetting may have missed some; no zeros."""
+    """Count rows of earlier releases that name no person; forgetting may have missed some.
+
+    Counts of zero are left out."""
     names = ("unattributed_agent_messages", "unattributed_chat_messages", "unattributed_activity")
     counts = db.connection.execute(SQL["count_unattributed"]).fetchone()
     return {name: count for name, count in zip(names, counts, strict=True) if count}
 
 
-def _observation(row: tuple[Any, ...]) -> Observation:
+def _observation_of(row: tuple[Any, ...]) -> Observation:
     (
         workspace,
         id_,

@@ -1,4 +1,4 @@
--- Processes, their sign of life, and what is left of those that died.
+-- Processes, and the turns of those that died.
 
 -- name: put_process
 insert into process (id, host, started_at, seen_at, last_wake_reason, turns, serves)
@@ -8,10 +8,14 @@ set host = excluded.host, started_at = excluded.started_at, seen_at = excluded.s
   last_wake_reason = excluded.last_wake_reason, turns = excluded.turns, serves = excluded.serves;
 
 -- name: update_process
-update process set seen_at = :seen_at, last_wake_reason = :last_wake_reason, turns = :turns where id = :id;
+update process
+set seen_at = :seen_at, last_wake_reason = :last_wake_reason, turns = :turns
+where id = :id;
 
 -- name: processes
-select id, host, started_at, seen_at, last_wake_reason, turns, serves from process order by started_at, id;
+select id, host, started_at, seen_at, last_wake_reason, turns, serves
+from process
+order by started_at, id;
 
 -- name: delete_process
 delete from process where id = :id;
@@ -26,5 +30,5 @@ from event indexed by event_leased
 where fence > 0 and holder = :id;
 
 -- name: touch
--- leaves out a fence: a commit is what other processes notice, and SQLite skips one that changes nothing
+-- Skips a fence. Other processes notice commits, and SQLite skips a commit without a change.
 update fence set value = value + 1 where one = 1;

@@ -1,7 +1,7 @@
 -- Storing events. :rows is a JSON array of
--- [queue, target, lane, event_ts, vt, event, message_id, max_attempts, parent_id, root_id, hops, sent_by,
--- routed_text, routed_team].
--- Ids are given in the order of the rows, from :last_id + 1.
+-- [queue, target, lane, event_ts, vt, event, message_id, max_attempts, parent_id, root_id, hops,
+-- sent_by, routed_text, routed_team].
+-- Rows get their ids in this order, from :last_id + 1.
 
 -- name: draw_ids
 update sqlite_sequence set seq = seq + :count where name = 'event' returning seq;
@@ -10,24 +10,26 @@ update sqlite_sequence set seq = seq + :count where name = 'event' returning seq
 insert into sqlite_sequence (name, seq) values ('event', :count) returning seq;
 
 -- name: put_key
--- of one row: ?1 to ?14 as above, ?15 its id, ?16 the moment; by number, as a name costs a search for each
+-- One row: ?1 to ?14 as above, ?15 its id, ?16 the time. Numbers, as each name costs a look-up.
 insert into message_key (queue, message_id, event_id, parent_id, seen_at)
 values (?1, ?7, ?15, ?9, ?16)
 on conflict (queue, message_id) do nothing;
 
 -- name: put_event
--- of the same row
+-- the same row; computing `head` here saves the second write of the trigger
 insert into event (
-  id, queue, target, lane, head, event_ts, vt, event, message_id, max_attempts, parent_id, root_id, hops,
+  id, queue, target, lane, head,
+  event_ts, vt, event, message_id, max_attempts, parent_id, root_id, hops,
   created_at, updated_at, sent_by, routed_text, routed_team
 )
 values (
   ?15, ?1, ?2, ?3,
-  -- what the trigger would find, without a second write of the row
   not exists (
-    select 1 from event as h indexed by event_lane where h.queue = ?1 and h.lane = ?3 and iif(h.head, 0, h.id) = 0
+    select 1 from event as h indexed by event_lane
+    where h.queue = ?1 and h.lane = ?3 and iif(h.head, 0, h.id) = 0
   ),
-  coalesce(?4, ?16), coalesce(?5, ?16), ?6, ?7, ?8, ?9, coalesce(?10, ?15), ?11, ?16, ?16, ?12, ?13, ?14
+  coalesce(?4, ?16), coalesce(?5, ?16), ?6, ?7, ?8, ?9, coalesce(?10, ?15), ?11,
+  ?16, ?16, ?12, ?13, ?14
 );
 
 -- name: put_keys
@@ -44,20 +46,24 @@ on conflict (queue, message_id) do nothing;
 
 -- name: put_events
 insert into event (
-  id, queue, target, lane, head, event_ts, vt, event, message_id, max_attempts, parent_id, root_id, hops,
+  id, queue, target, lane, head, event_ts, vt, event,
+  message_id, max_attempts, parent_id, root_id, hops,
   created_at, updated_at, sent_by, routed_text, routed_team
 )
 select
-  n.id, n.queue, n.target, n.lane, n.lane is null, coalesce(n.event_ts, :now), coalesce(n.vt, :now), n.event,
-  n.message_id, n.max_attempts, n.parent_id, coalesce(n.root_id, n.id), n.hops, :now, :now, n.sent_by,
-  n.routed_text, n.routed_team
+  n.id, n.queue, n.target, n.lane, n.lane is null, coalesce(n.event_ts, :now),
+  coalesce(n.vt, :now), n.event,
+  n.message_id, n.max_attempts, n.parent_id, coalesce(n.root_id, n.id), n.hops,
+  :now, :now, n.sent_by, n.routed_text, n.routed_team
 from (
   select
     :last_id + 1 + r.key as id,
     json_extract(r.value, '$[0]') as queue,
     json_extract(r.value, '$[1]') as target,
-    -- a delayed event carries no lane: it would hold up what comes after it
-    case when coalesce(json_extract(r.value, '$[4]') <= :now, 1) then json_extract(r.value, '$[2]') end as lane,
+    -- a delayed event carries no lane: it would hold up its successors
+    case
+      when coalesce(json_extract(r.value, '$[4]') <= :now, 1) then json_extract(r.value, '$[2]')
+    end as lane,
     json_extract(r.value, '$[3]') as event_ts,
     json_extract(r.value, '$[4]') as vt,
     json_extract(r.value, '$[5]') as event,
@@ -80,11 +86,14 @@ select json_group_array(id) from event where id > :last_id and id <= :last_id + 
 -- name: known_keys
 select k.queue, k.message_id, k.parent_id
 from json_each(:keys) as r
-join message_key as k on k.queue = json_extract(r.value, '$[0]') and k.message_id = json_extract(r.value, '$[1]');
+join message_key as k
+  on k.queue = json_extract(r.value, '$[0]') and k.message_id = json_extract(r.value, '$[1]');
 
 -- name: put_agent_messages
--- :lines is a JSON array of [agent_id, role, channel, sender, message_id, content, conversation, subject, created_at]
-insert into agent_message (agent_id, role, channel, sender, message_id, content, conversation, subject, created_at)
+-- :lines is a JSON array of these columns
+insert into agent_message (
+  agent_id, role, channel, sender, message_id, content, conversation, subject, created_at
+)
 select
   json_extract(r.value, '$[0]'), json_extract(r.value, '$[1]'), json_extract(r.value, '$[2]'),
   json_extract(r.value, '$[3]'), json_extract(r.value, '$[4]'), json_extract(r.value, '$[5]'),
@@ -92,7 +101,7 @@ select
 from json_each(:lines) as r;
 
 -- name: put_chat_messages
--- :lines is a JSON array of [team_id, from_agent, message, subject, key, created_at]
+-- :lines is a JSON array of these columns
 insert into chat_message (team_id, from_agent, message, subject, key, created_at)
 select
   json_extract(r.value, '$[0]'), json_extract(r.value, '$[1]'), json_extract(r.value, '$[2]'),

@@ -40,16 +40,13 @@ READERS = 3
 TABLES = 4
 """Tables that the statement `migrated` counts."""
 
-# A payload changed by hand may be no JSON: it belongs to no channel and no agent.
-_CHANNEL = (
-    "iif(json_extract(event, '$.kind') is null, 'slack', "
-    "coalesce(json_extract(event, '$.channel'), ''))"
-)
-_AGENT = "iif(queue = 'inbox', target, coalesce(json_extract(event, '$.agent'), ''))"
 CONDITIONS = {
     "sent_by": "sent_by = :sent_by",
-    "channels": f"json_valid(event) and {_CHANNEL} in (select value from json_each(:channels))",
-    "agents": f"json_valid(event) and {_AGENT} in (select value from json_each(:agents))",
+    "channels": "channel_of(event) in (select value from json_each(:channels))",
+    # A payload changed by hand may be no JSON: it belongs to no agent.
+    "agents": "iif(queue = 'inbox', target, "
+    "iif(json_valid(event), json_extract(event, '$.agent'), '')) "
+    "in (select value from json_each(:agents))",
 }
 """Conditions on events, for callers who may not see all of them."""
 

@@ -1,4 +1,4 @@
--- Reading, without a writer's lock.
+-- Reading beside the writer.
 
 -- name: next_due
 select min(vt)
@@ -21,25 +21,30 @@ from (
 );
 
 -- name: waiting
--- what of a queue has a lane, and heads without one: together all of a target, without a look at other queues
+-- Events with a lane, and heads without one: together all of a target, by index.
 select id from (
   select id from event indexed by event_lane
-  where queue = :queue and lane is not null and target = :target and id < :before_id and id > :since_id
+  where queue = :queue and lane is not null and target = :target
+    and id < :before_id and id > :since_id
   union all
   select id from event indexed by event_ready
-  where queue = :queue and target = :target and head and fence = 0 and lane is null and id < :before_id
-    and id > :since_id
+  where queue = :queue and target = :target and head and fence = 0 and lane is null
+    and id < :before_id and id > :since_id
   union all
   select id from event indexed by event_leased
-  where queue = :queue and target = :target and fence > 0 and lane is null and id < :before_id and id > :since_id
+  where queue = :queue and target = :target and fence > 0 and lane is null
+    and id < :before_id and id > :since_id
   order by id
   limit :limit
 );
 
 -- name: recent
--- each half by itself walks back from the newest and stops at the limit; payloads are not read, let alone sorted
+-- Each half walks back from the newest id and stops at the limit, without reading payloads.
 select id from (
-  select id from event where queue = :queue and id < :before_id and id > :since_id order by id desc limit :limit
+  select id from event
+  where queue = :queue and id < :before_id and id > :since_id
+  order by id desc
+  limit :limit
 )
 union all
 select id from (
@@ -53,14 +58,16 @@ limit :limit;
 
 -- name: event_or_finished
 select
-  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, routed_text, routed_team
+  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder,
+  message_id, max_attempts, parent_id, root_id, hops, state, last_error, error_class, created_at,
+  updated_at, sent_by, routed_text, routed_team
 from event
 where id = :id
 union all
 select
-  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, routed_text, routed_team
+  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder,
+  message_id, max_attempts, parent_id, root_id, hops, state, last_error, error_class, created_at,
+  updated_at, sent_by, routed_text, routed_team
 from event_hist
 where id = :id
 limit 1;
@@ -89,9 +96,13 @@ order by queue, target;
 select outcome, count(*) from event_hist where queue = :queue group by outcome;
 
 -- name: handed_on
-select
-  (select count(*) from event where root_id = :root_id and id < :before_id and queue = 'inbox' and hops > 0)
-  + (select count(*) from event_hist where root_id = :root_id and id < :before_id and queue = 'inbox' and hops > 0);
+select count(*)
+from (
+  select id from event where root_id = :root_id and queue = 'inbox' and hops > 0
+  union all
+  select id from event_hist where root_id = :root_id and queue = 'inbox' and hops > 0
+)
+where id < :before_id;
 
 -- name: spent
 select coalesce(sum(json_extract(state, '$.spent')), 0)
@@ -128,4 +139,5 @@ order by id desc
 limit :limit;
 
 -- name: migrated
-select count(*) from sqlite_master where type = 'table' and name in ('event', 'event_hist', 'message_key', 'fence');
+select count(*) from sqlite_master
+where type = 'table' and name in ('event', 'event_hist', 'message_key', 'fence');

@@ -22,9 +22,13 @@ delete from setting
 where key in (
   select key
   from (
-    select key, unused_since, row_number() over (partition by channel order by unused_since desc, key) as place
+    select
+      key, unused_since,
+      row_number() over (partition by channel order by unused_since desc, key) as position
     from (
-      select key, unused_since, iif(channel in (select value from json_each(:channels)), channel, '') as channel
+      select
+        key, unused_since,
+        iif(channel in (select value from json_each(:channels)), channel, '') as channel
       from (
         select key, json_extract(value, '$.unused_since') as unused_since,
           substr(key, 9, instr(substr(key, 9) || ':', ':') - 1) as channel
@@ -33,7 +37,7 @@ where key in (
       )
     )
   )
-  where unused_since <= :before or place > :most
+  where unused_since <= :before or position > :most
 );
 
 -- name: set_limit

@@ -1,31 +1,37 @@
--- Ending turns. What ends goes to history first: the trigger on event reads there when the next of the lane is visible.
+-- Ending turns. Events go to history before they are deleted: the trigger on event reads their
+-- end from there, when the next event of the lane becomes visible.
 
 -- name: complete
 insert or replace into event_hist (
-  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, routed_text, routed_team, outcome, finished_at
+  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder,
+  message_id, max_attempts, parent_id, root_id, hops, state, last_error, error_class, created_at,
+  updated_at, sent_by, routed_text, routed_team, outcome, finished_at
 )
 select
-  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, 0, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, :now, sent_by, routed_text, routed_team, 'completed', :now
+  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, 0, holder,
+  message_id, max_attempts, parent_id, root_id, hops, state, last_error, error_class, created_at,
+  :now, sent_by, routed_text, routed_team, 'completed', :now
 from event
 where id in (select value from json_each(:ids));
 
 -- name: finish
--- :ends is a JSON array of [id, outcome, error, error_class, error if there is none at all, traceback]
+-- :ends is a JSON array of
+-- [id, outcome, error, error_class, error if there is no other, traceback]
 insert or replace into event_hist (
-  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,
-  parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by, routed_text, routed_team, outcome, finished_at,
-  traceback
+  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder,
+  message_id, max_attempts, parent_id, root_id, hops, state, last_error, error_class, created_at,
+  updated_at, sent_by, routed_text, routed_team, outcome, finished_at, traceback
 )
 select
-  e.id, e.queue, e.target, e.lane, e.head, e.event_ts, e.attempts, e.vt, e.claimed, e.event, 0, e.holder, e.message_id,
-  e.max_attempts, e.parent_id, e.root_id, e.hops, e.state,
+  e.id, e.queue, e.target, e.lane, e.head, e.event_ts, e.attempts, e.vt, e.claimed, e.event, 0,
+  e.holder, e.message_id, e.max_attempts, e.parent_id, e.root_id, e.hops, e.state,
   coalesce(json_extract(r.value, '$[2]'), e.last_error, json_extract(r.value, '$[4]')),
-  coalesce(json_extract(r.value, '$[3]'), iif(json_extract(r.value, '$[2]') is null, e.error_class, null)),
+  coalesce(
+    json_extract(r.value, '$[3]'), iif(json_extract(r.value, '$[2]') is null, e.error_class, null)
+  ),
   e.created_at, :now, e.sent_by, e.routed_text, e.routed_team, json_extract(r.value, '$[1]'), :now,
   case
-    when json_extract(r.value, '$[1]') not in ('dead', 'expired', 'cancelled') then null
+    when json_extract(r.value, '$[1]') in ('completed', 'discarded') then null
     when json_extract(r.value, '$[2]') is null then e.traceback
     else json_extract(r.value, '$[5]')
   end
@@ -33,7 +39,7 @@ from json_each(:ends) as r
 join event as e on e.id = json_extract(r.value, '$[0]');
 
 -- name: delete_followers
--- before the heads, or each would be promoted only to be deleted next
+-- before the heads, or each follower would be promoted just to be deleted
 delete from event where id in (select value from json_each(:ids)) and not head;
 
 -- name: delete_ended

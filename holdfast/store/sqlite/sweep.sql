@@ -1,17 +1,22 @@
--- Maintenance: what is over ends, what is old is forgotten. Each statement takes at most :batch at once.
+-- Maintenance. Each statement takes at most :batch rows at once.
 
 -- name: used_up
 select id from event indexed by event_tried
-where queue = :queue and attempts > 0 and fence = 0 and vt <= :now and attempts >= coalesce(max_attempts, :max_attempts)
+where queue = :queue and attempts > 0 and fence = 0 and vt <= :now
+  and attempts >= coalesce(max_attempts, :max_attempts)
 union all
 select id from event indexed by event_leased
-where queue = :queue and fence > 0 and vt <= :now and attempts >= coalesce(max_attempts, :max_attempts)
+where queue = :queue and fence > 0 and vt <= :now
+  and attempts >= coalesce(max_attempts, :max_attempts)
 limit :batch;
 
 -- name: known_targets
--- one seek in the ready index per target, not one per event
+-- one seek in the ready index per target, not per event
 with recursive known (target) as (
-  select (select min(target) from event indexed by event_ready where queue = :queue and head and fence = 0)
+  select (
+    select min(target) from event indexed by event_ready
+    where queue = :queue and head and fence = 0
+  )
   union all
   select (
     select min(e.target) from event as e indexed by event_ready
@@ -35,11 +40,16 @@ where queue = :queue and head and fence > 0 and vt < :before
 limit :batch;
 
 -- name: headless_lanes
--- lanes are walked one by one, so that a long lane costs no more than a short one
+-- one seek per lane, so that a long lane costs no more than a short one
 with recursive known (lane) as (
-  select (select min(lane) from event indexed by event_lane where queue = :queue and lane is not null)
+  select (
+    select min(lane) from event indexed by event_lane where queue = :queue and lane is not null
+  )
   union all
-  select (select min(e.lane) from event as e indexed by event_lane where e.queue = :queue and e.lane > known.lane)
+  select (
+    select min(e.lane) from event as e indexed by event_lane
+    where e.queue = :queue and e.lane > known.lane
+  )
   from known
   where known.lane is not null
 )
@@ -62,7 +72,8 @@ where head = 0
   );
 
 -- name: old_keys
--- the next :count message ids of a queue: how many, the last, and a JSON array of those that can be forgotten
+-- Examines the next :count message ids of a queue. Returns their number, the last one, and a
+-- JSON array of those that can be deleted.
 select
   count(*),
   max(k.message_id),
@@ -78,7 +89,7 @@ from (
 ) as k;
 
 -- name: forget_keys
--- a key that was forgotten by another process meanwhile, and put again, is not old
+-- checks the age again: another process may have deleted and stored the key meanwhile
 delete from message_key
 where queue = :queue
   and message_id in (select value from json_each(:message_ids))

@@ -158,7 +158,7 @@ class Writer:
         return group
 
     def _commit(self, group: Group, requests: Iterable[Request]) -> bool:
-        """Run and commit the requests. Returns False if one of several failed: nothing is stored."""
+        """Run and commit the requests. Returns False, and stores nothing, if one of several failed."""
         connection = self._connection
         self._ids.begin(connection)
         for request in requests:
