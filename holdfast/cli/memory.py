@@ -13,6 +13,7 @@ import typer
 from holdfast.cli.audit import actor
 from holdfast.cli.options import AsJson, Config, Database, Home, Limit, load_settings, open_existing
 from holdfast.cli.printing import echo, print_json, print_table, short, show
+from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.memory.index import KnowledgeIndex
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.memory.maintenance import Difference
     from holdfast.memory.observation import Observation, ObservationStore, Subject
     from holdfast.settings import Settings
+    from holdfast.store.forget import Identities
 
 memory = typer.Typer(
     help="What agents remember: search, list, forget, verify, reindex.",
@@ -94,6 +96,13 @@ def _line(one: Observation) -> tuple[object, ...]:
 def forget(
     subject: About,
     yes: Yes = False,
+    all_identities: Annotated[
+        bool,
+        typer.Option(
+            "--all-identities",
+            help="With --yes: forget everybody with that id or name if the subject has no channel.",
+        ),
+    ] = False,
     vacuum: Annotated[
         bool,
         typer.Option(
@@ -105,25 +114,45 @@ def forget(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove every trace of a subject: observations, index, and its messages with all that came of them."""
+    """Remove every trace of a subject: observations, index, messages and their answers."""
     settings = load_settings(config, database=database, home=home)
     parts = _parts(subject)
-    if not yes and not typer.confirm(f"Remove every trace of {subject}? This cannot be undone."):
-        raise typer.Abort
+    _confirm(subject, asyncio.run(_identities(settings, parts)), yes, all_identities)
     removed = asyncio.run(_forget(settings, parts, vacuum=vacuum))
     if as_json:
         print_json(removed)
         return
+    _print_removed(removed)
+    if settings.database.startswith("postgres") and not vacuum:
+        echo("The server frees the bytes when it vacuums; `--vacuum` does so at once.")
+
+
+def _confirm(subject: str, identities: Identities, yes: bool, all_identities: bool) -> None:
+    """Ask before forgetting, and name the identities if there are several."""
+    if yes:
+        if len(identities.matching) > 1 and not all_identities:
+            raise HoldfastError(
+                f"{subject} matches {len(identities.matching)} identities: "
+                f"{', '.join(identities.matching)}; name one, or add --all-identities"
+            )
+        return
+    whom = subject
+    if len(identities.all) > 1:
+        echo(f"{subject} stands for {len(identities.all)} identities:")
+        for identity in identities.all:
+            echo(f"  {identity}")
+        whom = "all of them"
+    if not typer.confirm(f"Remove every trace of {whom}? This cannot be undone."):
+        raise typer.Abort
+
+
+def _print_removed(removed: dict[str, int]) -> None:
     left = {name: count for name, count in removed.items() if name.startswith("unattributed_")}
     rows = [(name, count) for name, count in removed.items() if name not in left]
     print_table(("what", "removed"), rows, empty="")
     for name, count in left.items():
         what = name.removeprefix("unattributed_").replace("_", " ")
-        echo(
-            f"{count} {what} of earlier releases name no person and were left; some may be about this one."
-        )
-    if settings.database.startswith("postgres") and not vacuum:
-        echo("The server frees the bytes when it vacuums; `--vacuum` does so at once.")
+        echo(f"{count} {what} of earlier releases name no person and stay; some may be theirs.")
 
 
 @memory.command()
@@ -188,6 +217,14 @@ async def _subjects(settings: Settings) -> list[Subject]:
 async def _observations(settings: Settings, subject: str, limit: int) -> list[Observation]:
     async with _memory(settings) as (observations, _):
         return await observations.find_by_subject(*_parts(subject), limit=limit)
+
+
+async def _identities(settings: Settings, subject: tuple[str, str, str]) -> Identities:
+    from holdfast.store.forget import find_identities
+    from holdfast.store.memory import open_people
+
+    async with open_existing(settings) as store:
+        return await find_identities(open_people(store), *subject)
 
 
 async def _forget(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import HoldfastError
@@ -35,9 +36,9 @@ async def forget(
     the server's own, or one at once with `vacuum`."""
     store = observations.store
     people = open_people(store)
-    identities = await matching_identities(people, workspace_id, subject_type, subject_id)
+    found = await find_identities(people, workspace_id, subject_type, subject_id)
     removed: dict[str, int] = {}
-    for identity in identities:
+    for identity in found.all:
         for kind, count in (
             await _forget_identity(observations, knowledge, identity, actor, files)
         ).items():
@@ -45,29 +46,37 @@ async def forget(
             removed[kind] = count if kind.startswith(UNATTRIBUTED) else removed.get(kind, 0) + count
     # Links go last, so that a second run finds all identities if the first one was interrupted.
     # Only people can have been linked.
-    for identity in identities if subject_type.upper() == USER else ():
+    for identity in found.all if subject_type.upper() == USER else ():
         await people.unlink(identity)
     if vacuum or not store.has_server:
         await store.vacuum()
     return removed
 
 
-async def matching_identities(
-    people: People, workspace_id: str, subject_type: str, subject_id: str
-) -> list[str]:
-    """Return the keys of all subjects that `forget` removes for a subject.
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """The subjects that `forget` removes for one that somebody named."""
 
-    These are the identities that are linked to it. A person without a channel, such as
-    default:USER:ann, means everybody with that id or name in the workspace."""
+    matching: list[str]
+    """Identities with that id or name, where the named person has no channel."""
+    all: list[str]
+    """The named subject, the matching ones, and those that are linked to any of them."""
+
+
+async def find_identities(
+    people: People, workspace_id: str, subject_type: str, subject_id: str
+) -> Identities:
+    """Return all subjects that `forget` removes for a subject.
+
+    A person without a channel, such as default:USER:ann, means everybody with that id or name in
+    the workspace."""
     key = subject_key(workspace_id, subject_type, subject_id)
     if subject_type.upper() != USER:
-        return [key]
-    linked = [
-        identity
-        for one in (key, *await people.known_as(key))
-        for identity in await people.identities(one)
-    ]
-    return list(dict.fromkeys([*linked, *filter(None, map(former_key, linked))]))
+        return Identities([], [key])
+    matching = await people.known_as(key)
+    linked = [identity for one in (key, *matching) for identity in await people.identities(one)]
+    former = filter(None, map(former_key, linked))
+    return Identities(matching, list(dict.fromkeys([*linked, *former])))
 
 
 async def _forget_identity(

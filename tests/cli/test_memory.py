@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 
 from holdfast.memory.observation import Observation
-from holdfast.queue.event import MEMORY
+from holdfast.queue.event import MEMORY, NewEvent
 from holdfast.queue.outcome import Dead
 from holdfast.store import open_store
 from holdfast.store.memory import open_observations
@@ -80,6 +80,34 @@ def test_forgetting_asks_first_and_says_what_went(shell: Shell, url: str) -> Non
     assert (removed["observations"], removed["index"], removed["events"]) == (2, 2, 2)
     assert shell.json("memory", "list") == []
     assert "observations" in shell.out("memory", "forget", ANN, "--yes")
+
+
+def put_messages_of(url: str, *channels: str) -> None:
+    """Store a message of ann on each channel."""
+
+    async def put() -> None:
+        async with open_store(url) as store:
+            message = {"kind": "message", "message": "hi", "sender": "Ann", "sender_id": "ann"}
+            await store.put(
+                [NewEvent(event=message | {"channel": channel}) for channel in channels]
+            )
+
+    asyncio.run(put())
+
+
+def test_forgetting_several_identities_names_them_and_needs_a_flag(shell: Shell, url: str) -> None:
+    identities = ["default:USER:api:id:ann", "default:USER:web:id:ann"]
+    put_messages_of(url, "api", "web")
+    refused = shell.refused("memory", "forget", ANN, "--yes")
+    assert "--all-identities" in refused
+    assert all(identity in refused for identity in identities)
+    asked = shell.run("memory", "forget", ANN, given="n\n")
+    assert (asked.returncode, [one for one in identities if one in asked.stdout]) == (1, identities)
+    assert shell.json("status")["queues"][0]["ready"] == 2
+    assert shell.json("memory", "forget", identities[1], "--yes")["events"] == 1
+    put_messages_of(url, "mail")
+    removed = shell.json("memory", "forget", ANN, "--yes", "--all-identities")
+    assert removed["events"] == 2
 
 
 def test_forgetting_on_postgresql_offers_a_vacuum(shell: Shell, url: str) -> None:
