@@ -9,7 +9,7 @@ from bench.engine import Engine
 from bench.questions import FACTS, NAMED, PARAPHRASED
 from bench.row import Goal, Row
 from bench.scale import Scale
-from holdfast.memory.embedder import mark_of
+from holdfast.memory.embedder import model_key
 from holdfast.memory.index import KnowledgeIndex
 from holdfast.memory.knowledge import KnowledgeDocument, KnowledgeScope
 from holdfast.store import open_store
@@ -78,7 +78,7 @@ async def measure_recall(index: KnowledgeIndex, questions: Sequence[tuple[str, s
         return [
             id_
             for id_, *_ in await index.tables.by_meaning(
-                SCOPE, asked, mark_of(index.embedder), FIRST
+                SCOPE, asked, model_key(index.embedder), FIRST
             )
         ]
 

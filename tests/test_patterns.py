@@ -19,7 +19,7 @@ from holdfast.channels.slack.incoming import Bot, text_for
 from holdfast.channels.slack.mrkdwn import mrkdwn
 from holdfast.channels.split import split
 from holdfast.memory.chunk import chunks
-from holdfast.memory.ranking import telling, terms
+from holdfast.memory.ranking import search_words, terms
 from holdfast.message import text_of
 from holdfast.routing.router import Routing
 from holdfast.routing.tags import tags, without
@@ -130,7 +130,7 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "route": Routing().route,
     "split": lambda text: split(text, 100),
     "tags": lambda text: without(text, tags(text)),
-    "telling": telling,
+    "search_words": search_words,
     "terms": terms,
     "text lines": logged(TextLines()),
     "text_for": lambda text: text_for(Bot("T1", "U1", "B1"), text),

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, assert_never
 
 from holdfast.errors import StoreUnavailable, Unreadable
-from holdfast.memory.breaker import FIRST_PAUSE, Breaker, Timeouts, is_away
+from holdfast.memory.breaker import FIRST_PAUSE, Breaker, Timeouts, is_unreachable
 from holdfast.memory.knowledge import DEFAULT_AGENT_NAME, KnowledgeScope, KnowledgeStore
 from holdfast.memory.observation import ObservationStore, document_of
 from holdfast.queue.consumer import Consumer
@@ -189,7 +189,7 @@ class KnowledgeStoreOutboxRelay:
         return Done()
 
     def _failed(self, turn: Turn, error: Exception, began: int) -> Outcome:
-        if is_away(error):
+        if is_unreachable(error):
             raise _Away(error)
         if isinstance(error, TimeoutError) and not self._timeouts.is_own(turn.primary.id, began):
             # The index may answer nobody. The turn is given back, so that others are tried meanwhile.

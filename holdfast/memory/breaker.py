@@ -19,7 +19,7 @@ _AWAY = (IndexUnavailable, StoreUnavailable, ConnectionError, socket.gaierror)
 _UNREACHABLE = {errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH}
 
 
-def is_away(error: Exception) -> bool:
+def is_unreachable(error: Exception) -> bool:
     """Whether an error means that nobody can reach the index: no name, no route, no connection.
 
     Any other error of the system, such as a missing file, is that of a document; for time-outs see `Timeouts`."""

@@ -22,12 +22,12 @@ class Embedder(Protocol):
         """One vector per text, as little-endian float32. Called in a thread; may raise IndexUnavailable."""
 
 
-def mark_of(embedder: Embedder) -> str:
+def model_key(embedder: Embedder) -> str:
     """What documents carry in the index: by another model, or as many numbers, they have to be embedded anew."""
     return f"{embedder.model}/{embedder.dimensions}"
 
 
-class WordsAlone:
+class WordsOnly:
     """Where the engine cannot compare vectors none are made; once it can, that is a change of model as any other."""
 
     model = "words"

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from holdfast.errors import StoreUnavailable
-from holdfast.memory.embedder import Embedder, LocalEmbedder, WordsAlone, mark_of
-from holdfast.memory.indexing import Entry, Known, entries
+from holdfast.memory.embedder import Embedder, LocalEmbedder, WordsOnly, model_key
+from holdfast.memory.indexing import Entry, IndexedDocument, entries
 from holdfast.memory.knowledge import (
     DEFAULT_OPTIONS,
     Hit,
@@ -18,24 +18,24 @@ from holdfast.memory.knowledge import (
     KnowledgeDocument,
     KnowledgeScope,
     KnowledgeSource,
-    readable,
+    storable_text,
 )
 from holdfast.memory.ranking import CANDIDATES, fused
 
 T = TypeVar("T")
 
-Found = list[tuple[str, str]]
+WordMatches = list[tuple[str, str]]
 """Documents, best first: id, and the piece that was found."""
-Likened = list[tuple[str, str, float]]
+VectorMatches = list[tuple[str, str, float]]
 """The same, with how like its vector is to the one asked for: 1 is the same."""
 
 
-class Tables(Protocol):
+class IndexTables(Protocol):
     """What an engine does for an index; each call is one transaction."""
 
-    async def known(
+    async def find_documents(
         self, scope: KnowledgeScope, ids: Sequence[str] | None = None
-    ) -> dict[str, Known]:
+    ) -> dict[str, IndexedDocument]:
         """What is there of these, or of all; stones of deleted ones too where ids are named."""
 
     async def write(self, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> set[str]:
@@ -52,7 +52,7 @@ class Tables(Protocol):
     ) -> set[str]:
         """Write these and remove the others up to a version, at once; which ones are written."""
 
-    async def by_words(self, scope: KnowledgeScope, query: str, limit: int) -> Found:
+    async def by_words(self, scope: KnowledgeScope, query: str, limit: int) -> WordMatches:
         """By full text."""
 
     async def has_vectors(self) -> bool:
@@ -60,20 +60,20 @@ class Tables(Protocol):
 
     async def by_meaning(
         self, scope: KnowledgeScope, vector: bytes, model: str, limit: int
-    ) -> Likened:
+    ) -> VectorMatches:
         """By vectors of this model."""
 
     async def status(self, model: str, dimensions: int) -> IndexStatus:
         """What is there, and how much of it by another model."""
 
 
-_WORDS_ALONE = WordsAlone()
+_WORDS_ONLY = WordsOnly()
 
 
 class KnowledgeIndex:
     """A KnowledgeStore in the database of a store."""
 
-    def __init__(self, tables: Tables, embedder: Embedder | None = None) -> None:
+    def __init__(self, tables: IndexTables, embedder: Embedder | None = None) -> None:
         self.tables = tables
         self.embedder = embedder or LocalEmbedder()
 
@@ -82,16 +82,18 @@ class KnowledgeIndex:
         with _reachable():
             using = await self.using()
             while wanted:
-                known = await self.tables.known(scope, [document.id for document in wanted])
+                known = await self.tables.find_documents(
+                    scope, [document.id for document in wanted]
+                )
                 made = await asyncio.to_thread(entries, wanted, known, using)
-                written = await self.tables.write(scope, made, mark_of(using))
+                written = await self.tables.write(scope, made, model_key(using))
                 count += len(written)
                 wanted = _overtaken(made, written)
         return count
 
     async def using(self) -> Embedder:
         """The embedder, where the engine has a use for it."""
-        return self.embedder if await self.tables.has_vectors() else _WORDS_ALONE
+        return self.embedder if await self.tables.has_vectors() else _WORDS_ONLY
 
     async def delete(
         self, scope: KnowledgeScope, ids: Iterable[str], *, version: int | None = None
@@ -111,7 +113,7 @@ class KnowledgeIndex:
     ) -> int:
         with _reachable():
             using = await self.using()
-            known = await self.tables.known(scope)
+            known = await self.tables.find_documents(scope)
             # What comes while we read is newer than all of this, and stays.
             until = max((there.version for there in known.values()), default=0)
             made: list[Entry] = []
@@ -120,28 +122,30 @@ class KnowledgeIndex:
                 until = max(until, *(document.version for document in documents))
                 if options.on_progress is not None:
                     options.on_progress(len(made))
-            written = await self.tables.replace(scope, made, mark_of(using), until)
+            written = await self.tables.replace(scope, made, model_key(using), until)
         await self.upsert(scope, _overtaken(made, written))
         return len(made)
 
     async def search(
         self, scope: KnowledgeScope, query: str, max_results: int = 5, min_score: float = 0
     ) -> list[Hit]:
-        query = readable(query)
+        query = storable_text(query)
         if not query.strip() or max_results < 1:
             return []
         with _reachable():
             using, limit = await self.using(), max(CANDIDATES, max_results)
-            near: Likened = []
-            if using is not _WORDS_ALONE:
+            near: VectorMatches = []
+            if using is not _WORDS_ONLY:
                 [vector] = await asyncio.to_thread(using.embed, [query])
-                near = await self.tables.by_meaning(scope, vector, mark_of(using), limit)
+                near = await self.tables.by_meaning(scope, vector, model_key(using), limit)
             worded = await self.tables.by_words(scope, query, limit)
         return [hit for hit in fused(query, near, worded) if hit.score >= min_score][:max_results]
 
     async def documents(self, scope: KnowledgeScope) -> dict[str, str]:
         with _reachable():
-            return {id_: there.hash for id_, there in (await self.tables.known(scope)).items()}
+            return {
+                id_: there.hash for id_, there in (await self.tables.find_documents(scope)).items()
+            }
 
     async def status(self) -> IndexStatus:
         with _reachable():

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.memory.chunk import chunks
-from holdfast.memory.embedder import Embedder, mark_of
+from holdfast.memory.embedder import Embedder, model_key
 from holdfast.memory.knowledge import KnowledgeDocument
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class IndexedDocument:
     """What an index has of a document."""
 
     hash: str
@@ -37,7 +37,7 @@ class Entry:
 
 
 def entries(
-    documents: Sequence[KnowledgeDocument], known: Mapping[str, Known], embedder: Embedder
+    documents: Sequence[KnowledgeDocument], known: Mapping[str, IndexedDocument], embedder: Embedder
 ) -> list[Entry]:
     """What has to be written of these. Runs in a thread: embedding takes its time."""
     newest = {document.id: document for document in documents}.values()
@@ -45,7 +45,7 @@ def entries(
     changed = [
         document
         for document in wanted
-        if not is_same(document, known.get(document.id), mark_of(embedder))
+        if not is_same(document, known.get(document.id), model_key(embedder))
     ]
     split = {document.id: chunks(document.content) for document in changed}
     texts = [text for pieces in split.values() for text in pieces]
@@ -65,11 +65,11 @@ def _checked(vectors: Sequence[bytes], count: int, embedder: Embedder) -> Sequen
     return vectors
 
 
-def _is_older(document: KnowledgeDocument, known: Known | None) -> bool:
+def _is_older(document: KnowledgeDocument, known: IndexedDocument | None) -> bool:
     return known is not None and document.version < known.version
 
 
-def is_same(document: KnowledgeDocument, known: Known | None, model: str) -> bool:
+def is_same(document: KnowledgeDocument, known: IndexedDocument | None, model: str) -> bool:
     """Whether the index has this content already, by this model."""
     return (
         known is not None

@@ -39,15 +39,15 @@ class KnowledgeDocument:
     version: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "id", readable(self.id))
-        object.__setattr__(self, "content", readable(self.content))
+        object.__setattr__(self, "id", storable_text(self.id))
+        object.__setattr__(self, "content", storable_text(self.content))
 
     @property
     def hash(self) -> str:
         return hashlib.sha256(self.content.encode()).hexdigest()
 
 
-def readable(text: str) -> str:
+def storable_text(text: str) -> str:
     """The text without what no engine could store and no model read."""
     return (
         text.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from holdfast.memory.embedder import mark_of
+from holdfast.memory.embedder import model_key
 from holdfast.memory.index import KnowledgeIndex
 from holdfast.memory.knowledge import (
     DEFAULT_AGENT_NAME,
@@ -50,14 +50,14 @@ class MemorySweeper:
         The process that started last decides the model. Relays of other processes may go on with
         an older one; the next sweep finds their documents."""
         using, store = await knowledge.using(), self.observations.store
-        record, mark = {"model": using.model, "dimensions": using.dimensions}, mark_of(using)
+        record, mark = {"model": using.model, "dimensions": using.dimensions}, model_key(using)
         recorded = await store.setting(INDEX)
         if mark != self._announced and recorded != record:
             await store.set_setting(INDEX, record)
         elif recorded != record:
             return 0
         self._announced, requeued = mark, 0
-        while count := await self.observations.tell_again(DEFAULT_AGENT_NAME, mark):
+        while count := await self.observations.requeue_outdated(DEFAULT_AGENT_NAME, mark):
             requeued += count
         if requeued:
             log.warning(

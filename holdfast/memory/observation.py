@@ -157,7 +157,7 @@ def id_of(observation: Observation | str) -> str:
     return observation if isinstance(observation, str) else observation.id
 
 
-def checked_merge(
+def check_merge(
     winner: Observation | str, loser: Observation | str, merged: Observation
 ) -> tuple[str, str]:
     """Return the ids of the winner and the loser of a merge, if the three fit together.
@@ -178,7 +178,7 @@ def checked_merge(
     return ids
 
 
-def checked_limit(limit: int | None) -> int | None:
+def check_limit(limit: int | None) -> int | None:
     """Return the number of observations to list, None for all; refuse what not every engine could count to."""
     if limit is not None and not 1 <= limit <= MOST:
         raise HoldfastError(f"a limit is a number from 1 to {MOST}, not {limit}")
@@ -285,7 +285,7 @@ class ObservationStore(Protocol):
     async def has_pending(self, subject_key: str) -> bool:
         """Return whether changes of a subject are on their way to the index."""
 
-    async def tell_again(self, agent_name: str, model: str, *, limit: int = 1000) -> int:
+    async def requeue_outdated(self, agent_name: str, model: str, *, limit: int = 1000) -> int:
         """Put a change for each document that another model indexed, once. Returns their number."""
 
     async def forget(

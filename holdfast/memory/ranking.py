@@ -27,7 +27,7 @@ def terms(text: str) -> set[str]:
     return {_stem(word) for word in words.difference(_COMMON)}
 
 
-def telling(text: str) -> list[str]:
+def search_words(text: str) -> list[str]:
     """The words to look for: those that carry meaning, or all where none does."""
     words = list(dict.fromkeys(_WORD.findall(text)))
     return [word for word in words if word.casefold() not in _COMMON] or words

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from holdfast.message import written_of
 from holdfast.queue.event import Turn
 from holdfast.routing.tags import Tag
-from holdfast.store.files import below, keep, opened, person_folder, sendable
+from holdfast.store.files import open_below, person_folder, relative_path, sendable_path, write_file
 from holdfast.telemetry import FILES_KEPT
 from holdfast.telemetry.logs import Entry
 
@@ -38,8 +38,8 @@ class Attachments:
         found: dict[Tag, str] = {}
         for tag in tags:
             if tag.kind == "file" and tag.text and not _is_quoted(turn, text, tag):
-                name = sendable(self._root, tag.text, turn.channel, turn.conversation)
-                path = below(self._root, name) if name else None
+                name = sendable_path(self._root, tag.text, turn.channel, turn.conversation)
+                path = relative_path(self._root, name) if name else None
                 path = path or await self._from_workspace(turn, tag.text)
                 if path is not None:
                     found[tag] = path
@@ -51,8 +51,8 @@ class Attachments:
         A file that does not exist is left to the delivery, whose dead letter somebody sees."""
         found: dict[str, str | None] = {}
         for name in map(str, names):
-            path = sendable(self._root, name, turn.channel, turn.conversation)
-            if path is None or below(self._root, path) is None:
+            path = sendable_path(self._root, name, turn.channel, turn.conversation)
+            if path is None or relative_path(self._root, path) is None:
                 path = await self._from_workspace(turn, name) or path
             found[name] = path
         self.refuse(turn, [name for name, path in found.items() if path is None])
@@ -68,7 +68,11 @@ class Attachments:
 
     async def _from_workspace(self, turn: Turn, name: str) -> str | None:
         workspace = self._workspaces.get(turn.agent)
-        if workspace is None or not turn.conversation or (path := below(workspace, name)) is None:
+        if (
+            workspace is None
+            or not turn.conversation
+            or (path := relative_path(workspace, name)) is None
+        ):
             return None
         folder = person_folder(self._root, turn.event) / SENT
         target = folder / str(turn.primary.id) / path.replace("/", "-")[-200:]
@@ -85,15 +89,15 @@ class Attachments:
                 )
             )
             return None
-        return below(self._root, target.relative_to(self._root).as_posix())
+        return relative_path(self._root, target.relative_to(self._root).as_posix())
 
 
 def _copy(workspace: Path, name: str, target: Path) -> None:
-    with opened(workspace, name) as file:
+    with open_below(workspace, name) as file:
         if file.seek(0, 2) > LARGEST:
             raise OSError(f"{name} has more than {LARGEST // 1024 // 1024} MiB")
         file.seek(0)
-        keep(target, file)
+        write_file(target, file)
 
 
 def _is_quoted(turn: Turn, text: str, tag: Tag) -> bool:

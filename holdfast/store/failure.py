@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.memory.knowledge import readable
+from holdfast.memory.knowledge import storable_text
 from holdfast.queue.outcome import Dead, Retry
 from holdfast.telemetry.redaction import redact_end, redact_start
 
@@ -29,16 +29,18 @@ def failure_of(outcome: Retry | Dead) -> Failure:
     error = outcome.reason if isinstance(outcome, Dead) else outcome.error
     # Users' code chooses these; anything but a text must not keep the turn from ending.
     kind = (
-        None if outcome.error_class is None else readable(str(outcome.error_class))[:CLASS_LENGTH]
+        None
+        if outcome.error_class is None
+        else storable_text(str(outcome.error_class))[:CLASS_LENGTH]
     )
     trace = (
         None
         if outcome.traceback is None
-        else readable(redact_end(str(outcome.traceback), TRACEBACK_LENGTH))
+        else storable_text(redact_end(str(outcome.traceback), TRACEBACK_LENGTH))
     )
     return Failure(stored_error(error), kind, trace)
 
 
 def stored_error(error: str | None) -> str | None:
     """The text of an error as it is stored; it may hold the broken bytes that caused it."""
-    return None if error is None else readable(redact_start(str(error), ERROR_LENGTH))
+    return None if error is None else storable_text(redact_start(str(error), ERROR_LENGTH))

@@ -45,7 +45,7 @@ def _person_name(subject: str) -> str:
     return f"{PERSON}{hashlib.sha256(subject.encode(errors='replace')).hexdigest()[:32]}"
 
 
-def place(root: Path, name: str) -> Path | None:
+def resolve_below(root: Path, name: str) -> Path | None:
     """The path that a name means below a folder, whether a file is there or not; None if it leads elsewhere."""
     try:
         folder = root.resolve()
@@ -67,9 +67,9 @@ def _parts(folder: Path, root: Path, name: str) -> tuple[str, ...]:
     return () if path.is_absolute() or ".." in path.parts or "\0" in name else path.parts
 
 
-def below(root: Path, name: str) -> str | None:
+def relative_path(root: Path, name: str) -> str | None:
     """The path of a file relative to the folder; None if there is no such file, or it lies elsewhere."""
-    path = place(root, name)
+    path = resolve_below(root, name)
     try:
         return (
             path.relative_to(root.resolve()).as_posix()
@@ -80,9 +80,9 @@ def below(root: Path, name: str) -> str | None:
         return None
 
 
-def sendable(root: Path, name: str, channel: str, conversation: str) -> str | None:
+def sendable_path(root: Path, name: str, channel: str, conversation: str) -> str | None:
     """The path below the root under which a conversation may send a file, whether it is there or not."""
-    path = place(root, name)
+    path = resolve_below(root, name)
     if path is None:
         return None
     relative = path.relative_to(root.resolve())
@@ -95,9 +95,9 @@ def sendable(root: Path, name: str, channel: str, conversation: str) -> str | No
 
 
 @contextmanager
-def opened(root: Path, name: str) -> Iterator[BinaryIO]:
+def open_below(root: Path, name: str) -> Iterator[BinaryIO]:
     """A regular file below a folder, opened step by step without following a link, even one made just now."""
-    path = place(root, name)
+    path = resolve_below(root, name)
     if path is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
     *folders, last = path.relative_to(root.resolve()).parts
@@ -115,7 +115,7 @@ def opened(root: Path, name: str) -> Iterator[BinaryIO]:
         os.close(at)
 
 
-def keep(path: Path, content: bytes | BinaryIO) -> None:
+def write_file(path: Path, content: bytes | BinaryIO) -> None:
     """Write a file that only this user can read, in a folder that only this user can open."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.unlink(missing_ok=True)

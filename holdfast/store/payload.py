@@ -8,7 +8,7 @@ from typing import Any, cast
 from pydantic_core import from_json, to_json
 
 from holdfast.errors import HoldfastError
-from holdfast.memory.knowledge import readable
+from holdfast.memory.knowledge import storable_text
 from holdfast.message import collect_key
 from holdfast.queue.event import INBOX
 
@@ -37,7 +37,7 @@ def _dump_carefully(value: Any) -> str:
 def storable(value: Any) -> Any:
     """The value with what no engine could store replaced."""
     if isinstance(value, str):
-        return readable(value)
+        return storable_text(value)
     if isinstance(value, dict):
         return {storable(str(key)): storable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

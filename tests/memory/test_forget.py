@@ -29,7 +29,7 @@ from holdfast.routing.handoff import Teamwork, origin_of
 from holdfast.routing.router import Routing
 from holdfast.settings import Settings, sqlite_path
 from holdfast.store import open_store
-from holdfast.store.files import keep, person_folder
+from holdfast.store.files import person_folder, write_file
 from holdfast.store.forget import forget
 from holdfast.store.memory import open_knowledge, open_observations, open_people
 from tests.conformance.steps import claim_one
@@ -114,7 +114,7 @@ def keep_files(app: AgentHarness, who: str, sender: str) -> list[Path]:
             "conversation": conversation,
         }
         paths.append(person_folder(app.settings.files, payload) / "m1" / "photo.txt")
-        keep(paths[-1], f"a photo of {sender}".encode())
+        write_file(paths[-1], f"a photo of {sender}".encode())
     return paths
 
 
@@ -358,7 +358,7 @@ async def test_forgetting_a_person_forgets_their_linked_identities(
         "text": "hi",
     }
     await store.put([NewEvent(event=work, message_id="m1")])
-    keep(person_folder(tmp_path, work) / "1.2" / "plan.pdf", b"x")
+    write_file(person_folder(tmp_path, work) / "1.2" / "plan.pdf", b"x")
     removed = await forget(
         observations, knowledge, "default", "USER", NAME, actor="cli:root", files=tmp_path
     )
@@ -415,7 +415,7 @@ async def test_files_of_earlier_releases_are_counted(store: Store, tmp_path: Pat
         "conversations/abc/1.2/F2-plan.pdf",
         "shared/logo.png",
     ):
-        keep(tmp_path / path, b"x")
+        write_file(tmp_path / path, b"x")
     removed = await forget(
         open_observations(store), open_knowledge(store), "T1", "USER", "U1", files=tmp_path
     )

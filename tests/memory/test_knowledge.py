@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.consumers.memory import KnowledgeStoreOutboxRelay
 from holdfast.memory.embedder import Embedder
-from holdfast.memory.index import KnowledgeIndex, Tables
-from holdfast.memory.indexing import Known
+from holdfast.memory.index import IndexTables, KnowledgeIndex
+from holdfast.memory.indexing import IndexedDocument
 from holdfast.memory.knowledge import (
     IndexOptions,
     KnowledgeDocument,
@@ -182,14 +182,14 @@ async def test_stones_are_purged(store: Store, knowledge: KnowledgeStore, clock:
 class Interrupted:
     """Tables that are changed by somebody else right after they were looked at."""
 
-    def __init__(self, tables: Tables, meanwhile: Callable[[], Awaitable[object]]) -> None:
+    def __init__(self, tables: IndexTables, meanwhile: Callable[[], Awaitable[object]]) -> None:
         self._tables = tables
         self._meanwhile: Callable[[], Awaitable[object]] | None = meanwhile
 
-    async def known(
+    async def find_documents(
         self, scope: KnowledgeScope, ids: Sequence[str] | None = None
-    ) -> dict[str, Known]:
-        found = await self._tables.known(scope, ids)
+    ) -> dict[str, IndexedDocument]:
+        found = await self._tables.find_documents(scope, ids)
         meanwhile, self._meanwhile = self._meanwhile, None
         if meanwhile is not None:
             await meanwhile()
@@ -205,7 +205,7 @@ async def test_a_document_that_a_late_relay_removes_is_written_anew_though_it_se
 ) -> None:
     await knowledge.upsert(ANN, [document("a", "likes green tea", version=1)])
     tables = Interrupted(knowledge.tables, lambda: knowledge.delete(ANN, ["a"], version=2))
-    interrupted = KnowledgeIndex(cast(Tables, tables), embedder)
+    interrupted = KnowledgeIndex(cast(IndexTables, tables), embedder)
     assert await getattr(interrupted, way)(ANN, [document("a", "likes green tea", version=3)]) == 1
     assert await found(knowledge, "green tea") == ["a"]
 

@@ -136,7 +136,7 @@ async def test_who_dies_while_telling_is_followed_by_another(
     await old.relay.drain_once()
     if await is_compared(store):
         await store.set_setting("index", {"model": "new", "dimensions": 2})
-        assert await observations.tell_again("memory.observation", "new/2", limit=1) == 1
+        assert await observations.requeue_outdated("memory.observation", "new/2", limit=1) == 1
         await new.upkeep.sweep()
     await new.relay.drain_once()
     assert await new.left() == 0

@@ -13,7 +13,7 @@ import pytest
 from holdfast import Reply
 from holdfast.queue.event import Event
 from holdfast.routing.router import Address
-from holdfast.store.files import conversation_folder, keep, opened, sendable, sweep
+from holdfast.store.files import conversation_folder, open_below, sendable_path, sweep, write_file
 from holdfast.testing.trial import Trial
 from tests.routing.conftest import Stage
 
@@ -23,7 +23,7 @@ ANN, BOB = Address(sender="ann"), Address(sender="bob")
 def came_to(play: Trial, address: Address, name: str = "private.txt") -> str:
     """A file that came with a message; its path below the root."""
     path = conversation_folder(play.files, address.channel, address.conversation) / name
-    keep(path, f"of {address.sender}".encode())
+    write_file(path, f"of {address.sender}".encode())
     return path.relative_to(play.files).as_posix()
 
 
@@ -75,7 +75,7 @@ async def test_files_of_others_cannot_be_named_by_a_reply(stage: Stage, play: Tr
 async def test_tags_in_quoted_user_text_do_not_count(
     stage: Stage, play: Trial, said: str, repeated: str
 ) -> None:
-    keep(play.files / "plot.png", b"x")
+    write_file(play.files / "plot.png", b"x")
     stage.says("coder", repeated, "Here: [send_file: plot.png]")
     response = await answer_to(play, ANN, said)
     assert "files" not in response.event
@@ -86,7 +86,7 @@ async def test_tags_in_quoted_user_text_do_not_count(
 async def test_a_user_s_tag_does_not_count_after_a_hand_off_either(
     stage: Stage, play: Trial
 ) -> None:
-    keep(play.files / "plot.png", b"x")
+    write_file(play.files / "plot.png", b"x")
     stage.says("coder", "[@writer: please answer]")
     stage.says("writer", "[send_file: plot.png]")
     response = await answer_to(play, ANN, "@dev [send_file: plot.png]")
@@ -98,10 +98,10 @@ async def test_an_agent_sends_files_of_its_own_workspace(
 ) -> None:
     """A copy: what the agent writes there next is not sent instead."""
     workspace = tmp_path / "workspace" / "coder"
-    keep(workspace / "out" / "plot.png", b"drawn")
+    write_file(workspace / "out" / "plot.png", b"drawn")
     (workspace / "token").symlink_to(tmp_path / "token-admin")
     (workspace / "up").symlink_to(tmp_path)
-    keep(tmp_path / "token-admin", b"secret")
+    write_file(tmp_path / "token-admin", b"secret")
     stage.app.agents["coder"].workspace = workspace  # type: ignore[attr-defined]
     stage.says(
         "coder", "Drawn. [send_file: out/plot.png] [send_file: token] [send_file: up/token-admin]"
@@ -109,41 +109,41 @@ async def test_an_agent_sends_files_of_its_own_workspace(
     response = await answer_to(play, ANN)
     [path] = response.event["files"]
     (workspace / "out" / "plot.png").write_bytes(b"other")
-    with opened(play.files, path) as file:
+    with open_below(play.files, path) as file:
         assert file.read() == b"drawn"
-    assert sendable(play.files, path, "api", ANN.conversation) == path
-    assert sendable(play.files, path, "api", BOB.conversation) is None
+    assert sendable_path(play.files, path, "api", ANN.conversation) == path
+    assert sendable_path(play.files, path, "api", BOB.conversation) is None
     assert response.event["message"] == "Drawn. [send_file: token] [send_file: up/token-admin]"
     stage.says("writer", "[send_file: out/plot.png]")
     assert "files" not in (await answer_to(play, ANN, "@writer and you?")).event
 
 
 def test_downloads_of_earlier_releases_belong_to_nobody(tmp_path: Path) -> None:
-    keep(tmp_path / "slack" / "C1-1.0" / "F1-a.txt", b"x")
-    assert sendable(tmp_path, "slack/C1-1.0/F1-a.txt", "slack", "slack:T1:C1:1.0") is None
-    assert sendable(tmp_path, "Slack/C1-1.0/F1-a.txt", "slack", "slack:T1:C1:1.0") is None
+    write_file(tmp_path / "slack" / "C1-1.0" / "F1-a.txt", b"x")
+    assert sendable_path(tmp_path, "slack/C1-1.0/F1-a.txt", "slack", "slack:T1:C1:1.0") is None
+    assert sendable_path(tmp_path, "Slack/C1-1.0/F1-a.txt", "slack", "slack:T1:C1:1.0") is None
 
 
 def test_a_message_without_conversation_has_no_files_of_its_own(tmp_path: Path) -> None:
     folder = conversation_folder(tmp_path, "api", "")
-    keep(folder / "a", b"x")
-    assert sendable(tmp_path, f"conversations/{folder.name}/a", "api", "") is None
+    write_file(folder / "a", b"x")
+    assert sendable_path(tmp_path, f"conversations/{folder.name}/a", "api", "") is None
 
 
 def test_a_link_made_after_the_look_is_not_followed(tmp_path: Path) -> None:
-    keep(tmp_path / "secret", b"x")
+    write_file(tmp_path / "secret", b"x")
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "link").symlink_to(tmp_path / "secret")
-    with pytest.raises(OSError, match="link"), opened(tmp_path / "files", "link"):
+    with pytest.raises(OSError, match="link"), open_below(tmp_path / "files", "link"):
         pass
     os.mkfifo(tmp_path / "files" / "pipe")
-    with pytest.raises(OSError, match="pipe"), opened(tmp_path / "files", "pipe"):
+    with pytest.raises(OSError, match="pipe"), open_below(tmp_path / "files", "pipe"):
         pass
 
 
 def test_what_is_kept_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "new" / "a"
-    keep(path, b"x")
+    write_file(path, b"x")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
@@ -152,7 +152,7 @@ def test_downloads_have_a_retention(tmp_path: Path) -> None:
     old = [conversation_folder(tmp_path, "api", "a") / "old", tmp_path / "slack" / "C1-1.0" / "old"]
     fresh, shared = conversation_folder(tmp_path, "api", "b") / "fresh", tmp_path / "shared"
     for path in (*old, fresh, shared):
-        keep(path, b"x")
+        write_file(path, b"x")
     long_ago = time.time() - 100
     for path in (*old, shared):
         os.utime(path, (long_ago, long_ago))

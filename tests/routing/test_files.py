@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.files import below
+from holdfast.store.files import relative_path
 
 
 @pytest.fixture
@@ -51,13 +51,13 @@ def root(tmp_path: Path) -> Path:
     ],
 )
 def test_where_a_path_leads(root: Path, name: str, found: str | None) -> None:
-    assert below(root, name.replace("{root}", str(root))) == found
+    assert relative_path(root, name.replace("{root}", str(root))) == found
 
 
 def test_a_root_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
-    assert below(tmp_path / "none", "x") is None
+    assert relative_path(tmp_path / "none", "x") is None
 
 
 def test_the_root_itself_may_be_a_link(root: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(root)
-    assert below(tmp_path / "link", "plots/a b.png") == "plots/a b.png"
+    assert relative_path(tmp_path / "link", "plots/a b.png") == "plots/a b.png"

@@ -28,7 +28,7 @@ from holdfast.message import Payload
 from holdfast.queue.event import OUTBOX, Event, NewEvent, new_id
 from holdfast.routing.response import RESPONSE_ATTEMPTS
 from holdfast.routing.router import Address
-from holdfast.store.files import sendable
+from holdfast.store.files import sendable_path
 
 routes = APIRouter(route_class=AuthorizedRoute, tags=["responses"])
 
@@ -216,7 +216,7 @@ def _refuse_foreign(root: Path, said: NewResponse) -> None:
     """Refuse files that lie elsewhere or came to another conversation."""
     conversation = _address(said).conversation
     for name in said.files or ():
-        if sendable(root, name, said.channel, conversation) is None:
+        if sendable_path(root, name, said.channel, conversation) is None:
             raise ApiError(
                 400, f"files: {name!r} is not below {root}, or belongs to another conversation"
             )

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.message import Payload
-from holdfast.store.files import keep, person_folder
+from holdfast.store.files import person_folder, write_file
 from holdfast.telemetry import FILE_REFUSED
 from holdfast.telemetry.logs import Entry
 
@@ -46,7 +46,7 @@ async def _fetch(workspace: Workspace, folder: Path, file: Payload) -> Path | No
         log.warning(Entry(FILE_REFUSED, file=file.get("id"), reason=content))
         return None
     path = folder / f"{_plain(str(file.get('id')))}-{_plain(str(file.get('name') or 'file'))}"
-    await asyncio.to_thread(keep, path, content)
+    await asyncio.to_thread(write_file, path, content)
     return path
 
 

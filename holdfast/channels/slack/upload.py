@@ -12,7 +12,7 @@ from holdfast.channels.slack.place import Place
 from holdfast.channels.slack.refusal import Refusal
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.message import Payload
-from holdfast.store.files import opened, sendable
+from holdfast.store.files import open_below, sendable_path
 
 LARGEST = 100 * 1024 * 1024
 SHOWN_WITHIN = 60.0
@@ -63,7 +63,7 @@ def _read(root: Path | None, file: str, response: Payload) -> tuple[str, bytes]:
     """The name and content of a file that the conversation of a response may send, whoever stored the response."""
     if root is None:
         raise Undeliverable("file_refused", "no folder is set from which files may be sent")
-    path = sendable(
+    path = sendable_path(
         root, file, str(response.get("channel") or ""), str(response.get("conversation") or "")
     )
     if path is None:
@@ -71,7 +71,7 @@ def _read(root: Path | None, file: str, response: Payload) -> tuple[str, bytes]:
             "file_refused", f"{file} is not below {root}, or belongs to another conversation"
         )
     try:
-        with opened(root, path) as content:
+        with open_below(root, path) as content:
             if content.seek(0, 2) > LARGEST:
                 raise Undeliverable(
                     "file_too_large", f"{file} has more than {LARGEST // 1024 // 1024} MiB"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from holdfast.memory.index import Found, Likened
-from holdfast.memory.indexing import Entry, Known
+from holdfast.memory.index import VectorMatches, WordMatches
+from holdfast.memory.indexing import Entry, IndexedDocument
 from holdfast.memory.knowledge import IndexStatus, KnowledgeScope
 from holdfast.store.payload import dump
 from holdfast.store.postgres.store import PostgresStore
@@ -23,9 +23,9 @@ class PostgresKnowledge:
         self._store = store
         self._has_vectors: bool | None = None
 
-    async def known(
+    async def find_documents(
         self, scope: KnowledgeScope, ids: Sequence[str] | None = None
-    ) -> dict[str, Known]:
+    ) -> dict[str, IndexedDocument]:
         place = (scope.agent_name, scope.context_id)
         if ids is None:
             rows = await self._store.connections.rows(
@@ -38,7 +38,7 @@ class PostgresKnowledge:
                 "select document_id, hash, model, version, deleted from agent.known_documents(%s, %s, %s)",
                 (*place, list(ids)),
             )
-        return {row[0]: Known(*row[1:]) for row in rows}
+        return {row[0]: IndexedDocument(*row[1:]) for row in rows}
 
     async def write(self, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> set[str]:
         if not written:
@@ -71,7 +71,7 @@ class PostgresKnowledge:
             await tx.execute(_REMOVE, (scope.agent_name, scope.context_id, None, until, kept))
         return set(ids)
 
-    async def by_words(self, scope: KnowledgeScope, query: str, limit: int) -> Found:
+    async def by_words(self, scope: KnowledgeScope, query: str, limit: int) -> WordMatches:
         rows = await self._store.connections.rows(
             "select document_id, content from agent.found_by_words(%s, %s, %s, %s)",
             (scope.agent_name, scope.context_id, query, limit),
@@ -80,7 +80,7 @@ class PostgresKnowledge:
 
     async def by_meaning(
         self, scope: KnowledgeScope, vector: bytes, model: str, limit: int
-    ) -> Likened:
+    ) -> VectorMatches:
         rows = await self._store.connections.rows(
             "select document_id, content, likeness from agent.found_by_meaning(%s, %s, %s, %s, %s)",
             (scope.agent_name, scope.context_id, model, f"[{_numbers(vector)}]", limit),

@@ -10,8 +10,8 @@ from holdfast.memory.observation import (
     MOST,
     Observation,
     Subject,
-    checked_limit,
-    checked_merge,
+    check_limit,
+    check_merge,
     subject_key,
 )
 from holdfast.queue.pages import Page
@@ -67,7 +67,7 @@ class PostgresObservationStore:
         *,
         tx: Transaction | None = None,
     ) -> int:
-        arguments = (*checked_merge(winner, loser, merged), dump(observation_row(merged)))
+        arguments = (*check_merge(winner, loser, merged), dump(observation_row(merged)))
         return int(await self._call("select agent.merge_observations(%s, %s, %s)", arguments, tx))
 
     async def _call(
@@ -92,7 +92,7 @@ class PostgresObservationStore:
     ) -> list[Observation]:
         return await self._found(
             "workspace_id = %s and subject_type = %s and subject_id = %s order by version desc limit %s",
-            (workspace_id, subject_type.upper(), subject_id, checked_limit(limit)),
+            (workspace_id, subject_type.upper(), subject_id, check_limit(limit)),
         )
 
     async def find_by_confidence_below(
@@ -100,7 +100,7 @@ class PostgresObservationStore:
     ) -> list[Observation]:
         return await self._found(
             "workspace_id = %s and confidence < %s order by confidence, id limit %s",
-            (workspace_id, confidence, checked_limit(limit)),
+            (workspace_id, confidence, check_limit(limit)),
         )
 
     async def _found(self, condition: str, arguments: tuple[Any, ...]) -> list[Observation]:
@@ -118,7 +118,7 @@ class PostgresObservationStore:
         limit: int | None = None,
         most_bytes: int | None = None,
     ) -> Page[Subject]:
-        most = checked_limit(limit) or MOST
+        most = check_limit(limit) or MOST
         found = await self.store.connections.page(
             "select workspace_id, subject_type, subject_id, count(*) from agent.observation"
             " where deleted_at is null and (%s::text is null or workspace_id = %s)"
@@ -159,7 +159,7 @@ class PostgresObservationStore:
             )
         )
 
-    async def tell_again(self, agent_name: str, model: str, *, limit: int = 1000) -> int:
+    async def requeue_outdated(self, agent_name: str, model: str, *, limit: int = 1000) -> int:
         return int(
             await self.store.connections.value(
                 "select agent.tell_again(%s, %s, %s)", (agent_name, model, limit)

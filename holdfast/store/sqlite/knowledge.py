@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any
 
-from holdfast.memory.index import Found, Likened
-from holdfast.memory.indexing import Entry, Known, is_same
+from holdfast.memory.index import VectorMatches, WordMatches
+from holdfast.memory.indexing import Entry, IndexedDocument, is_same
 from holdfast.memory.knowledge import IndexStatus, KnowledgeScope
-from holdfast.memory.ranking import telling
+from holdfast.memory.ranking import search_words
 from holdfast.store.payload import dump
 from holdfast.store.sqlite.connection import load
 from holdfast.store.sqlite.put import draw_version
@@ -30,9 +30,9 @@ class SqliteKnowledge:
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
 
-    async def known(
+    async def find_documents(
         self, scope: KnowledgeScope, ids: Sequence[str] | None = None
-    ) -> dict[str, Known]:
+    ) -> dict[str, IndexedDocument]:
         return await self._store.read(lambda connection: _known(connection, scope, ids))
 
     async def write(self, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> set[str]:
@@ -63,8 +63,8 @@ class SqliteKnowledge:
 
         return await self._store.write(work)
 
-    async def by_words(self, scope: KnowledgeScope, query: str, limit: int) -> Found:
-        words = " OR ".join(f'"{word}"' for word in telling(query))
+    async def by_words(self, scope: KnowledgeScope, query: str, limit: int) -> WordMatches:
+        words = " OR ".join(f'"{word}"' for word in search_words(query))
         if not words:
             return []
         params = {
@@ -84,7 +84,7 @@ class SqliteKnowledge:
 
     async def by_meaning(
         self, scope: KnowledgeScope, vector: bytes, model: str, limit: int
-    ) -> Likened:
+    ) -> VectorMatches:
         return await self._store.read(
             lambda connection: _nearest(connection, scope, vector, model, limit)
         )
@@ -114,11 +114,11 @@ def _scope_word(scope: KnowledgeScope) -> str:
 
 def _known(
     connection: Connection, scope: KnowledgeScope, ids: Sequence[str] | None
-) -> dict[str, Known]:
+) -> dict[str, IndexedDocument]:
     params = _scope_params(scope) | {"ids": dump(list(ids or ()))}
     query = "live_documents" if ids is None else "known_documents"
     return {
-        id_: Known(hash_, model, version, bool(deleted))
+        id_: IndexedDocument(hash_, model, version, bool(deleted))
         for id_, hash_, model, version, deleted in connection.execute(SQL[query], params)
     }
 
@@ -141,7 +141,7 @@ def _write(db: Writing, scope: KnowledgeScope, written: Sequence[Entry], model: 
     return {entry.document.id for entry in fitting}
 
 
-def _fits(entry: Entry, there: Known | None, model: str) -> bool:
+def _fits(entry: Entry, there: IndexedDocument | None, model: str) -> bool:
     """Return whether to write an entry: not if it is older than the stored one.
 
     An entry without pieces only moves the version, so its content must be the stored one."""
@@ -215,7 +215,7 @@ def _forget(db: Writing, scope: KnowledgeScope) -> int:
 
 def _nearest(
     connection: Connection, scope: KnowledgeScope, vector: bytes, model: str, limit: int
-) -> Likened:
+) -> VectorMatches:
     rows = connection.execute(
         SQL["document_vectors"], _scope_params(scope) | {"model": model}
     ).fetchall()

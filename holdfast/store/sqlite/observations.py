@@ -13,8 +13,8 @@ from holdfast.memory.knowledge import DEFAULT_AGENT_NAME, KnowledgeScope
 from holdfast.memory.observation import (
     Observation,
     Subject,
-    checked_limit,
-    checked_merge,
+    check_limit,
+    check_merge,
     own_conversation,
     subject_key,
 )
@@ -74,7 +74,7 @@ class SqliteObservationStore:
         *,
         tx: Transaction | None = None,
     ) -> int:
-        ids = checked_merge(winner, loser, merged)
+        ids = check_merge(winner, loser, merged)
         return await self._write(lambda db: merge(db, *ids, merged), tx)
 
     async def _write(self, work: Callable[[Writing], T], tx: Transaction | None) -> T:
@@ -99,7 +99,7 @@ class SqliteObservationStore:
             "subject_id": subject_id,
         }
         return await self._find(
-            "observations_by_subject", subject | {"limit": checked_limit(limit) or NO_LIMIT}
+            "observations_by_subject", subject | {"limit": check_limit(limit) or NO_LIMIT}
         )
 
     async def find_by_confidence_below(
@@ -108,7 +108,7 @@ class SqliteObservationStore:
         wanted = {
             "workspace_id": workspace_id,
             "confidence": confidence,
-            "limit": checked_limit(limit),
+            "limit": check_limit(limit),
         }
         return await self._find("doubtful_observations", wanted)
 
@@ -126,7 +126,7 @@ class SqliteObservationStore:
         limit: int | None = None,
         most_bytes: int | None = None,
     ) -> Page[Subject]:
-        most = checked_limit(limit) or ANY_ID
+        most = check_limit(limit) or ANY_ID
         names = ("after_workspace", "after_type", "after_id")
         params: dict[str, Any] = dict(zip(names, after or BEFORE_ALL, strict=True))
         params |= {"workspace_id": workspace_id, "limit": most}
@@ -170,7 +170,7 @@ class SqliteObservationStore:
         )
         return bool(is_pending)
 
-    async def tell_again(self, agent_name: str, model: str, *, limit: int = 1000) -> int:
+    async def requeue_outdated(self, agent_name: str, model: str, *, limit: int = 1000) -> int:
         params = {"agent_name": agent_name, "model": model, "limit": limit}
         return await self.store.write(lambda db: _index_again(db, params))
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.queue.event import OUTBOX
-from holdfast.store.files import conversation_folder, keep
+from holdfast.store.files import conversation_folder, write_file
 from tests.contract.http.steps import Api
 
 
@@ -148,7 +148,7 @@ async def test_something_said_unasked_needs_to_whom_where_and_what(
 
 async def test_files_of_another_conversation_cannot_be_sent(api: Api, files: Path) -> None:
     path = conversation_folder(files, "api", "api:Ada") / "private.txt"
-    keep(path, b"Ada's")
+    write_file(path, b"Ada's")
     body = {"channel": "api", "message": "look", "files": [path.relative_to(files).as_posix()]}
     status, answer = await api.post("/api/responses", body | {"sender": "Bob"})
     assert (status, "another conversation" in answer["error"]) == (400, True)
