@@ -17,7 +17,7 @@ from typing_extensions import Unpack
 from holdfast import process
 from holdfast import settings as configuration
 from holdfast.activity.reporter import Listener, Listeners
-from holdfast.agents.base import Agent, AgentOptions, AgentPolicy, Team, policy_of
+from holdfast.agents.base import Agent, AgentOptions, AgentPolicy, AgentProfile, Team, policy_of
 from holdfast.agents.function import Function, FunctionAgent
 from holdfast.channels.base import Channel, ChannelLike, as_channel
 from holdfast.channels.heartbeat import PROMPT, Heartbeat
@@ -204,7 +204,13 @@ class AgentHarness:
     def worker(self, store: Store, files: Path, recall: Recall | None = None) -> Worker:
         """What handles turns for these agents."""
         seats = {
-            id_: Seat(agent, policy.timeout, policy.idle, recall if policy.memory else None)
+            id_: Seat(
+                agent,
+                policy.timeout,
+                policy.idle,
+                recall if policy.memory else None,
+                self._profile(id_, policy),
+            )
             for id_, agent, policy in (
                 (id_, agent, self.policies[id_]) for id_, agent in self.agents.items()
             )
@@ -217,6 +223,12 @@ class AgentHarness:
             Teamwork(self.routing, Attachments(files, self._workspaces()), store),
             self.channels,
         )
+
+    def _profile(self, id: str, policy: AgentPolicy) -> AgentProfile | None:
+        """Return the name and icon that channels show for a member of a team; None for other agents."""
+        if not any(id in team.agents for team in self.teams.values()):
+            return None
+        return AgentProfile(name=policy.name or id, icon=policy.icon)
 
     def _workspaces(self) -> dict[str, Path]:
         """The folders of agents that have one of their own."""

@@ -15,6 +15,8 @@ USER = "USER"
 DEFAULT_WORKSPACE = "default"
 ROOM = "room"
 """The kind of a message that is a copy of what was said in a team's room."""
+PROFILE = "agent_profile"
+"""Key of a response that holds the name and icon under which channels show its agent."""
 ROUTED_TEXT = "routed_text"
 ROUTED_TEAM = "routed_team"
 

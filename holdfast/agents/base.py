@@ -66,6 +66,7 @@ class AgentOptions(TypedDict, total=False):
     """Options of `@app.agent` and `app.add`. A duration is a timedelta, a number of seconds, or a text as in TOML."""
 
     name: str | None
+    icon: str | None
     lane: LanePolicy
     turns: TurnPolicy
     max_attempts: int | None
@@ -83,6 +84,7 @@ class AgentPolicy:
     """How an agent is run. None leaves it to the queue's policy."""
 
     name: str | None = None
+    icon: str | None = None
     lane: LanePolicy = "conversation"
     turns: TurnPolicy = "each"
     max_attempts: int | None = None
@@ -94,6 +96,14 @@ class AgentPolicy:
     heartbeat_prompt: str | None = None
     memory: bool = False
     """Whether turns come with what is known of who asks, and may add to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentProfile:
+    """How channels show an agent: its name, and an emoji or the address of a picture."""
+
+    name: str
+    icon: str | None = None
 
 
 def policy_of(id: str, options: Mapping[str, Any], usual: Mapping[str, Any]) -> AgentPolicy:

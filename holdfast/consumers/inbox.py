@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from holdfast.agents.base import Agent, Reply
+from holdfast.agents.base import Agent, AgentProfile, Reply
 from holdfast.channels.base import Channel, Line, NotNow
 from holdfast.memory.recall import Recall
 from holdfast.message import (
+    PROFILE,
     ROOM,
     Payload,
     channel_of,
@@ -49,6 +50,7 @@ class Seat:
     timeout: timedelta | None = None
     idle: timedelta | None = None
     recall: Recall | None = None
+    profile: AgentProfile | None = None
 
 
 class _Limit:
@@ -198,7 +200,8 @@ class Worker:
             )
             return Done(emits, (*records, line), state)
         answer = replace(reply, text=shared.text, files=shared.files)
-        return Done((response(turn, answer), *emits), records, state)
+        profile = self._seats[turn.agent].profile
+        return Done((response(turn, answer, profile), *emits), records, state)
 
 
 def _shown(channel: Channel | None, turn: Turn) -> AbstractAsyncContextManager[object]:
@@ -232,7 +235,7 @@ async def _fetched(channel: Channel, payloads: Sequence[Payload]) -> Sequence[Pa
     return [path for payload in payloads for path in await channel.fetch_files(payload)]
 
 
-def response(turn: Turn, reply: Reply) -> NewEvent:
+def response(turn: Turn, reply: Reply, profile: AgentProfile | None = None) -> NewEvent:
     """The response to the conversation of the turn; `message_ids` names the messages answered if several."""
     payload: Payload = {
         "kind": "response",
@@ -246,6 +249,8 @@ def response(turn: Turn, reply: Reply) -> NewEvent:
         "agent": turn.agent,
         **own_workspace(turn.event),
     }
+    if profile is not None:
+        payload[PROFILE] = asdict(profile)
     if len(answers := turn.answers) > 1:
         payload["message_ids"] = answers
     if reply.files:

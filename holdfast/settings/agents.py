@@ -57,6 +57,12 @@ class RunTable(Table):
 
     name: str | None = Field(default=None, examples=["Coder"])
     """What people call the agent."""
+    icon: str | None = Field(
+        default=None,
+        pattern=r"^(:[a-z0-9_+'-]{1,100}:|https://\S{1,2000})$",
+        examples=[":robot_face:"],
+    )
+    """Icon of a team member, on channels that show one: :emoji: or an https address."""
     lane: Literal["conversation", "agent", "none"] | None = Field(default=None, examples=["agent"])
     """What is worked in order, one turn at a time: each conversation, all that the agent does, or none."""
     turns: Literal["each", "collect"] | None = Field(default=None, examples=["collect"])

@@ -152,6 +152,7 @@ SPAN_STORE_CALL = "store"
 
 AGENTS_CONFLICT = "processes define agents or teams differently"
 AGENT_UNSERVED = "no running process serves this agent, its messages wait"
+CANNOT_CUSTOMIZE = "Slack does not let team members post under their own names; they use the bot's"
 CANNOT_BEAT = "a heartbeat has to wait"
 CANNOT_APOLOGISE = "cannot tell who asked that there will be no answer"
 CANNOT_CLAIM = "cannot claim"

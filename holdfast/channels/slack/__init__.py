@@ -25,15 +25,16 @@ from holdfast.channels.slack import download, status, upload
 from holdfast.channels.slack.access import Access
 from holdfast.channels.slack.gate import Shared
 from holdfast.channels.slack.incoming import text_for
+from holdfast.channels.slack.manifest import CUSTOMIZE_SCOPE
 from holdfast.channels.slack.mrkdwn import mrkdwn, unescape
 from holdfast.channels.slack.place import Place, place_of
 from holdfast.channels.slack.reading import Reader, messages
 from holdfast.channels.slack.refusal import NotLetIn, Refusal
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.channels.split import split
-from holdfast.message import ROUTED_TEXT, Payload, text_of, written_of
+from holdfast.message import PROFILE, ROUTED_TEXT, Payload, text_of, written_of
 from holdfast.queue.event import Event
-from holdfast.telemetry import CANNOT_LOOK_UP, NOT_LET_IN
+from holdfast.telemetry import CANNOT_CUSTOMIZE, CANNOT_LOOK_UP, NOT_LET_IN
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
@@ -215,14 +216,14 @@ class SlackChannel(Channel):
         place, workspace = await self._place(response)
         if part.file is not None:
             return await upload.share(workspace, place, note)
-        answer = await workspace.call(
-            "chat.postMessage",
-            channel=place.channel,
-            text=part.text,
-            thread_ts=place.thread_ts,
-            metadata={"event_type": EVENT_TYPE, "event_payload": {"key": part.key}},
-            unfurl_links=False,
-        )
+        message = {
+            "channel": place.channel,
+            "text": part.text,
+            "thread_ts": place.thread_ts,
+            "metadata": {"event_type": EVENT_TYPE, "event_payload": {"key": part.key}},
+            "unfurl_links": False,
+        }
+        answer = await _post(workspace, message, response.event.get(PROFILE) or {})
         return {"channel": answer.get("channel") or place.channel, "ts": answer.get("ts")}
 
     async def find_part(self, response: Event, part: Part, note: Payload) -> Payload | None:
@@ -278,6 +279,25 @@ class SlackChannel(Channel):
             # It may be that one's, which a person has to mend first.
             raise NotNow(MENDED_AFTER)
         raise Undeliverable("team_not_found", f"there is no token for the workspace {place.team}")
+
+
+async def _post(workspace: Workspace, message: Payload, profile: Payload) -> Payload:
+    """Post under the name and icon of a profile; under the bot's own if the app lacks the scope for it."""
+    if profile and workspace.can_customize:
+        try:
+            return await workspace.call("chat.postMessage", **message, **_customization(profile))
+        except Refusal as refusal:
+            if refusal.code != "missing_scope":
+                raise
+            workspace.can_customize = False
+            log.warning(Entry(CANNOT_CUSTOMIZE, scope=CUSTOMIZE_SCOPE, error=refusal))
+    return await workspace.call("chat.postMessage", **message)
+
+
+def _customization(profile: Payload) -> Payload:
+    icon = str(profile.get("icon") or "")
+    kind = "icon_emoji" if icon.startswith(":") else "icon_url"
+    return {"username": profile["name"], **({kind: icon} if icon else {})}
 
 
 def _untold(refusal: Refusal, *, what: str) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+CUSTOMIZE_SCOPE = "chat:write.customize"
+"""Lets members of a team post under their own names and icons. Everything else works without it."""
 BOT_SCOPES = (
     "app_mentions:read",
     "channels:history",
     "channels:read",
     "chat:write",
+    CUSTOMIZE_SCOPE,
     "files:read",
     "files:write",
     "groups:history",

@@ -81,9 +81,11 @@ class Reader:
 
     async def _line(self, message: Payload) -> Line:
         bot = await self._workspace.ready()
-        sender = str(message.get("user") or message.get("username") or message.get("bot_id") or "")
+        user = str(message.get("user") or "")
+        # Messages of a bot may carry a name instead of a user.
+        name = message.get("username") or (await self._name(user) if user else None)
         return Line(
-            sender=await self._name(sender) or sender,
+            sender=str(name or user or message.get("bot_id") or ""),
             text=await self.readable(str(message.get("text") or "")),
             said_at=platform_time(message.get("ts")),
             is_own=bot.is_author(message),

@@ -55,6 +55,8 @@ class Workspace:
         self._bolt: AsyncApp | None = None
         self.problem: str | None = None
         """What keeps it from working until a person does something about it."""
+        self.can_customize = True
+        """Whether messages may carry another name than the bot's; false once Slack has refused it."""
         for secret in (access.bot_token, access.app_token, access.signing_secret):
             if secret:
                 hide(secret)

@@ -18,9 +18,18 @@ from typing import Any
 from aiohttp import web
 
 from holdfast.testing.slack.faults import Fault, Faults
-from holdfast.testing.slack.methods import SCOPES, Methods, Refused
+from holdfast.testing.slack.methods import Methods, Refused
 from holdfast.testing.slack.sockets import Sockets
-from holdfast.testing.slack.workspace import ADA, APP, DIRECT, GENERAL, Message, Upload, Workspace
+from holdfast.testing.slack.workspace import (
+    ADA,
+    APP,
+    BOT_ID,
+    DIRECT,
+    GENERAL,
+    Message,
+    Upload,
+    Workspace,
+)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -151,12 +160,8 @@ class FakeSlack:
 
     def bot_messages(self, ts: str, channel: str = GENERAL) -> list[Message]:
         """What the bot has written in a thread so far, oldest first."""
-        bot = self.workspace.bot_user
-        return [
-            message
-            for message in self.workspace.rooms[channel].thread(ts)
-            if message["user"] == bot
-        ]
+        thread = self.workspace.rooms[channel].thread(ts)
+        return [message for message in thread if message.get("bot_id") == BOT_ID]
 
     async def replies(self, ts: str, channel: str = GENERAL, *, count: int = 1) -> list[Message]:
         """What the bot has written in a thread, once there is so much."""
@@ -206,7 +211,8 @@ class FakeSlack:
             answer = self._methods.by_name[method](given)
         except Refused as refusal:
             return web.json_response({"ok": False, "error": str(refusal)})
-        return web.json_response({"ok": True, **answer}, headers={"x-oauth-scopes": SCOPES})
+        scopes = ",".join(sorted(self.workspace.scopes))
+        return web.json_response({"ok": True, **answer}, headers={"x-oauth-scopes": scopes})
 
     async def _download(self, request: web.Request) -> web.Response:
         if request.headers.get("authorization") != f"Bearer {self.bot_token}":

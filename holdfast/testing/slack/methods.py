@@ -9,10 +9,6 @@ from typing import Any
 from holdfast.testing.slack.workspace import BOT_ID, Message, Room, Upload, Workspace
 
 LONGEST_TEXT = 40_000
-SCOPES = (
-    "app_mentions:read,channels:history,channels:read,chat:write,files:read,files:write,groups:history,groups:read,"
-    "im:history,im:read,im:write,mpim:history,mpim:read,reactions:write,users:read"
-)
 
 
 class Refused(Exception):
@@ -59,7 +55,15 @@ class Methods:
         if len(text) > LONGEST_TEXT:
             raise Refused("msg_too_long")
         metadata = _structured(given.get("metadata"))
-        message = self._workspace.post_as_bot(room, text, given.get("thread_ts"), metadata=metadata)
+        name, emoji, picture = (
+            str(given.get(key) or "") for key in ("username", "icon_emoji", "icon_url")
+        )
+        if (name or emoji or picture) and "chat:write.customize" not in self._workspace.scopes:
+            raise Refused("missing_scope")
+        icons = {key: icon for key, icon in (("emoji", emoji), ("image_64", picture)) if icon}
+        message = self._workspace.post_as_bot(
+            room, text, given.get("thread_ts"), metadata=metadata, username=name, icons=icons
+        )
         return {"channel": room.id, "ts": message["ts"], "message": message}
 
     def _replies(self, given: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,24 @@ APP = "A0FAKE"
 ADA = "U0ADA"
 GENERAL = "C0GENERAL"
 DIRECT = "D0ADA"
+SCOPES = (
+    "app_mentions:read",
+    "channels:history",
+    "channels:read",
+    "chat:write",
+    "chat:write.customize",
+    "files:read",
+    "files:write",
+    "groups:history",
+    "groups:read",
+    "im:history",
+    "im:read",
+    "im:write",
+    "mpim:history",
+    "mpim:read",
+    "reactions:write",
+    "users:read",
+)
 
 
 @dataclass
@@ -62,6 +80,7 @@ class Workspace:
         self.team = team
         self.bot_user = bot_user
         self.users = {bot_user: "holdfast", ADA: "ada"}
+        self.scopes = set(SCOPES)
         self.rooms = {GENERAL: Room(GENERAL, "general"), DIRECT: Room(DIRECT, "ada", user=ADA)}
         self.uploads: dict[str, Upload] = {}
         self.holds_files = False
@@ -114,4 +133,11 @@ class Workspace:
     def post_as_bot(
         self, room: Room, text: str, thread_ts: str | None = None, **further: Any
     ) -> Message:
-        return self.post(room, self.bot_user, text, thread_ts, bot_id=BOT_ID, app_id=APP, **further)
+        message = self.post(
+            room, self.bot_user, text, thread_ts, bot_id=BOT_ID, app_id=APP, **further
+        )
+        if "username" in message:
+            # As Slack: a message under another name belongs to no user.
+            del message["user"]
+            message["subtype"] = "bot_message"
+        return message

@@ -3,6 +3,7 @@
 
 const LOOK_EVERY = 400;
 const SIGNS = { eyes: "👀" };
+const EMOJI = { ":robot_face:": "🤖", ":memo:": "📝", ":hammer_and_wrench:": "🛠️" };
 const state = { rooms: [], users: {}, bot: { id: "", name: "" }, room: null, thread: null, shown: "" };
 const at = (id) => document.getElementById(id);
 
@@ -40,10 +41,18 @@ function written(text) {
   return box;
 }
 
+// A picture would come from a foreign host, so its address is only the title of a sign.
+function icon(icons) {
+  const shown = element("span", "icon", icons.emoji ? EMOJI[icons.emoji] || icons.emoji : "🖼");
+  shown.title = icons.emoji || icons.image_64;
+  return shown;
+}
+
 function item(message) {
-  const bot = message.user === state.bot.id;
+  const bot = Boolean(message.bot_id);
   const line = element("li", [message.thread_ts ? "reply" : "", bot ? "bot" : ""].join(" ").trim());
-  line.append(element("span", "who", state.users[message.user] || message.user));
+  if (message.icons) line.append(icon(message.icons));
+  line.append(element("span", "who", message.username || state.users[message.user] || message.user));
   line.append(element("time", "when", new Date(Number(message.ts) * 1000).toLocaleTimeString()));
   line.append(written(message.text));
   for (const file of message.files || []) line.append(element("div", "", "📎 " + file.name));
