@@ -1,4 +1,4 @@
-"""Where a setting comes from, and which place wins."""
+"""Sources of settings, which one wins, and errors that name file and line."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_an_empty_variable_is_an_unset_one() -> None:
 
 
 def test_a_named_file_must_exist() -> None:
-    with pytest.raises(HoldfastError, match=r"no configuration file other\.toml"):
+    with pytest.raises(HoldfastError, match=r"no settings file other\.toml"):
         load(config=Path("other.toml"))
 
 
@@ -111,7 +111,7 @@ def test_a_mistake_in_the_file_is_one_line_that_names_it(
         ("wrokers = 3", "holdfast.toml:1: there is no setting wrokers; did you mean workers?"),
         (
             "zzz = 3",
-            "holdfast.toml:1: there is no setting zzz; `holdfast init` writes a file with all there are",
+            "holdfast.toml:1: there is no setting zzz; `holdfast init` writes a file with all settings",
         ),
         (
             "workers = 0",
@@ -153,7 +153,7 @@ def test_a_mistake_names_file_line_key_and_remedy(folder: Path, text: str, probl
         ),
         (
             "[providers]\nlocal = [\n  'a',\n  'b',\n]\n",
-            "holdfast.toml:2: providers.local: input should be a valid dictionary or instance of Provider",
+            "holdfast.toml:2: providers.local: a table is needed, such as [providers.local]",
         ),
         (
             '[providers.a]\nkind = """\n[providers.b]\nkind = 1\n"""\n\n[providers.b]\nkind = 2 # two\n',
@@ -168,6 +168,33 @@ def test_a_mistake_in_a_table_names_its_line(folder: Path, text: str, problem: s
     assert str(refusal.value) == problem
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("agents = []", "agents: a table is needed, such as [agents.coder] (it is [])"),
+        ("[agents]\ncoder = []", "agents.coder: a table is needed, such as [agents.coder]"),
+        ("channels = []", "channels: a table is needed, such as [channels] (it is [])"),
+        (
+            "[channels.slack]\nbots = true",
+            "channels.slack: a list is needed, such as [[channels.slack]] (it is {'bots': True})",
+        ),
+        (
+            "[teams.dev]\nagents = 'a'\nleader = 'a'",
+            "teams.dev.agents: a list is needed (it is 'a')",
+        ),
+        ("[agents.a]", "agents.a.kind: this key is required"),
+        ("home = []", "home: a path is needed (it is [])"),
+    ],
+)
+def test_a_value_of_the_wrong_shape_is_one_line_in_words_of_the_file(
+    folder: Path, text: str, problem: str
+) -> None:
+    (folder / "holdfast.toml").write_text(text)
+    with pytest.raises(HoldfastError) as refusal:
+        load()
+    assert str(refusal.value).endswith(f": {problem}")
+
+
 def test_a_table_in_the_environment_is_json() -> None:
     os.environ["HOLDFAST_PROVIDERS"] = '{"local": {"kind": "openai"}}'
     assert load().providers["local"].kind == "openai"
@@ -179,7 +206,7 @@ def test_a_table_in_the_environment_is_json() -> None:
         load()
 
 
-def test_who_finds_a_mistake_later_can_name_its_line(folder: Path) -> None:
+def test_a_mistake_found_after_loading_can_name_its_line(folder: Path) -> None:
     (folder / "holdfast.toml").write_text("\n[providers.local]\nkind = 'unheard'\n")
     assert (
         locate_setting(load(), "providers", "local", "kind")
@@ -236,7 +263,7 @@ def test_a_duration_is_a_text_with_units_or_a_number_of_seconds(
 @pytest.mark.parametrize(
     "value", ["", "s", "1h30", "-3s", "3 parsecs", "nan", "1e9", True, [], "9" * 30, "PT3S"]
 )
-def test_what_is_no_duration_is_refused(value: object) -> None:
+def test_invalid_durations_are_refused(value: object) -> None:
     with pytest.raises(ValueError, match="a duration is a text like"):
         duration(value)
 
@@ -246,7 +273,7 @@ def test_the_text_of_a_duration_means_the_same_duration(value: timedelta) -> Non
     assert duration(duration_text(value)) == value
 
 
-def test_history_is_kept_for_a_day_on_sqlite_for_ever_on_postgresql_and_as_told(
+def test_history_is_kept_for_a_day_on_sqlite_for_ever_on_postgresql_and_as_set(
     folder: Path,
 ) -> None:
     assert load().keep_history == timedelta(hours=24)

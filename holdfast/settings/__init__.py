@@ -1,12 +1,12 @@
-"""Every setting once, with its unit; the only reader of the environment and of holdfast.toml."""
+"""Settings: the only reader of the environment and of holdfast.toml."""
 
 from __future__ import annotations
 
 import os
 
-# Where logfire is installed, the first pydantic model would import all of it: a third of a second before any work.
+# The plugin of logfire would make the first pydantic model import all of logfire: 0.3 s.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "logfire-plugin")
-# A collector that is away would hold up the end of the process for as long as this, which is ten seconds by itself.
+# An unreachable collector delays the end of the process by this time; the default is 10 s.
 os.environ.setdefault("OTEL_EXPORTER_OTLP_TIMEOUT", "2")
 
 from holdfast.settings.channels import Slack, SlackTokens, slack_is_off

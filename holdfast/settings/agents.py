@@ -1,4 +1,4 @@
-"""[agents.x] and [teams.x]: who answers, how each is run, and who works together."""
+"""[agents.x], [mcp.x] and [teams.x]: agents, tool servers and teams."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMMAND_POLICY: dict[str, Any] = {
     "turns": "collect",
     "timeout": timedelta(minutes=30),
 }
-"""A program works in one folder, so one run at a time, which takes what waits."""
+"""A program has one folder: run once at a time, with all waiting messages of a conversation."""
 HISTORY_TOKENS = 8000
 MAX_REQUESTS = 50
 LLM_POLICY: dict[str, Any] = {"timeout": timedelta(minutes=10), "idle": timedelta(minutes=2)}
@@ -33,13 +33,14 @@ _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 def _id(text: str) -> str:
     if not _ID.fullmatch(text):
         raise ValueError(
-            "an id is made of at most 64 small letters, digits, - and _, and begins with a letter or digit"
+            "an id has at most 64 characters: small letters, digits, - and _;"
+            " it begins with a letter or digit"
         )
     return text
 
 
 Id = Annotated[str, AfterValidator(_id)]
-"""What stands after @ in a message, and names a folder."""
+"""The name after @ in a message; also the name of a folder."""
 
 
 def _sandbox(text: str) -> str:
@@ -53,10 +54,10 @@ SandboxName = Annotated[str, AfterValidator(_sandbox)]
 
 
 class RunTable(Table):
-    """How any agent is run; what is not set is decided by its kind."""
+    """Settings of every kind of agent; each kind has its own defaults."""
 
     name: str | None = Field(default=None, examples=["Coder"])
-    """What people call the agent."""
+    """Display name of the agent."""
     icon: str | None = Field(
         default=None,
         pattern=r"^(:[a-z0-9_+'-]{1,100}:|https://\S{1,2000})$",
@@ -64,35 +65,38 @@ class RunTable(Table):
     )
     """Icon of a team member, on channels that show one: :emoji: or an https address."""
     lane: Literal["conversation", "agent", "none"] | None = Field(default=None, examples=["agent"])
-    """What is worked in order, one turn at a time: each conversation, all that the agent does, or none."""
+    """Scope in which turns run one at a time, in order: each conversation, the whole agent, or
+    none."""
     turns: Literal["each", "collect"] | None = Field(default=None, examples=["collect"])
-    """Whether a turn takes one message, or all of one conversation that wait in its lane."""
+    """Messages in a turn: one each, or collect all of a conversation that wait in the lane."""
     max_attempts: int | None = Field(default=None, ge=1, examples=[3])
-    """Attempts of a message, where the agent has its own."""
+    """Maximum attempts of a message; overrides the global setting."""
     lease: Duration | None = Field(default=None, ge=timedelta(seconds=1), examples=["10 min"])
-    """How long a turn is held without a renewal, where the agent has its own."""
+    """Lease of a turn; overrides the global setting."""
     timeout: Duration | None = Field(default=None, gt=timedelta(0), examples=["30 min"])
-    """The longest that a turn may take."""
+    """Maximum duration of a turn."""
     idle: Duration | None = Field(default=None, gt=timedelta(0), examples=["5 min"])
-    """The longest that a turn may take without a sign of work."""
+    """Maximum time of a turn without output or another sign of progress."""
     concurrency: int | None = Field(default=None, ge=1, examples=[2])
-    """Turns of the agent at once, over all processes."""
+    """Maximum concurrent turns of the agent, over all processes."""
     heartbeat: Duration | None = Field(default=None, examples=["30 min"])
-    """How often the agent is asked by itself whether there is anything to do, where it has its own; 0 is never."""
+    """Interval between heartbeat prompts to this agent; overrides the global one. 0 turns them
+    off."""
     heartbeat_prompt: str | None = Field(
         default=None, min_length=1, examples=["Look at the build."]
     )
-    """What it is asked then."""
+    """Text of the heartbeat prompt."""
     memory: bool | None = Field(default=None, examples=[True])
-    """Whether its turns come with what is known of who asks; a language model then has tools to look and to observe."""
+    """Give each turn what is remembered about the sender; a language model also gets tools to
+    search and observe."""
 
     @property
     def runs(self) -> str:
-        """What answers, in a word or a line."""
+        """The model, command or function, in one line."""
         return ""
 
     def policy(self) -> dict[str, Any]:
-        """What is set of how the agent is run."""
+        """Return the options that are set."""
         return {
             name: value
             for name in RunTable.model_fields
@@ -104,23 +108,26 @@ class CommandTable(RunTable):
     """An agent that is a command-line program."""
 
     kind: Literal["command"] = Field(examples=["command"])
-    """The message is on its standard input, the answer on its standard output."""
+    """Runs a program: the message on its standard input, the answer from its standard output."""
     command: tuple[str, ...] = Field(
         min_length=1, examples=[["claude", "-p", "--output-format", "stream-json", "--verbose"]]
     )
-    """The program and its arguments, run in $HOLDFAST_HOME/workspace/<agent>; ./ is the folder of this file."""
+    """Program and arguments, run in $HOLDFAST_HOME/workspace/<agent>; ./ is the folder of this
+    file."""
     variables: tuple[str, ...] = Field(default=(), examples=[["ANTHROPIC_API_KEY"]])
-    """Variables of the environment that it may see beside ordinary ones such as PATH and HOME."""
+    """Environment variables that the program gets, beside ordinary ones such as PATH and HOME."""
     max_output: int = Field(default=MAX_OUTPUT, ge=1024)
-    """Bytes that it may write before it is stopped."""
+    """Maximum bytes of output; more stops the program."""
     sandbox: SandboxName | None = Field(default=None, examples=["bubblewrap"])
-    """Sandbox of this agent; overrides the global one."""
+    """Sandbox of this agent; overrides the global setting."""
     network: bool = True
-    """Whether a program in bubblewrap has the network; without it, not even loopback of this machine."""
+    """Give a program in bubblewrap network access; without it, not even loopback works."""
     readable: tuple[Path, ...] = Field(default=(), examples=[["/srv/texts"]])
-    """Further files and folders that a program in bubblewrap can read; ./ is the folder of this file."""
+    """Additional files and folders that a program in bubblewrap can read; ./ is the folder of
+    this file."""
     writable: tuple[Path, ...] = Field(default=(), examples=[["~/.claude", "~/.claude.json"]])
-    """Further files and folders that a program in bubblewrap can write; ./ is the folder of this file."""
+    """Additional files and folders that a program in bubblewrap can write; ./ is the folder of
+    this file."""
 
     @property
     def runs(self) -> str:
@@ -131,19 +138,21 @@ class LlmTable(RunTable):
     """An agent that is a language model."""
 
     kind: Literal["llm"] = Field(examples=["llm"])
-    """It answers with the conversation before in mind, and may use tools."""
+    """Asks a language model, with the conversation so far and with tools."""
     model: str = Field(examples=["anthropic:claude-sonnet-4-5"])
-    """provider:model; "test" answers without a network, "script:my_module:play" is a function that plays a model."""
+    """provider:model. "test" needs no network; "script:my_module:play" is a function that plays a
+    model."""
     prompt: Path | None = Field(default=None, examples=["prompts/writer.md"])
-    """The system prompt, a Jinja template; ./ is the folder of this file. By default a few words of our own."""
+    """File with the system prompt, a Jinja template; ./ is the folder of this file. The default is
+    a short prompt of our own."""
     history_tokens: int = Field(default=HISTORY_TOKENS, ge=0)
-    """About how much of the conversation before it is reminded of; the newest is kept."""
+    """Approximate maximum of tokens from the conversation so far; the newest messages are kept."""
     max_requests: int = Field(default=MAX_REQUESTS, ge=1)
-    """Requests to the model in one turn, tools included."""
+    """Maximum requests to the model in one turn, including those after tool calls."""
     tools: tuple[str, ...] = Field(default=(), examples=[["my_module:look_up"]])
-    """Python functions that it may call, each module:name."""
+    """Python functions that the model may call, each module:name."""
     mcp: tuple[str, ...] = Field(default=(), examples=[["files"]])
-    """MCP servers whose tools it may call, by the names of their tables."""
+    """MCP servers whose tools the model may call, by the names of their tables."""
 
     @property
     def runs(self) -> str:
@@ -154,9 +163,9 @@ class FunctionTable(RunTable):
     """An agent that is a Python function."""
 
     kind: Literal["function"] = Field(examples=["function"])
-    """It takes a turn and gives a text."""
+    """Calls a Python function with the turn; it returns the answer."""
     function: str = Field(pattern=r"^[\w.]+:[\w.]+$", examples=["my_module:answer"])
-    """module:name; the working directory is importable."""
+    """module:name of the function; the working directory is importable."""
 
     @property
     def runs(self) -> str:
@@ -164,10 +173,10 @@ class FunctionTable(RunTable):
 
 
 class EchoTable(RunTable):
-    """An agent to try things out."""
+    """An agent for trying things out."""
 
     kind: Literal["echo"] = Field(examples=["echo"])
-    """It says what it was told."""
+    """Repeats each message."""
 
 
 AgentTable = Annotated[
@@ -176,34 +185,36 @@ AgentTable = Annotated[
 
 
 class McpTable(Table):
-    """A server of the Model Context Protocol, by command or by address."""
+    """A server of the Model Context Protocol: a command or a URL."""
 
     command: tuple[str, ...] = Field(
         default=(), examples=[["npx", "-y", "@modelcontextprotocol/server-memory"]]
     )
-    """The program that is started for a turn, and its arguments."""
+    """Program and arguments, started for each turn."""
     variables: tuple[str, ...] = Field(default=(), examples=[["GITHUB_TOKEN"]])
-    """Variables of the environment that it may see beside ordinary ones such as PATH and HOME."""
+    """Environment variables that the program gets, beside ordinary ones such as PATH and HOME."""
     sandbox: SandboxName = "none"
-    """Sandbox of the command: "bubblewrap", "auto" for bubblewrap where it works, or "none"."""
+    """Sandbox of the command: "bubblewrap", "auto" for bubblewrap if it works, or "none"."""
     network: bool = True
-    """Whether the command has the network in bubblewrap."""
+    """Give the command network access in bubblewrap."""
     readable: tuple[Path, ...] = Field(default=(), examples=[["/srv/texts"]])
-    """Further files and folders that the command can read in bubblewrap; ./ is the folder of this file."""
+    """Additional files and folders that the command can read in bubblewrap; ./ is the folder of
+    this file."""
     writable: tuple[Path, ...] = Field(default=(), examples=[["~/.npm"]])
-    """Further files and folders that the command can write in bubblewrap; ./ is the folder of this file."""
+    """Additional files and folders that the command can write in bubblewrap; ./ is the folder of
+    this file."""
     url: str = Field(default="", examples=["http://127.0.0.1:8000/mcp"])
-    """Where the server answers, in place of a command."""
+    """URL of a running server, instead of a command."""
     token_variable: str = Field(default="", examples=["FILES_TOKEN"])
-    """Variable of the environment that holds the token for that address."""
+    """Environment variable with the token for that URL."""
 
 
 class TeamTable(Table):
     """Agents that work together."""
 
     name: str | None = Field(default=None, examples=["Developers"])
-    """What people call the team."""
+    """Display name of the team."""
     agents: tuple[Id, ...] = Field(min_length=1, examples=[["coder"]])
-    """Its members."""
+    """Members of the team."""
     leader: Id = Field(examples=["coder"])
-    """The member who takes the messages to the team."""
+    """Member that receives messages to the team."""

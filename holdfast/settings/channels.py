@@ -1,4 +1,4 @@
-"""[channels.x]: the platforms that messages come from. Tokens are named by their variables and stand in no file."""
+"""[channels.x]: the chat platforms. Tables name the variables that hold tokens, never tokens."""
 
 from __future__ import annotations
 
@@ -13,35 +13,37 @@ from holdfast.settings.table import Table
 
 
 class Slack(Table):
-    """A workspace. Without any such table there is one as soon as SLACK_BOT_TOKEN is set."""
+    """A Slack workspace. Without any table, SLACK_BOT_TOKEN alone turns one on."""
 
     bot_token_variable: str = "SLACK_BOT_TOKEN"  # noqa: S105
-    """Variable of the environment that holds the bot token, xoxb-…"""
+    """Environment variable with the bot token, xoxb-…"""
     app_token_variable: str = "SLACK_APP_TOKEN"  # noqa: S105
-    """Variable that holds the app-level token, xapp-…, for Socket Mode; without it events come to /slack/events."""
+    """Environment variable with the app-level token, xapp-…, for Socket Mode. Without it, Slack
+    sends events to /slack/events."""
     signing_secret_variable: str = "SLACK_SIGNING_SECRET"  # noqa: S105
-    """Variable that holds the signing secret, which requests to /slack/events are checked with."""
+    """Environment variable with the signing secret, which verifies requests to /slack/events."""
     api_url: str = Field(default="", examples=["https://slack-gov.com/api/"])
-    """Another address of Slack's API, as SLACK_API_URL for all workspaces: GovSlack, or a local Slack."""
+    """Base URL of another Slack API, such as GovSlack or a local one; SLACK_API_URL sets it for
+    all workspaces."""
     allow_users: tuple[str, ...] = ()
-    """Ids of the only people who are heard, U…; by default everybody is."""
+    """User ids, U…, to answer exclusively; by default everybody is answered."""
     deny_users: tuple[str, ...] = ()
-    """Ids of people who are not heard."""
+    """User ids to ignore."""
     allow_channels: tuple[str, ...] = ()
-    """Ids of the only channels that are heard, C… or D…; by default all are."""
+    """Channel ids, C… or D…, to listen in exclusively; by default all."""
     deny_channels: tuple[str, ...] = ()
-    """Ids of channels that are not heard."""
+    """Channel ids to ignore."""
     bots: bool = False
-    """Whether other bots are heard; two that answer each other do so until somebody stops them."""
+    """Answer other bots, too; two bots that answer each other never stop."""
     external: bool = False
-    """Whether people of other workspaces are heard, as those of other companies in a channel shared with them."""
+    """Answer people of other workspaces, too, such as other companies in a shared channel."""
     status: str = "eyes"
-    """Name of the reaction that a message has while its agent works; empty for none."""
+    """Reaction on a message while its agent works; empty for none."""
     status_after: Duration = timedelta(seconds=1)
-    """An agent that answers sooner shows no status: Slack allows only some fifty reactions a minute."""
+    """Delay before that reaction; Slack allows about 50 a minute, so fast answers show none."""
 
     def tokens(self) -> SlackTokens:
-        """What the variables hold now."""
+        """Read the variables."""
         return SlackTokens(
             bot_token=variable(self.bot_token_variable),
             app_token=variable(self.app_token_variable),
@@ -52,7 +54,7 @@ class Slack(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlackTokens:
-    """Secrets of one workspace; empty is what is not set."""
+    """Secrets of one workspace; an empty text means not set."""
 
     bot_token: str = field(default="", repr=False)
     app_token: str = field(default="", repr=False)
@@ -61,15 +63,18 @@ class SlackTokens:
 
 
 def slack_is_off() -> str | None:
-    """Why Slack does not start although a part of it is set up in the environment; None if all is well."""
-    set_ = sorted(slack_tokens())
-    if not set_ or "SLACK_BOT_TOKEN" in set_:
+    """Return why Slack is off although some of its variables are set; None if all is well."""
+    names = sorted(slack_tokens())
+    if not names or "SLACK_BOT_TOKEN" in names:
         return None
-    return f"{' and '.join(set_)} set without SLACK_BOT_TOKEN, so Slack is off; set the bot token, xoxb-…, too"
+    return (
+        f"{' and '.join(names)} set without SLACK_BOT_TOKEN, so Slack is off;"
+        " set the bot token, xoxb-…, too"
+    )
 
 
 class Channels(Table):
-    """Where messages come from, beside the API."""
+    """Chat platforms, beside the API."""
 
     slack: tuple[Slack, ...] = ()
-    """A Slack workspace, once for each; one alone needs no table, its tokens in the environment are enough."""
+    """A Slack workspace; repeat the table for several. A single one needs only its tokens."""

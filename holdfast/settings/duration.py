@@ -1,4 +1,4 @@
-"""Durations as people write them."""
+"""Parse and print durations such as "10 min"."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DURATION = re.compile(rf"{_NUMBER}|{_AMOUNT.pattern}(?: *{_AMOUNT.pattern})*")
 
 
 def duration(value: object) -> timedelta:
-    """A duration from "30s", "10 min", "1h 30min" or a number of seconds."""
+    """Parse "30s", "10 min", "1h 30min" or a number of seconds; raise ValueError for others."""
     if isinstance(value, timedelta):
         return value
     text = "" if isinstance(value, bool) else str(value).strip().lower()
@@ -44,10 +44,10 @@ def duration(value: object) -> timedelta:
 
 
 def duration_text(value: timedelta) -> str:
-    """The shortest text that `duration` reads as this value."""
+    """Return the shortest text that `duration` parses to this value."""
     units = (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("min", timedelta(minutes=1)))
     for unit, one in units:
-        # One day reads better as 24h.
+        # A single day reads better as 24h.
         if value and value % one == timedelta(0) and (unit != "d" or value > one):
             return f"{value // one}{unit}"
     return f"{value.total_seconds():.6f}".rstrip("0").rstrip(".") + "s"
@@ -62,7 +62,7 @@ def _or_forever(value: object) -> timedelta | None:
 
 
 DurationLike = timedelta | float | str
-"""A duration as people give it: a timedelta, a number of seconds, or a text such as "5 min"."""
+"""A duration as an argument: a timedelta, a number of seconds, or a text such as "5 min"."""
 
 Duration = Annotated[timedelta, BeforeValidator(duration)]
 OrForever = Annotated[timedelta | None, BeforeValidator(_or_forever)]

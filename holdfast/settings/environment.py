@@ -1,4 +1,4 @@
-"""Variables of the environment that are no settings of ours: tokens, and where telemetry goes."""
+"""Environment variables that are no settings of ours: tokens, exporters, libpq."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ PREFIX = "HOLDFAST_"
 DATABASE_URL = "DATABASE_URL"
 _WITH_DRIVER = re.compile(r"\A(postgres(?:ql)?)\+\w+://")
 LIBPQ_DATABASE = ("PGSERVICE", "PGHOST", "PGHOSTADDR", "PGDATABASE")
-"""Variables of libpq that choose a database; others, such as PGUSER alone, do not."""
+"""Variables of libpq that choose a database; PGUSER and others alone do not."""
 SLACK_TOKENS = {"SLACK_BOT_TOKEN": "xoxb-", "SLACK_APP_TOKEN": "xapp-", "SLACK_SIGNING_SECRET": ""}
-"""Variables that Slack's own documents name, and how their values begin."""
+"""Variables of Slack's documentation, and the prefixes of their values."""
 EXPORTERS = ("LOGFIRE_TOKEN", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 ORDINARY: tuple[str, ...] = (
@@ -30,33 +30,33 @@ ORDINARY: tuple[str, ...] = (
     "TMPDIR",
 )
 ORDINARY = (*ORDINARY, "TZ", "USER", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
-"""Variables that a program needs to find its way, and that hold no secrets."""
+"""Variables that programs need and that hold no secrets."""
 
 
 def slack_tokens() -> dict[str, str]:
-    """The tokens of Slack that are set, by the names of their variables."""
+    """Return the Slack tokens that are set, by variable."""
     return {name: os.environ[name] for name in SLACK_TOKENS if os.environ.get(name)}
 
 
 def variable(name: str) -> str:
-    """A variable that a setting names; empty where it is not set."""
+    """Read a variable that a setting names; an empty text if it is not set."""
     return os.environ.get(name, "")
 
 
 def service_name() -> str | None:
-    """Name under which spans and metrics are sent unless a setting says another, None where nobody takes them."""
-    taken = any(os.environ.get(name) for name in EXPORTERS)
-    return os.environ.get("OTEL_SERVICE_NAME") or "holdfast" if taken else None
+    """Return the default service name of spans and metrics; None if no exporter is set."""
+    is_exported = any(os.environ.get(name) for name in EXPORTERS)
+    return os.environ.get("OTEL_SERVICE_NAME") or "holdfast" if is_exported else None
 
 
 def variable_of(setting: str) -> str:
-    """The variable that a setting is read from."""
+    """Return the environment variable of a setting."""
     return f"{PREFIX}{setting.upper()}"
 
 
 def common_database() -> tuple[str, str] | None:
-    """The database that variables of other programs name, and which ones: DATABASE_URL, else those of libpq."""
-    # Some libraries name their driver in the scheme.
+    """Return the database of DATABASE_URL or libpq's variables, and the variables' names."""
+    # Some libraries add their driver to the scheme.
     url = _WITH_DRIVER.sub(r"\1://", os.environ.get(DATABASE_URL, ""))
     if url and not url.startswith(("postgres://", "postgresql://", "sqlite:///")):
         raise HoldfastError(
@@ -65,12 +65,12 @@ def common_database() -> tuple[str, str] | None:
     if url:
         return url, DATABASE_URL
     named = [name for name in LIBPQ_DATABASE if os.environ.get(name)]
-    # libpq itself reads these and the rest: port, user, password, TLS.
+    # libpq reads these itself, with port, user, password and TLS settings.
     return ("postgresql://", " and ".join(named)) if named else None
 
 
 def libpq_address() -> str:
-    """Host and database of a URL that leaves both to libpq; never a password."""
+    """Return host and database from libpq's variables; never a password."""
     host = os.environ.get("PGHOST") or os.environ.get("PGHOSTADDR") or ""
     port = f":{os.environ['PGPORT']}" if os.environ.get("PGPORT") else ""
     service = f"?service={os.environ['PGSERVICE']}" if os.environ.get("PGSERVICE") else ""
@@ -82,7 +82,7 @@ def is_set(variable: str) -> bool:
 
 
 def child_environment(names: Sequence[str]) -> dict[str, str]:
-    """The environment of a program of others: what is ordinary, and the names it is trusted with."""
+    """Return the environment for a child program: ordinary variables and the given names."""
     allowed = {*ORDINARY, *names}
     return {
         name: value

@@ -1,4 +1,4 @@
-"""What is wrong with a setting, in one line: the place, the key, and what would be right."""
+"""Explain a wrong setting in one line: its location, its key, and valid values."""
 
 from __future__ import annotations
 
@@ -15,45 +15,72 @@ from pydantic_core import ErrorDetails
 
 from holdfast.settings.duration import duration_text
 from holdfast.settings.environment import is_set, variable_of
-from holdfast.settings.table import Keys, models_at
+from holdfast.settings.table import Keys, headers_of, models_at, tables_in
 
 _OPTIONS = {"api_port": "--port", "api_host": "--host"}
-_OF_KINDS = ("union_tag_not_found", "union_tag_invalid")
+_KIND_ERRORS = ("union_tag_not_found", "union_tag_invalid")
+
+_SHAPES = {
+    "tuple_type": "a list is needed",
+    "path_type": "a path is needed",
+    "dict_type": "a table is needed",
+    "model_type": "a table is needed",
+    "model_attributes_type": "a table is needed",
+    "missing": "this key is required",
+}
+"""Words for errors that pydantic describes in terms of Python."""
 
 _BOUND = re.compile(r"datetime\.timedelta\((?:(\w+)=)?([0-9]+)\)")
-"""A bound of durations, as pydantic writes it."""
+"""A limit of durations in pydantic's messages."""
 
 KIND = "kind"
-"""The key by which tables are told apart."""
+"""The key that chooses among kinds of tables."""
 
 
 def explain(
     problem: ErrorDetails, model: type[BaseModel], path: Path, given: Mapping[str, object]
 ) -> str:
-    """Which place the value came from, which setting it is, and what would be right."""
+    """Describe the first problem: file and line, variable or option; key; valid values."""
     keys = _without_kinds(problem["loc"], path)
     if problem["type"] == "extra_forbidden":
-        return f"{place(path, keys)}: there is no setting {dotted(keys)}; {_instead(model, keys)}"
-    if problem["type"] in _OF_KINDS:
-        # The table is what does not fit, the reason is one key of it.
+        return f"{locate(path, keys)}: there is no setting {dotted(keys)}; {_suggest(model, keys)}"
+    if problem["type"] in _KIND_ERRORS:
+        # The error is that of the table; its cause is the key `kind`.
         return f"{_source(path, (*keys, KIND), given)}: {_kinds(problem)}"
-    return f"{_source(path, keys, given)}: {_message(problem)}{_shown(problem, model, keys)}"
+    wrong = f"{_source(path, keys, given)}: {_message(problem)}{_header_hint(problem, model, keys)}"
+    return f"{wrong}{_show_value(problem, model, keys)}"
 
 
 def wrong_option(problem: ErrorDetails, model: type[BaseModel]) -> str:
-    """Which option of an agent in code is wrong, and what would be right."""
+    """Describe a wrong option of an agent in code, and valid ones."""
     keys = problem["loc"]
     if problem["type"] == "extra_forbidden":
         like = get_close_matches(str(keys[-1]), model.model_fields, n=1)
         known = f"did you mean {like[0]}?" if like else f"there are {', '.join(model.model_fields)}"
         return f"there is no option {dotted(keys)}; {known}"
-    return f"{dotted(keys)}: {_message(problem)}{_shown(problem, model, keys)}"
+    return f"{dotted(keys)}: {_message(problem)}{_show_value(problem, model, keys)}"
 
 
 def _message(problem: ErrorDetails) -> str:
-    """The reason in lower case, with durations as people write them."""
+    """Return pydantic's message in lower case, with readable shapes and durations."""
+    if problem["type"] in _SHAPES:
+        return _SHAPES[problem["type"]]
     message = _BOUND.sub(_bound, problem["msg"].removeprefix("Value error, "))
     return f"{message[:1].lower()}{message[1:]}"
+
+
+def _header_hint(problem: ErrorDetails, model: type[BaseModel], keys: Keys) -> str:
+    """Show how a table of this setting begins, if one is needed."""
+    name, hint, fields = "", "", model.model_fields
+    for rest in range(len(keys), 0, -1):
+        key = str(keys[-rest])
+        if key not in fields or not tables_in(fields[key]):
+            # One key may follow: the name or number of the table itself.
+            return hint if rest == 1 and problem["type"] in _SHAPES else ""
+        name = f"{name}.{key}".removeprefix(".")
+        hint = f", such as {headers_of(name, fields[key])[0]}"
+        fields = tables_in(fields[key])[0].model_fields
+    return hint if problem["type"] in _SHAPES else ""
 
 
 def _bound(found: re.Match[str]) -> str:
@@ -65,12 +92,12 @@ def _kinds(problem: ErrorDetails) -> str:
     return (
         f"input should be {context['expected_tags']} (it is {context['tag']!r})"
         if "tag" in context
-        else "field required"
+        else _SHAPES["missing"]
     )
 
 
-def place(path: Path, keys: Keys) -> str:
-    """File and line of a key, or of the table that lacks it; the file alone where neither is there."""
+def locate(path: Path, keys: Keys) -> str:
+    """Return file and line of a key, or of the table that lacks it; else the file alone."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -79,7 +106,7 @@ def place(path: Path, keys: Keys) -> str:
         keys = keys[:-1]
     if not keys:
         return str(path)
-    # The first line from which on the file holds the key; inside a value of several lines nothing can be read.
+    # Find the shortest beginning of the file that holds the key.
     before = bisect_left(
         range(1, len(lines)), True, key=lambda count: _holds(_beginning(lines, count), keys)
     )
@@ -87,20 +114,22 @@ def place(path: Path, keys: Keys) -> str:
 
 
 def dotted(keys: Keys) -> str:
+    """Join keys by dots; the tables of a list count from 1."""
     return ".".join(str(key + 1) if isinstance(key, int) else key for key in keys)
 
 
 def _source(path: Path, keys: Keys, given: Mapping[str, object]) -> str:
+    """Name the option, the variable, or the file and line that a value came from."""
     name = str(keys[0]) if keys else ""
     if name in given:
         return _OPTIONS.get(name, f"--{name.replace('_', '-')}")
     if is_set(variable_of(name)):
         return variable_of(name)
-    return f"{place(path, keys)}: {dotted(keys)}"
+    return f"{locate(path, keys)}: {dotted(keys)}"
 
 
 def _beginning(lines: Sequence[str], count: int) -> object:
-    """What the shortest beginning of the file says that has so many lines at least and can be read."""
+    """Parse the shortest valid beginning of a file with at least `count` lines."""
     for end in range(count, len(lines) + 1):
         try:
             return tomllib.loads("\n".join(lines[:end]))
@@ -114,9 +143,9 @@ def _holds(data: object, keys: Keys) -> bool:
 
 
 def _value(data: object, keys: Keys) -> object:
-    """Return what stands below these keys, None if nothing does; TOML has no value like it."""
+    """Return the value at these keys; None, which TOML cannot express, if there is none."""
     for key in keys:
-        # The tables of a list are known by their numbers.
+        # The tables of a list have numbers as keys.
         known = dict(enumerate(data)) if isinstance(data, list) else data
         if not isinstance(known, dict) or key not in known:
             return None
@@ -125,17 +154,17 @@ def _value(data: object, keys: Keys) -> object:
 
 
 def _without_kinds(location: Keys, path: Path) -> Keys:
-    """Leave out the kinds that a choice of tables adds to a location: they are no keys of the file."""
+    """Remove the kinds that pydantic adds to a location; they are no keys of the file."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return location
-    # A name that is itself wrong is told of by this mark behind it.
+    # Pydantic appends this mark if the key itself is wrong.
     location = location[:-1] if location[-1:] == ("[key]",) else location
     keys: Keys = ()
     chosen: Keys = ()
     for key in location[:-1]:
-        # A table of kind "command" may have a key of this name, too; the kind comes first.
+        # A table of kind "command" may also have a key "command"; the kind comes first.
         if keys and keys != chosen and _value(data, (*keys, KIND)) == key:
             chosen = keys
         elif not keys or _holds(data, (*keys, key)):
@@ -143,16 +172,15 @@ def _without_kinds(location: Keys, path: Path) -> Keys:
     return (*keys, *location[-1:])
 
 
-def _instead(model: type[BaseModel], keys: Keys) -> str:
+def _suggest(model: type[BaseModel], keys: Keys) -> str:
+    """Suggest a setting with a similar name."""
     names = [name for one in models_at(model, keys[:-1]) for name in one.model_fields]
     like = get_close_matches(str(keys[-1]), names, n=1)
-    return (
-        f"did you mean {like[0]}?" if like else "`holdfast init` writes a file with all there are"
-    )
+    return f"did you mean {like[0]}?" if like else "`holdfast init` writes a file with all settings"
 
 
-def _shown(problem: ErrorDetails, model: type[BaseModel], keys: Keys) -> str:
-    """The value, unless there is none or it may hold a password."""
+def _show_value(problem: ErrorDetails, model: type[BaseModel], keys: Keys) -> str:
+    """Show the value, unless there is none or it may hold a password."""
     fields = (
         [one.model_fields.get(str(keys[-1])) for one in models_at(model, keys[:-1])] if keys else []
     )

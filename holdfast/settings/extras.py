@@ -1,4 +1,4 @@
-"""Extras: parts whose packages are not installed with the core, and the line that says so."""
+"""Extras: optional packages, and the error that names a missing one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from holdfast.errors import HoldfastError
 
 DISTRIBUTION = "holdfast-agents"
-"""The name to install; on PyPI, `holdfast` belongs to others."""
+"""Name of our distribution; on PyPI, `holdfast` belongs to somebody else."""
 
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "slack": ("aiohttp", "slack_bolt"),
@@ -20,26 +20,27 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
 
 
 def is_missing(extra: str) -> bool:
-    """Whether a module of the extra cannot be found. Nothing is imported."""
-    return any(not _is_there(module) for module in EXTRAS[extra])
+    """Say whether a module of the extra is missing, without importing any."""
+    return any(not _is_installed(module) for module in EXTRAS[extra])
 
 
 def remedy(extra: str) -> str:
-    """The command that installs an extra."""
+    """Return the command that installs an extra."""
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def require(extra: str, what: str) -> None:
-    """Refuse in one line what needs an extra that is not installed."""
+    """Raise an error if an extra that `what` needs is not installed."""
     if is_missing(extra):
         raise HoldfastError(needs(extra, what))
 
 
 def needs(extra: str, what: str) -> str:
+    """Return the error for a missing extra."""
     return f"{what} needs packages that are not installed: {remedy(extra)}"
 
 
-def _is_there(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
     except (ImportError, ValueError):

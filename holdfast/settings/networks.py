@@ -1,4 +1,4 @@
-"""Lists of addresses and networks, as people write them."""
+"""Parse lists of addresses and networks."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ Network = IPv4Network | IPv6Network
 
 
 def networks(text: str) -> tuple[Network, ...]:
-    """Parse addresses and networks separated by commas; raises ValueError that names a wrong one."""
+    """Parse addresses and networks separated by commas; ValueError names a wrong one."""
     return tuple(_network(part.strip()) for part in text.split(",") if part.strip())
 
 
 def is_in_networks(address: str, known: tuple[Network, ...]) -> bool:
-    """Whether the address lies in one of these networks. A path or a name lies in none."""
+    """Say whether an address lies in one of these networks; a path or a name never does."""
     try:
-        found = ip_address(address)
+        parsed = ip_address(address)
     except ValueError:
         return False
-    return any(found in network for network in known)
+    return any(parsed in network for network in known)
 
 
 def _network(text: str) -> Network:

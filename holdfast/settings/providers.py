@@ -1,4 +1,4 @@
-"""[providers.x]: where a language model answers, for addresses and keys that are not the provider's own."""
+"""[providers.x]: providers of language models with their own URLs or keys."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from holdfast.settings.table import Table
 
 
 class Provider(Table):
-    """An agent's model = "local:llama" asks the provider of this name; one without a table is known by its name."""
+    """A provider; model = "local:llama" of an agent names the table [providers.local]."""
 
     kind: str = Field(default="", examples=["openai-chat"])
-    """Whose protocol it speaks: openai, openai-chat, anthropic, … as pydantic-ai says; by default its own name."""
+    """Protocol, by pydantic-ai's name: openai, openai-chat, anthropic, …; by default the name of
+    the table."""
     base_url: str = Field(default="", examples=["http://127.0.0.1:11434/v1"])
-    """Address of the API, where it is not the provider's own."""
+    """Base URL of the API, if it is not the provider's own."""
     key_variable: str = Field(default="", examples=["LOCAL_API_KEY"])
-    """Variable of the environment that holds the key; by default the provider's own, such as OPENAI_API_KEY."""
+    """Environment variable with the key; by default the provider's own, such as OPENAI_API_KEY."""

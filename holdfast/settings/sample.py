@@ -1,4 +1,4 @@
-"""The holdfast.toml that `holdfast init` writes, made from the settings themselves."""
+"""Generate the holdfast.toml of `holdfast init` from the settings themselves."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
+from textwrap import wrap
 
 from pydantic import BaseModel
 
@@ -15,17 +16,21 @@ from holdfast.settings.environment import PREFIX
 from holdfast.settings.fields import Settings
 from holdfast.settings.table import Table, headers_of, tables_in
 
+WIDTH = 100
+
 
 def descriptions(model: type[BaseModel] = Settings) -> dict[str, str]:
-    """The text below each field, read from the file when somebody asks: at each start it would cost too much."""
+    """Return the text below each field.
+
+    It is parsed from the source on demand, because that would slow down every start."""
     import ast
     import inspect
 
-    [made] = ast.parse(inspect.getsource(model)).body
-    assert isinstance(made, ast.ClassDef)
+    [definition] = ast.parse(inspect.getsource(model)).body
+    assert isinstance(definition, ast.ClassDef)
     return {
-        field.target.id: text.value.value
-        for field, text in pairwise(made.body)
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in pairwise(definition.body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
         if isinstance(text, ast.Expr)
         and isinstance(text.value, ast.Constant)
@@ -34,28 +39,28 @@ def descriptions(model: type[BaseModel] = Settings) -> dict[str, str]:
 
 
 def value_text(name: str, model: type[BaseModel] = Settings) -> str:
-    """A setting's default as TOML, or its example where the default is no value."""
+    """Return a setting's default as TOML, or its example if it has one."""
     field = model.model_fields[name]
     value = field.examples[0] if field.examples else field.get_default(call_default_factory=True)
     if isinstance(value, timedelta):
         value = duration_text(value)
-    # For numbers, texts and lists of them JSON is TOML.
+    # JSON of numbers, texts and lists of them is valid TOML.
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def sample_toml() -> str:
-    """A holdfast.toml in which every setting stands as a comment."""
+    """Return a holdfast.toml with every setting as a comment."""
     lines = [
-        "# Settings of Holdfast. Remove the # before a line to change it; it shows the default, or an example.",
+        "# Settings of Holdfast: defaults and examples. Remove a # to change a setting.",
         '# A duration is a text like "30s", "10 min" or "24h", or a number of seconds.',
-        f"# {PREFIX}<NAME> in the environment wins over this file, and an option of a command over both.",
+        f"# {PREFIX}<NAME> in the environment overrides this file; options override both.",
     ]
     lines += _values(Settings, descriptions())
     for section in sections():
         lines += [
             "",
             "",
-            f"# {section.text}",
+            *_comment(section.text),
             f"#{section.header}",
             *_values(section.table, section.fields),
         ]
@@ -64,7 +69,7 @@ def sample_toml() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A kind of table: its header, what it is for, and the text of each of its fields."""
+    """A kind of table: its header, its purpose, and the text of each field."""
 
     header: str
     text: str
@@ -73,13 +78,15 @@ class Section:
 
 
 def sections(model: type[BaseModel] = Settings, above: str = "") -> Iterator[Section]:
-    """Every kind of table; what several kinds have in common stands in the first."""
+    """Yield every kind of table; only the first one lists the fields that kinds share."""
     for name, field in model.model_fields.items():
-        told: set[str] = set()
+        listed: set[str] = set()
         kinds = tables_in(field)
         for header, table in zip(headers_of(f"{above}{name}", field), kinds, strict=False):
-            texts = {known: text for known, text in _inherited(table).items() if known not in told}
-            told |= {
+            texts = {
+                known: text for known, text in _inherited(table).items() if known not in listed
+            }
+            listed |= {
                 known for base in table.__bases__ for known in getattr(base, "model_fields", ())
             }
             text = descriptions(model)[name] if len(kinds) == 1 else _purpose(table)
@@ -101,4 +108,8 @@ def _inherited(model: type[BaseModel]) -> dict[str, str]:
 def _values(model: type[BaseModel], texts: dict[str, str]) -> Iterator[str]:
     for name, text in texts.items():
         if not tables_in(model.model_fields[name]):
-            yield from ("", f"# {text}", f"#{name} = {value_text(name, model)}")
+            yield from ("", *_comment(text), f"#{name} = {value_text(name, model)}")
+
+
+def _comment(text: str) -> list[str]:
+    return wrap(text, WIDTH, initial_indent="# ", subsequent_indent="# ", break_long_words=False)

@@ -1,4 +1,4 @@
-"""Secrets that stand in files: X_FILE names the file of variable X; systemd's credentials have names of variables."""
+"""Read secrets from files: X_FILE names the file of variable X; systemd credentials by name."""
 
 from __future__ import annotations
 
@@ -16,59 +16,61 @@ from holdfast.settings.fields import Settings
 ENDING = "_FILE"
 CREDENTIALS = "CREDENTIALS_DIRECTORY"
 """Variable in which systemd names the folder of a service's credentials."""
-LONGEST = 65_536
+MAX_LENGTH = 65_536
 
 _OTHERS = (DATABASE_URL, "LOGFIRE_TOKEN", "PGPASSWORD")
 _PROVIDER_KEY = re.compile(r"\A[A-Z][A-Z0-9_]*_API_KEY")
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 
-_taken: dict[str, str] = {}
-"""Values that were read from files, by the names of their variables."""
+_from_files: dict[str, str] = {}
+"""Values that were read from files, by variable."""
 
 
 def read_secret_files() -> None:
-    """Put secrets from files into the environment: those of Holdfast itself, of Slack and of providers."""
+    """Read the secrets of Holdfast, Slack and providers from files into the environment."""
     ours = [variable_of(name) for name, field in Settings.model_fields.items() if not field.repr]
     keys = [name for name in _named_files() if _PROVIDER_KEY.fullmatch(name)]
-    _take([*ours, *SLACK_TOKENS, *_OTHERS, *keys])
+    _read_files([*ours, *SLACK_TOKENS, *_OTHERS, *keys])
     for name, path in _credentials():
         if not os.environ.get(name):
-            os.environ[name] = _taken[name] = _read(f"the credential {name}", path)
+            os.environ[name] = _from_files[name] = _read(f"the credential {name}", path)
 
 
 def read_named_secrets(settings: Settings) -> None:
-    """Do the same for variables that settings name, such as `token_variable` and `variables`."""
-    _take(_variables(settings))
+    """Do the same for variables named by settings such as `token_variable` and `variables`."""
+    _read_files(_variables(settings))
 
 
 def secret_files() -> list[Path]:
-    """List the files and folders that secrets may have been read from."""
+    """Return the files and folders that secrets were read from."""
     folder = os.environ.get(CREDENTIALS)
     files = [
-        Path(os.environ[f"{name}{ENDING}"]).absolute() for name in _named_files() if name in _taken
+        Path(os.environ[f"{name}{ENDING}"]).absolute()
+        for name in _named_files()
+        if name in _from_files
     ]
     return [*files, *([Path(folder)] if folder else [])]
 
 
-def _take(names: Iterable[str]) -> None:
+def _read_files(names: Iterable[str]) -> None:
     for name in dict.fromkeys(names):
         path = os.environ.get(f"{name}{ENDING}")
         if not name or not path:
             continue
-        if os.environ.get(name) and os.environ[name] != _taken.get(name):
+        if os.environ.get(name) and os.environ[name] != _from_files.get(name):
             raise HoldfastError(f"{name} and {name}{ENDING} are both set: keep one of them")
-        os.environ[name] = _taken[name] = _read(f"{name}{ENDING}", Path(path).expanduser())
+        os.environ[name] = _from_files[name] = _read(f"{name}{ENDING}", Path(path).expanduser())
 
 
 def _read(what: str, path: Path) -> str:
     try:
         with path.open(encoding="utf-8") as file:
-            value = file.read(LONGEST + 1).rstrip("\r\n")
+            value = file.read(MAX_LENGTH + 1).rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise HoldfastError(f"{what}: {path} cannot be read: {reason}") from error
-    if not value or "\0" in value or len(value) > LONGEST:
-        raise HoldfastError(f"{what}: {path} is empty, too long or holds a zero byte")
+        raise HoldfastError(f"{what}: cannot read {path}: {reason}") from error
+    if not value or "\0" in value or len(value) > MAX_LENGTH:
+        raise HoldfastError(f"{what}: {path} is empty, too long or contains a zero byte")
     return value
 
 
@@ -77,7 +79,7 @@ def _named_files() -> list[str]:
 
 
 def _credentials() -> Iterator[tuple[str, Path]]:
-    """List credentials whose names are those of variables; others are not for us."""
+    """Yield systemd credentials whose names look like variables; skip all others."""
     folder = os.environ.get(CREDENTIALS)
     if folder and Path(folder).is_dir():
         yield from (
@@ -88,7 +90,7 @@ def _credentials() -> Iterator[tuple[str, Path]]:
 
 
 def _variables(model: object) -> Iterator[str]:
-    """Find the variables that a table, or one inside of it, names."""
+    """Yield the variables named by a table or by tables inside it."""
     if isinstance(model, BaseModel):
         for name, value in model:
             if name.endswith("_variable"):

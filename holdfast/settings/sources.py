@@ -1,4 +1,4 @@
-"""Reads the settings: options, environment, .env and holdfast.toml, in this order of weight."""
+"""Load the settings from options, environment, .env and holdfast.toml; the first one wins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsConfigDict, SettingsError
 
 from holdfast.errors import HoldfastError, WrongUsage
-from holdfast.settings.explain import dotted, explain, place
+from holdfast.settings.explain import dotted, explain, locate
 from holdfast.settings.fields import Settings
 from holdfast.settings.secret_files import read_named_secrets, read_secret_files
 
@@ -17,11 +17,11 @@ CONFIG_FILE = Path("holdfast.toml")
 
 
 def load(*, config: Path | None = None, **given: object) -> Settings:
-    """The settings of this process; what is given and not None wins over every other place."""
+    """Load the settings of this process; values given here, unless None, win over all sources."""
     path = config or CONFIG_FILE
     if config is not None and not config.is_file():
         raise HoldfastError(
-            f"there is no configuration file {config}: `holdfast init --config {config}` writes one"
+            f"there is no settings file {config}: `holdfast init --config {config}` writes one"
         )
 
     class Loaded(Settings):
@@ -29,7 +29,7 @@ def load(*, config: Path | None = None, **given: object) -> Settings:
 
     wanted = {name: value for name, value in given.items() if value is not None}
     try:
-        # First of all, and into the environment itself: libpq, Slack's libraries and the user's own code read it there.
+        # Into the environment itself: libpq, Slack's libraries and the user's code read it there.
         load_dotenv(Path(".env"))
         read_secret_files()
         loaded = Loaded(**wanted)  # type: ignore[arg-type]
@@ -37,16 +37,16 @@ def load(*, config: Path | None = None, **given: object) -> Settings:
         return loaded.name_source("--database") if "database" in wanted else loaded
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        # A value that was given is an option of the command.
+        # A given value is an option of the command, so a wrong one is wrong usage.
         kind = WrongUsage if problem["loc"][:1] and problem["loc"][0] in wanted else HoldfastError
         raise kind(explain(problem, Settings, path, wanted)) from error
     except SettingsError as error:
-        raise HoldfastError(f"{error}; a table in the environment is written as JSON") from error
+        raise HoldfastError(f"{error}; write a table in the environment as JSON") from error
     except (OSError, ValueError) as error:
         raise HoldfastError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
 
 
 def locate_setting(settings: Settings, *keys: str | int) -> str:
-    """File, line and name of a setting, for who finds later that it cannot work."""
+    """Return file, line and name of a setting, for errors found after loading."""
     path = settings.model_config.get("toml_file")
-    return f"{place(path, keys)}: {dotted(keys)}" if isinstance(path, Path) else dotted(keys)
+    return f"{locate(path, keys)}: {dotted(keys)}" if isinstance(path, Path) else dotted(keys)

@@ -1,4 +1,4 @@
-"""Tables of holdfast.toml: settings that come in groups, such as [providers.local] or [[channels.slack]]."""
+"""Tables of holdfast.toml, such as [providers.local] or [[channels.slack]]."""
 
 from __future__ import annotations
 
@@ -8,36 +8,38 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.fields import FieldInfo
 
 Keys = tuple[str | int, ...]
-"""Where a value stands: ("agents", "coder", "model"), or ("channels", "slack", 0, "name") in the first of several."""
+"""The path of a value: ("agents", "coder", "model"), or ("channels", "slack", 0, "name") in a
+list of tables."""
 
 
 class Table(BaseModel):
-    """The text below a field is what `holdfast init` writes; an example stands where the default is no value.
+    """A group of settings. `holdfast init` writes the text below each field.
 
-    In another table or in Settings, `name: T` is [name], `name: dict[str, T]` is [name.any] with the name of an example
-    as in `Field(default_factory=dict, examples=["local"])`, and `name: tuple[T, ...] = ()` is [[name]], once or more.
-    A union `T = Annotated[One | Other, Field(discriminator="kind")]` lets `kind = "one"` choose; one example each."""
+    An example replaces a default that is no value. In another table or in Settings, `name: T` is
+    [name]; `name: dict[str, T]` is [name.any], its name in `Field(examples=["local"])`; and
+    `name: tuple[T, ...] = ()` is [[name]], once or more. In a union
+    `T = Annotated[One | Other, Field(discriminator="kind")]`, `kind = "one"` chooses the table."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def tables_in(field: FieldInfo) -> tuple[type[Table], ...]:
-    """The kinds of tables that a field holds; none for a plain value."""
+    """Return the kinds of tables that a field holds; none for a plain value."""
     return tuple(_tables(field.annotation))
 
 
 def models_at(model: type[BaseModel], keys: Keys) -> list[type[BaseModel]]:
-    """What may stand below these keys: several where a kind chooses."""
+    """Return the models that may be at these keys; several if a kind chooses."""
     models = [model]
     for key in keys:
         fields = [one.model_fields[str(key)] for one in models if key in one.model_fields]
-        # The name or the number of one among several tables leads no further down.
+        # The name or number of a table among several keeps the models as they are.
         models = [table for field in fields for table in tables_in(field)] or models
     return models
 
 
 def headers_of(name: str, field: FieldInfo) -> list[str]:
-    """How the tables of this field begin, one for each kind."""
+    """Return the headers of the tables of a field, one for each kind."""
     if get_origin(field.annotation) is tuple:
         return [f"[[{name}]]"]
     return [f"[{name}.{example}]" for example in field.examples or ()] or [f"[{name}]"]
