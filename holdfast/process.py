@@ -35,7 +35,7 @@ from holdfast.queue.event import INBOX, MEMORY, OUTBOX, new_id
 from holdfast.queue.policy import Backoff, Policy, Share
 from holdfast.queue.store import Process, Store, SweepPolicy
 from holdfast.queue.sweeper import Sweeper
-from holdfast.routing.directory import Directory, PublishedDirectory, publish
+from holdfast.routing.directory import CHANNELS, Directory, PublishedDirectory, publish
 from holdfast.routing.response import RESPONSE_ATTEMPTS
 from holdfast.routing.router import MOST_CHOICES, PLATFORMS, SETTING
 from holdfast.settings import Settings
@@ -176,7 +176,7 @@ class RunningProcess:
             host=socket.gethostname(),
             started_at=now,
             seen_at=now,
-            serves=asdict(self._app.routing),
+            serves=asdict(self._app.routing) | {CHANNELS: sorted(self._app.channels)},
         )
         await self._store.register(process)
         return process

@@ -1,4 +1,6 @@
-"""The commands. Everything heavy is imported by the command that needs it, so that --help is quick."""
+"""The commands of `holdfast`.
+
+Each command imports its heavy modules when it runs, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -13,17 +15,20 @@ from holdfast import __version__
 from holdfast.cli.access import login, token
 from holdfast.cli.agents import agents
 from holdfast.cli.audit import audit
+from holdfast.cli.cancel import cancel
+from holdfast.cli.chat import chat
 from holdfast.cli.database import backup, init, migrate
-from holdfast.cli.dead import dead, history, replay
+from holdfast.cli.dead import dead
 from holdfast.cli.doctor import doctor
 from holdfast.cli.help import EXAMPLES, HELP_OPTIONS, GroupedHelp, misplaced_option
+from holdfast.cli.history import history, replay
 from holdfast.cli.memory import memory
 from holdfast.cli.people import people
 from holdfast.cli.printing import echo
 from holdfast.cli.send import send
 from holdfast.cli.slack import demo, slack
 from holdfast.cli.status import status
-from holdfast.cli.tail import cancel, tail
+from holdfast.cli.tail import tail
 from holdfast.cli.up import serve, up, work
 from holdfast.errors import HoldfastError, WrongUsage
 
@@ -34,7 +39,7 @@ app = typer.Typer(
     context_settings=HELP_OPTIONS,
     epilog=EXAMPLES,
     pretty_exceptions_enable=False,
-    # Help in plain text: the rich one takes longer to import than everything else together.
+    # Plain text: importing rich for the help would take longer than all other imports.
     rich_markup_mode=None,
 )
 commands: list[Callable[..., None]]
@@ -46,6 +51,7 @@ commands = [
     init,
     backup,
     send,
+    chat,
     tail,
     cancel,
     status,
@@ -54,8 +60,8 @@ commands = [
     replay,
     audit,
     doctor,
+    login,
 ]
-commands.append(login)
 for command in commands:
     app.command()(command)
 app.add_typer(dead, name="dead")
@@ -67,23 +73,25 @@ app.add_typer(demo, name="demo")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and exit: 0, 1 when it was refused or failed, 2 for wrong usage; an error is one line."""
+    """Run a command and exit with 0, 1 if it was refused or failed, or 2 for wrong usage.
+
+    An error is one line on stderr."""
     try:
         sys.exit(app(args=arguments, prog_name="holdfast", standalone_mode=False) or 0)
     except HoldfastError as error:
-        sys.exit(_complain(str(error), 2 if isinstance(error, WrongUsage) else 1))
+        sys.exit(_print_error(str(error), 2 if isinstance(error, WrongUsage) else 1))
     except BaseExceptionGroup as group:
-        sys.exit(_complain(str(_refusal(group)), 1))
+        sys.exit(_print_error(str(_first_refusal(group)), 1))
     except typer.TyperException as error:
         hint = misplaced_option(
             typer.main.get_command(app), sys.argv[1:] if arguments is None else arguments
         )
         message = hint or f"{error.format_message() or 'a command is missing'} (see --help)"
-        sys.exit(_complain(message, error.exit_code))
+        sys.exit(_print_error(message, error.exit_code))
     except (typer.Abort, KeyboardInterrupt):
-        sys.exit(_complain("interrupted", 1))
+        sys.exit(_print_error("interrupted", 1))
     except BrokenPipeError:
-        # Whoever read has enough; nothing is left to be flushed to them at exit.
+        # The reader closed the pipe; without this, the flush at exit would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 
@@ -109,8 +117,8 @@ def root(
         echo(context.get_help())
 
 
-def _refusal(group: BaseExceptionGroup[BaseException]) -> HoldfastError:
-    """What task groups wrapped; anything but a refusal of ours is a fault and keeps its traceback."""
+def _first_refusal(group: BaseExceptionGroup[BaseException]) -> HoldfastError:
+    """Unwrap the first error of ours from task groups; raise the group if it holds any other."""
     refusals, faults = group.split(HoldfastError)
     if faults is not None or refusals is None:
         raise group
@@ -121,7 +129,8 @@ def _refusal(group: BaseExceptionGroup[BaseException]) -> HoldfastError:
     return first
 
 
-def _complain(message: str, code: int) -> int:
+def _print_error(message: str, code: int) -> int:
+    """Print an error as one line without secrets. Returns the exit code."""
     from holdfast.telemetry.redaction import redact
 
     echo(f"holdfast: {redact(' '.join(message.split()))}", err=True)

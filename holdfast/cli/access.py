@@ -1,4 +1,4 @@
-"""`holdfast token` and `holdfast login`: what programs and browsers need to be let in."""
+"""`holdfast token` and `holdfast login`: access for programs and browsers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.cli.options import (
     open_existing,
     parse_duration,
 )
-from holdfast.cli.printing import echo, print_json, show
+from holdfast.cli.printing import echo, print_json, print_rows
 from holdfast.errors import HoldfastError, NewDatabase
 
 if TYPE_CHECKING:
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 COLUMNS = ("name", "role", "bound to", "expires", "last used")
 ADDRESS = "api_address"
-"""The setting in the database that holds the address of the server started last."""
+"""Key of the stored setting with the address of the server started last."""
 EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - to be recognised, not bound
-"""Addresses to listen at, and those that a browser of this machine can open instead."""
+"""Wildcard addresses, and the loopback address that a browser can open instead."""
 
 
 class RoleName(StrEnum):
-    """read looks, send also talks, admin also cancels, retries and discards."""
+    """Roles; each may do all that the one before may."""
 
     READ = "read"
     SEND = "send"
@@ -48,7 +48,7 @@ class RoleName(StrEnum):
 
 
 Role = Annotated[
-    RoleName, typer.Option(help="What it allows: to look, to talk too, or everything.")
+    RoleName, typer.Option(help="read: look; send: also send messages; admin: everything.")
 ]
 
 token = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
@@ -58,7 +58,7 @@ token = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 def print_token(
     context: typer.Context, role: Role = RoleName.ADMIN, config: Config = None, home: Home = None
 ) -> None:
-    """Print the bootstrap token of a role; it is made if there is none yet."""
+    """Print the bootstrap token of a role; create it if there is none yet."""
     if context.invoked_subcommand is not None:
         return
     from holdfast.api.security.bootstrap_tokens import bootstrap_token
@@ -72,7 +72,7 @@ def print_token(
 def rotate(
     role: Role = RoleName.ADMIN, database: Database = None, config: Config = None, home: Home = None
 ) -> None:
-    """Replace the bootstrap token of a role at once and print the new one; its browser sessions end."""
+    """Replace the bootstrap token of a role, print the new one, end its browser sessions."""
     from holdfast.api.security.bootstrap_tokens import rotate as rotated
 
     settings = load_settings(config, home=home, database=database)
@@ -85,7 +85,7 @@ def rotate(
         return
     except HoldfastError as error:
         raise HoldfastError(
-            f"the token is replaced, but its browser sessions could not be ended: {error}"
+            f"the token is replaced, but its browser sessions did not end: {error}"
         ) from error
     if ended:
         echo(f"ended {ended} browser session{'s' if ended > 1 else ''}", err=True)
@@ -111,19 +111,23 @@ async def _end_sessions(settings: Settings, role: RoleName) -> int:
 def create(
     name: Annotated[str, typer.Option(help="Name of the person or program, unique among tokens.")],
     role: Annotated[
-        RoleName, typer.Option(help="What it allows: to look, to talk too, or everything.")
+        RoleName, typer.Option(help="read: look; send: also send messages; admin: everything.")
     ],
     channel: Annotated[
-        list[str] | None, typer.Option(help="The only channel it may use or see; may be repeated.")
+        list[str] | None, typer.Option(help="Limit it to this channel; may be repeated.")
     ] = None,
     agent: Annotated[
-        list[str] | None, typer.Option(help="The only agent it may use or see; may be repeated.")
+        list[str] | None, typer.Option(help="Limit it to this agent; may be repeated.")
     ] = None,
-    sender: Annotated[str | None, typer.Option(help="The only name it may speak under.")] = None,
+    sender: Annotated[
+        str | None, typer.Option(help="The only sender name that it may use.")
+    ] = None,
     expires: Annotated[
         timedelta | None,
         typer.Option(
-            parser=parse_duration, metavar="DURATION", help="When it ends (default: never)"
+            parser=parse_duration,
+            metavar="DURATION",
+            help="Lifetime, such as 30d (default: unlimited)",
         ),
     ] = None,
     database: Database = None,
@@ -131,12 +135,12 @@ def create(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a token for a person or a program and print it; it is not shown again."""
+    """Create a token for a person or a program, and print it this one time."""
     settings = load_settings(config, home=home, database=database)
     rights = {"channels": _names(channel), "agents": _names(agent), "sender": sender}
-    secret, made = asyncio.run(_create(settings, name, role, rights, expires))
+    secret, credential = asyncio.run(_create(settings, name, role, rights, expires))
     if as_json:
-        print_json({"token": secret, **_shown(made)})
+        print_json({"token": secret, **_describe(credential)})
     else:
         echo(secret)
 
@@ -159,13 +163,13 @@ def list_tokens(
     database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False
 ) -> None:
     """List the tokens of people and programs, without their secrets."""
-    found = asyncio.run(_tokens(load_settings(config, home=home, database=database)))
-    show(
-        [_shown(token) for token in found],
+    tokens = asyncio.run(_tokens(load_settings(config, home=home, database=database)))
+    print_rows(
+        [_describe(token) for token in tokens],
         as_json,
         COLUMNS,
         _line,
-        empty="no tokens but the bootstrap ones",
+        empty="there are only the bootstrap tokens",
     )
 
 
@@ -176,7 +180,8 @@ async def _tokens(settings: Settings) -> list[Credential]:
         return await open_credentials(store).tokens()
 
 
-def _shown(token: Credential) -> dict[str, Any]:
+def _describe(token: Credential) -> dict[str, Any]:
+    """Return what may be shown of a token."""
     return {
         "id": token.id,
         "name": token.name,
@@ -208,7 +213,7 @@ def revoke(
     config: Config = None,
     home: Home = None,
 ) -> None:
-    """Delete a token and its browser sessions; they are refused within a second."""
+    """Delete a token and its browser sessions; servers refuse them within a second."""
     if not asyncio.run(_revoke(load_settings(config, home=home, database=database), name)):
         raise HoldfastError(_unknown_token(name))
     echo(f"revoked the token {name!r}")
@@ -227,7 +232,7 @@ def login(
         str | None, typer.Option(help="Name of the session (default: your login name)")
     ] = None,
     token: Annotated[
-        str | None, typer.Option(help="Give the session the rights of this token instead.")
+        str | None, typer.Option(help="Token whose rights the session gets, by name.")
     ] = None,
     database: Database = None,
     config: Config = None,
@@ -235,10 +240,10 @@ def login(
     host: Host = None,
     port: Port = None,
 ) -> None:
-    """Print a link that logs one browser in, once, within 15 minutes."""
+    """Print a login link for one browser; it works once, for 15 minutes."""
     settings = load_settings(config, home=home, database=database, api_host=host, api_port=port)
     if settings.api_auth == "none":
-        raise HoldfastError('no login is needed: `api_auth` is "none"')
+        raise HoldfastError('the API needs no login: `api_auth` is "none"')
     echo(asyncio.run(_login_link(settings, role, name, token)))
 
 
@@ -268,15 +273,15 @@ def _unknown_token(name: str) -> str:
 
 
 async def _address(settings: Settings, store: Store) -> str:
-    """The address that was configured, else that of the server started last."""
+    """Return the configured address, else that of the server started last."""
     if settings.api_url:
         return settings.api_url
     is_given = bool({"api_host", "api_port"} & settings.model_fields_set) and settings.api_port != 0
-    noted = None if is_given else await store.setting(ADDRESS)
-    return noted or local_address(settings.api_host, settings.api_port)
+    recorded = None if is_given else await store.setting(ADDRESS)
+    return recorded or local_address(settings.api_host, settings.api_port)
 
 
 def local_address(host: str, port: int) -> str:
-    """The address of a server as a browser of this machine opens it."""
+    """Return the URL of a server for a browser on this machine."""
     name = EVERY_ADDRESS.get(host, host)
     return f"http://{f'[{name}]' if ':' in name else name}:{port}"

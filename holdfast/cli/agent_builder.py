@@ -1,4 +1,4 @@
-"""The agents and teams of holdfast.toml; what cannot work is told with the line where it stands."""
+"""Build the agents and teams of holdfast.toml; errors name the line in the file."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ SCRIPT = "script:"
 
 
 def add_agents(app: AgentHarness, settings: Settings) -> None:
-    """Agents and teams of the settings join those of the app; where there are none at all, an echo answers."""
+    """Add the agents and teams of the settings to the app; the echo agent if there are none."""
     from holdfast.agents.echo import echo
 
     for id_, table in settings.agents.items():
         if id_ in app.agents:
             raise HoldfastError(
-                f"{locate_setting(settings, 'agents', id_)}: the app has an agent of this name already"
+                f"{locate_setting(settings, 'agents', id_)}: the app already has this agent"
             )
-        app.add(id_, _made(id_, table, settings), **table.policy())
+        app.add(id_, _build_agent(id_, table, settings), **table.policy())
     if not app.agents:
         app.add("echo", echo)
     if settings.default:
@@ -54,22 +54,22 @@ def add_agents(app: AgentHarness, settings: Settings) -> None:
         for member in team.agents:
             _require(app, settings, member, "teams", id_, "agents")
         if team.leader not in team.agents:
-            place = locate_setting(settings, "teams", id_, "leader")
+            line = locate_setting(settings, "teams", id_, "leader")
             raise HoldfastError(
-                f"{place}: {team.leader!r} is not one of its agents: {', '.join(team.agents)}"
+                f"{line}: {team.leader!r} is not one of its agents: {', '.join(team.agents)}"
             )
-        with _at(settings, "teams", id_, "agents"):
+        with _errors_at(settings, "teams", id_, "agents"):
             app.team(id_, name=team.name, agents=team.agents, leader=team.leader)
 
 
-def _made(id_: str, table: AgentTable, settings: Settings) -> Agent | Function:
+def _build_agent(id_: str, table: AgentTable, settings: Settings) -> Agent | Function:
     match table:
         case CommandTable():
             return _command(id_, table, settings)
         case LlmTable():
             return _llm(id_, table, settings)
         case FunctionTable():
-            with _at(settings, "agents", id_, "function"):
+            with _errors_at(settings, "agents", id_, "function"):
                 return _function(table.function)
         case EchoTable():
             from holdfast.agents.echo import echo
@@ -84,7 +84,7 @@ def _command(id_: str, table: CommandTable, settings: Settings) -> Agent:
 
     workspace = settings.home / "workspace" / id_
     return CommandAgent(
-        _found(id_, table, settings),
+        _resolve_command(id_, table, settings),
         workspace,
         variables=table.variables,
         max_output=table.max_output,
@@ -97,34 +97,36 @@ def _sandbox(
 ) -> Sandbox:
     from holdfast.agents.sandbox import View, sandbox_of
 
-    with _at(settings, *keys, "readable"):
+    with _errors_at(settings, *keys, "readable"):
         readable = _paths(table.readable, settings)
-    with _at(settings, *keys, "writable"):
+    with _errors_at(settings, *keys, "writable"):
         writable = _paths(table.writable, settings, may_write=True)
     view = View(workspace, readable, writable, secret_paths(settings), table.network)
-    with _at(settings, *(("sandbox",) if table.sandbox is None else (*keys, "sandbox"))):
+    with _errors_at(settings, *(("sandbox",) if table.sandbox is None else (*keys, "sandbox"))):
         return sandbox_of(table.sandbox or settings.sandbox, view)
 
 
 def _paths(
     paths: Sequence[Path], settings: Settings, *, may_write: bool = False
 ) -> tuple[Path, ...]:
-    """Return paths in full; refuse missing ones, and those by which a program could change our files."""
-    found = tuple(Path(os.path.normpath(_folder(settings) / path.expanduser())) for path in paths)
-    for path in found:
+    """Return absolute paths; refuse missing ones, and writable ones that hold our files."""
+    resolved = tuple(
+        Path(os.path.normpath(_folder(settings) / path.expanduser())) for path in paths
+    )
+    for path in resolved:
         if not os.path.exists(path):
-            raise HoldfastError(f"there is no {path}")
+            raise HoldfastError(f"{path} does not exist")
         if may_write and any(
             secret.resolve().is_relative_to(path.resolve()) for secret in secret_paths(settings)
         ):
             raise HoldfastError(
-                f"Holdfast keeps its own files in {path}; name a folder that has none of them"
+                f"{path} holds files of Holdfast itself; name a folder without them"
             )
-    return found
+    return resolved
 
 
 def _llm(id_: str, table: LlmTable, settings: Settings) -> Agent:
-    with _at(settings, "agents", id_, "model"):
+    with _errors_at(settings, "agents", id_, "model"):
         require("llm", "a language model")
         from holdfast.agents import llm
 
@@ -135,11 +137,11 @@ def _llm(id_: str, table: LlmTable, settings: Settings) -> Agent:
             if is_script
             else llm.model_of(table.model, settings.providers)
         )
-    with _at(settings, "agents", id_, "prompt"):
+    with _errors_at(settings, "agents", id_, "prompt"):
         prompt = None if table.prompt is None else llm.Prompt.read(_folder(settings) / table.prompt)
-    with _at(settings, "agents", id_, "tools"):
+    with _errors_at(settings, "agents", id_, "tools"):
         tools = [_function(name) for name in table.tools]
-    with _at(settings, "agents", id_, "mcp"):
+    with _errors_at(settings, "agents", id_, "mcp"):
         tables = {name: _server(name, settings) for name in table.mcp}
     servers = [mcp_server(name, server, settings) for name, server in tables.items()]
     return llm.LlmAgent(
@@ -158,7 +160,7 @@ def mcp_server(name: str, table: McpTable, settings: Settings) -> McpServer:
 
     workspace = settings.home / "mcp" / name
     sandbox = _sandbox(("mcp", name), table, workspace, settings)
-    with _at(settings, "mcp", name):
+    with _errors_at(settings, "mcp", name):
         return llm.server_of(name, table, sandbox, workspace)
 
 
@@ -180,29 +182,31 @@ def _function(spec: str) -> Callable[..., Any]:
 
 
 @contextmanager
-def _at(settings: Settings, *keys: str) -> Iterator[None]:
-    """What is refused within is told with the line of these keys."""
+def _errors_at(settings: Settings, *keys: str) -> Iterator[None]:
+    """Add the file, line and name of a setting to errors raised in the block."""
     try:
         yield
     except HoldfastError as error:
         raise HoldfastError(f"{locate_setting(settings, *keys)}: {error}") from error
 
 
-def _found(id_: str, table: CommandTable, settings: Settings) -> list[str]:
-    """The command with its program found now rather than at the first message; ./ is the folder of the file."""
+def _resolve_command(id_: str, table: CommandTable, settings: Settings) -> list[str]:
+    """Return the command with the full path of its program; ./ is the folder of the file.
+
+    A missing program is refused at the start, not at the first message."""
     program, *arguments = table.command
     wanted = str(_folder(settings) / program) if program.startswith(("./", "../")) else program
-    found = shutil.which(wanted, path=child_environment(()).get("PATH"))
-    if found is None:
-        place = locate_setting(settings, "agents", id_, "command")
+    path = shutil.which(wanted, path=child_environment(()).get("PATH"))
+    if path is None:
+        line = locate_setting(settings, "agents", id_, "command")
         if Path(wanted).is_file():
             raise HoldfastError(
-                f"{place}: the file {wanted} is not executable; run: chmod +x {shlex.quote(wanted)}"
+                f"{line}: the file {wanted} is not executable; run: chmod +x {shlex.quote(wanted)}"
             )
         raise HoldfastError(
-            f"{place}: there is no program {program!r} that can be run; is it installed, and on the PATH?"
+            f"{line}: there is no program {program!r}; install it or add its folder to PATH"
         )
-    return [found, *arguments]
+    return [path, *arguments]
 
 
 def _folder(settings: Settings) -> Path:
@@ -212,7 +216,5 @@ def _folder(settings: Settings) -> Path:
 
 def _require(app: AgentHarness, settings: Settings, agent: str, *keys: str) -> None:
     if agent not in app.agents:
-        known = ", ".join(sorted(app.agents))
-        raise HoldfastError(
-            f"{locate_setting(settings, *keys)}: there is no agent named {agent!r}; known are: {known}"
-        )
+        line, known = locate_setting(settings, *keys), ", ".join(sorted(app.agents))
+        raise HoldfastError(f"{line}: there is no agent named {agent!r}; known are: {known}")

@@ -1,4 +1,4 @@
-"""`holdfast agents`: who answers, of which kind, in which teams, and what waits for each."""
+"""`holdfast agents`: the agents, their teams and processes, and what waits for each."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from holdfast.settings import Settings
     from holdfast.settings.agents import RunTable
 
-NOBODY = "no agents are known yet: start `holdfast up`"
+NO_AGENTS = "no agents are known yet: start `holdfast up`"
 
 
 def agents(
     database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False
 ) -> None:
-    """Show the agents, and what waits for each."""
+    """Show the agents, where they run, and what waits for each."""
     rows = asyncio.run(_agents(load_settings(config, database=database, home=home)))
     if as_json:
         print_json(rows)
@@ -47,11 +47,11 @@ def _print_wide(rows: list[dict[str, Any]]) -> None:
         *LIVE,
     )
     cells = [[_cell(row[name]) for name in columns] for row in rows]
-    print_table(columns, cells, empty=NOBODY)
+    print_table(columns, cells, empty=NO_AGENTS)
 
 
 def _print_narrow(rows: list[dict[str, Any]]) -> None:
-    """At 80 columns: who they are, where they run, and what waits."""
+    """Print the columns that fit into 80."""
     columns = ("agent", "kind", "teams", "lane", "runs in", "waiting", "running")
     cells = [
         [
@@ -65,7 +65,7 @@ def _print_narrow(rows: list[dict[str, Any]]) -> None:
         ]
         for row in rows
     ]
-    print_table(columns, cells, empty=NOBODY)
+    print_table(columns, cells, empty=NO_AGENTS)
 
 
 def _cell(value: object) -> object:
@@ -81,7 +81,7 @@ async def _agents(settings: Settings) -> list[dict[str, Any]]:
 
     known, counts = configured(settings), list[Count]()
     directory = Directory(routing=known)
-    # What is configured can be looked at before the first start.
+    # Agents of holdfast.toml are shown before the first start, too.
     with suppress(NewDatabase):
         async with open_existing(settings) as store:
             directory = await read(store, known)
@@ -90,7 +90,7 @@ async def _agents(settings: Settings) -> list[dict[str, Any]]:
 
 
 def _sandbox(table: RunTable, settings: Settings) -> str | None:
-    """Name the sandbox that a start on this machine would take."""
+    """Name the sandbox that a start on this machine would use; None for other kinds."""
     from holdfast.agents.sandbox import bubblewrap_problem
     from holdfast.settings.agents import CommandTable
 
@@ -105,7 +105,7 @@ def _sandbox(table: RunTable, settings: Settings) -> str | None:
 def _agent(
     id_: str, directory: Directory, settings: Settings, counts: list[Count]
 ) -> dict[str, Any]:
-    """An agent as live processes and holdfast.toml define it; without processes it waits for a server."""
+    """Describe an agent as live processes and holdfast.toml define it."""
     routing, table = directory.routing, settings.agents.get(id_)
     is_default = id_ == routing.default
     mine = [count for count in counts if count.target == id_ or (is_default and count.target == "")]

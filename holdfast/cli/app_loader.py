@@ -1,4 +1,4 @@
-"""The user's AgentHarness by module:name, or one of the agents in holdfast.toml; what is wrong is said in one line."""
+"""Import the user's AgentHarness or function by module:name; every mistake is one line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def load_app(spec: str) -> AgentHarness:
-    """The object that `spec` names; the working directory is importable."""
+    """Import the AgentHarness that `spec` names; the working directory is importable."""
     from holdfast.app import AgentHarness
 
     module_name, colon, name = spec.partition(":")
@@ -26,22 +26,22 @@ def load_app(spec: str) -> AgentHarness:
     module, app = import_object(module_name, name)
     if not isinstance(app, AgentHarness):
         raise HoldfastError(
-            f"{spec} is of type {type(app).__name__}, not an AgentHarness{_instead(module)}"
+            f"{spec} is of type {type(app).__name__}, not an AgentHarness{_suggest(module)}"
         )
     return app
 
 
 def import_object(module_name: str, name: str) -> tuple[ModuleType, object]:
-    """A module and what it calls by this name."""
+    """Import a module. Returns it and its object of this name."""
     module = _import(module_name)
-    found: object = module
+    value: object = module
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(value, part):
             raise HoldfastError(
-                f"the module {module_name} ({_file(module)}) has no {name!r}{_instead(module)}"
+                f"the module {module_name} ({_file(module)}) has no {name!r}{_suggest(module)}"
             )
-        found = getattr(found, part)
-    return module, found
+        value = getattr(value, part)
+    return module, value
 
 
 def _import(name: str) -> ModuleType:
@@ -51,18 +51,18 @@ def _import(name: str) -> ModuleType:
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        # The same class tells of a missing import inside the module, which is another mistake.
+        # A missing import inside the module raises the same class, but is another mistake.
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             raise HoldfastError(
-                f"there is no module {error.name!r} in {folder} or among the installed ones"
+                f"there is no module {error.name!r}, neither in {folder} nor installed"
             ) from None
-        raise HoldfastError(_blame(name, error)) from error
+        raise HoldfastError(_describe(name, error)) from error
     except (Exception, SystemExit) as error:
-        raise HoldfastError(_blame(name, error)) from error
+        raise HoldfastError(_describe(name, error)) from error
 
 
-def _blame(name: str, error: BaseException) -> str:
-    """The error, and the file and line where it arose."""
+def _describe(name: str, error: BaseException) -> str:
+    """Return the error, and the file and line that raised it."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"the module {name} cannot be imported: {error.filename}:{error.lineno}: {error.msg}"
     frames = [
@@ -70,13 +70,13 @@ def _blame(name: str, error: BaseException) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if not frame.filename.startswith("<")
     ]
-    # The deepest line of the user's own says more than the depths of a library it called.
-    own = [frame for frame in frames if _is_users(frame.filename)] or frames
-    place = f"{own[-1].filename}:{own[-1].lineno}: " if own else ""
-    return f"the module {name} cannot be imported: {place}{type(error).__name__}: {error}"
+    # The deepest line of the user's code helps more than one in a library that it called.
+    own = [frame for frame in frames if _is_user_code(frame.filename)] or frames
+    line = f"{own[-1].filename}:{own[-1].lineno}: " if own else ""
+    return f"the module {name} cannot be imported: {line}{type(error).__name__}: {error}"
 
 
-def _is_users(file: str) -> bool:
+def _is_user_code(file: str) -> bool:
     others = (
         Path(__file__).parents[1],
         *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")),
@@ -88,7 +88,8 @@ def _file(module: ModuleType) -> str:
     return getattr(module, "__file__", None) or "built in"
 
 
-def _instead(module: ModuleType) -> str:
+def _suggest(module: ModuleType) -> str:
+    """Name an AgentHarness of the module, if it has one."""
     from holdfast.app import AgentHarness
 
     names = [name for name, value in vars(module).items() if isinstance(value, AgentHarness)]

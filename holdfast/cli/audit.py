@@ -1,4 +1,4 @@
-"""`holdfast audit`: who did what."""
+"""`holdfast audit`: list the audit log."""
 
 from __future__ import annotations
 
@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.options import AsJson, Config, Database, Home, Limit, load_settings, open_existing
-from holdfast.cli.printing import show
+from holdfast.cli.options import (
+    AsJson,
+    Before,
+    Config,
+    Database,
+    Home,
+    Limit,
+    load_settings,
+    open_existing,
+)
+from holdfast.cli.printing import print_rows
 
 if TYPE_CHECKING:
     from holdfast.queue.audit import AuditEntry
@@ -22,7 +31,9 @@ COLUMNS = ("id", "at", "actor", "action", "subject", "details")
 
 
 def actor() -> str:
-    """Return the name of this user in the audit log, from the operating system and not the environment."""
+    """Return this user's name for the audit log, from the operating system.
+
+    Anybody can change the environment."""
     try:
         return f"cli:{pwd.getpwuid(os.getuid()).pw_name}"
     except KeyError:
@@ -33,33 +44,29 @@ def audit(
     limit: Limit = 20,
     since: Annotated[
         str | None,
-        typer.Option(help="Only from then on: a duration ago (7d) or a time (2026-01-31T12:00)."),
+        typer.Option(help="Only since a time (2026-01-31T12:00) or for a duration (7d)."),
     ] = None,
-    action: Annotated[
-        str | None, typer.Option(help="Only acts of this kind, such as retried.")
-    ] = None,
-    actor: Annotated[
-        str | None, typer.Option(help="Only acts of this actor, such as cli:root.")
-    ] = None,
-    before: Annotated[int | None, typer.Option(help="Only older ones: ids less than this.")] = None,
+    action: Annotated[str | None, typer.Option(help="Only this action, such as retried.")] = None,
+    actor: Annotated[str | None, typer.Option(help="Only this actor, such as cli:root.")] = None,
+    before: Before = None,
     database: Database = None,
     config: Config = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """List who did what, newest first."""
+    """List who retried, discarded, forgot, logged in and the like, newest first."""
     from holdfast.queue.audit import ACTIONS
 
     if action is not None and action not in ACTIONS:
-        raise typer.BadParameter(f"unknown action {action!r}; there are {', '.join(ACTIONS)}")
-    wanted = None if since is None else _since(since)
+        raise typer.BadParameter(f"there is no action {action!r}; known are: {', '.join(ACTIONS)}")
+    start = None if since is None else _parse_since(since)
     settings = load_settings(config, database=database, home=home)
-    found = asyncio.run(_audit(settings, wanted, action, actor, limit, before))
-    show(found, as_json, COLUMNS, _line, empty="the audit log has no such entry")
+    entries = asyncio.run(_audit(settings, start, action, actor, limit, before))
+    print_rows(entries, as_json, COLUMNS, _line, empty="the audit log has no such entry")
 
 
-def _since(text: str) -> datetime | timedelta:
-    """Read a duration, or a time; a time without a zone is local."""
+def _parse_since(text: str) -> datetime | timedelta:
+    """Parse a time or a duration; a time without a zone is local."""
     from holdfast.settings import duration
 
     try:

@@ -1,4 +1,4 @@
-"""`holdfast migrate`, `init` and `backup`: what comes before the first start, and what outlives a disk."""
+"""`holdfast migrate`, `init` and `backup`: set up and save the database and the settings."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def migrate(
     config: Config = None,
     home: Home = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done and change nothing.")
+        bool, typer.Option("--dry-run", help="List the scripts to apply, and change nothing.")
     ] = False,
     timescale: Annotated[
         bool,
         typer.Option(
-            "--timescale", help="Make a plain history a TimescaleDB hypertable; workers go on."
+            "--timescale", help="Make the history a TimescaleDB hypertable while workers run."
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring the database to this version of Holdfast."""
+    """Migrate the database to this version of Holdfast."""
     from holdfast.migrations import runner
     from holdfast.settings import sqlite_path
 
@@ -39,7 +39,7 @@ def migrate(
     if path is not None and settings.home in path.parents and not dry_run:
         make_home(settings.home)
     if timescale and (path is not None or dry_run):
-        raise HoldfastError("--timescale is for PostgreSQL, and has no dry run")
+        raise HoldfastError("--timescale needs PostgreSQL, and cannot be combined with --dry-run")
     report = runner.migrate(settings.database, dry_run=dry_run, on_step=progress)
     print_json(report) if as_json else echo(_as_text(report))
     if timescale:
@@ -47,21 +47,19 @@ def migrate(
 
         is_new = use_timescale(settings.database, progress)
         progress(
-            "history is a hypertable now"
+            "the history is a hypertable now"
             if is_new
-            else "history is a hypertable already, nothing to do"
+            else "the history is a hypertable already, nothing to do"
         )
 
 
 def init(
     config: Annotated[
-        Path | None, typer.Option(help="The file to write (default: holdfast.toml)")
+        Path | None, typer.Option(help="File to write (default: holdfast.toml)")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write over a file that is there.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Write a settings file with every setting explained."""
+    """Write a settings file that explains every setting."""
     from holdfast.settings import CONFIG_FILE, sample_toml
 
     path = config or CONFIG_FILE
@@ -70,24 +68,22 @@ def init(
             file.write(sample_toml())
     except FileExistsError:
         raise HoldfastError(
-            f"{path} is there already: --force writes over it, --config names another"
+            f"{path} exists: --force overwrites it, --config chooses another"
         ) from None
     except OSError as error:
-        raise HoldfastError(f"{path} cannot be written: {error.strerror}") from error
+        raise HoldfastError(f"cannot write {path}: {error.strerror}") from error
     echo(f"wrote {path}")
 
 
 def backup(
-    file: Annotated[Path, typer.Argument(help="The file to write.")],
+    file: Annotated[Path, typer.Argument(help="File to write.")],
     database: Database = None,
     config: Config = None,
     home: Home = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write over a file that is there.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Copy a SQLite database to a file while it is in use; PostgreSQL has pg_dump."""
+    """Copy a SQLite database to a file while it is in use; for PostgreSQL, use pg_dump."""
     from holdfast.settings import sqlite_path
     from holdfast.store.sqlite.file import back_up
 
@@ -95,7 +91,7 @@ def backup(
     path = sqlite_path(settings.database)
     if path is None:
         raise HoldfastError(
-            "this database is PostgreSQL: back it up with pg_dump --format=custom --schema=agent"
+            "the database is PostgreSQL: back it up with pg_dump --format=custom --schema=agent"
         )
     size = back_up(path, file, replace=force)
     print_json({"file": str(file), "bytes": size}) if as_json else echo(
@@ -104,6 +100,7 @@ def backup(
 
 
 def _as_text(report: Report) -> str:
+    """Describe a migration: its scripts, its warnings, and the version before and after."""
     if not report.due:
         return f"the database is at version {report.version}, nothing to do"
     verb = "would apply" if report.dry_run else "applied"

@@ -1,4 +1,4 @@
-"""`holdfast doctor`: what a start would stumble over, each thing a line."""
+"""`holdfast doctor`: check everything that a start needs, one line each."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 OLDEST_POSTGRES, NEWEST_POSTGRES = 14, 18
 SKEW_WARN, SKEW_FAIL = timedelta(seconds=1), timedelta(seconds=30)
 SESSIONS_BESIDE_POOL = 2
-"""The direct session, and the one that looks whether the schema is there."""
+"""The direct session, and the session that checks the schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
+    """The result of one check."""
+
     name: str
     state: Literal["ok", "warn", "fail"]
     detail: str
@@ -43,16 +45,16 @@ def doctor(
     app: App = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check whatever a start could stumble over."""
+    """Check database, settings, extras, app, tokens and files; change nothing."""
     settings = load_settings(config, database=database, home=home, app=app)
-    found = []
+    findings = []
     for finding in _examine(settings):
-        found.append(finding)
+        findings.append(finding)
         if not as_json:
             echo_state(finding.state, f"{finding.name}: {finding.detail}")
     if as_json:
-        print_json([asdict(finding) for finding in found])
-    if any(finding.state == "fail" for finding in found):
+        print_json([asdict(finding) for finding in findings])
+    if any(finding.state == "fail" for finding in findings):
         raise typer.Exit(1)
 
 
@@ -91,11 +93,13 @@ def _server(server: Facts) -> Finding:
         return Finding(
             "database",
             "fail",
-            f"{server.server} is too old, PostgreSQL {OLDEST_POSTGRES} is needed",
+            f"{server.server} is too old; PostgreSQL {OLDEST_POSTGRES} or newer is needed",
         )
     if server.major is not None and server.major > NEWEST_POSTGRES:
         return Finding(
-            "database", "warn", f"{server.server} is newer than what was tried, {NEWEST_POSTGRES}"
+            "database",
+            "warn",
+            f"{server.server} is newer than the newest tested version, {NEWEST_POSTGRES}",
         )
     return Finding("database", "ok", server.server)
 
@@ -108,9 +112,9 @@ def _schema(settings: Settings) -> Finding:
     except HoldfastError as error:
         return Finding("schema", "fail", str(error))
     if report.due:
-        found = f"version {report.found}" if report.found else "not there yet"
+        current = f"version {report.found}" if report.found else "missing"
         return Finding(
-            "schema", "warn", f"{found}; `holdfast migrate` brings it to {report.version}"
+            "schema", "warn", f"{current}; `holdfast migrate` brings it to {report.version}"
         )
     if report.warnings:
         return Finding("schema", "warn", "; ".join(report.warnings))
@@ -140,12 +144,12 @@ def _index(settings: Settings) -> Finding:
     return Finding(
         "memory",
         "ok",
-        f"{index.documents} documents by {index.model}, {index.dimensions} numbers each",
+        f"{index.documents} documents indexed with {index.model}, {index.dimensions} dimensions",
     )
 
 
 def _agents(settings: Settings) -> Iterator[Finding]:
-    """Definitions that differ between running processes, and agents that nobody serves."""
+    """Check for definitions that differ between processes, and for agents without a process."""
     import asyncio
 
     from holdfast.routing.directory import Directory, configured, read
@@ -169,12 +173,12 @@ def _agents(settings: Settings) -> Iterator[Finding]:
         yield Finding(
             "agents",
             "ok",
-            f"running processes serve {running}" if running else "no process runs now",
+            f"running processes serve {running}" if running else "no process is running",
         )
 
 
 def _extras(settings: Settings) -> Iterator[Finding]:
-    """Packages beside the core that are missing; a failure where the settings need them."""
+    """List missing extras; a failure if the settings need one."""
     from holdfast.settings import slack_tokens
 
     wanted = {
@@ -190,7 +194,9 @@ def _extras(settings: Settings) -> Iterator[Finding]:
 
 def _timescale(server: Facts) -> Finding:
     if server.has_hypertable:
-        return Finding("TimescaleDB", "ok", f"version {server.timescale}, history is a hypertable")
+        return Finding(
+            "TimescaleDB", "ok", f"version {server.timescale}, the history is a hypertable"
+        )
     if server.timescale is not None or (
         server.timescale_available is not None and server.timescale_loaded
     ):
@@ -201,11 +207,14 @@ def _timescale(server: Facts) -> Finding:
             f"version {version} could be used: run holdfast migrate --timescale",
         )
     if server.timescale_available is not None:
-        how = "add timescaledb to shared_preload_libraries, restart the server, run holdfast migrate --timescale"
+        how = (
+            "add timescaledb to shared_preload_libraries, restart the server,"
+            " run holdfast migrate --timescale"
+        )
         return Finding(
             "TimescaleDB", "ok", f"version {server.timescale_available} could be used: {how}"
         )
-    return Finding("TimescaleDB", "ok", "not there; history is a plain table")
+    return Finding("TimescaleDB", "ok", "not installed; the history is a plain table")
 
 
 def _pgvector(server: Facts) -> Finding:
@@ -214,9 +223,11 @@ def _pgvector(server: Facts) -> Finding:
     if server.pgvector_available is not None:
         remedy = "`create extension vector`, then `select agent.enable_vectors()`"
         return Finding(
-            "pgvector", "warn", f"not in use, memory finds by words alone; as superuser: {remedy}"
+            "pgvector",
+            "warn",
+            f"not in use, memory searches by words alone; as superuser: {remedy}",
         )
-    return Finding("pgvector", "ok", "not there; memory finds by words alone")
+    return Finding("pgvector", "ok", "not installed; memory searches by words alone")
 
 
 def _clock(server: Facts) -> Finding:
@@ -237,7 +248,7 @@ def _pool(server: Facts, settings: Settings) -> Finding:
     assert server.connections_used is not None
     free = server.connections_allowed - server.connections_used
     need = settings.pool_size(settings.workers, len(settings.agents)) + SESSIONS_BESIDE_POOL
-    detail = f"a process takes up to {need}, {free} of {server.connections_allowed} are free"
+    detail = f"a process needs up to {need}, {free} of {server.connections_allowed} are free"
     if need > server.connections_allowed:
         return Finding(
             "connections",
@@ -252,18 +263,18 @@ def _direct(settings: Settings) -> Finding:
 
     try:
         if is_same_session(settings.database, settings.database_direct):
-            return Finding("direct session", "ok", "keeps its locks, and they are seen")
+            return Finding("direct session", "ok", "keeps its locks, and others see them")
     except HoldfastError as error:
         return Finding("direct session", "fail", str(error))
     return Finding(
         "direct session",
         "fail",
-        "database_direct is another database, or a pooler stands before it",
+        "database_direct is another database, or leads through a pooler",
     )
 
 
 def _tokens() -> Finding:
-    """The values are never shown."""
+    """Check the form of Slack's tokens; never show their values."""
     from holdfast.settings import SLACK_TOKENS, slack_tokens
 
     tokens = slack_tokens()
@@ -275,19 +286,19 @@ def _tokens() -> Finding:
     if wrong:
         return Finding("tokens", "warn", "; ".join(wrong))
     return Finding(
-        "tokens", "ok", f"set are {', '.join(tokens)}" if tokens else "none of Slack's is set"
+        "tokens", "ok", f"set: {', '.join(tokens)}" if tokens else "no Slack token is set"
     )
 
 
 def _slack(settings: Settings) -> Iterator[Finding]:
-    """Slack itself is asked, where a bot token is set."""
+    """Ask Slack about each workspace whose bot token is set."""
     import asyncio
 
     from holdfast.settings import Slack
 
     workspaces = settings.channels.slack or (Slack(),)
     for workspace in workspaces:
-        # With several, each is told by the variable of its token.
+        # With several workspaces, a line names the variable of its token.
         of = f" ({workspace.bot_token_variable})" if len(workspaces) > 1 else ""
         tokens = workspace.tokens()
         if tokens.bot_token:
@@ -303,7 +314,7 @@ def _slack(settings: Settings) -> Iterator[Finding]:
             yield Finding(
                 f"Slack{of}",
                 "fail",
-                f"{workspace.bot_token_variable} is not set, nothing comes in or out",
+                f"{workspace.bot_token_variable} is not set: Slack is off",
             )
 
 
@@ -314,6 +325,7 @@ def _fits(token: str, name: str) -> bool:
 
 
 def _app(settings: Settings) -> Iterator[Finding]:
+    """Load the app and its agents, as a start does."""
     from holdfast.app import AgentHarness
     from holdfast.cli.agent_builder import add_agents
     from holdfast.cli.app_loader import load_app
@@ -331,7 +343,7 @@ def _app(settings: Settings) -> Iterator[Finding]:
     elif settings.app:
         yield Finding("app", "warn", f"{settings.app} has no agents")
     else:
-        yield Finding("app", "ok", "none, the echo agent answers")
+        yield Finding("app", "ok", "none; the echo agent answers")
 
 
 def _sandbox(app: AgentHarness, settings: Settings) -> Iterator[Finding]:
@@ -364,9 +376,9 @@ def _mcp_servers(settings: Settings) -> Iterator[Finding]:
 def _home(settings: Settings) -> Finding:
     home = settings.home
     if not home.exists():
-        return Finding("home", "ok", f"{home} is not there yet; the first start makes it")
+        return Finding("home", "ok", f"{home} does not exist; the first start creates it")
     if not home.is_dir() or not os.access(home, os.R_OK | os.W_OK | os.X_OK):
-        return Finding("home", "fail", f"{home} is no folder that can be written")
+        return Finding("home", "fail", f"{home} is not a writable folder")
     if problems := exposed_files_problem(settings):
         return Finding("home", "warn", "; ".join(problems))
-    return Finding("home", "ok", f"{home} is its owner's alone")
+    return Finding("home", "ok", f"{home} is private")

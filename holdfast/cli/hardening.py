@@ -1,4 +1,4 @@
-"""Keeping programs and people apart from what this process holds: memory, files, and sandboxes of agents."""
+"""Protect this process and its files from other programs and users of the machine."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PRIVATE = 0o077
-"""The umask of a process that holds secrets: what it makes is its owner's alone."""
+"""Umask of a process that holds secrets: new files are readable by their owner alone."""
 
 
 def confine(settings: Settings) -> None:
-    """Close this process, and the files that it makes, to others."""
+    """Deny others access to this process and to the files that it creates."""
     from holdfast.agents.supervisor import SET_DUMPABLE, prctl
 
     os.umask(PRIVATE)
     if not settings.debuggable:
-        # Else any program of the same user can read our environment and memory in /proc, or trace us.
+        # Otherwise any program of the same user could read our memory in /proc, or trace us.
         prctl(SET_DUMPABLE, 0)
 
 
 def warn_of_exposure(harness: AgentHarness, settings: Settings) -> None:
+    """Log a warning for each way in which others can read our secrets."""
     for problem in (*unsandboxed_agents(harness, settings), *exposed_files_problem(settings)):
         log.warning(Entry(OPEN_TO_OTHERS, detail=problem))
 
 
 def sandboxes(harness: AgentHarness) -> dict[str, str]:
-    """Name the sandbox of each command agent."""
+    """Return the name of each command agent's sandbox."""
     from holdfast.agents.command import CommandAgent
 
     return {
@@ -46,7 +47,7 @@ def sandboxes(harness: AgentHarness) -> dict[str, str]:
 
 
 def unsandboxed_agents(harness: AgentHarness, settings: Settings) -> list[str]:
-    """Describe command agents whose programs can read what the worker can."""
+    """Describe the command agents without a sandbox; an empty list if there are none."""
     free = [id_ for id_, name in sandboxes(harness).items() if name == "none"]
     if not free:
         return []
@@ -63,8 +64,8 @@ def unsandboxed_agents(harness: AgentHarness, settings: Settings) -> list[str]:
 
 
 def exposed_files_problem(settings: Settings) -> list[str]:
-    """Describe files of ours that other users of the machine may read or write."""
+    """Describe our files that other users can read or write; an empty list if there are none."""
     from holdfast.settings.secrets import exposed_paths
 
     names = " ".join(str(path) for path in exposed_paths(settings))
-    return [f"others may look into {names}: chmod go= {names}"] if names else []
+    return [f"other users can open {names}; run: chmod go= {names}"] if names else []

@@ -1,4 +1,4 @@
-"""Help for people: commands in groups, examples, and a hint where an option stands in the wrong place."""
+"""Help texts: commands in groups, examples, and a hint for misplaced options."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 
 GROUPS = {
     "Run": ("up", "work", "serve", "demo"),
-    "Talk": ("send", "tail", "cancel"),
+    "Talk": ("send", "chat", "tail", "cancel"),
     "Look": ("status", "agents", "history", "audit", "doctor"),
     "Mend": ("dead", "replay"),
     "Set up": ("init", "migrate", "backup", "login", "token", "slack", "people", "memory"),
 }
-"""Commands by what people want; one that is not named here is listed last."""
+"""Headings and their commands; a command without a heading is listed last."""
 
 EXAMPLES = """\b
 Examples:
-  holdfast up                             everything on SQLite, with the echo agent
-  holdfast up --app my_app:app            your own agents
-  holdfast send "@coder hello" --wait     ask one, and print its answer
-  holdfast dead list --agent coder        what could not be answered
-  holdfast dead retry 42                  once more
+  holdfast up                             run all on SQLite, with the echo agent
+  holdfast up --app my_app:app            run your own agents
+  holdfast send "@coder hello" --wait     ask an agent and print its answer
+  holdfast chat                           talk to the agents at this terminal
+  holdfast dead list --agent coder        list messages that could not be answered
+  holdfast dead retry 42                  try one of them again
 """
 
 
 class GroupedHelp(TyperGroup):
-    """Lists its commands under the headings of GROUPS."""
+    """A command group that lists its commands under the headings of GROUPS."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         known = {name: command for name, command in self.commands.items() if not command.hidden}
         rest = [name for name in known if not any(name in names for names in GROUPS.values())]
-        # Two columns: what is left beside the longest name and the margins.
+        # The second column gets the width beside the longest name and the margins.
         width = formatter.width - 6 - max(map(len, known))
         for title, names in {**GROUPS, "Further": tuple(rest)}.items():
             rows = [
@@ -46,7 +47,7 @@ class GroupedHelp(TyperGroup):
 
 
 def misplaced_option(group: Any, arguments: Sequence[str]) -> str | None:
-    """A hint if an option of a command stands before the command."""
+    """Return a hint if an option of a command stands before the command, else None."""
     first = next(iter(arguments), "")
     name = first.partition("=")[0]
     if not name.startswith("--") or name not in set(_options(group)):
@@ -55,6 +56,7 @@ def misplaced_option(group: Any, arguments: Sequence[str]) -> str | None:
 
 
 def _options(group: Any) -> Iterator[str]:
+    """Yield the options of all commands."""
     for command in group.commands.values():
         if hasattr(command, "commands"):
             yield from _options(command)

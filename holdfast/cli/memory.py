@@ -1,4 +1,4 @@
-"""`holdfast memory`: what agents remember, and whether the index agrees."""
+"""`holdfast memory`: search, list, forget, verify and reindex observations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 
 from holdfast.cli.audit import actor
 from holdfast.cli.options import AsJson, Config, Database, Home, Limit, load_settings, open_existing
-from holdfast.cli.printing import echo, print_json, print_table, short, show
+from holdfast.cli.printing import echo, print_json, print_rows, print_table, short
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -24,38 +24,38 @@ if TYPE_CHECKING:
     from holdfast.store.forget import Identities
 
 memory = typer.Typer(
-    help="What agents remember: search, list, forget, verify, reindex.",
+    help="Memory of agents: search, list, forget, verify, reindex.",
     rich_markup_mode=None,
     add_completion=False,
 )
 
 About = Annotated[
     str,
-    typer.Argument(help="Whom it is about: workspace:TYPE:id, such as default:USER:api:id:ann."),
+    typer.Argument(help="Subject: workspace:TYPE:id, such as default:USER:api:id:ann."),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
 @memory.command()
 def search(
     subject: About,
-    query: Annotated[str, typer.Argument(help="What to look for.")],
+    query: Annotated[str, typer.Argument(help="Text to search for.")],
     limit: Limit = 5,
     database: Database = None,
     config: Config = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find what is known about a subject, by words and by meaning."""
+    """Search the observations about a subject, by words and by meaning."""
     hits = asyncio.run(
         _search(load_settings(config, database=database, home=home), subject, query, limit)
     )
-    show(
+    print_rows(
         hits,
         as_json,
         ("score", "id", "observation"),
         lambda hit: (f"{hit.score:.2f}", hit.id, short(hit.content)),
-        empty="nothing is known that fits",
+        empty="no observation matches",
     )
 
 
@@ -70,22 +70,22 @@ def list_memory(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """List who is remembered, or what is known about one."""
+    """List the subjects, or the observations about one."""
     settings = load_settings(config, database=database, home=home)
     if subject is None:
         subjects = asyncio.run(_subjects(settings))
         columns: tuple[str, ...] = ("subject", "observations")
-        show(
+        print_rows(
             subjects,
             as_json,
             columns,
             lambda one: (one.key, one.observations),
-            empty="nobody is remembered yet",
+            empty="there are no observations yet",
         )
         return
-    known = asyncio.run(_observations(settings, subject, limit))
+    observations = asyncio.run(_observations(settings, subject, limit))
     columns = ("id", "type", "confidence", "updated", "observation")
-    show(known, as_json, columns, _line, empty="nothing is known")
+    print_rows(observations, as_json, columns, _line, empty="there are no observations about it")
 
 
 def _line(one: Observation) -> tuple[object, ...]:
@@ -106,7 +106,7 @@ def forget(
     vacuum: Annotated[
         bool,
         typer.Option(
-            "--vacuum", help="Vacuum PostgreSQL's tables at once, so that the bytes are freed."
+            "--vacuum", help="On PostgreSQL, vacuum the tables at once to free the bytes."
         ),
     ] = False,
     database: Database = None,
@@ -114,7 +114,7 @@ def forget(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove every trace of a subject: observations, index, messages and their answers."""
+    """Delete all data about a subject: observations, index, messages and their answers."""
     settings = load_settings(config, database=database, home=home)
     parts = _parts(subject)
     _confirm(subject, asyncio.run(_identities(settings, parts)), yes, all_identities)
@@ -124,7 +124,7 @@ def forget(
         return
     _print_removed(removed)
     if settings.database.startswith("postgres") and not vacuum:
-        echo("The server frees the bytes when it vacuums; `--vacuum` does so at once.")
+        echo("The next vacuum of the server frees the bytes; `--vacuum` does so at once.")
 
 
 def _confirm(subject: str, identities: Identities, yes: bool, all_identities: bool) -> None:
@@ -138,37 +138,38 @@ def _confirm(subject: str, identities: Identities, yes: bool, all_identities: bo
         return
     whom = subject
     if len(identities.all) > 1:
-        echo(f"{subject} stands for {len(identities.all)} identities:")
+        echo(f"{subject} matches {len(identities.all)} identities:")
         for identity in identities.all:
             echo(f"  {identity}")
         whom = "all of them"
-    if not typer.confirm(f"Remove every trace of {whom}? This cannot be undone."):
+    if not typer.confirm(f"Delete all data about {whom}? This cannot be undone."):
         raise typer.Abort
 
 
 def _print_removed(removed: dict[str, int]) -> None:
-    left = {name: count for name, count in removed.items() if name.startswith("unattributed_")}
-    rows = [(name, count) for name, count in removed.items() if name not in left]
-    print_table(("what", "removed"), rows, empty="")
-    for name, count in left.items():
-        what = name.removeprefix("unattributed_").replace("_", " ")
-        echo(f"{count} {what} of earlier releases name no person and stay; some may be theirs.")
+    """Print the rows removed of each kind, and the rows that could not be attributed."""
+    kept = {name: count for name, count in removed.items() if name.startswith("unattributed_")}
+    rows = [(name, count) for name, count in removed.items() if name not in kept]
+    print_table(("kind", "removed"), rows, empty="")
+    for name, count in kept.items():
+        kind = name.removeprefix("unattributed_").replace("_", " ")
+        echo(f"{count} {kind} of earlier releases name no person and stay; some may be theirs.")
 
 
 @memory.command()
 def verify(
     database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False
 ) -> None:
-    """Compare the index with the observations; exit code 1 where they differ."""
-    found = asyncio.run(_verify(load_settings(config, database=database, home=home)))
-    show(
-        found,
+    """Compare the index with the observations; exit code 1 if they differ."""
+    differences = asyncio.run(_verify(load_settings(config, database=database, home=home)))
+    print_rows(
+        differences,
         as_json,
         ("subject", "id", "in the index"),
         lambda one: (one.subject_key, one.id, one.what),
-        empty="the index holds what the observations say",
+        empty="the index matches the observations",
     )
-    if found:
+    if differences:
         raise typer.Exit(1)
 
 
@@ -176,12 +177,12 @@ def verify(
 def reindex(
     database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False
 ) -> None:
-    """Write the whole index anew, searchable throughout."""
-    done = asyncio.run(_reindex(load_settings(config, database=database, home=home)))
+    """Rebuild the whole index; it stays searchable meanwhile."""
+    number = asyncio.run(_reindex(load_settings(config, database=database, home=home)))
     if as_json:
-        print_json({"indexed": done})
+        print_json({"indexed": number})
     else:
-        echo(f"{done} observations are indexed")
+        echo(f"{number} observations are indexed")
 
 
 def _parts(subject: str) -> tuple[str, str, str]:
@@ -195,7 +196,7 @@ async def _memory(settings: Settings) -> AsyncIterator[tuple[ObservationStore, K
     from holdfast.cli.app_loader import load_app
     from holdfast.store.memory import open_knowledge, open_observations
 
-    # An app may have an embedder of its own, and questions have to be compared by the same.
+    # An app may bring its own embedder; queries need the same one.
     embedder = load_app(settings.app).embedder if settings.app else None
     async with open_existing(settings) as store:
         yield open_observations(store), open_knowledge(store, embedder)
@@ -251,7 +252,7 @@ async def _reindex(settings: Settings) -> int:
 
     from holdfast.memory.maintenance import MemorySweeper, reindex
 
-    # On stderr, and for a person who waits: what is printed is the result alone.
+    # The progress bar goes to stderr; stdout gets the result alone.
     console = Console(file=sys.stderr)
     async with _memory(settings) as (observations, knowledge):
         await MemorySweeper(observations, knowledge).follow_model(knowledge)

@@ -1,4 +1,4 @@
-"""Options that commands share, and what they lead to: settings, and a store that is at our version."""
+"""Options that commands share, and the settings and the store that they lead to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Database = Annotated[
     str | None, typer.Option(help="sqlite:///path or postgresql://… (env HOLDFAST_DATABASE)")
 ]
 Config = Annotated[
-    Path | None, typer.Option(help="Settings file (default: holdfast.toml, where there is one)")
+    Path | None, typer.Option(help="Settings file (default: holdfast.toml, if it exists)")
 ]
 Home = Annotated[
     Path | None, typer.Option(help="Folder for files (env HOLDFAST_HOME, default: ~/.holdfast)")
@@ -34,31 +34,34 @@ Host = Annotated[
 Port = Annotated[
     int | None, typer.Option(help="Port of the API (env HOLDFAST_API_PORT, default: 3777)")
 ]
-NoAuth = Annotated[bool, typer.Option("--no-auth", help="Let everybody in; on loopback only.")]
+NoAuth = Annotated[bool, typer.Option("--no-auth", help="Need no token; on loopback only.")]
 Workers = Annotated[
-    int | None, typer.Option(help="Turns of each agent at once (env HOLDFAST_WORKERS, default: 5)")
+    int | None,
+    typer.Option(help="Concurrent turns of each agent (env HOLDFAST_WORKERS, default: 5)"),
 ]
 App = Annotated[
     str | None, typer.Option(help="module:name of your AgentHarness (env HOLDFAST_APP)")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print data as JSON.")]
-Queue = Annotated[str | None, typer.Option(help="Only of this queue: inbox, outbox, memory, …")]
-Agent = Annotated[str | None, typer.Option(help="Only of this agent.")]
-Error = Annotated[str | None, typer.Option(help="Only with this text in the error.")]
-Limit = Annotated[int, typer.Option(help="At most so many.", min=1, max=1000)]
+Queue = Annotated[str | None, typer.Option(help="Only this queue: inbox, outbox, memory, …")]
+Agent = Annotated[str | None, typer.Option(help="Only this agent.")]
+Error = Annotated[str | None, typer.Option(help="Only errors that contain this text.")]
+Before = Annotated[int | None, typer.Option(help="Only older rows: ids less than this.")]
+Limit = Annotated[int, typer.Option(help="Maximum number of rows.", min=1, max=1000)]
 
 POOL_SIZE = 2
-"""Connections of a command that asks one thing at a time."""
+"""Connections of a command, which runs one or two queries at a time."""
 
 
 def load_settings(config: Path | None = None, **given: object) -> Settings:
+    """Load the settings; options that are given win."""
     from holdfast import settings
 
     return settings.load(config=config, **given)
 
 
 def parse_duration(text: str) -> timedelta:
-    """For typer: a wrong duration is wrong usage."""
+    """Parse the value of an option; a wrong duration is wrong usage."""
     from holdfast.settings import duration
 
     try:
@@ -69,13 +72,13 @@ def parse_duration(text: str) -> timedelta:
 
 @asynccontextmanager
 async def open_existing(settings: Settings) -> AsyncIterator[Store]:
-    """The store, if its schema is neither newer nor older than this program; nothing is migrated here."""
+    """Open the store if its schema is at this program's version; migrate nothing."""
     from holdfast.migrations.runner import migrate
     from holdfast.store import open_store
 
     report = await asyncio.to_thread(migrate, settings.database, dry_run=True)
     if report.due:
-        remedy = "run `holdfast migrate` (or start `holdfast up`) first"
+        remedy = "run `holdfast migrate` or start `holdfast up` first"
         if report.found is None:
             raise NewDatabase(f"the database is new: {remedy}")
         raise HoldfastError(f"the database is at version {report.found}: {remedy}")
@@ -85,8 +88,8 @@ async def open_existing(settings: Settings) -> AsyncIterator[Store]:
         yield store
 
 
-def prepare(settings: Settings) -> None:
-    """Bring the database to our version; a home folder made here is its owner's alone."""
+def prepare_database(settings: Settings) -> None:
+    """Create the home folder and migrate the database to this program's version."""
     from holdfast.migrations.runner import migrate
 
     make_home(settings.home)
@@ -94,7 +97,7 @@ def prepare(settings: Settings) -> None:
 
 
 def login_name() -> str:
-    """The user's name on this machine, `cli` where there is none."""
+    """Return the user's name on this machine, `cli` if there is none."""
     import getpass
 
     # A container may have neither a name for its user nor a variable that holds one.
@@ -104,15 +107,16 @@ def login_name() -> str:
 
 
 def make_home(home: Path) -> None:
+    """Create the home folder, readable by its owner alone."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise HoldfastError(
-            f"the home folder {home} cannot be made: {error.strerror}; set --home"
+            f"cannot create the home folder {home}: {error.strerror}; choose another with --home"
         ) from error
 
 
 def progress(step: str) -> None:
-    # Only for someone who waits: the report says the same once it is true.
+    """Print a step of a migration to a person who waits; the final report lists it too."""
     if sys.stderr.isatty():
         echo(f"… {step}", err=True)

@@ -1,4 +1,4 @@
-"""`holdfast people`: identities that are one person."""
+"""`holdfast people`: link the identities of one person."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import typer
 
 from holdfast.cli.audit import actor
 from holdfast.cli.options import AsJson, Config, Database, Home, load_settings, open_existing
-from holdfast.cli.printing import echo, show
+from holdfast.cli.printing import echo, print_rows
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
 
 people = typer.Typer(
-    help="People who are known under several identities: link, unlink, list.",
+    help="Identities of one person: link, unlink, list.",
     rich_markup_mode=None,
     add_completion=False,
 )
@@ -36,38 +36,38 @@ def link(
     config: Config = None,
     home: Home = None,
 ) -> None:
-    """Say that two identities are one person: what is remembered of one is known to the other."""
+    """Link two identities of one person; each gets what is remembered of the other."""
     settings = load_settings(config, database=database, home=home)
     if asyncio.run(_link(settings, one, other)):
-        echo(f"{one} and {other} are one person now")
+        echo(f"linked {one} and {other}")
     else:
-        echo(f"{one} and {other} were one person already")
+        echo(f"{one} and {other} were linked already")
 
 
 @people.command()
 def unlink(
     identity: Identity, database: Database = None, config: Config = None, home: Home = None
 ) -> None:
-    """Make an identity a person of its own again; exit code 1 if it was not linked."""
+    """Take an identity out of its links; exit code 1 if it had none."""
     if not asyncio.run(_unlink(load_settings(config, database=database, home=home), identity)):
-        echo(f"{identity} is not linked to anybody", err=True)
+        echo(f"holdfast: {identity} is not linked", err=True)
         raise typer.Exit(1)
-    echo(f"{identity} is a person of its own now")
+    echo(f"unlinked {identity}")
 
 
 @people.command("list")
 def list_people(
     database: Database = None, config: Config = None, home: Home = None, as_json: AsJson = False
 ) -> None:
-    """List the identities that are remembered or linked, and which of them are one person."""
-    found = asyncio.run(_people(load_settings(config, database=database, home=home)))
+    """List identities that are remembered or linked; those of one person share a number."""
+    rows = asyncio.run(_people(load_settings(config, database=database, home=home)))
     columns = ("person", "identity", "observations")
-    show(
-        found,
+    print_rows(
+        rows,
         as_json,
         columns,
         lambda one: tuple(one[name] for name in columns),
-        empty="nobody is known yet",
+        empty="nobody is remembered yet",
     )
 
 
@@ -86,7 +86,7 @@ async def _unlink(settings: Settings, identity: str) -> bool:
 
 
 async def _people(settings: Settings) -> list[dict[str, Any]]:
-    """One row per identity; those of one person have the same number."""
+    """Read one row per identity; those of one person have the same number."""
     from holdfast.memory.observation import USER
     from holdfast.store.memory import open_observations, open_people
 

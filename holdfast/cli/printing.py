@@ -1,4 +1,4 @@
-"""Data on stdout: tables for people, JSON for programs."""
+"""Print data on stdout: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 PIPE_WIDTH = 200
 WIDE = 120
-"""Columns from which on a terminal has room for every field."""
+"""Columns of a terminal that has space for every field."""
 TEXT_WIDTH = 60
 STYLES = {
     "dead": "red",
@@ -32,60 +32,72 @@ STYLES = {
     "warn": "yellow",
     "ok": "green",
 }
-"""Colours of outcomes and states; rich leaves them out without a terminal, and where NO_COLOR is set."""
+"""Colours of outcomes and states. Rich omits them without a terminal and if NO_COLOR is set."""
 
 
 def echo(text: object = "", *, err: bool = False) -> None:
-    """Print one text. Everything that the commands print goes through this module: texts of others may hold
-    control characters."""
+    """Print one text without control characters.
+
+    All output of the commands goes through this module, because messages and errors come from
+    other people."""
     typer.echo(printable(str(text)), err=err)
 
 
+def show_prompt() -> None:
+    """Begin a line of input at a terminal; a pipe gets no prompt."""
+    if sys.stdin.isatty():
+        typer.echo("> ", nl=False)
+        sys.stdout.flush()
+
+
+def leave_prompt() -> None:
+    """Return to the beginning of the prompt's line, so that the next text replaces it."""
+    if sys.stdin.isatty():
+        typer.echo("\r", nl=False)
+
+
 def print_json(data: object, *, indent: int | None = 2) -> None:
+    """Print data as JSON; `indent=None` prints one line."""
     typer.echo(printable_json(json.dumps(data, indent=indent, ensure_ascii=False, default=_plain)))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
-    """A table, or the sentence for none."""
-    known = list(rows)
-    if known:
-        console().print(table(columns, known))
+    """Print a table, or the sentence `empty` if there are no rows."""
+    all_rows = list(rows)
+    if all_rows:
+        console().print(table(columns, all_rows))
     else:
         echo(empty)
 
 
-def show(
-    found: Sequence[T],
+def print_rows(
+    items: Sequence[T],
     as_json: bool,
     columns: Sequence[str],
     row: Callable[[T], Sequence[object]],
     *,
     empty: str,
 ) -> None:
-    """What was found, as JSON or a row each."""
+    """Print items as JSON, or as a table with one row each."""
     if as_json:
-        print_json(found)
+        print_json(items)
     else:
-        print_table(columns, map(row, found), empty=empty)
+        print_table(columns, map(row, items), empty=empty)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """Build a table; below 120 columns with less padding."""
     from rich import box
     from rich.table import Table
 
-    # At 80 columns every space counts.
-    is_narrow = console().width < WIDE
-    made = Table(
-        box=box.SIMPLE_HEAD,
-        pad_edge=not is_narrow,
-        padding=(0, 1) if not is_narrow else (0, 1, 0, 0),
-    )
+    wide = is_wide()
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=wide, padding=(0, 1) if wide else (0, 1, 0, 0))
     for column in columns:
-        made.add_column(column, overflow="fold", header_style="bold")
+        grid.add_column(column, overflow="fold", header_style="bold")
     for row in rows:
-        # As Text: what people wrote is no markup.
-        made.add_row(*map(_text, row))
-    return made
+        # As Text, because rich would read brackets in people's texts as markup.
+        grid.add_row(*map(_text, row))
+    return grid
 
 
 def _text(value: object) -> Text:
@@ -96,7 +108,7 @@ def _text(value: object) -> Text:
 
 
 def echo_state(state: str, text: str) -> None:
-    """Print a line that begins with a state, in its colour where there is a terminal that wants one."""
+    """Print a line that begins with a state, in its colour."""
     from rich.text import Text
 
     line = Text.assemble((f"{state:<5}", STYLES.get(state, "")), f" {printable(text)}")
@@ -104,24 +116,26 @@ def echo_state(state: str, text: str) -> None:
 
 
 def console() -> Console:
+    """Return a console as wide as the terminal; a pipe has 200 columns."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, soft_wrap=False)
 
 
 def is_wide() -> bool:
-    """Whether there is room for every field: a wide terminal, or a pipe."""
+    """Say whether every field fits: on a wide terminal, or in a pipe."""
     return console().width >= WIDE
 
 
 def ago(moment: datetime, now: datetime | None = None) -> str:
-    """A moment as people say it: 3 min ago."""
+    """Describe a moment as people do: 3 min ago, in 2 h."""
     seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
-    words = _rough(abs(seconds))
+    words = _round(abs(seconds))
     return f"{words} ago" if seconds >= 0 else f"in {words}"
 
 
-def _rough(seconds: float) -> str:
+def _round(seconds: float) -> str:
+    """Describe a duration in its largest fitting unit."""
     for unit, size, most in (("s", 1, 60), ("min", 60, 60), ("h", 3600, 48)):
         if seconds < size * most:
             return f"{seconds / size:.0f} {unit}"
@@ -129,7 +143,7 @@ def _rough(seconds: float) -> str:
 
 
 def short(text: str) -> str:
-    """One line of a text that may be long."""
+    """Shorten a text to one line of at most 60 characters."""
     line = " ".join(text.split())
     return line if len(line) <= TEXT_WIDTH else f"{line[: TEXT_WIDTH - 1]}…"
 
@@ -145,13 +159,14 @@ def _cell(value: object) -> str:
         case datetime():
             return ago(value)
         case timedelta():
-            return f"{value.total_seconds():.0f}s"
+            return _round(value.total_seconds())
         case float():
             return f"{value:.1f}"
     return str(value)
 
 
 def _plain(value: object) -> Any:
+    """Convert for JSON: times to ISO 8601, durations to seconds, dataclasses to objects."""
     match value:
         case datetime():
             return value.isoformat()

@@ -1,4 +1,4 @@
-"""`holdfast slack manifest` and `holdfast demo slack`: Slack's side of the matter, real and on loopback."""
+"""`holdfast slack manifest` and `holdfast demo slack`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.app import AgentHarness
     from holdfast.settings import Settings
 
-slack = typer.Typer(help="What Slack has to know of the app.", rich_markup_mode=None)
+slack = typer.Typer(help="Set up an app in Slack.", rich_markup_mode=None)
 demo = typer.Typer(help="Try a channel without an account.", rich_markup_mode=None)
 
 PortOfPage = Annotated[
@@ -29,7 +29,7 @@ PortOfPage = Annotated[
 
 @slack.callback()
 def _slack() -> None:
-    """What Slack has to know of the app."""
+    """Set up an app in Slack."""
 
 
 @demo.callback()
@@ -39,20 +39,20 @@ def _demo() -> None:
 
 @slack.command("manifest")
 def manifest(
-    name: Annotated[str, typer.Option(help="What people call the bot.")] = "holdfast",
+    name: Annotated[str, typer.Option(help="Name of the bot in Slack.")] = "holdfast",
     request_url: Annotated[
         str | None,
         typer.Option(
-            help="https://…/slack/events, where events come by HTTP (default: Socket Mode)"
+            help="Public https://…/slack/events, to receive events by HTTP (default: Socket Mode)"
         ),
     ] = None,
 ) -> None:
-    """Print the app manifest, to be pasted at https://api.slack.com/apps."""
+    """Print the app manifest to paste at https://api.slack.com/apps."""
     from holdfast.channels.slack import manifest as manifests
 
     if request_url is not None and not request_url.startswith("https://"):
         raise HoldfastError(
-            "Slack sends events to https:// addresses alone; leave --request-url out for Socket Mode"
+            "Slack sends events to https:// addresses only; omit --request-url for Socket Mode"
         )
     print_json(manifests.manifest(name, request_url))
 
@@ -61,7 +61,7 @@ def manifest(
 def demo_slack(
     port: PortOfPage = 3778, database: Database = None, config: Config = None, app: App = None
 ) -> None:
-    """Chat with your agents through a Slack on this machine: the whole path of production, no account."""
+    """Chat with your agents through a simulated Slack on this machine; no account needed."""
     require("slack", "`holdfast demo slack`")
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
         given = {

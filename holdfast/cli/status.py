@@ -1,12 +1,12 @@
-"""`holdfast status`: what waits, what is worked, and by whom."""
+"""`holdfast status`: the queues, what waits in them, and the processes that work."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,60 +21,85 @@ from holdfast.cli.options import (
     open_existing,
     parse_duration,
 )
-from holdfast.cli.printing import console, print_json, table
+from holdfast.cli.printing import console, is_wide, print_json, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from holdfast.memory.knowledge import IndexStatus
     from holdfast.queue.store import Count, Process
+    from holdfast.routing.directory import Directory
     from holdfast.settings import Settings
     from holdfast.store import Store
 
 LIVE = ("ready", "delayed", "queued", "leased")
+COLUMNS: Mapping[str, str] = {
+    **{name: name for name in ("queue", *LIVE)},
+    "to_fetch": "to fetch",
+    **{name: name for name in ("dead", "finished", "oldest")},
+    "oldest_pending": "oldest pending",
+    "arriving": "arriving/s",
+    "finishing": "finishing/s",
+}
+"""Fields of a queue and the headings of their columns."""
+NARROW_COLUMNS: Mapping[str, str] = {
+    **COLUMNS,
+    "to_fetch": "to\nfetch",
+    "oldest_pending": "oldest\npending",
+    "arriving": "in/s",
+    "finishing": "out/s",
+}
+RATES = ("arriving", "finishing")
+NO_PROCESS = "no process works on this database: start `holdfast up`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueState:
-    """One queue; the rates are events per second since the look before, None at the first."""
+    """One queue. Responses that only clients can fetch count as `to_fetch`, not as live."""
 
     queue: str
     ready: int
     delayed: int
     queued: int
     leased: int
+    to_fetch: int
     dead: int
     finished: int
     oldest: timedelta | None = None
-    """How long the longest waiting of the ready ones has waited."""
+    """Longest time that a ready event has waited."""
     oldest_pending: timedelta | None = None
-    """Age of the oldest that is there, also of one that is held or due later: of memory, how far the index lags."""
+    """Age of the oldest live event, ready or not; of `memory`, how far the index lags."""
     arriving: float | None = None
+    """Events per second since the reading before; None in the first."""
     finishing: float | None = None
 
     @property
     def stored(self) -> int:
-        return self.ready + self.delayed + self.queued + self.leased + self.finished
+        """The number of events, live and finished."""
+        live = self.ready + self.delayed + self.queued + self.leased
+        return live + self.to_fetch + self.finished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
+    """One reading of queues and processes."""
+
     at: datetime
     queues: list[QueueState]
     processes: list[Process]
     unserved: dict[str, int]
-    """Live messages of agents that no running process serves: they wait for a server."""
+    """Messages of agents that no running process serves."""
     index: IndexStatus | None = None
-    """Where memory is being indexed anew by another model: how far that is."""
+    """Progress of reindexing for another embedding model; None if there is none."""
 
 
 def status(
     watch: Annotated[
-        bool, typer.Option("--watch", help="Keep looking, and show rates, until interrupted.")
+        bool, typer.Option("--watch", help="Repeat, with rates, until interrupted.")
     ] = False,
     every: Annotated[
         timedelta,
-        typer.Option(parser=parse_duration, metavar="DURATION", help="How often --watch looks"),
+        typer.Option(parser=parse_duration, metavar="DURATION", help="Interval of --watch"),
     ] = "1s",  # type: ignore[assignment]
     database: Database = None,
     config: Config = None,
@@ -86,7 +111,7 @@ def status(
     try:
         asyncio.run(_status(settings, every if watch else None, as_json))
     except KeyboardInterrupt:
-        # The only way to end a watch is no failure.
+        # Ctrl-C is the way to end a watch.
         if not watch:
             raise
 
@@ -94,11 +119,11 @@ def status(
 async def _status(settings: Settings, every: timedelta | None, as_json: bool) -> None:
     async with open_existing(settings) as store:
         if every is None:
-            state = await _look(store)
-            print_json(state) if as_json else console().print(_drawn(state))
+            state = await _read_state(store)
+            print_json(state) if as_json else console().print(_render(state))
         elif as_json or not sys.stdout.isatty():
-            async for state in _looks(store, every):
-                print_json(state, indent=None) if as_json else console().print(_drawn(state))
+            async for state in _watch(store, every):
+                print_json(state, indent=None) if as_json else console().print(_render(state))
                 sys.stdout.flush()
         else:
             await _draw_live(store, every)
@@ -108,45 +133,45 @@ async def _draw_live(store: Store, every: timedelta) -> None:
     from rich.live import Live
 
     with Live(console=console(), screen=True, auto_refresh=False) as live:
-        async for state in _looks(store, every):
-            live.update(_drawn(state), refresh=True)
+        async for state in _watch(store, every):
+            live.update(_render(state), refresh=True)
 
 
-async def _looks(store: Store, every: timedelta) -> AsyncIterator[State]:
-    before, before_at = await _look(store), time.monotonic()
+async def _watch(store: Store, every: timedelta) -> AsyncIterator[State]:
+    """Yield readings for ever, from the second on with rates."""
+    before, before_at = await _read_state(store), time.monotonic()
     yield before
     while True:
         await asyncio.sleep(every.total_seconds())
-        state, at = await _look(store), time.monotonic()
+        state, at = await _read_state(store), time.monotonic()
         yield _with_rates(state, before, at - before_at)
         before, before_at = state, at
 
 
-async def _look(store: Store) -> State:
+async def _read_state(store: Store) -> State:
     from holdfast.memory.maintenance import index_progress
     from holdfast.queue.event import INBOX, MEMORY, OUTBOX
+    from holdfast.routing.directory import read
     from holdfast.store.memory import open_knowledge
 
-    counts = await store.counts()
-    unserved = await _unserved(store, [count for count in counts if count.queue == INBOX])
+    counts, directory = await store.counts(), await read(store)
     names = dict.fromkeys([INBOX, OUTBOX, MEMORY, *sorted(count.queue for count in counts)])
     now = await store.now()
-    queues = [
-        await _queue(store, name, [count for count in counts if count.queue == name], now)
-        for name in names
-    ]
+    queues = [await _read_queue(store, name, counts, directory, now) for name in names]
     index = await index_progress(store, open_knowledge(store))
     if index is not None and not index.other_model:
         index = None
     return State(
-        at=now, queues=queues, processes=await store.processes(), unserved=unserved, index=index
+        at=now,
+        queues=queues,
+        processes=await store.processes(),
+        unserved=_unserved([count for count in counts if count.queue == INBOX], directory),
+        index=index,
     )
 
 
-async def _unserved(store: Store, counts: list[Count]) -> dict[str, int]:
-    from holdfast.routing.directory import read
-
-    directory = await read(store)
+def _unserved(counts: list[Count], directory: Directory) -> dict[str, int]:
+    """Count the messages that wait for a process to serve their agent, by agent."""
     waiting: dict[str, int] = {}
     for count in counts:
         agent = count.target or directory.routing.default
@@ -155,19 +180,24 @@ async def _unserved(store: Store, counts: list[Count]) -> dict[str, int]:
     return {agent: number for agent, number in sorted(waiting.items()) if number}
 
 
-async def _queue(store: Store, name: str, counts: list[Count], now: datetime) -> QueueState:
+async def _read_queue(
+    store: Store, name: str, counts: list[Count], directory: Directory, now: datetime
+) -> QueueState:
+    from holdfast.queue.event import OUTBOX
     from holdfast.queue.store import DEAD_OUTCOMES
 
     ended = await store.outcomes(name)
-    live = {kind: sum(getattr(count, kind) for count in counts) for kind in LIVE}
-    dead = sum(ended.get(outcome, 0) for outcome in DEAD_OUTCOMES)
+    own = [count for count in counts if count.queue == name]
+    # Nobody delivers the responses of a channel without a process: they are no backlog.
+    work = [one for one in own if name != OUTBOX or directory.is_delivered(one.target)]
     return QueueState(
         queue=name,
-        dead=dead,
+        to_fetch=sum(one.ready + one.delayed + one.queued for one in own if one not in work),
+        dead=sum(ended.get(outcome, 0) for outcome in DEAD_OUTCOMES),
         finished=sum(ended.values()),
-        oldest=_age((count.ready_since for count in counts), now),
-        oldest_pending=_age((count.pending_since for count in counts), now),
-        **live,
+        oldest=_age((count.ready_since for count in work), now),
+        oldest_pending=_age((count.pending_since for count in work), now),
+        **{kind: sum(getattr(count, kind) for count in work) for kind in LIVE},
     )
 
 
@@ -177,11 +207,9 @@ def _age(moments: Iterable[datetime | None], now: datetime) -> timedelta | None:
 
 
 def _with_rates(state: State, before: State, seconds: float) -> State:
-    from dataclasses import replace
-
     last = {queue.queue: queue for queue in before.queues}
     queues = [
-        # Retention takes finished events away, which is no arrival turned round.
+        # Retention deletes finished events; that is no negative arrival.
         replace(
             queue,
             arriving=max(0.0, (queue.stored - last[queue.queue].stored) / seconds),
@@ -194,28 +222,14 @@ def _with_rates(state: State, before: State, seconds: float) -> State:
     return replace(state, queues=queues)
 
 
-def _drawn(state: State) -> RenderableType:
+def _render(state: State) -> RenderableType:
     from rich.console import Group
 
-    columns = ["queue", *LIVE, "dead", "finished", "oldest", "oldest_pending"]
-    rates = (
-        ["arriving", "finishing"]
-        if any(queue.arriving is not None for queue in state.queues)
-        else []
-    )
-    rows = [[getattr(queue, name) for name in (*columns, *rates)] for queue in state.queues]
-    heads = [*(name.replace("_", " ") for name in columns), *(f"{name}/s" for name in rates)]
-    processes = [
-        (one.id, one.host, one.started_at, state.at - one.seen_at, one.last_wake_reason, one.turns)
-        for one in state.processes
-    ]
-    named = ("process", "host", "started", "seen ago", "last wake", "turns")
-    nobody = "no process works on this database: start `holdfast up`"
     parts: list[RenderableType] = [
-        table(heads, rows),
-        table(named, processes) if processes else nobody,
+        _queue_table(state),
+        _process_table(state) if state.processes else NO_PROCESS,
     ]
-    if state.unserved and processes:
+    if state.unserved and state.processes:
         waiting = ", ".join(
             f"{agent or 'the default agent'} ({number})" for agent, number in state.unserved.items()
         )
@@ -225,9 +239,29 @@ def _drawn(state: State) -> RenderableType:
     return Group(*parts)
 
 
+def _queue_table(state: State) -> RenderableType:
+    columns = COLUMNS if is_wide() else NARROW_COLUMNS
+    has_rates = any(queue.arriving is not None for queue in state.queues)
+    names = [name for name in columns if has_rates or name not in RATES]
+    # At 80 columns rates take the place of ages.
+    if has_rates and not is_wide():
+        names = [name for name in names if name not in ("oldest_pending", "delayed")]
+    rows = [[getattr(queue, name) for name in names] for queue in state.queues]
+    return table([columns[name] for name in names], rows)
+
+
+def _process_table(state: State) -> RenderableType:
+    if is_wide():
+        wide = [
+            (one.id, one.host, one.started_at, one.seen_at, one.last_wake_reason, one.turns)
+            for one in state.processes
+        ]
+        return table(("process", "host", "started", "seen", "last wake", "turns"), wide)
+    narrow = [(one.id, one.started_at, one.seen_at, one.turns) for one in state.processes]
+    return table(("process", "started", "seen", "turns"), narrow)
+
+
 def describe_reindexing(index: IndexStatus) -> str:
-    """How far the change to another model is."""
+    """Say how far the change to another embedding model is."""
     done = index.documents - index.other_model
-    return (
-        f"memory is indexed anew by the model {index.model}: {done} of {index.documents} documents"
-    )
+    return f"memory is being reindexed for {index.model}: {done} of {index.documents} documents"

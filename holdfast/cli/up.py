@@ -34,7 +34,7 @@ from holdfast.cli.options import (
     Workers,
     load_settings,
     login_name,
-    prepare,
+    prepare_database,
 )
 from holdfast.cli.printing import echo
 
@@ -44,16 +44,17 @@ if TYPE_CHECKING:
     from holdfast.settings import Settings
 
 OTHER_THREADS = 16
-LEFT_TO_LIBPQ = "postgresql://"
-IDLE_THREADS_END_WITHIN = 1.0
+LIBPQ_URL = "postgresql://"
+"""A URL without host and database; libpq takes both from the environment."""
+THREAD_JOIN_SECONDS = 1.0
 Server = Callable[["Harness"], AbstractAsyncContextManager[object]]
 
 
 @dataclass
-class Started:
-    """A started server: where it listens, and how to open its page."""
+class ServerStart:
+    """A started server: the addresses it listens on, and how to open its page."""
 
-    command: str = "holdfast login"
+    login_command: str = "holdfast login"
     addresses: list[str] = field(default_factory=list)
     link: str | None = None
 
@@ -68,7 +69,7 @@ def up(
     app: App = None,
     no_auth: NoAuth = False,
 ) -> None:
-    """Run everything in one process: API, channels and agents."""
+    """Run API, channels and agents in one process."""
     given: dict[str, object] = {"database": database, "home": home, "workers": workers, "app": app}
     given |= {"api_host": host, "api_port": port, "api_auth": "none" if no_auth else None}
     _run_with_api(*load(config, given), _login_command(config, home, database))
@@ -83,7 +84,7 @@ def work(
     metrics_port: Annotated[
         int | None,
         typer.Option(
-            help="Serve health and /metrics here (env HOLDFAST_METRICS_PORT, default: nowhere)"
+            help="Port for health checks and /metrics (env HOLDFAST_METRICS_PORT, default: none)"
         ),
     ] = None,
     host: Annotated[
@@ -94,12 +95,12 @@ def work(
     given: dict[str, object] = {"database": database, "home": home, "workers": workers, "app": app}
     given |= {"metrics_port": metrics_port, "api_host": host}
     harness, settings = load(config, given)
-    started = Started()
+    started = ServerStart()
     if settings.metrics_port is None:
         return _run(harness, settings, lambda _: nullcontext(), started)
     from holdfast.api.server import serve_metrics
 
-    server = _noting(serve_metrics, settings.api_host, settings.metrics_port, started)
+    server = _record_address(serve_metrics, settings.api_host, settings.metrics_port, started)
     return _run(harness, settings, server, started)
 
 
@@ -112,14 +113,14 @@ def serve(
     app: App = None,
     no_auth: NoAuth = False,
 ) -> None:
-    """Run the API alone; agents work in other processes."""
+    """Run the API alone; other processes run the agents."""
     given: dict[str, object] = {"database": database, "home": home, "app": app}
     given |= {"api_host": host, "api_port": port, "api_auth": "none" if no_auth else None}
     _run_with_api(*load(config, given), _login_command(config, home, database), works=False)
 
 
 def load(config: Path | None, given: Mapping[str, object]) -> tuple[AgentHarness, Settings]:
-    """The app and its settings: what it was made with counts, and options of the command count more."""
+    """Load the app and its settings; options of the command win over settings of the app."""
     from holdfast.app import AgentHarness
     from holdfast.cli.agent_builder import add_agents
     from holdfast.cli.app_loader import load_app
@@ -127,10 +128,10 @@ def load(config: Path | None, given: Mapping[str, object]) -> tuple[AgentHarness
     settings = load_settings(config, **given)
     harness = load_app(settings.app) if settings.app else AgentHarness()
     if harness.settings is not None:
-        made_with = harness.settings.model_dump(exclude_unset=True)
+        of_app = harness.settings.model_dump(exclude_unset=True)
         options = {name: value for name, value in given.items() if value is not None}
-        settings = load_settings(config, **(made_with | options))
-        if "database" in made_with and "database" not in options:
+        settings = load_settings(config, **(of_app | options))
+        if "database" in of_app and "database" not in options:
             settings.name_source("the app")
     harness.settings = settings
     add_agents(harness, settings)
@@ -138,10 +139,10 @@ def load(config: Path | None, given: Mapping[str, object]) -> tuple[AgentHarness
 
 
 def _login_command(config: Path | None, home: Path | None, database: str | None) -> str:
-    """The command that prints a login link for this server."""
-    # A password is not printed: the user knows the URL.
-    shown = database if database is None or "@" not in database else "…"
-    given = {"--config": config, "--home": home, "--database": shown}
+    """Return the command that prints a login link for this server."""
+    # Do not print a password; the user knows the URL.
+    safe_url = database if database is None or "@" not in database else "…"
+    given = {"--config": config, "--home": home, "--database": safe_url}
     words = [
         word for name, value in given.items() if value is not None for word in (name, str(value))
     ]
@@ -155,9 +156,11 @@ def _run_with_api(
     from holdfast.api.server import serve_http
 
     refuse_open(settings, settings.api_host)
-    started = Started(command)
-    server = _with_link(
-        settings, _noting(serve_http, settings.api_host, settings.api_port, started), started
+    started = ServerStart(command)
+    server = _create_link(
+        settings,
+        _record_address(serve_http, settings.api_host, settings.api_port, started),
+        started,
     )
     _run(harness, settings, server, started, works=works, has_page=True)
 
@@ -166,7 +169,7 @@ def _run(
     harness: AgentHarness,
     settings: Settings,
     server: Server,
-    started: Started,
+    started: ServerStart,
     *,
     works: bool = True,
     has_page: bool = False,
@@ -175,35 +178,35 @@ def _run(
 
     telemetry.start(settings)
     confine(settings)
-    prepare(settings)
+    prepare_database(settings)
     warn_of_exposure(harness, settings)
 
     def on_ready() -> None:
-        # What was made to start stays to the end: while turns run it need not be looked through for garbage.
+        # Objects of the start live until the end: keep them out of garbage collections.
         gc.collect()
         gc.freeze()
-        lines = [_ready(settings, started, harness if works else None)]
+        lines = [_ready_line(settings, started, harness if works else None)]
         if has_page:
             lines.append(
                 f"open {started.link}"
                 if started.link
-                else f"to open the page, run: {started.command}"
+                else f"to open the page, run: {started.login_command}"
             )
-        # In one piece: whoever waits for the first line may not stay for the second.
+        # In one write: a program that waits for the first line may close the pipe after it.
         echo("\n".join(lines))
         sys.stdout.flush()
 
     running = harness.run(serve=server, on_ready=on_ready, works=works)
-    _run_to_the_end(running, (settings.workers_total if works else 0) + OTHER_THREADS)
+    _run_in_threads(running, (settings.workers_total if works else 0) + OTHER_THREADS)
 
 
-def _noting(
+def _record_address(
     serve: Callable[[Harness, str, int], AbstractAsyncContextManager[int]],
     host: str,
     port: int,
-    started: Started,
+    started: ServerStart,
 ) -> Server:
-    """Serve, and note the address, which nobody knows before for port 0."""
+    """Serve, and record the address; with port 0 it is known only then."""
 
     @asynccontextmanager
     async def serving(harness: Harness) -> AsyncIterator[None]:
@@ -214,8 +217,8 @@ def _noting(
     return serving
 
 
-def _with_link(settings: Settings, server: Server, started: Started) -> Server:
-    """Serve, and make a login link for whoever sees the terminal."""
+def _create_link(settings: Settings, server: Server, started: ServerStart) -> Server:
+    """Serve, and create a login link if a terminal can show it."""
     from holdfast.api.security.credentials import Grant, login_link
 
     @asynccontextmanager
@@ -234,42 +237,44 @@ def _with_link(settings: Settings, server: Server, started: Started) -> Server:
     return serving
 
 
-def _ready(settings: Settings, started: Started, harness: AgentHarness | None) -> str:
-    """Say who works here, in which sandbox, and where."""
+def _ready_line(settings: Settings, started: ServerStart, harness: AgentHarness | None) -> str:
+    """Build the ready line: agents, sandboxes, channels, addresses and database."""
     parts = [f"agents {', '.join(harness.agents)}"] if harness else []
     if harness and (names := sandboxes(harness)):
         parts.append(f"sandbox {', '.join(sorted(set(names.values())))}")
     if harness and harness.channels:
         parts.append(f"channels {', '.join(harness.channels)}")
-    # Terminals make addresses clickable, and only the login link shall be.
-    is_shown = sys.stdout.isatty() and started.link is not None
+    # Terminals make addresses clickable; only the login link should be.
+    has_link = sys.stdout.isatty() and started.link is not None
     parts += [
-        address.removeprefix("http://") if is_shown else address for address in started.addresses
+        address.removeprefix("http://") if has_link else address for address in started.addresses
     ]
-    parts.append(f"database by {settings.database_source}: {_shown(settings.database)}")
+    parts.append(f"database by {settings.database_source}: {_without_password(settings.database)}")
     return f"holdfast {__version__} is ready: {'; '.join(parts)}"
 
 
-def _shown(url: str) -> str:
-    """The database without user and password."""
+def _without_password(url: str) -> str:
+    """Return a database URL without user and password."""
     from holdfast.settings.environment import libpq_address
 
     parts = urlsplit(url)
-    if url == LEFT_TO_LIBPQ:
+    if url == LIBPQ_URL:
         return f"{url}{libpq_address()}"
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def _run_to_the_end(running: Coroutine[Any, Any, None], threads: int) -> None:
+def _run_in_threads(running: Coroutine[Any, Any, None], threads: int) -> None:
     asyncio.run(_in_threads(running, ThreadPoolExecutor(threads, "holdfast")))
 
 
 async def _in_threads(running: Coroutine[Any, Any, None], executor: ThreadPoolExecutor) -> None:
-    """Plain functions among the handlers run in threads, which nothing can stop but the end of the process."""
+    """Run to the end, then exit although threads still run.
+
+    Plain functions of agents run in threads, and only the end of the process stops those."""
     asyncio.get_running_loop().set_default_executor(executor)
     await running
     executor.shutdown(wait=False, cancel_futures=True)
-    give_up_at = time.monotonic() + IDLE_THREADS_END_WITHIN
+    give_up_at = time.monotonic() + THREAD_JOIN_SECONDS
     others = [
         thread
         for thread in threading.enumerate()

@@ -14,13 +14,14 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from functools import cached_property
+from typing import cast
 
 from holdfast.agents.base import Team
 from holdfast.errors import HoldfastError, Unknown
 from holdfast.message import Payload
 from holdfast.queue.event import INBOX
 from holdfast.queue.store import Process, Store
-from holdfast.routing.router import SETTING, Routing
+from holdfast.routing.router import PLATFORMS, SETTING, Routing
 from holdfast.settings import Settings
 from holdfast.settings.agents import COMMAND_POLICY, CommandTable
 from holdfast.store.payload import dump, parse
@@ -29,6 +30,8 @@ from holdfast.telemetry import AGENTS_CONFLICT, logs
 log = logging.getLogger(__name__)
 
 MERGED, OLDER = "merged", "older"
+CHANNELS = "channels"
+"""Key of the channels that a process serves, beside the keys of its routing."""
 FOLLOW_EVERY = timedelta(seconds=10)
 """Interval between looks at the agents of other processes, beside those on a signal."""
 FOLLOW_AT_MOST = timedelta(seconds=1)
@@ -46,6 +49,8 @@ class Directory:
 
     routing: Routing = field(default_factory=Routing)
     entries: Sequence[Entry] = ()
+    channels: frozenset[str] = frozenset()
+    """The channels that a live process serves; the processes of older releases do not name theirs."""
 
     @cached_property
     def servers(self) -> dict[str, list[str]]:
@@ -68,6 +73,12 @@ class Directory:
     def is_served(self, target: str) -> bool:
         """Whether a live process works what is stored for a target."""
         return (target or self.routing.default) in self.servers
+
+    def is_delivered(self, channel: str) -> bool:
+        """Whether a process delivers the responses of a channel, or will once it runs again.
+
+        Clients fetch the responses of all other channels."""
+        return channel in self.channels or channel in PLATFORMS
 
     def missing(self, text: str, agent: str | None = None) -> str | None:
         """The agent that a message is for, if no live process serves it.
@@ -125,16 +136,31 @@ def configured(settings: Settings) -> Routing:
     )
 
 
+def _is_routing(written: object) -> bool:
+    """Say whether a stored routing has the right shape; anybody can write to the table."""
+    try:
+        routing = Routing.of(cast(Payload, written))
+        parts: list[object] = [routing.lanes, routing.attempts, routing.names, routing.limits]
+        return all(isinstance(part, dict) for part in [*parts, routing.kinds])
+    except (AttributeError, KeyError, TypeError):
+        return False
+
+
 async def read(store: Store, known: Routing | None = None) -> Directory:
     """Read who serves what. `known` adds what is known without a process; while nobody serves anything, the agents
     of the last process stay known."""
     written = await store.setting(SETTING) or {}
+    if not _is_routing(written):
+        raise HoldfastError(
+            f"the setting {SETTING!r} in the database is damaged; restart a process to write it anew"
+        )
     return _directory(await store.processes(), written, known)
 
 
 async def publish(store: Store) -> Directory:
     """Bring the merged routing and the limits in the store up to date with the live processes."""
-    written = await store.setting(SETTING) or {}
+    stored = await store.setting(SETTING) or {}
+    written = stored if _is_routing(stored) else {}
     processes = await store.processes()
     directory = _directory(processes, written)
     if directory.servers:
@@ -244,7 +270,11 @@ def _directory(
     merged = merge(routing for _, routing in entries)
     if not merged.lanes:
         merged = Routing.of(written)
-    return Directory(routing=merged if known is None else merge([merged, known]), entries=entries)
+    channels = frozenset(
+        channel for process in processes for channel in (process.serves or {}).get(CHANNELS, ())
+    )
+    routing = merged if known is None else merge([merged, known])
+    return Directory(routing=routing, entries=entries, channels=channels)
 
 
 def _entries(processes: Sequence[Process], older: Payload | None) -> Iterator[Entry]:

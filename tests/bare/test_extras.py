@@ -90,6 +90,13 @@ def test_doctor_names_the_missing_extras_and_fails_for_those_that_are_needed(bar
     assert f"fail  extra llm: not installed: {install('llm')}\n" in failed.stdout
 
 
+def test_doctor_fails_for_a_missing_oidc_extra_that_the_settings_need(bare: Shell) -> None:
+    bare.write("holdfast.toml", 'oidc_issuer = "https://accounts.example.com"\n')
+    failed = bare.run("doctor")
+    assert failed.returncode == 1
+    assert f"fail  extra oidc: not installed: {install('oidc')}\n" in failed.stdout
+
+
 def test_extras_and_the_name_of_the_distribution_are_those_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["name"] == DISTRIBUTION == "holdfast-agents"

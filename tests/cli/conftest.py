@@ -1,4 +1,4 @@
-"""A shell on each kind of store, and one that needs none."""
+"""Shells on each kind of store, and one without a database."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.cli.shell import Shell
 
 @pytest.fixture
 def alone(tmp_path: Path) -> Shell:
-    """Its database is the default one, which is not there yet."""
+    """A shell whose database is the default one, not created yet."""
     return Shell(tmp_path)
 
 
 @pytest.fixture
 def cold(tmp_path: Path) -> Shell:
-    """The same, with all imports at each start."""
+    """The same, but each start imports everything."""
     return Shell(tmp_path, cold=True)
 
 

@@ -1,4 +1,4 @@
-"""Runs holdfast as a person does: processes in a folder of their own, with no settings of the machine."""
+"""Run holdfast as a person does: in its own folder, without settings of the machine."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from typing import IO, Any, TypeVar
 from tests.fork_server import ForkedProcess
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 T = TypeVar("T")
 Process = ForkedProcess | subprocess.Popen[bytes]
 
 
 def eventually(look: Callable[[], T]) -> T:
-    """What a look finds once it finds something; a test that waits in vain fails."""
-    give_up_at = time.monotonic() + PATIENCE
-    while not (found := look()):
-        assert time.monotonic() < give_up_at, "waited in vain"
+    """Call `look` until it returns something true, and return that; fail after a minute."""
+    give_up_at = time.monotonic() + TIMEOUT
+    while not (value := look()):
+        assert time.monotonic() < give_up_at, "timed out"
         time.sleep(0.02)
-    return found
+    return value
 
 
 class Running:
-    """A command that runs on; its first line is there."""
+    """A running command that has printed its first line."""
 
     def __init__(self, process: Process, stdout: IO[str], log: Path) -> None:
         self.process = process
@@ -43,7 +43,7 @@ class Running:
 
     @property
     def log(self) -> str:
-        """What it wrote to stderr."""
+        """The text on stderr so far."""
         return self._log.read_text()
 
     @property
@@ -54,20 +54,20 @@ class Running:
         self.process.send_signal(number)
 
     def end(self) -> int:
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT)
 
 
 class Shell:
-    """A folder, the home in it, and the database that every command is given.
+    """A folder with a home in it, and the database of every command.
 
-    `cold`: a start imports all it needs, as a person's does."""
+    `cold`: each start imports everything, as a person's does."""
 
     def __init__(self, folder: Path, database: str | None = None, *, cold: bool = False) -> None:
         self.folder = folder
         self.cold = cold
         others = ("HOLDFAST_", "PG", "DATABASE_URL")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
-        # Beside the project's folder nothing may be importable that a user would not have.
+        # A user's Python could import nothing else of this project.
         self.environment = kept | {
             "HOME": str(folder),
             "PYTHONPATH": str(ROOT),
@@ -93,7 +93,7 @@ class Shell:
             stdin.seek(0)
             process = self._start(arguments, variables, stdin, stdout, stderr)
             try:
-                process.wait(PATIENCE)
+                process.wait(TIMEOUT)
             finally:
                 process.kill()
             stdout.seek(0)
@@ -117,7 +117,7 @@ class Shell:
         return ForkedProcess("holdfast", *arguments, **how)
 
     def out(self, *arguments: str, **variables: str) -> str:
-        """What a command prints that ends well and has nothing to complain of."""
+        """Return the output of a command that must succeed with nothing on stderr."""
         done = self.run(*arguments, **variables)
         assert (done.returncode, done.stderr) == (0, ""), done
         return done.stdout
@@ -126,7 +126,7 @@ class Shell:
         return json.loads(self.out(*arguments, "--json"))
 
     def refused(self, *arguments: str, code: int = 1, **variables: str) -> str:
-        """The one line on stderr of a command that prints nothing else and ends with `code`."""
+        """Return the one line on stderr of a command that must print nothing else and fail."""
         done = self.run(*arguments, **variables)
         assert (done.returncode, done.stdout) == (code, ""), done
         [line] = done.stderr.splitlines()
@@ -134,7 +134,7 @@ class Shell:
 
     @contextmanager
     def running(self, *arguments: str, **variables: str) -> Iterator[Running]:
-        """A command that runs on; it is gone after the block whatever happens in it."""
+        """Run a command in the background; kill it at the end of the block."""
         log = self.folder / f"{arguments[0]}-{time.monotonic_ns()}.log"
         reading, writing = os.pipe()
         with open(reading) as stdout:
@@ -144,4 +144,4 @@ class Shell:
                 yield Running(process, stdout, log)
             finally:
                 process.kill()
-                process.wait(PATIENCE)
+                process.wait(TIMEOUT)

@@ -1,4 +1,4 @@
-"""`holdfast backup`: a whole copy of a database that is in use."""
+"""`holdfast backup`: a complete copy of a database that is in use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
 
 
-def test_a_back_up_of_a_busy_database_has_all_that_was_acknowledged_before(
+def test_a_backup_of_a_busy_database_has_all_that_was_acknowledged_before(
     shell: Shell, tmp_path: Path
 ) -> None:
     home, copy, gone = tmp_path / ".holdfast", tmp_path / "copy.db", threading.Event()
@@ -47,7 +47,7 @@ def test_a_back_up_of_a_busy_database_has_all_that_was_acknowledged_before(
     assert {number for number in range(MESSAGES) if f"message {number}" not in text} == set()
 
 
-def test_a_back_up_never_writes_over_a_file_unless_told(shell: Shell, tmp_path: Path) -> None:
+def test_a_backup_overwrites_a_file_only_with_force(shell: Shell, tmp_path: Path) -> None:
     shell.out("migrate")
     there = shell.write("there.db", "mine")
     assert shell.refused("backup", str(there)).endswith(
@@ -58,7 +58,7 @@ def test_a_back_up_never_writes_over_a_file_unless_told(shell: Shell, tmp_path: 
     assert there.read_bytes().startswith(b"SQLite format 3")
 
 
-def test_a_back_up_that_cannot_be_made_is_told_in_one_line(shell: Shell, tmp_path: Path) -> None:
+def test_a_backup_that_fails_is_one_line(shell: Shell, tmp_path: Path) -> None:
     assert "there is no database" in shell.refused("backup", "copy.db")
     shell.out("migrate")
     assert "cannot be written: No such file or directory" in shell.refused(

@@ -1,4 +1,4 @@
-"""Texts of others cannot move the cursor of a terminal, recolour it or turn words around."""
+"""Other people's texts cannot move the cursor of a terminal, recolour it or reverse words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FORBIDDEN = set(EVIL) - set("evil[2J]0;owned31m")
 
 @pytest.fixture
 def url(databases: Databases) -> Iterator[str]:
-    """SQLite: what the stores do is tried elsewhere, on all of them."""
+    """SQLite alone: tests of the stores cover all engines."""
     with databases.fresh("sqlite") as url:
         yield url
 
@@ -88,8 +88,8 @@ def test_issue_14_24_dead_show_has_the_traceback(shell: Shell, dead_id: int) -> 
     assert "Traceback" in shell.out("dead", "show", str(dead_id))
 
 
-def test_commands_print_in_one_place_only() -> None:
-    """So that no text of others reaches the terminal as it is."""
+def test_commands_print_through_one_module_only() -> None:
+    """That module replaces control characters."""
     faults = [
         f"{path.name}:{node.lineno}"
         for path in sorted((ROOT / "holdfast" / "cli").glob("*.py"))
@@ -102,7 +102,7 @@ def test_commands_print_in_one_place_only() -> None:
 
 
 @given(st.text())
-def test_what_is_printable_stays(text: str) -> None:
+def test_printable_texts_stay_the_same(text: str) -> None:
     shown = printable(text)
     assert len(shown) == len(text)
     assert all(new in (old, "\ufffd") for old, new in zip(text, shown, strict=True))

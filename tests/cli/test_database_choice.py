@@ -1,4 +1,4 @@
-"""Which database is taken, and that the ready line says why, without a password."""
+"""The choice of the database; the ready line names it and its source, without a password."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plain(alone: Shell) -> Shell:
     return alone
 
 
-def test_without_a_word_it_is_the_file_in_the_home_folder(plain: Shell) -> None:
+def test_the_default_is_a_file_in_the_home_folder(plain: Shell) -> None:
     assert ready(plain) == f"default: sqlite:///{plain.folder}/.holdfast/holdfast.db"
 
 

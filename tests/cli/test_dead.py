@@ -1,4 +1,4 @@
-"""`dead`, `history` and `replay`: what has ended, found, shown and brought back."""
+"""`holdfast dead`, `history` and `replay`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.cli.shell import Shell
 
 
 def end(url: str, *ends: tuple[str, str, Outcome]) -> list[int]:
-    """Events of a queue and target that ended so; their ids."""
+    """Create events that ended with these outcomes. Returns their ids."""
 
     async def ending() -> list[int]:
         ids = []
@@ -47,17 +47,17 @@ def end(url: str, *ends: tuple[str, str, Outcome]) -> list[int]:
 
 @pytest.fixture
 def url(databases: Databases) -> Iterator[str]:
-    """SQLite: what the stores do is tried elsewhere, on all of them."""
+    """SQLite alone: tests of the stores cover all engines."""
     with databases.fresh("sqlite") as url:
         yield url
 
 
 @pytest.fixture
-def letters(url: str) -> list[int]:
-    return some_letters(url)
+def dead_ids(url: str) -> list[int]:
+    return some_dead(url)
 
 
-def some_letters(url: str) -> list[int]:
+def some_dead(url: str) -> list[int]:
     return end(
         url,
         (INBOX, "", Dead("boom: the oven")),
@@ -73,9 +73,9 @@ def listed(shell: Shell, *arguments: str) -> list[int]:
 
 
 def test_dead_letters_are_listed_newest_first_by_queue_agent_and_error(
-    shell: Shell, letters: list[int]
+    shell: Shell, dead_ids: list[int]
 ) -> None:
-    anybody, coder, writer, slack, _ = letters
+    anybody, coder, writer, slack, _ = dead_ids
     assert listed(shell) == [slack, writer, coder, anybody]
     assert listed(shell, "--queue", "outbox") == [slack]
     assert listed(shell, "--agent", "writer") == [writer]
@@ -84,22 +84,22 @@ def test_dead_letters_are_listed_newest_first_by_queue_agent_and_error(
 
 
 def test_the_default_agent_has_the_messages_that_name_nobody(
-    shell: Shell, letters: list[int]
+    shell: Shell, dead_ids: list[int]
 ) -> None:
-    anybody, coder, *_ = letters
+    anybody, coder, *_ = dead_ids
     assert listed(shell, "--agent", "coder") == [coder, anybody]
 
 
-def test_the_table_shows_who_and_why(shell: Shell, letters: list[int]) -> None:
+def test_the_table_shows_target_and_error(shell: Shell, dead_ids: list[int]) -> None:
     text = shell.out("dead", "list")
     assert "out of ink" in text
     assert "for writer" in text
-    assert str(letters[2]) in text
+    assert str(dead_ids[2]) in text
 
 
-def test_one_is_shown_in_full(shell: Shell, letters: list[int]) -> None:
-    assert "channel_not_found" in shell.out("dead", "show", str(letters[3]))
-    letter = shell.json("dead", "show", str(letters[3]))
+def test_show_prints_one_dead_letter_in_full(shell: Shell, dead_ids: list[int]) -> None:
+    assert "channel_not_found" in shell.out("dead", "show", str(dead_ids[3]))
+    letter = shell.json("dead", "show", str(dead_ids[3]))
     assert (letter["outcome"], letter["last_error"], letter["target"]) == (
         "dead",
         "channel_not_found",
@@ -108,61 +108,61 @@ def test_one_is_shown_in_full(shell: Shell, letters: list[int]) -> None:
     assert "no dead letter 999" in shell.refused("dead", "show", "999")
 
 
-def test_a_retried_one_is_live_again(shell: Shell, letters: list[int]) -> None:
-    assert shell.out("dead", "retry", str(letters[2])) == f"retried 1: {letters[2]}\n"
-    assert letters[2] not in listed(shell)
+def test_a_retried_dead_letter_is_live_again(shell: Shell, dead_ids: list[int]) -> None:
+    assert shell.out("dead", "retry", str(dead_ids[2])) == f"retried 1: {dead_ids[2]}\n"
+    assert dead_ids[2] not in listed(shell)
     assert shell.json("status")["queues"][0]["ready"] == 1
 
 
-def test_a_discarded_one_leaves_nothing_but_its_id(shell: Shell, letters: list[int]) -> None:
-    assert shell.json("dead", "discard", str(letters[2])) == [letters[2]]
-    assert letters[2] not in listed(shell)
+def test_a_discarded_dead_letter_leaves_only_its_id(shell: Shell, dead_ids: list[int]) -> None:
+    assert shell.json("dead", "discard", str(dead_ids[2])) == [dead_ids[2]]
+    assert dead_ids[2] not in listed(shell)
     [gone] = shell.json("history", "--outcome", "discarded")
-    assert (gone["id"], gone["event"], gone["last_error"]) == (letters[2], {}, None)
+    assert (gone["id"], gone["event"], gone["last_error"]) == (dead_ids[2], {}, None)
 
 
-def test_options_choose_many(shell: Shell, letters: list[int]) -> None:
-    anybody, coder, writer, slack, _ = letters
+def test_options_select_many_dead_letters(shell: Shell, dead_ids: list[int]) -> None:
+    anybody, coder, writer, slack, _ = dead_ids
     assert shell.json("dead", "retry", "--agent", "coder") == [anybody, coder]
     assert shell.json("dead", "discard", "--error", "ink") == [writer]
     assert shell.json("dead", "retry", "--all") == [slack]
     assert shell.out("dead", "retry", "--all") == "retried 0\n"
 
 
-def test_naming_nothing_does_not_mean_everything(shell: Shell, letters: list[int]) -> None:
+def test_no_argument_does_not_mean_all(shell: Shell, dead_ids: list[int]) -> None:
     for verb in ("retry", "discard"):
         assert "--all" in shell.refused("dead", verb, code=2)
         assert "either" in shell.refused("dead", verb, "1", "--all", code=2)
     assert len(listed(shell)) == 4
 
 
-def test_what_is_no_dead_letter_is_named_and_the_others_are_done(
-    shell: Shell, letters: list[int]
+def test_unknown_ids_are_named_and_the_others_are_retried(
+    shell: Shell, dead_ids: list[int]
 ) -> None:
     assert "no dead letter 999" in shell.refused("dead", "retry", "999")
-    done = shell.run("dead", "retry", str(letters[0]), "999", str(letters[4]))
-    assert (done.returncode, done.stdout) == (1, f"retried 1: {letters[0]}\n")
-    assert f"no dead letter 999, {letters[4]}" in done.stderr
+    done = shell.run("dead", "retry", str(dead_ids[0]), "999", str(dead_ids[4]))
+    assert (done.returncode, done.stdout) == (1, f"retried 1: {dead_ids[0]}\n")
+    assert f"no dead letter 999, {dead_ids[4]}" in done.stderr
 
 
-def test_history_holds_everything_that_ended(shell: Shell, letters: list[int]) -> None:
-    assert [event["id"] for event in shell.json("history")] == letters[::-1]
+def test_history_lists_all_finished_events(shell: Shell, dead_ids: list[int]) -> None:
+    assert [event["id"] for event in shell.json("history")] == dead_ids[::-1]
     assert [event["id"] for event in shell.json("history", "--outcome", "completed")] == [
-        letters[4]
+        dead_ids[4]
     ]
     assert [
         event["id"] for event in shell.json("history", "--agent", "writer", "--limit", "1")
-    ] == [letters[2]]
+    ] == [dead_ids[2]]
     assert "completed" in shell.out("history")
 
 
-def test_a_replayed_one_is_a_new_event(shell: Shell, letters: list[int]) -> None:
-    [made] = shell.json("replay", str(letters[4]))
-    assert made["id"] == letters[4]
-    assert made["newId"] > letters[4]
+def test_a_replayed_event_is_a_new_event(shell: Shell, dead_ids: list[int]) -> None:
+    [made] = shell.json("replay", str(dead_ids[4]))
+    assert made["id"] == dead_ids[4]
+    assert made["newId"] > dead_ids[4]
     assert shell.json("status")["queues"][0]["ready"] == 1
-    done = shell.run("replay", str(letters[4]), "999")
-    assert (done.returncode, done.stdout.startswith(f"event {letters[4]} again as event ")) == (
+    done = shell.run("replay", str(dead_ids[4]), "999")
+    assert (done.returncode, done.stdout.startswith(f"event {dead_ids[4]} again as event ")) == (
         1,
         True,
     )
@@ -170,7 +170,7 @@ def test_a_replayed_one_is_a_new_event(shell: Shell, letters: list[int]) -> None
 
 
 def test_all_of_it_works_on_postgresql(alone: Shell, postgres: str) -> None:
-    anybody, coder, writer, slack, done = some_letters(postgres)
+    anybody, coder, writer, slack, done = some_dead(postgres)
     alone.environment["HOLDFAST_DATABASE"] = postgres
     assert listed(alone) == [slack, writer, coder, anybody]
     assert "channel_not_found" in alone.out("dead", "show", str(slack))
@@ -198,19 +198,19 @@ def test_wrong_usage_is_exit_2(alone: Shell) -> None:
         assert "--help" in alone.refused(*arguments.split(), code=2)
 
 
-def test_a_dead_letter_is_shown_as_a_page_with_its_payload_and_the_way_back(
-    shell: Shell, letters: list[int]
+def test_a_dead_letter_is_a_page_with_its_payload_and_the_command_that_retries_it(
+    shell: Shell, dead_ids: list[int]
 ) -> None:
-    page = shell.out("dead", "show", str(letters[1]))
-    assert page.startswith(f"dead letter {letters[1]}\n  for       coder (inbox)\n")
+    page = shell.out("dead", "show", str(dead_ids[1]))
+    assert page.startswith(f"dead letter {dead_ids[1]}\n  for       coder (inbox)\n")
     assert "  error     boom: the stove\n" in page
     assert "  ended     dead " in page
     assert '\n{\n  "kind": "message",\n' in page
-    assert page.endswith(f"retry with `holdfast dead retry {letters[1]}`\n")
+    assert page.endswith(f"retry with `holdfast dead retry {dead_ids[1]}`\n")
 
 
 def test_unknown_filter_values_are_errors_that_list_the_known(
-    shell: Shell, letters: list[int]
+    shell: Shell, dead_ids: list[int]
 ) -> None:
     for command in (("dead", "list"), ("history",), ("dead", "retry"), ("dead", "discard")):
         refusal = shell.refused(*command, "--queue", "inbxo")
@@ -220,27 +220,27 @@ def test_unknown_filter_values_are_errors_that_list_the_known(
         )
     unknown = shell.refused("history", "--outcome", "daed", code=2)
     assert "there is no outcome 'daed'; known are: completed, dead" in unknown
-    # Known by what has ended, though no process serves it.
-    assert listed(shell, "--agent", "writer") == [letters[2]]
+    # Its events in the history make an agent known, though no process serves it.
+    assert listed(shell, "--agent", "writer") == [dead_ids[2]]
 
 
 @pytest.mark.parametrize(("answer", "left"), [("n", 4), ("y", 0)])
 def test_discarding_all_asks_at_a_terminal(
-    shell: Shell, letters: list[int], answer: str, left: int
+    shell: Shell, dead_ids: list[int], answer: str, left: int
 ) -> None:
     code, text = at_terminal(shell, answer, "dead", "discard", "--all")
-    assert "cannot be brought back. [y/N]" in text
+    assert "cannot be restored. [y/N]" in text
     assert (code, len(listed(shell))) == (0 if answer == "y" else 1, left)
 
 
-def test_discarding_all_does_not_ask_where_yes_was_said(shell: Shell, letters: list[int]) -> None:
+def test_discarding_all_does_not_ask_with_yes(shell: Shell, dead_ids: list[int]) -> None:
     code, text = at_terminal(shell, "", "dead", "discard", "--all", "--yes")
     assert "[y/N]" not in text
     assert (code, listed(shell)) == (0, [])
 
 
 def test_lists_fit_into_eighty_columns_and_have_colours_unless_told_otherwise(
-    shell: Shell, letters: list[int]
+    shell: Shell, dead_ids: list[int]
 ) -> None:
     for command in (("dead", "list"), ("history",), ("status",), ("agents",)):
         _, text = at_terminal(shell, "", *command, COLUMNS="80", NO_COLOR="1")
@@ -254,7 +254,7 @@ def test_lists_fit_into_eighty_columns_and_have_colours_unless_told_otherwise(
 
 
 def at_terminal(shell: Shell, answer: str, *arguments: str, **variables: str) -> tuple[int, str]:
-    """Run a command at a terminal of its own, and type an answer. Returns its exit code and what was shown."""
+    """Run a command at a terminal and type an answer. Returns its exit code and its output."""
     leader, follower = pty.openpty()
     environment = shell.environment | {"TERM": "xterm"} | variables
     command = [sys.executable, "-m", "holdfast", *arguments]
@@ -265,7 +265,7 @@ def at_terminal(shell: Shell, answer: str, *arguments: str, **variables: str) ->
     if answer:
         os.write(leader, f"{answer}\n".encode())
     shown = b""
-    # A terminal whose last user is gone reads as an error.
+    # Reading a terminal whose last user has gone is an error.
     with suppress(OSError):
         while chunk := os.read(leader, 65_536):
             shown += chunk

@@ -1,4 +1,4 @@
-"""`holdfast doctor`: each thing a line, exit 1 if one of them fails."""
+"""`holdfast doctor`: one line per check, exit code 1 if one fails."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_good_database_gets_only_good_lines(shell: Shell) -> None:
     assert [line for line in lines if not line.startswith("ok ")] == []
 
 
-def test_on_postgresql_clock_connections_extension_and_direct_session_are_looked_at(
+def test_postgresql_is_checked_for_clock_connections_extensions_and_direct_session(
     postgres: str, alone: Shell
 ) -> None:
     found = findings(alone, "--database", postgres)
@@ -39,7 +39,7 @@ def test_on_postgresql_clock_connections_extension_and_direct_session_are_looked
         assert found[name][0] == "ok"
 
 
-def test_without_pgvector_doctor_says_that_memory_finds_by_words_alone(
+def test_without_pgvector_doctor_says_that_memory_searches_by_words_alone(
     postgres: str, alone: Shell
 ) -> None:
     state, detail = findings(alone, "--database", postgres)["pgvector"]
@@ -58,7 +58,7 @@ def test_a_database_out_of_reach_fails_without_its_password(alone: Shell) -> Non
     assert "secret" not in detail
 
 
-def test_a_schema_that_is_not_there_is_a_warning_and_a_newer_one_a_failure(alone: Shell) -> None:
+def test_a_missing_schema_is_a_warning_and_a_newer_one_a_failure(alone: Shell) -> None:
     assert findings(alone)["schema"][0] == "warn"
     assert not (alone.folder / ".holdfast").exists()
     migrate(f"sqlite:///{alone.folder}/newer.db", version="99.0")
@@ -83,7 +83,7 @@ def test_a_direct_session_to_another_database_fails(postgres: str, alone: Shell)
     assert "cannot be reached" in unreachable["direct session"][1]
 
 
-def test_a_home_that_others_may_look_into_is_a_warning(alone: Shell) -> None:
+def test_a_home_that_other_users_can_open_is_a_warning(alone: Shell) -> None:
     home = alone.folder / "home"
     home.mkdir(mode=0o755)
     state, detail = findings(alone, "--home", str(home))["home"]
@@ -99,7 +99,7 @@ def test_an_app_that_cannot_be_loaded_fails(alone: Shell) -> None:
     assert findings(alone, "--app", "bare:app")["app"][0] == "warn"
 
 
-def test_agents_of_the_file_are_looked_at(alone: Shell) -> None:
+def test_agents_of_holdfast_toml_are_checked(alone: Shell) -> None:
     alone.write("holdfast.toml", "[agents.parrot]\nkind = 'echo'\n")
     assert findings(alone)["app"] == ("ok", "agents parrot")
     alone.write("holdfast.toml", "[agents.coder]\nkind = 'command'\ncommand = ['nosuch']\n")
@@ -116,12 +116,12 @@ def test_nothing_stays_locked_or_connected(postgres: str, alone: Shell) -> None:
     assert row == pytest.approx((0,))
 
 
-def test_tokens_are_looked_at_and_never_shown(alone: Shell) -> None:
-    assert findings(alone)["tokens"] == ("ok", "none of Slack's is set")
+def test_tokens_are_checked_and_never_shown(alone: Shell) -> None:
+    assert findings(alone)["tokens"] == ("ok", "no Slack token is set")
     nobody = {"SLACK_API_URL": "http://127.0.0.1:1/"}
     good = {"SLACK_BOT_TOKEN": "xoxb-hunter2", "SLACK_SIGNING_SECRET": "hunter3"} | nobody
     found = findings(alone, **good)
-    assert found["tokens"] == ("ok", "set are SLACK_BOT_TOKEN, SLACK_SIGNING_SECRET")
+    assert found["tokens"] == ("ok", "set: SLACK_BOT_TOKEN, SLACK_SIGNING_SECRET")
     assert found["Slack"] == ("fail", "Slack cannot be reached: ClientConnectorError")
     swapped = findings(alone, SLACK_APP_TOKEN="xoxb-hunter2")["tokens"]
     assert swapped == ("warn", "SLACK_APP_TOKEN should begin with xapp-")

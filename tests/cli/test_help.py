@@ -1,4 +1,4 @@
-"""Every command explains itself, quickly, and the page of commands knows them all."""
+"""Help: every command has it, it is fast, and the reference page lists all commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli.shell import ROOT, Shell
 
 
 def commands(group: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Each command with the words that lead to it."""
+    """Yield each command with its path of words."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from commands(command, *path, name)
@@ -47,6 +47,9 @@ def test_the_commands_of_the_contract_are_there() -> None:
         "history",
         "replay",
         "doctor",
+        "chat",
+        "tail",
+        "cancel",
     }
     dead = {("dead", verb) for verb in ("list", "show", "retry", "discard")}
     assert set(COMMANDS) >= {(name,) for name in single} | dead
@@ -94,7 +97,7 @@ def test_commands_are_grouped_and_examples_are_given(alone: Shell) -> None:
     assert "Further:" not in text, "a new command belongs into a group of holdfast/cli/help.py"
 
 
-def test_an_option_before_the_command_is_told_its_place(alone: Shell) -> None:
+def test_an_option_before_the_command_is_refused_with_a_hint(alone: Shell) -> None:
     refusal = alone.refused("--database", "sqlite:///a.db", "status", code=2)
     assert (
         refusal == "holdfast: options come after the command, as in `holdfast status --database …`"

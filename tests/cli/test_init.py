@@ -34,7 +34,7 @@ def test_as_written_it_changes_nothing_and_every_line_of_it_is_right(alone: Shel
             assert getattr(uncommented, name) == getattr(as_written, name), name
 
 
-def test_a_file_that_is_there_is_kept_unless_forced(alone: Shell) -> None:
+def test_an_existing_file_is_kept_unless_forced(alone: Shell) -> None:
     path = alone.write("holdfast.toml", "workers = 3\n")
     assert "--force" in alone.refused("init")
     assert path.read_text() == "workers = 3\n"
@@ -45,4 +45,6 @@ def test_a_file_that_is_there_is_kept_unless_forced(alone: Shell) -> None:
 def test_another_file_can_be_named(alone: Shell) -> None:
     alone.out("init", "--config", "other.toml")
     assert (alone.folder / "other.toml").exists()
-    assert "cannot be written" in alone.refused("init", "--config", "no/such/folder.toml")
+    assert "cannot write no/such/folder.toml" in alone.refused(
+        "init", "--config", "no/such/folder.toml"
+    )

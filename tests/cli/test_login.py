@@ -1,4 +1,4 @@
-"""`login`, `token rotate`, and what `up` and `serve` print: a link to a terminal, a command to others."""
+"""`login` and `token rotate`; `up` and `serve` print a link to a terminal, else a command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.cli.shell import PATIENCE, Shell
+from tests.cli.shell import TIMEOUT, Shell
 
 
 @contextmanager
@@ -34,12 +34,12 @@ def on_a_terminal(shell: Shell, *arguments: str) -> Iterator[str]:
         yield printed
     finally:
         process.send_signal(signal.SIGKILL)
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT)
         os.close(master)
 
 
-def opened(link: str) -> urllib.request.OpenerDirector:
-    """A browser that has followed a login link."""
+def follow_link(link: str) -> urllib.request.OpenerDirector:
+    """Return a browser that has followed a login link."""
     browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
     with browser.open(link) as answer:
         assert (answer.status, "code" in answer.url) == (200, False)
@@ -67,7 +67,7 @@ def test_a_terminal_gets_exactly_one_link_and_it_logs_a_browser_in(
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/login\?code=hfc_[\w-]{43}", link)
         assert "ready" in printed
         assert alone.out("token").strip() not in printed
-        assert status(link.partition("/login")[0], opened(link)) == 200
+        assert status(link.partition("/login")[0], follow_link(link)) == 200
 
 
 @pytest.mark.parametrize("command", ["up", "serve"])
@@ -78,13 +78,13 @@ def test_a_pipe_gets_no_link_but_the_command_that_prints_one(alone: Shell, comma
         assert not re.search(r"code=|token=", printed)
         link = alone.out("login", "--home", "my home").strip()
         assert link.startswith(f"{running.address}/login?code=")
-        assert status(running.address, opened(link)) == 200
+        assert status(running.address, follow_link(link)) == 200
 
 
 def test_a_link_from_another_process_works_once(shell: Shell) -> None:
     with shell.running("serve", "--port", "0") as running:
         link = shell.out("login", "--role", "read").strip()
-        browser = opened(link)
+        browser = follow_link(link)
         assert status(running.address, browser) == 200
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.build_opener().open(link)
@@ -116,10 +116,10 @@ def test_the_address_of_a_link_is_the_configured_one(shell: Shell) -> None:
     assert shell.out("login", HOLDFAST_API_URL="https://agents.example").startswith(
         "https://agents.example/login?code="
     )
-    assert "an address without a path is needed" in shell.refused(
+    assert "it must be a URL without a path" in shell.refused(
         "login", HOLDFAST_API_URL="https://a.example/x"
     )
 
 
 def test_no_login_where_none_is_needed(alone: Shell) -> None:
-    assert "no login is needed" in alone.refused("login", HOLDFAST_API_AUTH="none")
+    assert "the API needs no login" in alone.refused("login", HOLDFAST_API_AUTH="none")

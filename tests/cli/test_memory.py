@@ -1,4 +1,4 @@
-"""`holdfast memory`: what is known is found and listed, the index is compared and mended, a subject is forgotten."""
+"""`holdfast memory`: search, list, verify, reindex and forget."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FACTS = {"tea": "Ann likes green tea", "bike": "Ann rides a bicycle to work"}
 
 
 def remember(url: str) -> None:
-    """Saved, but in no index yet."""
+    """Save two observations without indexing them."""
 
     async def save() -> None:
         async with open_store(url) as store:
@@ -35,7 +35,7 @@ def remember(url: str) -> None:
 
 
 def poison(url: str) -> list[int]:
-    """The next change becomes a dead letter; the ids of its events."""
+    """Make the next change a dead letter. Returns the ids of its events."""
 
     async def bury() -> list[int]:
         async with open_store(url) as store:
@@ -46,21 +46,21 @@ def poison(url: str) -> list[int]:
     return asyncio.run(bury())
 
 
-def test_who_is_remembered_and_what_is_known_are_listed(shell: Shell, url: str) -> None:
-    assert shell.out("memory", "list") == "nobody is remembered yet\n"
+def test_list_shows_subjects_and_observations(shell: Shell, url: str) -> None:
+    assert shell.out("memory", "list") == "there are no observations yet\n"
     remember(url)
     assert ANN in shell.out("memory", "list")
     [ann] = shell.json("memory", "list")
     assert (ann["id"], ann["observations"]) == ("ann", 2)
     assert "green tea" in shell.out("memory", "list", ANN)
     assert [known["id"] for known in shell.json("memory", "list", ANN)] == ["bike", "tea"]
-    assert shell.out("memory", "list", "default:USER:bob") == "nothing is known\n"
+    assert shell.out("memory", "list", "default:USER:bob") == "there are no observations about it\n"
 
 
-def test_verify_finds_what_is_missing_and_reindex_makes_it_found(shell: Shell, url: str) -> None:
-    assert shell.out("memory", "verify") == "the index holds what the observations say\n"
+def test_verify_finds_missing_documents_and_reindex_adds_them(shell: Shell, url: str) -> None:
+    assert shell.out("memory", "verify") == "the index matches the observations\n"
     remember(url)
-    assert shell.out("memory", "search", ANN, "green tea") == "nothing is known that fits\n"
+    assert shell.out("memory", "search", ANN, "green tea") == "no observation matches\n"
     differing = shell.run("memory", "verify")
     assert (differing.returncode, differing.stdout.count("missing")) == (1, 2)
     assert shell.out("memory", "reindex") == "2 observations are indexed\n"
@@ -71,7 +71,7 @@ def test_verify_finds_what_is_missing_and_reindex_makes_it_found(shell: Shell, u
     assert shell.json("memory", "search", "default:user:bob", "green tea") == []
 
 
-def test_forgetting_asks_first_and_says_what_went(shell: Shell, url: str) -> None:
+def test_forgetting_asks_first_and_counts_what_it_removed(shell: Shell, url: str) -> None:
     remember(url)
     shell.out("memory", "reindex")
     refused = shell.run("memory", "forget", ANN, given="n\n")
@@ -118,7 +118,7 @@ def test_forgetting_on_postgresql_offers_a_vacuum(shell: Shell, url: str) -> Non
     assert offer not in shell.out("memory", "forget", ANN, "--yes", "--vacuum")
 
 
-def test_what_is_no_subject_is_one_clear_line(shell: Shell) -> None:
+def test_an_invalid_subject_is_one_clear_line(shell: Shell) -> None:
     for command in (("search", "ann", "tea"), ("list", "ann"), ("forget", "default:ann", "--yes")):
         assert "workspace:TYPE:id" in shell.refused("memory", *command)
 
@@ -158,20 +158,18 @@ async def echo(turn):
 """
 
 
-def test_an_app_with_another_embedder_indexes_everything_anew_by_itself(
-    shell: Shell, url: str
-) -> None:
+def test_an_app_with_another_embedder_reindexes_everything(shell: Shell, url: str) -> None:
     remember(url)
     with shell.running("work"):
         eventually(lambda: shell.run("memory", "verify").returncode == 0)
     (shell.folder / "other.py").write_text(APP)
     with shell.running("work", "--app", "other:app"):
-        eventually(lambda: "2 documents by alike, 2 numbers each" in shell.out("doctor"))
+        eventually(lambda: "2 documents indexed with alike, 2 dimensions" in shell.out("doctor"))
         eventually(lambda: shell.json("status")["index"] is None)
     assert shell.run("memory", "verify").returncode == 0
 
 
-def test_poison_is_listed_and_retried_as_any_dead_letter(shell: Shell, url: str) -> None:
+def test_poison_is_listed_and_retried_like_any_dead_letter(shell: Shell, url: str) -> None:
     remember(url)
     [id_] = poison(url)
     assert "no such dimension" in shell.out("dead", "list", "--queue", "memory")

@@ -1,4 +1,4 @@
-"""Files of Holdfast are their owner's alone, whatever umask its user has."""
+"""Files of Holdfast are private under any umask."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def test_a_database_that_is_migrated_from_code_is_private(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("opened", [".", "token-admin", "holdfast.db"])
-def test_a_start_and_doctor_warn_of_what_is_open_to_others(tmp_path: Path, opened: str) -> None:
+def test_a_start_and_doctor_warn_of_files_that_other_users_can_open(
+    tmp_path: Path, opened: str
+) -> None:
     shell = Shell(tmp_path)
     home = tmp_path / ".holdfast"
     with shell.running("up", "--port", "0"):
@@ -60,5 +62,5 @@ def test_a_start_and_doctor_warn_of_what_is_open_to_others(tmp_path: Path, opene
     assert "open to others" not in shell.run("doctor").stdout
     (home / opened).chmod(0o755)
     with shell.running("up", "--port", "0") as running:
-        assert f"others may look into {home / opened}" in running.log
-    assert f"warn  home: others may look into {home / opened}" in shell.run("doctor").stdout
+        assert f"other users can open {home / opened}" in running.log
+    assert f"warn  home: other users can open {home / opened}" in shell.run("doctor").stdout

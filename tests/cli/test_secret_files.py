@@ -1,4 +1,4 @@
-"""Secrets given by files and by systemd's credentials instead of variables."""
+"""Secrets from files and from systemd credentials instead of variables."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ def shell(tmp_path: Path) -> Shell:
     "name",
     ["SLACK_SIGNING_SECRET", "ANTHROPIC_API_KEY", "GITHUB_TOKEN", "FILES_TOKEN", "PGPASSWORD"],
 )
-def test_every_secret_can_stand_in_a_file(shell: Shell, name: str) -> None:
+def test_every_secret_can_be_in_a_file(shell: Shell, name: str) -> None:
     secret = shell.write("secret", "precious\n")
     with shell.running("work", **{f"{name}_FILE": str(secret)}):
         assert shell.out("send", f"@asked {name}", "--wait") == "precious\n"
 
 
-def test_the_database_can_stand_in_a_file(shell: Shell) -> None:
+def test_the_database_url_can_be_in_a_file(shell: Shell) -> None:
     url = shell.write("url", f"sqlite:///{shell.folder / 'other.db'}\n")
     shell.out("migrate", HOLDFAST_DATABASE_FILE=str(url))
     assert (shell.folder / "other.db").exists()
 
 
-def test_a_credential_of_systemd_is_taken_by_its_name(shell: Shell) -> None:
+def test_a_systemd_credential_is_used_by_its_name(shell: Shell) -> None:
     credentials = shell.folder / "credentials"
     credentials.mkdir()
     (credentials / "ANTHROPIC_API_KEY").write_text("precious")
@@ -73,12 +73,11 @@ def test_a_program_gets_the_secret_and_not_its_file(shell: Shell) -> None:
         assert shell.out("send", "@coder go", "--wait") == "precious and no file\n"
 
 
-def test_a_secret_file_that_cannot_serve_is_refused_in_one_line(shell: Shell) -> None:
+def test_an_unusable_secret_file_is_refused_in_one_line(shell: Shell) -> None:
     missing = str(shell.folder / "missing")
     line = shell.refused("migrate", SLACK_BOT_TOKEN_FILE=missing)
     assert (
-        line
-        == f"holdfast: SLACK_BOT_TOKEN_FILE: {missing} cannot be read: No such file or directory"
+        line == f"holdfast: SLACK_BOT_TOKEN_FILE: cannot read {missing}: No such file or directory"
     )
     empty = str(shell.write("empty", "\n"))
     assert "is empty, too long" in shell.refused("migrate", FILES_TOKEN_FILE=empty)

@@ -1,4 +1,4 @@
-"""`holdfast send`: stored at once, and with --wait answered, acked or refused in one line."""
+"""`holdfast send`: store a message; with --wait or --first, print the answers."""
 
 from __future__ import annotations
 
@@ -32,6 +32,33 @@ async def never(turn):
     raise RuntimeError("out of order")
 """
 
+TEAM = """
+import asyncio, os
+from holdfast import AgentHarness
+
+app = AgentHarness(default="leader")
+
+@app.agent("leader")
+async def leader(turn):
+    if turn.from_agent:
+        return None
+    return "I ask the others. [@writer: write] [@tester: test]"
+
+@app.agent("writer")
+async def writer(turn):
+    while not os.path.exists("go"):
+        await asyncio.sleep(0.01)
+    return "written"
+
+@app.agent("tester", max_attempts=1)
+async def tester(turn):
+    if "broken" in open("mode").read():
+        raise RuntimeError("the tests are red")
+    return "tested"
+
+app.team("dev", agents=["leader", "writer", "tester"], leader="leader")
+"""
+
 COLLECTING = """
 from holdfast import AgentHarness
 
@@ -51,23 +78,25 @@ def at_work(shell: Shell) -> Iterator[Shell]:
         yield shell
 
 
-def test_an_answer_is_printed_and_acked(at_work: Shell) -> None:
+def test_wait_prints_the_answer_and_acknowledges_it(at_work: Shell) -> None:
     assert at_work.out("send", "hello", "--wait", "--sender", "Ada") == "Ada: hello\n"
     inbox, outbox, *_ = at_work.json("status")["queues"]
     assert (inbox["finished"], inbox["ready"] + inbox["leased"]) == (1, 0)
     assert (outbox["finished"], outbox["ready"] + outbox["leased"]) == (1, 0)
 
 
-def test_several_who_wait_each_get_their_own_answer(at_work: Shell) -> None:
+def test_wait_prints_only_the_answer_to_its_own_message(at_work: Shell) -> None:
     for _ in range(3):
         at_work.out("send", "nobody fetches this")
     assert (
         at_work.out("send", "mine", "--wait", "--sender", "me", "--agent", "ECHO") == "me: mine\n"
     )
-    assert eventually(lambda: at_work.json("status")["queues"][1]["ready"] == 1)
+    outbox = at_work.json("status")["queues"][1]
+    # Nobody delivers them, so they are no backlog.
+    assert (outbox["to_fetch"], outbox["ready"], outbox["queued"]) == (3, 0, 0)
 
 
-def test_whoever_waits_for_a_collected_message_gets_the_answer_to_it(shell: Shell) -> None:
+def test_wait_for_a_collected_message_prints_the_answer_to_all_of_them(shell: Shell) -> None:
     shell.write("my_app.py", COLLECTING)
     first = shell.out("send", "one", "--sender", "ada").strip()
     with ThreadPoolExecutor(1) as waiting:
@@ -117,7 +146,7 @@ def test_a_dead_letter_is_exit_1_and_says_why(at_work: Shell) -> None:
     assert f"event {letter['id']}" in line
 
 
-def test_the_end_of_patience_is_exit_1_and_the_message_stays(shell: Shell) -> None:
+def test_a_timeout_is_exit_1_and_the_message_stays_stored(shell: Shell) -> None:
     line = shell.refused("send", "hello", "--wait", "--timeout", "0.2s")
     assert "no answer within 0.2 s" in line
     assert shell.json("status")["queues"][0]["ready"] == 1
@@ -128,6 +157,50 @@ def test_an_unknown_agent_is_refused_and_nothing_is_stored(at_work: Shell) -> No
     assert "nobody" in line
     assert "echo, never, silent, strict" in line
     assert at_work.json("status")["queues"][0]["ready"] == 0
+
+
+@pytest.fixture
+def with_team(shell: Shell) -> Iterator[Shell]:
+    """A shell whose database is worked by a team of three."""
+    shell.write("my_app.py", TEAM)
+    shell.write("mode", "good")
+    with shell.running("work", "--app", "my_app:app"):
+        yield shell
+
+
+def test_wait_prints_the_answers_of_a_team_as_they_come_until_the_last(with_team: Shell) -> None:
+    with with_team.running("send", "@dev hello", "--wait") as sending:
+        assert sending.ready == "I ask the others.\n"
+        assert sending.stdout.readline() == "@tester: tested\n"
+        # The writer waits for this file: the command has to go on until its answer is there.
+        with_team.write("go", "")
+        assert sending.stdout.readline() == "@writer: written\n"
+        assert sending.end() == 0
+        assert sending.log == ""
+    outbox = with_team.json("status")["queues"][1]
+    assert (outbox["finished"], outbox["to_fetch"]) == (3, 0)
+
+
+def test_first_ends_with_the_first_answer(with_team: Shell) -> None:
+    assert with_team.out("send", "@dev hello", "--first") == "I ask the others.\n"
+    with_team.write("go", "")
+
+
+def test_json_of_a_team_holds_all_answers(with_team: Shell) -> None:
+    with_team.write("go", "")
+    sent = with_team.json("send", "@dev hello", "--wait")
+    assert sent["answer"]["agent"] == "leader"
+    assert {answer["agent"] for answer in sent["answers"]} == {"leader", "writer", "tester"}
+
+
+def test_a_teammate_that_fails_is_named_and_the_exit_code_is_1(with_team: Shell) -> None:
+    with_team.write("mode", "broken")
+    with_team.write("go", "")
+    done = with_team.run("send", "@dev hello", "--wait")
+    assert done.returncode == 1
+    assert sorted(done.stdout.splitlines()) == ["@writer: written", "I ask the others."]
+    assert done.stderr.startswith("holdfast: @tester did not answer: message internal_")
+    assert "the tests are red" in done.stderr
 
 
 @pytest.mark.parametrize(

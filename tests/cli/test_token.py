@@ -1,4 +1,4 @@
-"""`token`, and what `up` and `serve` print to be let in with."""
+"""`holdfast token`, and access with `up` and `serve`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_role_that_does_not_exist_is_wrong_usage(alone: Shell) -> None:
     assert "--role" in alone.refused("token", "--role", "root", code=2)
 
 
-def test_token_files_are_their_owners_alone(alone: Shell) -> None:
+def test_token_files_are_private(alone: Shell) -> None:
     alone.out("token")
     [file] = (alone.folder / ".holdfast").glob("*token*")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -52,7 +52,7 @@ def test_an_empty_token_file_lets_nobody_in_and_is_named(alone: Shell) -> None:
     path = alone.write(".holdfast/token-admin", "\n")
     assert f"{path} holds no token" in alone.refused("token")
     assert "holds no token" in alone.refused("up", "--port", "0")
-    assert alone.out("token", "rotate") == alone.out("token"), "rotating mends it"
+    assert alone.out("token", "rotate") == alone.out("token"), "rotating replaces it"
 
 
 def test_without_auth_everybody_on_this_machine_is_let_in(alone: Shell) -> None:

@@ -1,4 +1,4 @@
-"""`up`, `work` and `serve`: ready when they say so, gone when told so."""
+"""`holdfast up`, `work` and `serve`: start, work and stop."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def ask(running: Running, path: str, token: str = "") -> tuple[int, str]:
 
 
 def cpu_of(pid: int) -> float:
-    """Seconds of processor time that a process has used."""
+    """Return the processor time that a process has used, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -88,7 +88,7 @@ def test_work_answers_without_a_port(shell: Shell) -> None:
         assert work.end() == 0
 
 
-def test_work_serves_metrics_where_it_is_told_to(alone: Shell) -> None:
+def test_work_serves_metrics_on_the_given_port(alone: Shell) -> None:
     with alone.running("work", "--metrics-port", "0") as work:
         assert ask(work, "/healthz")[0] == 200
         assert ask(work, "/metrics")[0] == 401
@@ -110,13 +110,15 @@ def test_serve_is_healthy_and_works_nothing(shell: Shell) -> None:
     with shell.running("serve", "--port", "0") as serve:
         assert "ready" in serve.ready
         assert ask(serve, "/readyz")[0] == 200
-        assert "nobody works" in shell.refused("send", "hello", "--wait", "--timeout", "500ms")
+        assert "no process works here" in shell.refused(
+            "send", "hello", "--wait", "--timeout", "500ms"
+        )
         assert shell.json("status")["queues"][0]["ready"] == 1
         serve.signal()
         assert serve.end() == 0
 
 
-def test_a_restart_keeps_what_was_sent_in_between(shell: Shell) -> None:
+def test_messages_sent_between_two_runs_are_answered(shell: Shell) -> None:
     with shell.running("work") as work:
         work.signal()
         assert work.end() == 0
@@ -138,7 +140,7 @@ def test_an_app_is_loaded_from_the_working_directory_and_from_the_environment(sh
         assert "agents polite, slow, broken, stuck" in work.ready
 
 
-def test_settings_of_the_app_count_and_options_count_more(alone: Shell) -> None:
+def test_options_override_settings_of_the_app(alone: Shell) -> None:
     alone.write("my_app.py", APP_WITH_SETTINGS)
     with alone.running("up", "--app", "my_app:app") as up:
         assert up.ready.endswith("sqlite:///made.db\n")
@@ -165,7 +167,7 @@ def test_a_second_signal_stops_at_once_and_the_message_stays(alone: Shell, agent
     assert (inbox["ready"] + inbox["leased"], inbox["finished"]) == (1, 0)
 
 
-def test_a_stop_gives_back_what_does_not_end_in_time_without_using_an_attempt(alone: Shell) -> None:
+def test_a_stop_gives_back_unfinished_turns_without_using_an_attempt(alone: Shell) -> None:
     alone.write("my_app.py", APP)
     with alone.running("work", "--app", "my_app:app", HOLDFAST_GRACE="100ms") as work:
         alone.out("send", "work", "--agent", "slow")
@@ -238,12 +240,12 @@ def test_an_unreachable_database_is_one_line_without_its_password(
 
 
 @pytest.mark.parametrize("command", ["send x", "status", "dead list", "history", "replay 1"])
-def test_a_database_that_is_not_there_yet_is_not_made_by_asking(alone: Shell, command: str) -> None:
+def test_commands_that_only_read_do_not_create_the_database(alone: Shell, command: str) -> None:
     assert "holdfast migrate" in alone.refused(*command.split())
     assert not (alone.folder / ".holdfast").exists()
 
 
-def test_an_older_database_is_migrated_by_those_that_run_and_refused_by_those_that_ask(
+def test_an_older_database_is_migrated_by_a_start_and_refused_by_other_commands(
     alone: Shell,
 ) -> None:
     migrate(f"sqlite:///{alone.folder}/.holdfast/holdfast.db", version="0.0.1")
@@ -259,7 +261,7 @@ def test_a_port_in_use_is_one_line(alone: Shell) -> None:
         assert f"port {port}" in alone.refused("up", "--port", str(port))
 
 
-def test_bad_settings_name_their_place_and_start_nothing(alone: Shell) -> None:
+def test_wrong_settings_name_their_line_and_start_nothing(alone: Shell) -> None:
     assert "HOLDFAST_LEASE: " in alone.refused("up", HOLDFAST_LEASE="soon")
     alone.write("holdfast.toml", "wrokers = 3\n")
     assert "holdfast.toml:1: there is no setting wrokers; did you mean workers?" in alone.refused(
@@ -279,7 +281,7 @@ def test_logs_go_to_stderr_and_the_ready_line_alone_to_stdout(alone: Shell) -> N
         assert work.stdout.read() == ""
 
 
-def test_the_home_folder_is_its_owners_alone(alone: Shell) -> None:
+def test_the_home_folder_is_private(alone: Shell) -> None:
     with alone.running("work"):
         assert (alone.folder / ".holdfast").stat().st_mode & 0o077 == 0
 

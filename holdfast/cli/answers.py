@@ -1,0 +1,103 @@
+"""Follow the answers to a message: print each as it comes, until its chain is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from holdfast.cli.printing import short
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.queue.event import Event
+    from holdfast.store import Store
+    from holdfast.store.chain import Chain
+
+POLL_INTERVAL = timedelta(milliseconds=500)
+"""Time between two reads without a wake-up; a turn that ends without an answer sends none."""
+
+
+class AnswerReader:
+    """Reads the answers to messages from a store and acknowledges them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._changed = asyncio.Condition()
+
+    async def answers(self, message_id: str) -> AsyncIterator[Event]:
+        """Yield the responses of all agents to a message, in order, until its chain is over.
+
+        Raises HoldfastError if the message becomes a dead letter."""
+        seen: set[int] = set()
+        while True:
+            chain = await self._read(message_id)
+            new = [response for response in chain.responses if response.id not in seen]
+            for response in new:
+                seen.add(response.id)
+                await self._store.ack(response.id)
+                yield response
+            if chain.status == "dead":
+                raise HoldfastError(f"{_name(chain.message)} {_reason(chain.message)}")
+            if chain.is_over:
+                return
+            # An acknowledged response is no longer live: look again at once.
+            if not new:
+                await self._wait()
+
+    async def failures(self, message_id: str) -> list[str]:
+        """Describe the messages to teammates that became dead letters."""
+        from holdfast.queue.event import INBOX
+        from holdfast.queue.store import Filter
+
+        root = (await self._read(message_id)).message.id
+        dead = await self._store.dead(Filter(queue=INBOX), limit=1000, since_id=root)
+        return [
+            f"@{letter.target} did not answer: {_name(letter)} {_reason(letter)}"
+            for letter in reversed(dead)
+            if letter.root_id == root
+        ]
+
+    async def _read(self, message_id: str) -> Chain:
+        from holdfast.store.chain import read_chain
+
+        chain = await read_chain(self._store, message_id)
+        if chain is None:
+            raise HoldfastError(f"message {message_id} is gone: it was discarded or forgotten")
+        return chain
+
+    async def _wait(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(POLL_INTERVAL.total_seconds()), self._changed:
+                await self._changed.wait()
+
+    async def listen(self) -> None:
+        """Wake the readers at every signal of the store, for ever."""
+        async for _ in self._store.wakeups():
+            async with self._changed:
+                self._changed.notify_all()
+
+
+@asynccontextmanager
+async def answer_reader(store: Store) -> AsyncIterator[AnswerReader]:
+    """Open a reader that the store wakes. Open it before the message is stored."""
+    reader = AnswerReader(store)
+    async with asyncio.TaskGroup() as group:
+        listening = group.create_task(reader.listen())
+        try:
+            yield reader
+        finally:
+            listening.cancel()
+
+
+def _name(event: Event) -> str:
+    return f"message {event.message_id} (event {event.id})"
+
+
+def _reason(event: Event) -> str:
+    from holdfast.queue.event import FinishedEvent
+
+    outcome = event.outcome if isinstance(event, FinishedEvent) else "dead"
+    return f"ended {outcome}: {short(event.last_error or 'no error')}"

@@ -1,0 +1,166 @@
+"""`holdfast chat`: a conversation at the terminal with the agents of a running server."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.options import Config, Database, Home, load_settings, login_name, open_existing
+from holdfast.cli.printing import ago, echo, leave_prompt, show_prompt
+from holdfast.cli.send import put_with_warning
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.cli.answers import AnswerReader
+    from holdfast.queue.event import Event
+    from holdfast.queue.record import AgentMessage
+    from holdfast.routing.router import Address
+    from holdfast.settings import Settings
+    from holdfast.store import Store
+
+HISTORY_LINES = 20
+HELP = "/new starts a new conversation, /quit ends"
+
+
+def chat(
+    agent: Annotated[
+        str | None, typer.Option(help="Agent or team to ask (default: the default agent)")
+    ] = None,
+    sender: Annotated[
+        str | None, typer.Option(help="Name of the sender (default: your login name)")
+    ] = None,
+    conversation: Annotated[
+        str | None, typer.Option(help="Conversation to continue (default: the sender's own)")
+    ] = None,
+    database: Database = None,
+    config: Config = None,
+    home: Home = None,
+) -> None:
+    """Talk to agents: type a message, see the answers as they come; /new, /quit."""
+    settings = load_settings(config, database=database, home=home)
+    asyncio.run(_chat(settings, agent, sender or login_name(), conversation))
+
+
+async def _chat(
+    settings: Settings, agent: str | None, sender: str, conversation: str | None
+) -> None:
+    from holdfast.cli.answers import answer_reader
+
+    async with open_existing(settings) as store, answer_reader(store) as reader:
+        await _Chat(store, settings, reader, agent, sender, conversation).run()
+
+
+class _Chat:
+    """A person at the terminal, and the conversation that is open."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        reader: AnswerReader,
+        agent: str | None,
+        sender: str,
+        conversation: str | None,
+    ) -> None:
+        self._store, self._settings, self._reader = store, settings, reader
+        self._agent, self._sender, self._conversation = agent, sender, conversation
+
+    async def run(self) -> None:
+        """Read lines until /quit or the end of input; at the end of input, wait for the answers."""
+        await self._print_history()
+        lines = _read_lines()
+        async with asyncio.TaskGroup() as group:
+            answering: list[asyncio.Task[None]] = []
+            show_prompt()
+            while (line := await lines.get()) not in (None, "/quit"):
+                if line == "/new":
+                    self._start_conversation()
+                elif line and (message_id := await self._send(line)):
+                    answering.append(group.create_task(self._print_answers(message_id)))
+                show_prompt()
+            if line == "/quit":
+                for task in answering:
+                    task.cancel()
+
+    @property
+    def _address(self) -> Address:
+        from holdfast.routing.router import Address
+
+        return Address(sender=self._sender, topic=self._conversation)
+
+    def _start_conversation(self) -> None:
+        from holdfast.queue.event import new_id
+
+        self._conversation = new_id("chat")
+        echo(f"new conversation {self._conversation}")
+
+    async def _send(self, text: str) -> str | None:
+        """Store a message. Returns its id; None if it was refused, which is a line on stderr."""
+        try:
+            sent = await put_with_warning(
+                self._store, self._settings, text, self._address, self._agent
+            )
+        except HoldfastError as error:
+            echo(f"holdfast: {error}", err=True)
+            return None
+        return str(sent["messageId"])
+
+    async def _print_answers(self, message_id: str) -> None:
+        """Print the answers to a message; a failure is a line, and the chat goes on."""
+        try:
+            async for response in self._reader.answers(message_id):
+                _print_answer(response)
+            for failure in await self._reader.failures(message_id):
+                echo(f"holdfast: {failure}", err=True)
+        except HoldfastError as error:
+            echo(f"holdfast: {error}", err=True)
+
+    async def _print_history(self) -> None:
+        lines = await self._history()
+        if lines and (last_at := lines[-1].created_at):
+            echo(f"earlier in this conversation, last {ago(last_at)}:")
+        for line in lines:
+            echo(f"{'you' if line.role == 'user' else line.agent_id}: {line.content}")
+        if sys.stdin.isatty():
+            echo(HELP)
+
+    async def _history(self) -> list[AgentMessage]:
+        """Read the newest lines of the conversation over all agents, oldest first."""
+        from holdfast.routing.directory import configured, read
+
+        directory = await read(self._store, configured(self._settings))
+        where = self._address.conversation
+        pages = [
+            await self._store.agent_messages(id_, conversation=where, limit=HISTORY_LINES)
+            for id_ in directory.routing.lanes
+        ]
+        lines = sorted((line for page in pages for line in page), key=lambda line: line.id or 0)
+        return lines[-HISTORY_LINES:]
+
+
+def _print_answer(response: Event) -> None:
+    """Print an answer in place of the prompt, and the prompt again below it."""
+    leave_prompt()
+    echo(f"{response.event.get('agent')}: {response.event.get('message')}")
+    sys.stdout.flush()
+    show_prompt()
+
+
+def _read_lines() -> asyncio.Queue[str | None]:
+    """Read stdin line by line into a queue; None is its end.
+
+    In a daemon thread: nothing can interrupt a read, and the process must not wait for it."""
+    lines: asyncio.Queue[str | None] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        for line in sys.stdin:
+            loop.call_soon_threadsafe(lines.put_nowait, line.strip())
+        loop.call_soon_threadsafe(lines.put_nowait, None)
+
+    threading.Thread(target=read, daemon=True, name="stdin").start()
+    return lines

@@ -1,0 +1,116 @@
+"""`holdfast chat`: a conversation at the terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from tests.cli.shell import Shell, eventually
+
+APP = """
+from holdfast import AgentHarness
+
+app = AgentHarness(default="coder")
+
+@app.agent("coder")
+async def coder(turn):
+    earlier = [line.text for line in await turn.history() if not line.is_own]
+    return f"{turn.text} after {earlier}"
+
+@app.agent("broken", max_attempts=1)
+async def broken(turn):
+    raise RuntimeError("out of paper")
+"""
+
+
+@pytest.fixture
+def at_work(shell: Shell) -> Iterator[Shell]:
+    shell.write("my_app.py", APP)
+    with shell.running("work", "--app", "my_app:app"):
+        yield shell
+
+
+def chat(shell: Shell, *lines: str, arguments: tuple[str, ...] = ()) -> list[str]:
+    """Type these lines into a chat without a terminal. Returns the lines that it printed."""
+    done = shell.run(
+        "chat", "--sender", "ann", *arguments, given="".join(f"{one}\n" for one in lines)
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout.splitlines()
+
+
+def test_each_line_is_answered_in_one_conversation(at_work: Shell) -> None:
+    assert chat(at_work, "hello") == ["coder: hello after []"]
+    earlier, you, coder, answer = chat(at_work, "again")
+    assert earlier.startswith("earlier in this conversation, last ")
+    assert (you, coder) == ("you: hello", "coder: hello after []")
+    assert answer == "coder: again after ['hello']"
+
+
+def test_new_starts_a_conversation_without_the_history_and_it_can_be_continued(
+    at_work: Shell,
+) -> None:
+    chat(at_work, "hello")
+    *_, started, answer = chat(at_work, "/new", "first")
+    assert started.startswith("new conversation chat_")
+    assert answer == "coder: first after []"
+    name = started.split()[-1]
+    *_, answer = chat(at_work, "second", arguments=("--conversation", name))
+    assert answer == "coder: second after ['first']"
+
+
+def test_quit_ends_without_waiting(shell: Shell) -> None:
+    # Nobody works here: an answer would never come.
+    assert chat(shell, "hello", "/quit", "unread") == []
+
+
+def test_a_dead_letter_is_a_line_and_the_chat_goes_on(at_work: Shell) -> None:
+    done = at_work.run("chat", given="@broken hello\n\nhello\n")
+    assert done.returncode == 0
+    assert done.stdout == "coder: hello after []\n"
+    assert done.stderr.startswith("holdfast: message api_")
+    assert "ended dead: RuntimeError: out of paper" in done.stderr
+
+
+def test_an_unknown_agent_is_refused_in_one_line(at_work: Shell) -> None:
+    done = at_work.run("chat", "--agent", "nobody", given="hello\n")
+    assert "there is no agent named 'nobody'" in done.stderr
+
+
+def test_a_terminal_shows_a_prompt_and_ctrl_c_ends_the_chat(at_work: Shell) -> None:
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-m", "holdfast", "chat", "--sender", "ann"]
+    process = subprocess.Popen(
+        command,
+        cwd=at_work.folder,
+        env=at_work.environment | {"TERM": "xterm"},
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        start_new_session=True,
+    )
+    os.close(follower)
+    shown = b""
+
+    def sees(text: bytes) -> bool:
+        nonlocal shown
+        with suppress(OSError):
+            shown += os.read(leader, 65_536)
+        return text in shown
+
+    try:
+        eventually(lambda: sees(b"/quit ends\r\n> "))
+        os.write(leader, b"hello\n")
+        eventually(lambda: sees(b"coder: hello after []\r\n> "))
+        os.write(leader, b"/quit\n")
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait(60)
+        os.close(leader)
