@@ -1,4 +1,4 @@
-"""Snippets in the docs run as they are written."""
+"""Snippets in the documentation run as they are written."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_database_page_names_every_function_that_the_store_calls() -> None:
 
 @pytest.fixture(scope="module")
 def snippets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with every Python file that README and how-tos show; the first line names it."""
+    """Write every Python file of README and how-tos to a folder; its first line is its name."""
     folder = tmp_path_factory.mktemp("snippets")
     for page in [ROOT / "README.md", *sorted((ROOT / "docs" / "howto").glob("*.md"))]:
         for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
@@ -50,5 +50,12 @@ def snippets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_test_files_of_the_how_tos_pass(snippets: Path) -> None:
     run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
+    done = subprocess.run(run, cwd=snippets, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_snippets_of_the_how_tos_have_strict_types(snippets: Path) -> None:
+    cache = ["--cache-dir", str(ROOT / ".mypy_cache")]
+    run = [sys.executable, "-m", "mypy", "--strict", *cache, "."]
     done = subprocess.run(run, cwd=snippets, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
