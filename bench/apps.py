@@ -8,8 +8,8 @@ import os
 import time
 
 from bench.workload import TARGET
+from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
-from holdfast.queue.event import Turn
 
 PING = "ping"
 

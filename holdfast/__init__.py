@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.agents.base import Reply
+    from holdfast.agents.turn import Turn
     from holdfast.app import AgentHarness
     from holdfast.consumers.memory import (
         POISON_CLAIM,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
         ObservationStore,
         ObservationType,
     )
-    from holdfast.queue.event import NewEvent, Turn, new_id
+    from holdfast.queue.event import NewEvent, new_id
     from holdfast.queue.outcome import Dead, Done, Retry, Snooze
     from holdfast.store import Store, open_store
     from holdfast.store.memory import open_knowledge, open_observations
@@ -73,6 +74,12 @@ def _agents() -> ModuleType:
     from holdfast.agents import base
 
     return base
+
+
+def _turn() -> ModuleType:
+    from holdfast.agents import turn
+
+    return turn
 
 
 def _app() -> ModuleType:
@@ -132,7 +139,8 @@ def _stored_memory() -> ModuleType:
 _HOMES = {
     "AgentHarness": _app,
     "Reply": _agents,
-    **dict.fromkeys(("NewEvent", "Turn", "new_id"), _events),
+    "Turn": _turn,
+    **dict.fromkeys(("NewEvent", "new_id"), _events),
     **dict.fromkeys(("Dead", "Done", "Retry", "Snooze"), _outcomes),
     **dict.fromkeys(("Store", "open_store"), _store),
     **dict.fromkeys(("open_knowledge", "open_observations"), _stored_memory),

@@ -25,7 +25,7 @@ from holdfast.consumers.inbox import Seat, Worker
 from holdfast.errors import HoldfastError
 from holdfast.memory.embedder import Embedder, LocalEmbedder
 from holdfast.memory.recall import Recall
-from holdfast.message import channel_of, conversation_of, text_of
+from holdfast.message import channel_of, conversation_of, text_before_routing
 from holdfast.queue.consumer import Consumer
 from holdfast.queue.event import OUTBOX, Event, NewEvent
 from holdfast.queue.store import Acked, Transaction
@@ -366,7 +366,9 @@ class AgentHarness:
     async def receive(self, new: NewEvent) -> int | None:
         """Store a message that came through a channel; its id, or None if it is known already."""
         channel = self.channels.get(channel_of(new.event))
-        text = text_of(new.event) if channel is None else channel.routing_text(new.event)
+        text = (
+            text_before_routing(new.event) if channel is None else channel.routing_text(new.event)
+        )
         # Routing may have to ask the database, which must not change the order of a conversation.
         async with self._arriving.setdefault(conversation_of(new.event), asyncio.Lock()):
             return await receive(self.store, (await self._directory(text)).routing, new, text)

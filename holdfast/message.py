@@ -3,46 +3,59 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Protocol
 
 Payload = dict[str, Any]
 
 USER = "USER"
 """The type of the memory subjects that are people."""
 
-# Payloads of ours carry a tag, "kind"; one without it is an event as Slack sent it. What routing found when the
-# message was stored stands beside, in keys that no platform uses.
+# Payloads of ours carry a tag, "kind"; one without it is an event as Slack sent it.
 DEFAULT_WORKSPACE = "default"
 ROOM = "room"
 """The kind of a message that is a copy of what was said in a team's room."""
 PROFILE = "agent_profile"
 """Key of a response that holds the name and icon under which channels show its agent."""
+
+# Release 0.4.0 stored the result of routing in the payload; since then it has columns.
 ROUTED_TEXT = "routed_text"
 ROUTED_TEAM = "routed_team"
 
 
-def is_routed(payload: Payload) -> bool:
-    """Whether routing added a text or a team to the payload."""
-    return ROUTED_TEXT in payload or ROUTED_TEAM in payload
+class Message(Protocol):
+    """An event, stored or new, as far as its text depends on more than the payload."""
 
+    @property
+    def event(self) -> Payload:
+        """The payload as the platform sent it."""
 
-def unrouted(payload: Payload) -> tuple[Payload, str | None, str | None]:
-    """Part a payload as its platform sent it, to be stored, from the routed text and team, which have columns."""
-    if not is_routed(payload):
-        return payload, None, None
-    text, team = payload.get(ROUTED_TEXT), payload.get(ROUTED_TEAM)
-    sent = {key: value for key, value in payload.items() if key not in (ROUTED_TEXT, ROUTED_TEAM)}
-    return sent, None if text is None else str(text), None if team is None else str(team)
+    @property
+    def routed_text(self) -> str | None:
+        """The text for the agent, if a prefix named it."""
+
+    @property
+    def routed_team(self) -> str | None:
+        """The team by which the message was routed."""
 
 
 _MENTION = re.compile(r"\A\s*<@[A-Z0-9]+(?:\|[^<>]*)?>[:,]?\s*")
 
 
-def text_of(payload: Payload) -> str:
-    """What is meant for the agent; a mention in Slack begins with the name of the bot, which is not part of it."""
-    text = payload.get(ROUTED_TEXT)
-    if text is not None:
-        return str(text)
+def text_of(message: Message) -> str:
+    """Return the text for the agent: what routing left of it, else all of it but a leading mention."""
+    routed = message.routed_text
+    if routed is None:
+        routed = message.event.get(ROUTED_TEXT)
+    return text_before_routing(message.event) if routed is None else str(routed)
+
+
+def team_of(message: Message) -> str | None:
+    """Return the team by which a message was routed."""
+    return message.routed_team or message.event.get(ROUTED_TEAM)
+
+
+def text_before_routing(payload: Payload) -> str:
+    """Return what was written. A mention in Slack begins with the bot's name, which is left out."""
     written = written_of(payload)
     return _MENTION.sub("", written, count=1) if payload.get("type") == "app_mention" else written
 
@@ -50,16 +63,6 @@ def text_of(payload: Payload) -> str:
 def written_of(payload: Payload) -> str:
     """What was written, with the prefix that named an agent."""
     return str(payload.get("message" if "kind" in payload else "text") or "")
-
-
-def team_of(payload: Payload) -> str | None:
-    """The team by which a message was routed."""
-    return payload.get(ROUTED_TEAM)
-
-
-def with_text(payload: Payload, text: str) -> Payload:
-    """The same payload with another text for the agent; what was written stays."""
-    return payload | {ROUTED_TEXT: text}
 
 
 def channel_of(payload: Payload) -> str:

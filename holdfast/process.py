@@ -30,7 +30,7 @@ from holdfast.memory.maintenance import MemorySweeper
 from holdfast.memory.recall import Recall
 from holdfast.migrations.runner import migrate
 from holdfast.queue import gauge
-from holdfast.queue.consumer import ENDS_WITHIN, Consumer
+from holdfast.queue.consumer import ENDS_WITHIN, Consumer, Handler
 from holdfast.queue.event import INBOX, MEMORY, OUTBOX, new_id
 from holdfast.queue.policy import Backoff, Policy, Share
 from holdfast.queue.store import Process, Store, SweepPolicy
@@ -248,7 +248,8 @@ class RunningProcess:
             **self._polling,
         )
         self._worker = app.worker(self._store, settings.files, self._recall())
-        handle, ended = self._worker.handle, None
+        handle: Handler = self._worker.handle
+        ended = None
         if settings.activity or app.listeners:
             self._reporter = Reporter(self._store, handle, app.default, app.listeners)
             handle, ended = self._reporter.handle, self._reporter.ended

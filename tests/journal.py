@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from holdfast.queue.event import Turn
 from holdfast.queue.outcome import Settled
+from holdfast.queue.turn import LeasedTurn
 
 POSTGRES_ROWS = """
 select id, parent_id, cardinality(claimed), null from agent.event
@@ -47,7 +47,7 @@ class Journal:
     ) -> None:
         os.close(self._file)
 
-    def start(self, turn: Turn) -> None:
+    def start(self, turn: LeasedTurn) -> None:
         """The handler begins."""
         self._write(
             {
@@ -61,7 +61,7 @@ class Journal:
             for event in turn.events
         )
 
-    def end(self, turn: Turn, emits: int = 0) -> None:
+    def end(self, turn: LeasedTurn, emits: int = 0) -> None:
         """The handler is through; what follows is its settle, with so many emits."""
         # What a turn of several emits derives from its primary.
         self._write(
@@ -70,14 +70,14 @@ class Journal:
             for id in turn.ids
         )
 
-    def settle(self, turn: Turn, result: object) -> None:
+    def settle(self, turn: LeasedTurn, result: object) -> None:
         """What the store answered."""
         ended = result.ended if isinstance(result, Settled) else "lost"
         self._write(
             {"what": "settle", "id": id, "ended": ended} | self._stamp(turn) for id in turn.ids
         )
 
-    def _stamp(self, turn: Turn) -> dict[str, Any]:
+    def _stamp(self, turn: LeasedTurn) -> dict[str, Any]:
         # The monotonic clock is the machine's, so that the times of all its processes compare.
         return {"process": self._process, "fence": turn.fence, "at": time.monotonic_ns()}
 

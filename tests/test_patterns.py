@@ -20,7 +20,7 @@ from holdfast.channels.slack.mrkdwn import mrkdwn
 from holdfast.channels.split import split
 from holdfast.memory.chunk import chunks
 from holdfast.memory.ranking import search_words, terms
-from holdfast.message import text_of
+from holdfast.message import text_before_routing
 from holdfast.routing.router import Routing
 from holdfast.routing.tags import tags, without
 from holdfast.telemetry.logs import Entry, JsonLines, TextLines
@@ -134,7 +134,7 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "terms": terms,
     "text lines": logged(TextLines()),
     "text_for": lambda text: text_for(Bot("T1", "U1", "B1"), text),
-    "text_of": lambda text: text_of({"type": "app_mention", "text": text}),
+    "text_before_routing": lambda text: text_before_routing({"type": "app_mention", "text": text}),
     "transcript_of": transcript_of,
 }
 NEAR_MISSES = (

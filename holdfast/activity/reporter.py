@@ -14,17 +14,18 @@ from typing import assert_never
 
 from holdfast.errors import HoldfastError
 from holdfast.message import Payload
-from holdfast.queue.event import INBOX, OUTBOX, NewEvent, Turn, payload_to_show
+from holdfast.queue.event import INBOX, OUTBOX, NewEvent, payload_to_show
 from holdfast.queue.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
 from holdfast.queue.record import Activity, AgentMessage, Record
 from holdfast.queue.store import Process, Store, Transaction
+from holdfast.queue.turn import LeasedTurn
 from holdfast.store.activity import SUBJECT, about, received
 from holdfast.telemetry import CANNOT_TELL, LISTENER_FAILED, LISTENERS_SLOW
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
 
-Handler = Callable[[Turn], Awaitable[Outcome]]
+Handler = Callable[[LeasedTurn], Awaitable[Outcome]]
 
 SETTING = "activity"
 """Under this key the store finds whether to note anything."""
@@ -132,7 +133,7 @@ class Reporter:
         with suppress(HoldfastError):
             self._is_on = bool(await self._store.setting(SETTING))
 
-    async def handle(self, turn: Turn) -> Outcome:
+    async def handle(self, turn: LeasedTurn) -> Outcome:
         if asyncio.get_running_loop().time() > self._look_at:
             await self.look()
         if not self._is_on and not self._listeners:
@@ -183,15 +184,15 @@ class Reporter:
             self._hurry.set()
         await starts.is_written.wait()
 
-    async def _done(self, turn: Turn, outcome: Done, starts: _Starts) -> Done:
-        frames = tuple(done_frames(turn, outcome))
+    async def _done(self, turn: LeasedTurn, outcome: Done, starts: _Starts) -> Done:
+        frames = tuple(done_frames(turn, self._agent(turn), outcome))
         if starts.is_taken:
             await self._written(starts)
         else:
             frames = (starts.frames.pop(turn.fence), *frames)
         return Done(outcome.emits, (*outcome.records, Activity(frames)), outcome.state)
 
-    def ended(self, turn: Turn, outcome: Outcome, result: Settled | Lost) -> None:
+    def ended(self, turn: LeasedTurn, outcome: Outcome, result: Settled | Lost) -> None:
         """The listeners of this process hear of an end once it is stored."""
         if not self._listeners or isinstance(result, Lost):
             return
@@ -206,37 +207,46 @@ class Reporter:
             case Retry() | Dead():
                 error = outcome.error if isinstance(outcome, Retry) else outcome.reason
                 self._listeners.tell(
-                    frame("message_failed", turn, error=error, dead=result.ended == "dead")
+                    frame(
+                        "message_failed",
+                        turn,
+                        self._agent(turn),
+                        error=error,
+                        dead=result.ended == "dead",
+                    )
                 )
             case Snooze():
                 pass
             case _:
                 assert_never(outcome)
 
-    def _started(self, turn: Turn) -> Payload:
-        turn.agent = turn.agent or turn.primary.target or self.default
+    def _agent(self, turn: LeasedTurn) -> str:
+        return turn.primary.target or self.default
+
+    def _started(self, turn: LeasedTurn) -> Payload:
         began_at = int(turn.primary.claimed[-1].timestamp() * 1000)
-        return frame("chain_step_start", turn, timestamp=began_at, attempt=turn.attempt)
+        agent = self._agent(turn)
+        return frame("chain_step_start", turn, agent, timestamp=began_at, attempt=turn.attempt)
 
 
-def done_frames(turn: Turn, outcome: Done) -> Iterator[Payload]:
+def done_frames(turn: LeasedTurn, agent: str, outcome: Done) -> Iterator[Payload]:
     said = [
         line.content
         for line in outcome.records
         if isinstance(line, AgentMessage) and line.role == "assistant"
     ]
-    yield frame("chain_step_done", turn, response=said[-1] if said else "")
+    yield frame("chain_step_done", turn, agent, response=said[-1] if said else "")
     for emit in outcome.emits:
         if emit.queue == INBOX:
-            yield frame("chain_handoff", turn, fromAgent=turn.agent, toAgent=emit.target)
+            yield frame("chain_handoff", turn, agent, fromAgent=agent, toAgent=emit.target)
         elif emit.queue == OUTBOX:
-            yield frame("response_ready", turn)
+            yield frame("response_ready", turn, agent)
 
 
-def frame(kind: str, turn: Turn, **further: object) -> Payload:
+def frame(kind: str, turn: LeasedTurn, agent: str, **further: object) -> Payload:
     primary = turn.primary
     told = about(
-        kind, primary.id, primary.message_id, turn.agent, payload_to_show(primary), primary.sent_by
+        kind, primary.id, primary.message_id, agent, payload_to_show(primary), primary.sent_by
     )
     told |= further
     if len(turn.events) > 1:

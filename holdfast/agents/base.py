@@ -10,9 +10,9 @@ from typing import Any, Literal, Protocol, TypedDict
 
 from pydantic import ValidationError
 
+from holdfast.agents.turn import Turn
 from holdfast.errors import HoldfastError
 from holdfast.message import sender_of, text_of
-from holdfast.queue.event import Turn
 from holdfast.queue.outcome import Dead, Retry, Snooze
 from holdfast.settings import DurationLike
 from holdfast.settings.agents import RunTable
@@ -141,4 +141,4 @@ def prompt_of(turn: Turn) -> str:
     """The prompt of a turn: its text, or of several collected messages each with the name of its sender."""
     if len(turn.events) == 1:
         return turn.text
-    return "\n\n".join(f"{sender_of(event.event)}: {text_of(event.event)}" for event in turn.events)
+    return "\n\n".join(f"{sender_of(event.event)}: {text_of(event)}" for event in turn.events)

@@ -16,7 +16,7 @@ from holdfast.agents import supervisor
 from holdfast.agents.base import NO_ANSWER, Answer, Reply, prompt_of
 from holdfast.agents.sandbox import Bubblewrap, NoSandbox, Sandbox
 from holdfast.agents.transcript import transcript_of
-from holdfast.queue.event import Turn
+from holdfast.agents.turn import Turn
 from holdfast.queue.outcome import Dead, Retry
 from holdfast.settings.agents import COMMAND_POLICY, MAX_OUTPUT
 from holdfast.settings.environment import child_environment

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.queue.event import Turn
+from holdfast.agents.turn import Turn
 
 
 async def echo(turn: Turn) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 
 from holdfast.agents.base import Answer
-from holdfast.queue.event import Turn
+from holdfast.agents.turn import Turn
 from holdfast.telemetry import THREAD_RUNS_ON
 from holdfast.telemetry.logs import Entry
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.errors import HoldfastError
-from holdfast.message import Payload, text_of
+from holdfast.message import Payload, text_before_routing, text_of
 from holdfast.queue.event import Event, NewEvent
 
 Put = Callable[[NewEvent], Awaitable[int | None]]
@@ -101,11 +101,11 @@ class Channel(ABC):
 
     def routing_text(self, payload: Payload) -> str:
         """Return the text by which a message is routed, without asking the platform."""
-        return text_of(payload)
+        return text_before_routing(payload)
 
-    async def readable_text(self, payload: Payload) -> str:
+    async def readable_text(self, event: Event) -> str:
         """Return the text for the agent: names instead of ids, as far as the platform tells them."""
-        return text_of(payload)
+        return text_of(event)
 
     async def fetch_thread(self, payload: Payload) -> Sequence[Line]:
         """Return the earlier messages of the conversation, oldest first, as the platform keeps them."""

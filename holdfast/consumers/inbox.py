@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from holdfast.agents.base import Agent, AgentProfile, Reply
+from holdfast.agents.turn import Turn
 from holdfast.channels.base import Channel, Line, NotNow
 from holdfast.memory.recall import Recall
 from holdfast.message import (
@@ -24,13 +25,13 @@ from holdfast.message import (
     sender_of,
     subject_of,
     text_of,
-    with_text,
     written_of,
 )
-from holdfast.queue.event import Event, NewEvent, Turn
+from holdfast.queue.event import Event, NewEvent
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
 from holdfast.queue.record import AgentMessage, ChatMessage, Record
 from holdfast.queue.store import Store
+from holdfast.queue.turn import LeasedTurn
 from holdfast.routing.handoff import Teamwork
 from holdfast.routing.hooks import Hooks
 from holdfast.routing.limits import SPENT, stopped
@@ -103,17 +104,19 @@ class Worker:
         self._teamwork = teamwork
         self._channels = channels
 
-    async def handle(self, turn: Turn) -> Outcome:
-        name = turn.primary.target or self.default
+    async def handle(self, leased: LeasedTurn) -> Outcome:
+        name = leased.primary.target or self.default
         seat = self._seats.get(name)
         if seat is None:
             return Dead(f"no agent named {name!r} runs here", "no_agent")
-        turn.agent = name
-        turn.historian = self._history
-        if turn.event.get("kind") == ROOM and len(turn.events) == 1:
-            await self._store.gather(turn, ROOM_BATCH)
-        end = await stopped(self._store, turn)
-        return await self._within_limits(seat, turn) if end is None else end
+        if leased.primary.event.get("kind") == ROOM and len(leased.events) == 1:
+            await self._store.gather(leased, ROOM_BATCH)
+        end = await stopped(self._store, leased)
+        if end is not None:
+            return end
+        turn = Turn(leased, name)
+        turn.read_history = partial(self._history, turn)
+        return await self._within_limits(seat, turn)
 
     async def _within_limits(self, seat: Seat, turn: Turn) -> Outcome:
         channel = self._channel(turn)
@@ -136,7 +139,7 @@ class Worker:
     async def _ask(self, seat: Seat, turn: Turn, channel: Channel | None) -> Outcome:
         heard = await self._hooks.hear(turn if channel is None else await _as_said(channel, turn))
         if not isinstance(heard, Turn):
-            return Done(turn.emitted) if isinstance(heard, Done) else heard
+            return Done(tuple(turn.emitted)) if isinstance(heard, Done) else heard
         if seat.recall is not None:
             await seat.recall.remind(heard)
         answer = await self._hooks.say(heard, await seat.agent.answer(heard))
@@ -171,7 +174,7 @@ class Worker:
         """An Answer, if the agent keeps to its type; it is a user's own code."""
         match answer:
             case None:
-                return Done(turn.emitted, (*_heard(turn), *turn.records))
+                return Done(tuple(turn.emitted), (*_heard(turn), *turn.records))
             case str():
                 return await self._replied(turn, Reply(answer))
             case Reply():
@@ -217,17 +220,17 @@ async def _as_said(channel: Channel, turn: Turn) -> Turn:
     """The turn as its agent sees it: what was said to it, and a way to read what was said before."""
     events = tuple([await _with_readable_text(channel, event) for event in turn.events])
     payloads = [event.event for event in events]
-    reader = partial(channel.fetch_thread, turn.event)
-    return replace(turn, events=events, reader=reader, fetcher=partial(_fetched, channel, payloads))
+    return replace(
+        turn,
+        events=events,
+        read_thread=partial(channel.fetch_thread, turn.event),
+        fetch_files=partial(_fetched, channel, payloads),
+    )
 
 
 async def _with_readable_text(channel: Channel, event: Event) -> Event:
-    text = await channel.readable_text(event.event)
-    return (
-        event
-        if text == text_of(event.event)
-        else replace(event, event=with_text(event.event, text))
-    )
+    text = await channel.readable_text(event)
+    return event if text == text_of(event) else replace(event, routed_text=text)
 
 
 async def _fetched(channel: Channel, payloads: Sequence[Payload]) -> Sequence[Path]:

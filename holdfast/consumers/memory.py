@@ -18,10 +18,11 @@ from holdfast.memory.breaker import FIRST_PAUSE, Breaker, Timeouts, is_unreachab
 from holdfast.memory.knowledge import DEFAULT_AGENT_NAME, KnowledgeScope, KnowledgeStore
 from holdfast.memory.observation import ObservationStore, document_of
 from holdfast.queue.consumer import Consumer
-from holdfast.queue.event import MEMORY, Turn
+from holdfast.queue.event import MEMORY
 from holdfast.queue.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
 from holdfast.queue.policy import Policy, Share, failed
 from holdfast.queue.store import Store
+from holdfast.queue.turn import LeasedTurn
 from holdfast.telemetry import INDEX_AWAY, RELAY_FAILED
 from holdfast.telemetry.logs import Entry
 
@@ -150,7 +151,7 @@ class KnowledgeStoreOutboxRelay:
             left -= len(turns[0].events)
         return result
 
-    async def _work(self, turn: Turn) -> DrainResult:
+    async def _work(self, turn: LeasedTurn) -> DrainResult:
         outcome = Snooze(FIRST_PAUSE) if self._breaker.is_open else await self.handle(turn)
         if isinstance(outcome, Retry | Dead) and len(turn.events) > 1:
             # Each by itself, under the same lease: the others need not wait for the one that cannot be indexed.
@@ -161,7 +162,7 @@ class KnowledgeStoreOutboxRelay:
         [end] = await self._store.settle([(turn, outcome)], max_attempts=self.options.max_attempts)
         return _counted(turn, outcome, end)
 
-    async def handle(self, turn: Turn) -> Outcome:
+    async def handle(self, turn: LeasedTurn) -> Outcome:
         """Index once. A failure is due again in 2, 4, 8 … 60 s; an index that is away costs no attempt."""
         try:
             return await self._tried(turn)
@@ -173,7 +174,7 @@ class KnowledgeStoreOutboxRelay:
         log.warning(Entry(INDEX_AWAY, error=error, pause_seconds=pause.total_seconds()))
         return pause
 
-    async def _tried(self, turn: Turn) -> Outcome:
+    async def _tried(self, turn: LeasedTurn) -> Outcome:
         """Index once. Raises _Away if nobody can reach the index."""
         began = self._timeouts.answers
         try:
@@ -188,7 +189,7 @@ class KnowledgeStoreOutboxRelay:
         self._breaker.close()
         return Done()
 
-    def _failed(self, turn: Turn, error: Exception, began: int) -> Outcome:
+    def _failed(self, turn: LeasedTurn, error: Exception, began: int) -> Outcome:
         if is_unreachable(error):
             raise _Away(error)
         if isinstance(error, TimeoutError) and not self._timeouts.is_own(turn.primary.id, began):
@@ -197,16 +198,16 @@ class KnowledgeStoreOutboxRelay:
         log.warning(Entry(RELAY_FAILED, event_id=turn.primary.id, error=repr(error)))
         return Retry(f"{type(error).__name__}: {error}", _delay(turn.attempt), type(error).__name__)
 
-    async def _dispatch(self, turn: Turn) -> None:
+    async def _dispatch(self, turn: LeasedTurn) -> None:
         """What the store says now is what the index gets; of the payload only which observations to look at."""
-        key = str(turn.event["subject_key"])
+        key = str(turn.primary.event["subject_key"])
         scope = KnowledgeScope(self.agent_name, key)
         versions: dict[str, int] = {}
         for event in turn.events:
             versions[str(event.event["observation_local_id"])] = int(
                 event.event.get("version") or 0
             )
-        workspace = str(turn.event["workspace_id"])
+        workspace = str(turn.primary.event["workspace_id"])
         current = await self._observations.find_by_ids(workspace, sorted(versions))
         here = [observation for observation in current if observation.subject_key == key]
         for observation in here:
@@ -218,7 +219,7 @@ class KnowledgeStoreOutboxRelay:
         for id_, version in versions.items():
             await _answer(self._knowledge.delete, scope, [id_], version=version)
 
-    async def patiently(self, turn: Turn) -> Outcome:
+    async def patiently(self, turn: LeasedTurn) -> Outcome:
         """As `handle`, but keep the turn while the index is away: nothing else is claimed, no attempt is used.
 
         A stop does not wait for the index: the turn is given back at once."""
@@ -334,7 +335,7 @@ def _delay(attempt: int) -> timedelta:
     return min(timedelta(seconds=2 ** min(attempt, 10)), LONGEST_DELAY)
 
 
-def _counted(turn: Turn, outcome: Outcome, end: Settled | Lost) -> DrainResult:
+def _counted(turn: LeasedTurn, outcome: Outcome, end: Settled | Lost) -> DrainResult:
     count = len(turn.events)
     if isinstance(end, Lost):
         return DrainResult()

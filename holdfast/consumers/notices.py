@@ -9,11 +9,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from holdfast.agents.base import Reply
+from holdfast.agents.turn import Turn
 from holdfast.channels.base import Channel
 from holdfast.consumers.inbox import response
 from holdfast.errors import HoldfastError
-from holdfast.queue.event import INBOX, FinishedEvent, NewEvent, Turn
+from holdfast.queue.event import INBOX, FinishedEvent, NewEvent
 from holdfast.queue.store import Store
+from holdfast.queue.turn import LeasedTurn
 from holdfast.telemetry import CANNOT_APOLOGISE
 from holdfast.telemetry.logs import Entry
 
@@ -64,7 +66,7 @@ class Apologies:
         self._known = {id: died_at for id, died_at in self._known.items() if died_at >= since}
 
     def _apology(self, letter: FinishedEvent) -> NewEvent | None:
-        turn = Turn(INBOX, 0, (letter,), agent=letter.target)
+        turn = Turn(LeasedTurn(INBOX, 0, (letter,)), letter.target)
         # What a teammate could not do, its user hears from who asked it.
         if turn.channel not in self._channels or letter.hops:
             return None

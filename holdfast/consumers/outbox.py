@@ -10,9 +10,9 @@ from typing import TypeVar
 from holdfast.channels.base import Channel, NotNow, Part, Undeliverable
 from holdfast.errors import LeaseLost
 from holdfast.message import Payload
-from holdfast.queue.event import Turn
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
 from holdfast.queue.store import Store
+from holdfast.queue.turn import LeasedTurn
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class Delivery:
         self._channels = channels
         self._store = store
 
-    async def handle(self, turn: Turn) -> Outcome:
+    async def handle(self, turn: LeasedTurn) -> Outcome:
         channel = self._channels[turn.primary.target]
         try:
             if parts := channel.split(turn.primary):
@@ -46,7 +46,9 @@ class Delivery:
         except _Hangs:
             return Retry(f"the channel did not take it within {SEND_WITHIN}", error_class="timeout")
 
-    async def _send_parts(self, channel: Channel, turn: Turn, parts: Sequence[Part]) -> Outcome:
+    async def _send_parts(
+        self, channel: Channel, turn: LeasedTurn, parts: Sequence[Part]
+    ) -> Outcome:
         progress = Progress(self._store, turn)
         for part in parts:
             if progress.of(part) != SENT:
@@ -55,7 +57,7 @@ class Delivery:
         return Done(state=progress.state)
 
     async def _send_part(
-        self, channel: Channel, turn: Turn, part: Part, progress: Progress
+        self, channel: Channel, turn: LeasedTurn, part: Part, progress: Progress
     ) -> None:
         response = turn.primary
         if progress.of(part) == SENDING:
@@ -75,7 +77,7 @@ class Delivery:
 class Progress:
     """What became of each part, kept with the event under the turn's fence."""
 
-    def __init__(self, store: Store, turn: Turn) -> None:
+    def __init__(self, store: Store, turn: LeasedTurn) -> None:
         self._store = store
         self._turn = turn
         self._parts: dict[str, Payload] = dict((turn.primary.state or {}).get("parts", {}))
@@ -111,7 +113,7 @@ class Progress:
         await self._store.checkpoint(self._turn, self.state)
 
 
-async def _send_whole(channel: Channel, turn: Turn) -> Outcome:
+async def _send_whole(channel: Channel, turn: LeasedTurn) -> Outcome:
     await _in_time(channel.send(turn.primary))
     return Done()
 

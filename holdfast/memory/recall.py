@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError
 from holdfast.memory.knowledge import (
@@ -26,9 +27,12 @@ from holdfast.memory.observation import (
 )
 from holdfast.memory.people import People
 from holdfast.message import person_of, workspace_of
-from holdfast.queue.event import MEMORY, NewEvent, Turn
+from holdfast.queue.event import MEMORY, NewEvent
 from holdfast.settings.extras import needs
 from holdfast.telemetry.redaction import redact_prose
+
+if TYPE_CHECKING:
+    from holdfast.agents.turn import Turn
 
 AGENT = "AGENT"
 CHARACTERS_PER_TOKEN = 4
@@ -136,7 +140,7 @@ class TurnMemory:
             observer=self._turn.agent,
             source_message_ids=(self._turn.message_id,) if self._turn.message_id else (),
         )
-        self._turn.records += (observation,)
+        self._turn.records.append(observation)
         self._turn.emit(_change(observation))
         return observation.id
 

@@ -11,13 +11,13 @@ from contextlib import suppress
 from datetime import timedelta
 
 from holdfast.errors import HoldfastError, StoreUnavailable
-from holdfast.queue.event import Turn
 from holdfast.queue.metrics import Meter
 from holdfast.queue.outcome import Dead, Outcome, Retry
 from holdfast.queue.policy import Policy, Share, failed
 from holdfast.queue.settler import OUTAGE, Ended, Held, Settler
 from holdfast.queue.slots import Request, Slots
 from holdfast.queue.store import Store
+from holdfast.queue.turn import LeasedTurn
 from holdfast.queue.wake import Reason, Wake
 from holdfast.telemetry import (
     CANNOT_CLAIM,
@@ -31,7 +31,7 @@ from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
 
-Handler = Callable[[Turn], Awaitable[Outcome]]
+Handler = Callable[[LeasedTurn], Awaitable[Outcome]]
 
 RENEW_AT_LEAST = timedelta(seconds=10)
 """A cancelled turn is noticed at the next renewal, so there is one at least this often."""
@@ -273,7 +273,7 @@ class Consumer:
             if one.turn in lost and one.outcome is None and one in self._held:
                 self._lose(one)
 
-    def _lose_what_came_again(self, turns: list[Turn]) -> None:
+    def _lose_what_came_again(self, turns: list[LeasedTurn]) -> None:
         """A lease of ours ran out unseen, and we have claimed its event ourselves."""
         ids = {turn.primary.id for turn in turns}
         for held in [

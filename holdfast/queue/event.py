@@ -1,35 +1,17 @@
-"""An event is one durable row; a turn is what a consumer holds of a lane while it works."""
+"""Events: one durable row each, new, stored or finished."""
 
 from __future__ import annotations
 
 import secrets
 import string
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from functools import cached_property
 
 from pydantic_core import from_json
 
-if TYPE_CHECKING:
-    from holdfast.channels.base import Line
-
 from holdfast.errors import Unreadable
-from holdfast.memory import NO_MEMORY, Memory
-from holdfast.message import (
-    ROOM,
-    ROUTED_TEAM,
-    ROUTED_TEXT,
-    Payload,
-    channel_of,
-    conversation_of,
-    sender_id_of,
-    sender_of,
-    team_of,
-    text_of,
-)
-from holdfast.queue.record import Record
+from holdfast.message import Payload
 
 INBOX = "inbox"
 OUTBOX = "outbox"
@@ -65,38 +47,12 @@ class NewEvent:
     vt: datetime | None = None
     max_attempts: int | None = None
     root_id: int | None = None
+    routed_text: str | None = None
+    """The text for the agent, if a prefix named it."""
+    routed_team: str | None = None
+    """The team by which the message was routed."""
     sent_by: str | None = None
     """Id of the token or person that sent it; what a turn emits inherits it. None: bootstrap token or channel."""
-
-
-def routed(
-    payload: Payload | Unreadable, text: str | None, team: str | None
-) -> Payload | Unreadable:
-    """Join a stored payload with its routed text and team; events of release 0.4.0 hold them already."""
-    if isinstance(payload, Unreadable) or (text is None and team is None):
-        return payload
-    if text is not None:
-        payload[ROUTED_TEXT] = text
-    if team is not None:
-        payload[ROUTED_TEAM] = team
-    return payload
-
-
-class _Parsed:
-    """A payload, kept as text until it is first read: settling a turn does not read it.
-
-    Reading one that is no JSON object raises Unreadable. So does a payload that the store replaced by that error."""
-
-    def __get__(self, row: Any, owner: type) -> Payload:
-        payload = row._payload
-        if isinstance(payload, str):
-            payload = row._payload = routed(payload_of(payload), row.routed_text, row.routed_team)
-        if isinstance(payload, Unreadable):
-            raise payload
-        return cast(Payload, payload)
-
-    def __set__(self, row: Any, payload: Payload | str | Unreadable) -> None:
-        row._payload = payload
 
 
 def payload_of(text: str) -> Payload | Unreadable:
@@ -112,11 +68,6 @@ def payload_of(text: str) -> Payload | Unreadable:
         if payload.get("kind") == UNREADABLE
         else payload
     )
-
-
-def origin_id_of(event: Event) -> str | None:
-    """The id of the message that a person sent, also for what agents made of it."""
-    return event.event.get("origin_id") or event.message_id
 
 
 def payload_to_show(event: Event) -> Payload:
@@ -141,7 +92,8 @@ class Event:
     attempts: int
     vt: datetime
     claimed: tuple[datetime, ...]
-    event: Payload
+    payload: str | Unreadable
+    """The payload as JSON text: settling a turn does not read it. Unreadable if the row cannot be worked."""
     fence: int
     holder: str | None
     message_id: str | None
@@ -160,14 +112,15 @@ class Event:
     routed_team: str | None
     """The team by which a message was routed."""
 
-    @property
-    def text(self) -> str:
-        """What a message says to its agent."""
-        return text_of(self.event)
+    @cached_property
+    def event(self) -> Payload:
+        """The payload as the platform sent it, parsed at the first use.
 
-
-# After the class is made, or it would count as the field's default.
-setattr(Event, "event", _Parsed())  # noqa: B010
+        Raises Unreadable if it is not a JSON object."""
+        payload = payload_of(self.payload) if isinstance(self.payload, str) else self.payload
+        if isinstance(payload, Unreadable):
+            raise payload
+        return payload
 
 
 @dataclass
@@ -178,119 +131,3 @@ class FinishedEvent(Event):
     finished_at: datetime
     traceback: str | None = None
     """Where its last attempt failed, of a dead letter."""
-
-
-@dataclass(slots=True, unsafe_hash=True)
-class Turn:
-    """One event, or several of one lane, under one lease. The fence tells this holder from all others."""
-
-    queue: str
-    fence: int
-    events: tuple[Event, ...] = field(compare=False)
-    agent: str = field(default="", compare=False)
-    emitted: tuple[NewEvent, ...] = field(default=(), compare=False)
-    records: tuple[Record, ...] = field(default=(), compare=False)
-    """What is kept beside the events, in the transaction that ends this turn."""
-    memory: Memory = field(default=NO_MEMORY, compare=False)
-    """The agent's memory; without `memory=True` every use of it is refused."""
-    metadata: Payload = field(default_factory=dict, compare=False)
-    """What hooks and the agent add; it goes with the reply."""
-    on_progress: Callable[[], None] | None = field(default=None, compare=False)
-    reader: Callable[[], Awaitable[Sequence[Line]]] | None = field(default=None, compare=False)
-    fetcher: Callable[[], Awaitable[Sequence[Path]]] | None = field(default=None, compare=False)
-    historian: Callable[[Turn, int], Awaitable[Sequence[Line]]] | None = field(
-        default=None, compare=False
-    )
-
-    @property
-    def primary(self) -> Event:
-        return self.events[0]
-
-    @property
-    def ids(self) -> list[int]:
-        return [event.id for event in self.events]
-
-    @property
-    def event(self) -> Payload:
-        return self.primary.event
-
-    @property
-    def is_room_batch(self) -> bool:
-        """Whether it is several copies of what was said in a room, worked together."""
-        return len(self.events) > 1 and all(
-            event.event.get("kind") == ROOM for event in self.events
-        )
-
-    @property
-    def text(self) -> str:
-        return (
-            "\n\n".join(event.text for event in self.events)
-            if self.is_room_batch
-            else self.primary.text
-        )
-
-    @property
-    def team(self) -> str | None:
-        """The team by which the message was routed."""
-        return team_of(self.event)
-
-    @property
-    def from_agent(self) -> str | None:
-        """The agent that handed the message on, None where a person wrote it."""
-        return self.event.get("from_agent")
-
-    @property
-    def message_id(self) -> str | None:
-        first = self.primary.message_id
-        return f"chatroom_batch_{first or self.primary.id}" if self.is_room_batch else first
-
-    @property
-    def answers(self) -> list[str]:
-        """The ids of all messages that a reply to this turn answers, as their senders know them."""
-        ids = [event.event.get("origin_ids") or [origin_id_of(event)] for event in self.events]
-        return list(dict.fromkeys(str(id_) for own in ids for id_ in own if id_ is not None))
-
-    @property
-    def channel(self) -> str:
-        return channel_of(self.event)
-
-    @property
-    def conversation(self) -> str:
-        return conversation_of(self.event)
-
-    @property
-    def sender(self) -> str:
-        return sender_of(self.event)
-
-    @property
-    def sender_id(self) -> str | None:
-        """The sender's id on the channel; None if the channel gave only a name."""
-        return sender_id_of(self.event)
-
-    @property
-    def attempt(self) -> int:
-        """1 for the first."""
-        return self.primary.attempts
-
-    def emit(self, new: NewEvent) -> None:
-        """Another event, stored in the transaction that ends this turn, or not at all."""
-        self.emitted += (new,)
-
-    async def thread(self) -> Sequence[Line]:
-        """The conversation so far, oldest first, from the platform itself; empty where it cannot be asked."""
-        return () if self.reader is None else await self.reader()
-
-    async def history(self, limit: int = 50) -> Sequence[Line]:
-        """The newest lines that this agent's history keeps of the conversation, oldest first, without this turn's own.
-
-        At most `limit` lines, and never more than 1,000."""
-        return () if self.historian is None else await self.historian(self, limit)
-
-    async def files(self) -> Sequence[Path]:
-        """Files that came with the messages, fetched from the platform into the folder of their conversation."""
-        return () if self.fetcher is None else await self.fetcher()
-
-    def progress(self) -> None:
-        """The work goes on: an agent's idle time limit begins anew. From any thread."""
-        if self.on_progress is not None:
-            self.on_progress()

@@ -8,8 +8,9 @@ import time
 from pydantic_core import to_json
 
 from holdfast.errors import Unreadable
-from holdfast.queue.event import MEMORY, OUTBOX, Event, Turn
+from holdfast.queue.event import MEMORY, OUTBOX, Event
 from holdfast.queue.outcome import Dead, Lost, Outcome, Retry, Settled
+from holdfast.queue.turn import LeasedTurn
 from holdfast.telemetry import (
     CLAIM_TO_SETTLE,
     DEAD_LETTER,
@@ -42,7 +43,7 @@ class Meter:
         WAKES.add(self._queue, reason)
         self._woken = (reason, time.monotonic())
 
-    def claimed(self, turn: Turn, since: float) -> spans.TurnSpan | None:
+    def claimed(self, turn: LeasedTurn, since: float) -> spans.TurnSpan | None:
         """The turn is ours by a call that began at monotonic `since`."""
         for event in turn.events:
             # A later claim says how long the back-off was, not how long anybody waited for us.
@@ -52,7 +53,7 @@ class Meter:
 
     def settled(
         self,
-        turn: Turn,
+        turn: LeasedTurn,
         outcome: Outcome | None,
         result: Settled | Lost,
         since: float,
@@ -79,7 +80,7 @@ class Meter:
 
     def failed(
         self,
-        turn: Turn,
+        turn: LeasedTurn,
         outcome: Retry | Dead,
         max_attempts: int,
         raised: BaseException | None = None,
@@ -91,17 +92,17 @@ class Meter:
             entry = Entry(TURN_FAILED, **self._about(turn), attempt=attempt, **_said(outcome))
             log.warning(entry, exc_info=raised, extra={USERS_CODE: True})
 
-    def _about(self, turn: Turn) -> dict[str, object]:
+    def _about(self, turn: LeasedTurn) -> dict[str, object]:
         primary = turn.primary
         name = "channel" if self._queue == OUTBOX else "agent"
         about = {
             "queue": self._queue,
             name: primary.target or self.unnamed,
-            "message_id": turn.message_id,
+            "message_id": primary.message_id,
         }
         return about | {"event_id": primary.id}
 
-    def lost(self, turn: Turn, since: float, span: spans.TurnSpan | None) -> None:
+    def lost(self, turn: LeasedTurn, since: float, span: spans.TurnSpan | None) -> None:
         """The turn became another worker's while its handler ran."""
         self.settled(turn, None, Lost(turn), since, span)
 
@@ -112,7 +113,9 @@ class Meter:
             counter = RETRIES if ended == "back" else FAILURES
             counter.add(self._queue, agent, outcome.error_class or UNCLASSED)
 
-    def _span(self, tracing: spans.Tracing, turn: Turn, since: float) -> spans.TurnSpan | None:
+    def _span(
+        self, tracing: spans.Tracing, turn: LeasedTurn, since: float
+    ) -> spans.TurnSpan | None:
         primary = turn.primary
         if not tracing.takes(primary.root_id or primary.id):
             return None

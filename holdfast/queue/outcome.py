@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from holdfast.message import Payload
-from holdfast.queue.event import NewEvent, Turn
+from holdfast.queue.event import NewEvent
 from holdfast.queue.record import Record
+from holdfast.queue.turn import LeasedTurn
 from holdfast.settings import DurationLike, duration
 
 
@@ -81,7 +82,7 @@ def trace_of(error: BaseException) -> str:
 class Settled:
     """The turn was ours and has ended; `ended` says how: completed, dead, or back (to be worked again)."""
 
-    turn: Turn
+    turn: LeasedTurn
     ended: str = field(default="completed", compare=False)
 
 
@@ -89,4 +90,4 @@ class Settled:
 class Lost:
     """The turn was no longer ours; nothing of its outcome was stored."""
 
-    turn: Turn
+    turn: LeasedTurn

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from holdfast.errors import Unreadable
-from holdfast.queue.event import Turn
 from holdfast.queue.outcome import Dead, Outcome, Retry, trace_of
 from holdfast.queue.store import DEFAULT_MAX_ATTEMPTS
+from holdfast.queue.turn import LeasedTurn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Policy:
     jitter: timedelta = timedelta(seconds=15)
     start_stagger: timedelta = timedelta(0)
 
-    def timed(self, turn: Turn, outcome: Outcome) -> Outcome:
+    def timed(self, turn: LeasedTurn, outcome: Outcome) -> Outcome:
         """A retry that names no delay gets one by its attempt; several that failed together are tried apart at once."""
         if isinstance(outcome, Retry) and outcome.delay is None and len(turn.events) == 1:
             return replace(outcome, delay=self.backoff.delay(turn.attempt))

@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from holdfast.errors import StoreUnavailable
-from holdfast.queue.event import Turn
 from holdfast.queue.metrics import Meter
 from holdfast.queue.outcome import Lost, Outcome, Retry, Settled
 from holdfast.queue.policy import Backoff, Policy, Share
 from holdfast.queue.store import Store
+from holdfast.queue.turn import LeasedTurn
 from holdfast.telemetry import CANNOT_SETTLE, END_REFUSED, END_WAITS, TURNS_LOST
 from holdfast.telemetry.logs import Entry
 from holdfast.telemetry.spans import TurnSpan
 
 log = logging.getLogger(__name__)
 
-Ended = Callable[[Turn, Outcome, Settled | Lost], None]
+Ended = Callable[[LeasedTurn, Outcome, Settled | Lost], None]
 """Told of every turn whose end was stored, or refused; must not fail."""
 
 OUTAGE = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
@@ -32,7 +32,7 @@ OUTAGE = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
 class Held:
     """A turn of ours: its lease as far as we know, the task that works it, and its outcome once there is one."""
 
-    turn: Turn
+    turn: LeasedTurn
     share: Share
     until: float
     since: float = field(default_factory=time.monotonic)

@@ -10,10 +10,11 @@ from typing import Any, Literal, Protocol
 
 from holdfast.message import Payload
 from holdfast.queue.audit import AuditEntry, AuditFilter
-from holdfast.queue.event import INBOX, OUTBOX, Event, FinishedEvent, NewEvent, Turn
+from holdfast.queue.event import INBOX, OUTBOX, Event, FinishedEvent, NewEvent
 from holdfast.queue.outcome import Lost, Outcome, Settled
 from holdfast.queue.pages import Page
 from holdfast.queue.record import AgentMessage, ChatMessage, Record
+from holdfast.queue.turn import LeasedTurn
 
 Clock = Callable[[], datetime]
 Transaction = Any
@@ -138,7 +139,7 @@ class Store(Protocol):
         collect_limit: int = 1,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
         at_most: Sequence[int | None] | None = None,
-    ) -> list[Turn]:
+    ) -> list[LeasedTurn]:
         """Lease up to `limit` turns of these targets.
 
         With collect_limit > 1 a turn takes the untried events right behind its head, in the inbox only those of the
@@ -146,22 +147,25 @@ class Store(Protocol):
         then read in the order given; None as an entry shares the limit of the target before it. Without it, targets
         are read in random order."""
 
-    async def gather(self, turn: Turn, limit: int) -> bool:
+    async def gather(self, turn: LeasedTurn, limit: int) -> bool:
         """Add the untried events right behind a single-event turn that a claim could have collected with it, up to
         `limit` in all. Returns whether any were added."""
 
-    async def renew(self, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
+    async def renew(self, turns: Sequence[LeasedTurn], lease: timedelta) -> list[LeasedTurn]:
         """Extend the leases; the turns that are lost are returned."""
 
-    async def checkpoint(self, turn: Turn, state: Payload) -> datetime:
+    async def checkpoint(self, turn: LeasedTurn, state: Payload) -> datetime:
         """Keep progress with the primary event; returns until when the lease holds, raises LeaseLost."""
 
     async def settle(
-        self, ends: Sequence[tuple[Turn, Outcome]], *, max_attempts: int = DEFAULT_MAX_ATTEMPTS
+        self,
+        ends: Sequence[tuple[LeasedTurn, Outcome]],
+        *,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
     ) -> list[Settled | Lost]:
         """End turns, in the order given; a lost one never fails the others."""
 
-    async def release(self, turns: Sequence[Turn]) -> list[Settled | Lost]:
+    async def release(self, turns: Sequence[LeasedTurn]) -> list[Settled | Lost]:
         """Give turns back at once, without using an attempt."""
 
     async def cancel(self, event_id: int, reason: str, *, actor: str | None = None) -> bool:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from holdfast.message import written_of
-from holdfast.queue.event import Turn
+from holdfast.agents.turn import Turn
+from holdfast.message import text_of, written_of
 from holdfast.routing.tags import Tag
 from holdfast.store.files import open_below, person_folder, relative_path, sendable_path, write_file
 from holdfast.telemetry import FILES_KEPT
@@ -108,7 +108,7 @@ def _is_quoted(turn: Turn, text: str, tag: Tag) -> bool:
     heard = (
         str(part or "")
         for event in turn.events
-        for part in (written_of(event.event), event.text, event.event.get("origin_message"))
+        for part in (written_of(event.event), text_of(event), event.event.get("origin_message"))
     )
     return any(
         part.startswith(tag.text, found.end())

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.agents.base import Reply
+from holdfast.agents.turn import Turn
 from holdfast.message import Payload, own_workspace, subject_of, written_of
-from holdfast.queue.event import NewEvent, Turn
+from holdfast.queue.event import NewEvent
 from holdfast.queue.record import ChatMessage
 from holdfast.queue.store import Store
 from holdfast.routing.files import Attachments

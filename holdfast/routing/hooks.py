@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from holdfast.agents.base import Answer, Reply
-from holdfast.message import with_text
-from holdfast.queue.event import Event, Turn
+from holdfast.agents.turn import Turn
+from holdfast.queue.event import Event
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
 
 Heard = str | Done | Retry | Snooze | Dead | None
@@ -50,7 +50,7 @@ class Hooks:
                 case None:
                     continue
                 case str() as text:
-                    event = replace(event, event=with_text(event.event, text))
+                    event = replace(event, routed_text=text)
                 case Done() | Retry() | Snooze() | Dead() as outcome:
                     return _emitting(turn, outcome)
                 case other:
@@ -90,7 +90,7 @@ async def _result(result: Result | Awaitable[Result]) -> Result:
 
 def _emitting(turn: Turn, outcome: Outcome) -> Outcome:
     if isinstance(outcome, Done):
-        turn.emitted += outcome.emits
+        turn.emitted.extend(outcome.emits)
     return outcome
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from holdfast.queue.event import Event, Turn
+from holdfast.queue.event import Event
 from holdfast.queue.outcome import Dead, Outcome, Retry
 from holdfast.queue.store import Store
+from holdfast.queue.turn import LeasedTurn
 
 HOPS = 8
 """Hand-offs from the root message."""
@@ -28,7 +29,7 @@ NO_EVENT = 2**63 - 1
 LET_THROUGH = {"let_through": True}
 
 
-async def stopped(store: Store, turn: Turn) -> Outcome | None:
+async def stopped(store: Store, turn: LeasedTurn) -> Outcome | None:
     """The end of a turn that was handed on too far, or is one too many; a person's retry lets it through."""
     if all(event.hops == 0 for event in turn.events):
         return None

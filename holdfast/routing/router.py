@@ -12,8 +12,6 @@ from functools import cached_property
 from holdfast.agents.base import LanePolicy, Team, lane_of
 from holdfast.errors import HoldfastError, Unknown
 from holdfast.message import (
-    ROUTED_TEAM,
-    ROUTED_TEXT,
     Payload,
     channel_of,
     conversation_of,
@@ -65,12 +63,6 @@ class Route:
     agent: str = ""
     team: str | None = None
     text: str | None = None
-
-    def stamp(self, payload: Payload) -> Payload:
-        """The payload with what the agent and its team need to know of the route."""
-        if self.text is not None:
-            payload = payload | {ROUTED_TEXT: self.text}
-        return payload if self.team is None else payload | {ROUTED_TEAM: self.team}
 
 
 DEFAULT = Route()
@@ -177,7 +169,9 @@ class Routing:
         """A message as it is stored: whose it is, and in which lane."""
         worker = route.agent or self.default
         return NewEvent(
-            event=route.stamp(payload),
+            event=payload,
+            routed_text=route.text,
+            routed_team=route.team,
             target=route.agent,
             lane=lane_of(worker, conversation, policy or self.lanes.get(worker, "conversation")),
             message_id=message_id,

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
 from holdfast.consumers.memory import KnowledgeStoreOutboxRelay
 from holdfast.errors import HoldfastError
 from holdfast.memory.recall import Recall
 from holdfast.migrations.runner import migrate
-from holdfast.queue.event import INBOX, OUTBOX, Event, Turn
+from holdfast.queue.event import INBOX, OUTBOX, Event
 from holdfast.queue.outcome import Outcome
 from holdfast.queue.policy import Policy, Share, failed
 from holdfast.queue.store import Filter, Store
@@ -90,7 +91,7 @@ class Trial:
                 queue=INBOX, shares=(Share(targets=(), lease=LEASE),), at_once=1
             ).timed(turn, outcome)
             await self.store.settle([(turn, outcome)], max_attempts=MAX_ATTEMPTS)
-            done.append((turn, outcome))
+            done.append((Turn(turn, turn.primary.target or self.app.default), outcome))
             await self._index()
         self.worked += done
         return done

@@ -14,6 +14,7 @@ from holdfast.activity.reporter import Listeners, Reporter
 from holdfast.errors import HoldfastError
 from holdfast.queue.event import INBOX, NewEvent
 from holdfast.queue.store import Store
+from holdfast.queue.turn import LeasedTurn
 from holdfast.settings import Settings
 from holdfast.telemetry import LISTENER_FAILED
 from tests.steps import Proxy, both_engines, running, until
@@ -86,7 +87,7 @@ async def test_an_end_never_overtakes_a_start_that_is_on_its_way(
         on_its_way.set()
         await go_on.wait()
 
-    async def handle(turn: Turn) -> Done:
+    async def handle(turn: LeasedTurn) -> Done:
         await on_its_way.wait()
         return Done()
 

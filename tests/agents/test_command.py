@@ -14,6 +14,7 @@ import pytest
 from holdfast import AgentHarness, Dead, Done, Reply, Retry
 from holdfast.agents.command import GIVE_UP_AFTER, CommandAgent
 from holdfast.agents.supervisor import supervised
+from holdfast.agents.turn import Turn
 from holdfast.queue.event import INBOX
 from holdfast.queue.outcome import Outcome
 from holdfast.routing.router import Address, put_message
@@ -221,7 +222,7 @@ async def test_messages_that_waited_are_one_run(scripts: Scripts) -> None:
         store = at_work.store
         for text in ("first", "second"):
             await put_message(store, app.routing, text, Address(sender="ann"), max_attempts=3)
-        [turn] = await store.claim(
+        [leased] = await store.claim(
             INBOX,
             ["coder", ""],
             limit=5,
@@ -229,8 +230,7 @@ async def test_messages_that_waited_are_one_run(scripts: Scripts) -> None:
             collect_limit=10,
             max_attempts=3,
         )
-        turn.agent = "coder"
-        reply = await app.agents["coder"].answer(turn)
+        reply = await app.agents["coder"].answer(Turn(leased, "coder"))
     assert isinstance(reply, Reply)
     assert reply.text == "ann: first\n\nann: second"
 

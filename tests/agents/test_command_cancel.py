@@ -18,7 +18,8 @@ import pytest_asyncio
 from holdfast import AgentHarness
 from holdfast.agents.command import GIVE_UP_AFTER, CommandAgent
 from holdfast.agents.supervisor import supervised
-from holdfast.queue.event import INBOX, Turn
+from holdfast.agents.turn import Turn
+from holdfast.queue.event import INBOX
 from holdfast.testing.trial import trial
 from tests.agents.commands import PATIENCE, Scripts
 
@@ -39,11 +40,10 @@ async def turn() -> AsyncIterator[Turn]:
     app.add("coder", lambda turn: turn.text)
     async with trial(app) as at_work:
         await at_work.say("hello")
-        [turn] = await at_work.store.claim(
+        [leased] = await at_work.store.claim(
             INBOX, ["coder", ""], limit=1, lease=timedelta(minutes=1), max_attempts=3
         )
-        turn.agent = "coder"
-        yield turn
+        yield Turn(leased, "coder")
 
 
 def agent_of(scripts: Scripts, script: str = FAMILY) -> CommandAgent:

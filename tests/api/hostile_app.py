@@ -6,7 +6,7 @@ import os
 
 from holdfast import AgentHarness
 from holdfast.agents.echo import echo
-from holdfast.queue.event import Turn
+from holdfast.agents.turn import Turn
 from tests.api.inputs import Inputs
 
 SEED = "HOSTILE_SEED"

@@ -10,9 +10,10 @@ import pytest
 
 from holdfast.agents.base import Answer
 from holdfast.agents.echo import echo
+from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
 from holdfast.errors import HoldfastError
-from holdfast.queue.event import Turn
+from holdfast.message import text_of
 from holdfast.queue.store import Store, Transaction
 from holdfast.routing import router
 from holdfast.settings import Settings
@@ -127,7 +128,7 @@ async def test_people_mixed_everybody_is_answered_in_their_own_conversation(
 
     async def answer(turn: Turn) -> Answer:
         await gate(turn)
-        return " and ".join(event.text for event in turn.events)
+        return " and ".join(text_of(event) for event in turn.events)
 
     app = AgentHarness()
     app.add("collector", answer, turns="collect", lane="agent")

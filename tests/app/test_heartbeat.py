@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from holdfast.agents.base import Answer
+from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
 from holdfast.channels import heartbeat
 from holdfast.channels.base import Put
 from holdfast.channels.heartbeat import PROMPT, Heartbeat, HeartbeatChannel
-from holdfast.queue.event import NewEvent, Turn
+from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Done
 from holdfast.queue.store import Filter, Store
 from holdfast.routing.router import Routing, receive

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast.agents.base import Answer, Reply
+from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
 from holdfast.errors import HoldfastError
-from holdfast.queue.event import Turn
 from holdfast.queue.outcome import Retry, Snooze
 from holdfast.settings import Settings
 from tests.steps import finished, running

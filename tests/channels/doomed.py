@@ -14,9 +14,9 @@ from typing import Any
 from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
 
 from holdfast.agents.base import Reply
+from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
 from holdfast.channels.slack import SlackChannel
-from holdfast.queue.event import Turn
 from holdfast.settings import Settings
 
 BEFORE_INSERT = "before the insert"

@@ -12,8 +12,8 @@ import pytest
 from holdfast import process as plan
 from holdfast.agents.base import Reply
 from holdfast.agents.echo import echo
+from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
-from holdfast.queue.event import Turn
 from holdfast.queue.policy import Backoff
 from holdfast.settings import Settings
 from holdfast.testing.slack import FakeSlack

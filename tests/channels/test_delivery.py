@@ -11,9 +11,10 @@ from holdfast.channels.base import Channel, NotNow, Part, Put, Undeliverable, pa
 from holdfast.consumers.outbox import LEASE, SEND_WITHIN, Delivery
 from holdfast.errors import LeaseLost
 from holdfast.message import Payload
-from holdfast.queue.event import OUTBOX, Event, NewEvent, Turn
+from holdfast.queue.event import OUTBOX, Event, NewEvent
 from holdfast.queue.outcome import Dead, Done, Snooze
 from holdfast.queue.store import Store
+from holdfast.queue.turn import LeasedTurn
 from holdfast.testing.clock import Clock
 
 
@@ -57,12 +58,12 @@ class Letters(Channel):
         return {"number": note["size"]} if part.text in self.posted else None
 
 
-async def claim(store: Store) -> Turn:
+async def claim(store: Store) -> LeasedTurn:
     [turn] = await store.claim(OUTBOX, ["letters"], limit=1, lease=LEASE)
     return turn
 
 
-async def response(store: Store, text: str = "one two three") -> Turn:
+async def response(store: Store, text: str = "one two three") -> LeasedTurn:
     payload = {"kind": "response", "channel": "letters", "message": text}
     await store.put([NewEvent(event=payload, queue=OUTBOX, target="letters", message_id="m/1")])
     return await claim(store)

@@ -9,9 +9,9 @@ from collections import defaultdict
 import pytest
 
 from holdfast.agents.echo import echo
+from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
 from holdfast.channels.slack import reading
-from holdfast.queue.event import Turn
 from holdfast.settings import Settings
 from holdfast.testing.slack import FakeSlack
 from holdfast.testing.slack.workspace import ADA, BOT_USER, DIRECT, GENERAL, TEAM

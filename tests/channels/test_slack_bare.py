@@ -11,10 +11,11 @@ import pytest
 import pytest_asyncio
 
 from holdfast import process as plan
+from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
 from holdfast.channels.slack.access import Access
 from holdfast.channels.slack.check import check
-from holdfast.queue.event import FinishedEvent, Turn
+from holdfast.queue.event import FinishedEvent
 from holdfast.queue.policy import Backoff
 from holdfast.settings import Settings, Slack
 from holdfast.settings.channels import Channels

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast import process as plan
 from holdfast.agents.echo import echo
+from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
-from holdfast.queue.event import Turn
 from holdfast.queue.policy import Backoff
 from holdfast.queue.store import SweepPolicy
 from holdfast.settings import Settings

@@ -7,11 +7,11 @@ import logging
 import pytest
 
 from holdfast.agents.base import policy_of
+from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
 from holdfast.channels.base import Line
 from holdfast.channels.slack.manifest import CUSTOMIZE_SCOPE, manifest
 from holdfast.errors import HoldfastError
-from holdfast.queue.event import Turn
 from holdfast.settings import Settings
 from holdfast.testing.slack import FakeSlack
 from tests.steps import running

@@ -11,11 +11,12 @@ import pytest
 
 from holdfast.agents.base import Reply
 from holdfast.agents.echo import echo
+from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
 from holdfast.channels.base import Line
 from holdfast.channels.slack import download, reading
 from holdfast.consumers import notices as apology
-from holdfast.queue.event import NewEvent, Turn
+from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Dead
 from holdfast.routing.response import response_event
 from holdfast.settings import Settings, Slack

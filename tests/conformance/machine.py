@@ -13,9 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from holdfast.errors import LeaseLost
 from holdfast.message import Payload
-from holdfast.queue.event import NewEvent, Turn
+from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Settled, Snooze
 from holdfast.queue.store import Filter, Store, SweepPolicy
+from holdfast.queue.turn import LeasedTurn
 from holdfast.testing.clock import START, Clock
 from tests.conformance.model import Model
 from tests.conformance.peek import Peek, Seen
@@ -86,7 +87,7 @@ class StoreMachine(RuleBasedStateMachine):
         clock.set(START)
         peek.clear()
         self.model = Model(clock)
-        self.turns: list[Turn] = []
+        self.turns: list[LeasedTurn] = []
 
     def run(self, step: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(step)
@@ -96,7 +97,7 @@ class StoreMachine(RuleBasedStateMachine):
         known = self.model.live.keys() | self.model.history.keys()
         self.model.ids = iter(sorted(self.peek.rows("event").keys() - known))
 
-    def pick(self, data: st.DataObject) -> Turn:
+    def pick(self, data: st.DataObject) -> LeasedTurn:
         """Mostly a turn that is held; now and then a zombie's."""
         fresh = [turn for turn in self.turns if self.model.holds(held(turn))]
         zombie = data.draw(st.integers(0, 4), label="a zombie's if 4") == 4
@@ -150,7 +151,7 @@ class StoreMachine(RuleBasedStateMachine):
         collect_limit: int,
         max_attempts: int,
         holder: str,
-    ) -> list[Turn]:
+    ) -> list[LeasedTurn]:
         # between targets no order is promised: a claim of several takes all, or the steps could not be repeated
         limit = limit if len(wanted) < 2 else min(limit, 1) * 100
         options = {"collect_limit": collect_limit, "max_attempts": max_attempts}
@@ -199,7 +200,7 @@ class StoreMachine(RuleBasedStateMachine):
             max_attempts,
         )
 
-    def end(self, ends: list[tuple[Turn, Outcome]], max_attempts: int) -> None:
+    def end(self, ends: list[tuple[LeasedTurn, Outcome]], max_attempts: int) -> None:
         results = self.run(self.store.settle(ends, max_attempts=max_attempts))
         self.lend_new_ids()
         expected = [self.model.settle(held(turn), outcome, max_attempts) for turn, outcome in ends]
@@ -333,7 +334,7 @@ COLUMNS = tuple(name for name in Row.__slots__ if name not in ("outcome", "finis
 ENDED = tuple(name for name in Row.__slots__ if name != "head")
 
 
-def held(turn: Turn) -> Held:
+def held(turn: LeasedTurn) -> Held:
     return Held(turn.fence, tuple(turn.ids))
 
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from holdfast.queue.event import INBOX, Event, FinishedEvent, NewEvent, Turn
+from holdfast.queue.event import INBOX, Event, FinishedEvent, NewEvent
 from holdfast.queue.outcome import Dead, Done, Lost, Outcome, Settled
 from holdfast.queue.store import DEFAULT_MAX_ATTEMPTS, Count, Filter, Store
+from holdfast.queue.turn import LeasedTurn
 
 LEASE = timedelta(minutes=10)
 
@@ -40,7 +41,7 @@ async def claim(
     collect_limit: int = 1,
     max_attempts: int = DEFAULT_MAX_ATTEMPTS,
     at_most: Sequence[int | None] | None = None,
-) -> list[Turn]:
+) -> list[LeasedTurn]:
     """Without targets: the events that name none."""
     return await store.claim(
         queue,
@@ -54,7 +55,7 @@ async def claim(
     )
 
 
-async def claim_one(store: Store, *targets: str, **options: Any) -> Turn:
+async def claim_one(store: Store, *targets: str, **options: Any) -> LeasedTurn:
     [turn] = await claim(store, *targets, **options)
     return turn
 
@@ -65,13 +66,15 @@ async def claim_ids(store: Store, *targets: str, **options: Any) -> list[list[in
 
 
 async def end(
-    store: Store, turn: Turn, outcome: Outcome | None = None, **options: Any
+    store: Store, turn: LeasedTurn, outcome: Outcome | None = None, **options: Any
 ) -> Settled | Lost:
     [result] = await store.settle([(turn, outcome or Done())], **options)
     return result
 
 
-async def ended(store: Store, turn: Turn, outcome: Outcome | None = None, **options: Any) -> str:
+async def ended(
+    store: Store, turn: LeasedTurn, outcome: Outcome | None = None, **options: Any
+) -> str:
     """How a turn that was ours ended."""
     result = await end(store, turn, outcome, **options)
     assert isinstance(result, Settled), f"{result} should have been ours"
@@ -108,7 +111,7 @@ async def bury(
 ) -> int:
     """Make a waiting event a dead letter."""
     turns = await claim(store, target, queue=queue, limit=1000)
-    ends: Sequence[tuple[Turn, Outcome]] = [
+    ends: Sequence[tuple[LeasedTurn, Outcome]] = [
         (turn, Dead(reason)) for turn in turns if turn.ids == [event_id]
     ]
     assert len(ends) == 1, f"event {event_id} was not ready"

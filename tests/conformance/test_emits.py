@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from holdfast.message import text_of
 from holdfast.queue.event import Event, NewEvent
 from holdfast.queue.outcome import Done, Lost
 from holdfast.queue.store import Filter, Store
@@ -224,7 +225,7 @@ async def test_an_emit_is_stored_even_if_its_parent_has_the_name_that_it_would_g
     await drain(store)
     [again] = await store.replay([event_id])
     turn = await claim_one(store)
-    assert turn.message_id == f"m1~{again}"
+    assert turn.primary.message_id == f"m1~{again}"
     await end(
         store,
         turn,
@@ -233,7 +234,7 @@ async def test_an_emit_is_stored_even_if_its_parent_has_the_name_that_it_would_g
     first = await claim_one(store)
     await end(store, first)
     second = await claim_one(store)
-    assert [first.text, second.text] == ["first", "second"]
+    assert [text_of(first.primary), text_of(second.primary)] == ["first", "second"]
 
 
 async def test_an_emit_keeps_its_place_when_a_turn_beside_it_chose_the_same_id(

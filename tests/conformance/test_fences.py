@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 
 from holdfast.errors import LeaseLost
-from holdfast.queue.event import Turn
 from holdfast.queue.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
 from holdfast.queue.record import AgentMessage
 from holdfast.queue.store import Filter, Store
+from holdfast.queue.turn import LeasedTurn
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import (
     LEASE,
@@ -30,7 +30,7 @@ from tests.conformance.steps import (
 OUTCOMES = [Done(), Retry("no"), Snooze(timedelta()), Dead("no")]
 
 
-async def lose(store: Store, clock: Clock) -> tuple[Turn, Turn]:
+async def lose(store: Store, clock: Clock) -> tuple[LeasedTurn, LeasedTurn]:
     """A turn whose lease ran out, and that of the worker who has it now."""
     await put(store, lane="a", message_id="m1")
     old = await claim_one(store, holder="old")
@@ -183,7 +183,7 @@ async def test_a_made_up_fence_matches_nothing(store: Store) -> None:
     event_id = await put(store)
     event = await live(store, event_id)
     for fence in (0, -1, 12345):
-        made_up = Turn("inbox", fence, (replace(event, fence=fence),))
+        made_up = LeasedTurn("inbox", fence, (replace(event, fence=fence),))
         assert await end(store, made_up) == Lost(made_up)
         assert await store.renew([made_up], LEASE) == [made_up]
     assert await live(store, event_id) == event
@@ -203,6 +203,6 @@ async def test_one_lost_event_loses_the_whole_turn(store: Store) -> None:
 async def test_a_turn_with_an_event_of_another_is_lost(store: Store) -> None:
     await store.put([message(), message()])
     one, two = await store.claim("inbox", [""], limit=2, lease=LEASE)
-    mixed = Turn("inbox", one.fence, (*one.events, *two.events))
+    mixed = LeasedTurn("inbox", one.fence, (*one.events, *two.events))
     assert await end(store, mixed) == Lost(mixed)
     assert await store.settle([(one, Done()), (two, Done())]) == [Settled(one), Settled(two)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.queue.event import Turn
 from holdfast.queue.outcome import Done
 from holdfast.queue.store import Store, SweepPolicy
+from holdfast.queue.turn import LeasedTurn
 from holdfast.testing.fixtures import StoreFactory
 from tests.conformance.steps import (
     claim,
@@ -94,7 +94,7 @@ async def test_a_shared_limit_counted_and_then_claimed_without_a_lock(
     stores = [store, await another_store(), await another_store(), await another_store()]
     await store.put([message(target="coder") for _ in range(200)])
     await store.limit("inbox", "coder", 3)
-    running: list[Turn] = []
+    running: list[LeasedTurn] = []
     for _ in range(ROUNDS):
         found = await asyncio.gather(*(claim(s, "coder", limit=2) for s in stores))
         running += [turn for turns in found for turn in turns]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from holdfast.queue.event import INBOX, OUTBOX, NewEvent, Turn
+from holdfast.queue.event import INBOX, OUTBOX, NewEvent
 from holdfast.queue.outcome import Dead, Done
 from holdfast.queue.record import Activity
 from holdfast.queue.store import Filter, Store
+from holdfast.queue.turn import LeasedTurn
 
 LEASE = timedelta(minutes=10)
 ADA = "token_ada"
@@ -25,7 +26,7 @@ def message(text: str, sent_by: str | None = None) -> NewEvent:
     return NewEvent(event=payload, message_id=f"api_{text}", sent_by=sent_by, max_attempts=1)
 
 
-async def claimed(store: Store, queue: str = INBOX, target: str = "") -> Turn:
+async def claimed(store: Store, queue: str = INBOX, target: str = "") -> LeasedTurn:
     [turn] = await store.claim(queue, [target], limit=1, lease=LEASE)
     return turn
 

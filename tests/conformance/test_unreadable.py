@@ -10,10 +10,12 @@ import pytest
 
 from holdfast.errors import Unreadable
 from holdfast.memory.observation import Observation
-from holdfast.queue.event import INBOX, NewEvent, Turn
+from holdfast.message import text_of
+from holdfast.queue.event import INBOX, NewEvent
 from holdfast.queue.outcome import Dead, Done, Retry, Snooze
 from holdfast.queue.policy import failed
 from holdfast.queue.store import Filter, Store, SweepPolicy
+from holdfast.queue.turn import LeasedTurn
 from holdfast.store import open_store
 from holdfast.store.memory import open_observations
 from tests.conformance.by_hand import (
@@ -47,9 +49,9 @@ async def work_off(store: Store) -> list[int]:
     return done
 
 
-async def _worked(store: Store, turn: Turn) -> list[int]:
+async def _worked(store: Store, turn: LeasedTurn) -> list[int]:
     try:
-        assert turn.event["text"]
+        assert turn.primary.event["text"]
     except Unreadable as error:
         await store.settle([(turn, failed(error))])
         return []
@@ -120,7 +122,7 @@ async def test_an_event_that_is_no_object_becomes_a_dead_letter(database_url: st
         letters = await store.dead(Filter(), limit=100)
         assert sorted(letter.id for letter in letters) == ids
         assert {letter.error_class for letter in letters} == {"Unreadable"}
-        shown = [letter.text for letter in letters if letter.id != ids[-1]]
+        shown = [text_of(letter) for letter in letters if letter.id != ids[-1]]
         assert all("be read" in text or "not a JSON object" in text for text in shown)
 
 

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from holdfast.errors import LeaseLost
-from holdfast.queue.event import Turn
 from holdfast.queue.outcome import Done
 from holdfast.queue.store import Process, Store
+from holdfast.queue.turn import LeasedTurn
 from holdfast.store import open_store
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import claim, end, message
@@ -46,7 +46,7 @@ async def work(url: str, name: str, now: datetime, limit: int) -> None:
             )
 
 
-async def try_to_finish(store: Store, turn: Turn) -> list[str]:
+async def try_to_finish(store: Store, turn: LeasedTurn) -> list[str]:
     lost = await store.renew([turn], timedelta(minutes=10))
     try:
         await store.checkpoint(turn, {"part": "sending"})

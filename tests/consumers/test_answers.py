@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast.agents.base import Answer, Reply
+from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
-from holdfast.queue.event import OUTBOX, NewEvent, Turn
+from holdfast.queue.event import OUTBOX, NewEvent
 from holdfast.queue.outcome import Dead, Retry, Snooze
 from holdfast.queue.store import Filter
 from holdfast.settings import Settings

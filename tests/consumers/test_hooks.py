@@ -6,8 +6,10 @@ import asyncio
 from typing import Any
 
 from holdfast.agents.base import Answer, Reply
+from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
-from holdfast.queue.event import NewEvent, Turn
+from holdfast.message import text_of
+from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Dead, Done, Snooze
 from holdfast.settings import Settings
 from tests.consumers.test_answers import QUICKLY
@@ -189,7 +191,7 @@ async def test_each_message_of_a_collected_turn_is_heard_alone(settings: Setting
     gate, texts = Gate(), list[list[str]]()
 
     async def answer(turn: Turn) -> Answer:
-        texts.append([event.text for event in turn.events])
+        texts.append([text_of(event) for event in turn.events])
         await gate(turn)
         return f"to {turn.sender}"
 

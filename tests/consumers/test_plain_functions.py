@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from holdfast.agents.function import FunctionAgent
+from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
 from holdfast.queue import consumer
-from holdfast.queue.event import Turn
 from holdfast.queue.store import Store
+from holdfast.queue.turn import LeasedTurn
 from holdfast.settings import Settings
 from tests.steps import both_engines, finished, running, until
 
@@ -155,7 +156,7 @@ def turn() -> Turn:
     class Primary:
         id = 1
 
-    return Turn("inbox", 1, (Primary(),), agent="plain")  # type: ignore[arg-type]
+    return Turn(LeasedTurn("inbox", 1, (Primary(),)), "plain")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("error", [StopIteration("x"), SystemExit(3), KeyboardInterrupt()])

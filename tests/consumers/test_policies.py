@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast.agents.base import Answer
+from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
-from holdfast.queue.event import NewEvent, Turn
+from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Dead, Retry
 from holdfast.queue.store import Filter
 from holdfast.settings import Settings

@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from holdfast.agents.base import Answer
+from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
-from holdfast.queue.event import OUTBOX, Turn
+from holdfast.queue.event import OUTBOX
 from holdfast.queue.store import Filter, Store
 from holdfast.routing.router import Address
 from holdfast.settings import Settings

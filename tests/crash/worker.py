@@ -19,9 +19,10 @@ from typing import Any, cast
 
 from holdfast import process
 from holdfast.agents.base import Answer
+from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
-from holdfast.queue.event import Turn
 from holdfast.queue.outcome import Done, Lost, Outcome, Retry, Settled
+from holdfast.queue.turn import LeasedTurn
 from holdfast.settings import Settings
 from holdfast.store import Store, open_store, watch
 from tests.crash.team import script, team_app
@@ -104,7 +105,7 @@ class SplitSettle:
         return getattr(self._store, name)
 
     async def settle(
-        self, ends: Sequence[tuple[Turn, Outcome]], **options: Any
+        self, ends: Sequence[tuple[LeasedTurn, Outcome]], **options: Any
     ) -> list[Settled | Lost]:
         emits = [emit for _, end in ends if isinstance(end, Done) for emit in end.emits]
         bare = [
@@ -144,7 +145,7 @@ class CrashingStore:
         async for queue in self._store.wakeups():
             yield queue
 
-    async def claim(self, *args: Any, **options: Any) -> list[Turn]:
+    async def claim(self, *args: Any, **options: Any) -> list[LeasedTurn]:
         turns = await self._store.claim(*args, **options)
         self._crash.held += len(turns)
         if turns:
@@ -152,7 +153,7 @@ class CrashingStore:
         return turns
 
     async def settle(
-        self, ends: Sequence[tuple[Turn, Outcome]], **options: Any
+        self, ends: Sequence[tuple[LeasedTurn, Outcome]], **options: Any
     ) -> list[Settled | Lost]:
         crash = self._crash
         crash.reach("before the commit")
@@ -180,14 +181,14 @@ def answering(options: WorkerOptions, journal: Journal, crash: CrashPoint) -> Ca
     running: set[int] = set()
 
     async def answer(turn: Turn) -> Answer:
-        running.add(turn.fence)
+        running.add(turn.leased.fence)
         try:
             return await handle(turn)
         finally:
-            running.discard(turn.fence)
+            running.discard(turn.leased.fence)
 
     async def handle(turn: Turn) -> Answer:
-        journal.start(turn)
+        journal.start(turn.leased)
         await asyncio.sleep(random.random() * options.slowness)
         crash.reach("while handling")
         if len(running) >= SEVERAL:
@@ -198,9 +199,9 @@ def answering(options: WorkerOptions, journal: Journal, crash: CrashPoint) -> Ca
         while must_wait(turn):  # noqa: ASYNC110 - another process creates the file
             await asyncio.sleep(0.01)
         if len(turn.primary.claimed) == 1 and turn.primary.id % 13 == 0:
-            journal.end(turn)
+            journal.end(turn.leased)
             return Retry("again", timedelta(milliseconds=turn.primary.id % 50))
-        journal.end(turn, emits=1)
+        journal.end(turn.leased, emits=1)
         return script(turn) if options.team else f"answer to {turn.primary.id}"
 
     return answer

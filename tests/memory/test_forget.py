@@ -177,18 +177,18 @@ async def test_a_reworded_prompt_of_rooms_does_not_hinder_forgetting(
     monkeypatch.setattr(room, "prompt_of", lambda line: f"somebody whispers: {line.message!r}")
     said = NewEvent(event={"kind": "message", **PERSON, "message": "hi"}, message_id="m1")
     await store.put([said])
-    turn = await claim_one(store)
+    leased = await claim_one(store)
+    turn = Turn(leased, "a")
     routing = Routing(
         default="a",
         lanes={"a": "conversation", "b": "conversation"},
         teams={"dev": Team(name="Devs", agents=("a", "b"), leader="a")},
     )
-    turn.agent = "a"
     teamwork = Teamwork(routing, Attachments(Path("files")), store)
     shared = await teamwork.share(turn, Reply("[#dev: a secret] [#dev: another]"))
     # As of a release that did not store whose line it is: the copies alone lead to it.
     lines = tuple(replace(line, subject="") for line in shared.lines)
-    await store.settle([(turn, Done(shared.emits, lines))])
+    await store.settle([(leased, Done(shared.emits, lines))])
     await store.say(
         ChatMessage(team_id="dev", from_agent="a", message="a secret", subject="default:USER:bob")
     )
@@ -242,14 +242,13 @@ async def test_what_agents_made_of_a_slack_message_is_its_persons_too(store: Sto
         "text": "hi",
     }
     await store.put([NewEvent(event=slack, message_id="m1")])
-    turn = await claim_one(store)
-    turn.agent = "a"
+    turn = Turn(await claim_one(store), "a")
     handed_on = {"kind": "message", **origin_of(turn), "message": "help"}
     answer = response(turn, Reply("hello"))
     assert {subject_of(slack), subject_of(handed_on), subject_of(answer.event)} == {
         "T1:USER:slack:id:U1"
     }
-    await store.settle([(turn, Done((answer, NewEvent(event=handed_on, lane="later"))))])
+    await store.settle([(turn.leased, Done((answer, NewEvent(event=handed_on, lane="later"))))])
     await prune(store)
     removed = await open_observations(store).forget("T1", "USER", "slack:id:U1")
     assert removed["events"] == 2

@@ -252,7 +252,7 @@ async def test_forgetting_a_subject_removes_every_trace(
     await store.put([NewEvent(event=event, message_id=id_) for event, id_ in messages])
     turn = await claim_one(store)
     other = await claim_one(store)
-    mine = turn if turn.message_id == "m1" else other
+    mine = turn if turn.primary.message_id == "m1" else other
     answer = NewEvent(event={"kind": "response", "message": "hello"}, queue="outbox", target="api")
     by_itself = {"kind": "response", "channel": "api", "sender_id": "ann", "message": "and you?"}
     await store.put([NewEvent(event=by_itself, queue="outbox", target="api")])

@@ -240,11 +240,11 @@ WHO = {
 async def memory_of(store: Store, payload: Payload) -> TurnMemory:
     """The memory of a turn of its own."""
     await store.put([NewEvent(event=payload)])
-    turn = await claim_one(store)
-    turn.agent = "friend"
+    leased = await claim_one(store)
+    turn = Turn(leased, "friend")
     await Recall(open_observations(store), open_knowledge(store), open_people(store)).remind(turn)
     assert isinstance(turn.memory, TurnMemory)
-    await store.settle([(turn, Done())])
+    await store.settle([(leased, Done())])
     return turn.memory
 
 
@@ -324,7 +324,7 @@ def test_python_and_sql_name_the_same_subject(postgres_url: str) -> None:
 
 async def test_the_memory_of_a_turn_is_never_none_and_says_what_is_missing(store: Store) -> None:
     await store.put([NewEvent(event=WHO["ann"]), NewEvent(event=WHO["ann"])])
-    turn = await claim_one(store)
+    turn = Turn(await claim_one(store), "friend")
     with pytest.raises(HoldfastError, match="memory=True"):
         list(turn.memory.relevant)
     with pytest.raises(HoldfastError, match="memory=True"):

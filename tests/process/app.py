@@ -10,9 +10,9 @@ import time
 from datetime import timedelta
 
 from holdfast import process
+from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
 from holdfast.queue import consumer
-from holdfast.queue.event import Turn
 from holdfast.settings import Settings
 from tests.fork_server import PipedProcess
 

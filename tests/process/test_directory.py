@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from holdfast.agents.base import Answer, Team
+from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
 from holdfast.errors import Unknown
-from holdfast.queue.event import Turn
 from holdfast.queue.store import Process, Store
 from holdfast.routing import directory
 from holdfast.routing.directory import Directory, configured, merge

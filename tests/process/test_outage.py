@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from holdfast.agents.echo import echo
+from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
 from holdfast.errors import StoreUnavailable
-from holdfast.queue.event import Turn
 from holdfast.queue.outcome import Done, Outcome
 from holdfast.queue.store import Process, Store, SweepPolicy
 from holdfast.queue.sweeper import Sweeper
+from holdfast.queue.turn import LeasedTurn
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.testing.servers import Unavailable
@@ -84,7 +85,7 @@ async def test_ends_are_tried_until_the_lease_is_over_and_then_dropped(proxy: Pr
     await put(proxy)
     runs = []
 
-    async def handle(turn: Turn) -> Outcome:
+    async def handle(turn: LeasedTurn) -> Outcome:
         runs.append(turn.attempt)
         proxy.down = turn.attempt == 1
         return Done()
@@ -100,7 +101,7 @@ async def test_ends_are_tried_until_the_lease_is_over_and_then_dropped(proxy: Pr
 async def test_an_answer_lost_on_the_way_is_not_a_second_end(proxy: Proxy) -> None:
     """The settle was committed, but the connection broke before its answer: trying again finds nothing to end."""
 
-    async def handle(turn: Turn) -> Outcome:
+    async def handle(turn: LeasedTurn) -> Outcome:
         return Done((event(queue="outbox"),))
 
     async def break_once() -> None:

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.agents.base import Answer
+from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
 from holdfast.memory import IndexUnavailable
-from holdfast.queue.event import Turn
 from holdfast.queue.outcome import Done, Outcome, Retry
 from holdfast.queue.store import Store
+from holdfast.queue.turn import LeasedTurn
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from tests.process.app import app_process
@@ -61,9 +62,9 @@ async def test_what_a_claim_brings_after_the_stop_is_given_back_without_using_an
     proxy: Proxy,
 ) -> None:
     [id] = await put(proxy)
-    started: list[Turn] = []
+    started: list[LeasedTurn] = []
 
-    async def start(turn: Turn) -> Outcome:
+    async def start(turn: LeasedTurn) -> Outcome:
         started.append(turn)
         return Done()
 
@@ -94,7 +95,7 @@ async def test_what_does_not_finish_in_time_is_given_back_without_using_an_attem
 
 
 async def test_an_answer_given_while_being_cancelled_is_kept(store: Store) -> None:
-    async def hurry(turn: Turn) -> Outcome:
+    async def hurry(turn: LeasedTurn) -> Outcome:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -110,7 +111,7 @@ async def test_an_answer_given_while_being_cancelled_is_kept(store: Store) -> No
 
 
 async def test_a_failure_while_being_cancelled_is_no_failure(store: Store) -> None:
-    async def stumble(turn: Turn) -> Outcome:
+    async def stumble(turn: LeasedTurn) -> Outcome:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -265,7 +266,7 @@ async def test_the_other_end_of_a_retry_is_not_lost_at_a_stop(
     """It fails during the drain: its retry is stored, for whoever comes next."""
     gate = Gate()
 
-    async def fail(turn: Turn) -> Outcome:
+    async def fail(turn: LeasedTurn) -> Outcome:
         await gate(turn)
         return Retry("busy")
 

@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.queue.event import Turn
+from holdfast.agents.turn import Turn
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
 from holdfast.queue.policy import Backoff
 from holdfast.queue.store import Filter, Store
+from holdfast.queue.turn import LeasedTurn
 from holdfast.store import open_store
 from tests.steps import (
     NEVER,
@@ -26,7 +27,7 @@ from tests.steps import (
 )
 
 
-async def done(turn: Turn) -> Outcome:
+async def done(turn: LeasedTurn) -> Outcome:
     return Done()
 
 
@@ -34,11 +35,11 @@ class Gate:
     """A handler that holds its turns until it is opened."""
 
     def __init__(self) -> None:
-        self.inside: list[Turn] = []
+        self.inside: list[LeasedTurn | Turn] = []
         self.most = 0
         self.open = asyncio.Event()
 
-    async def __call__(self, turn: Turn) -> Outcome:
+    async def __call__(self, turn: LeasedTurn | Turn) -> Outcome:
         self.inside.append(turn)
         self.most = max(self.most, len(self.inside))
         try:
@@ -93,7 +94,7 @@ async def test_a_full_consumer_asks_for_nothing(proxy: Proxy) -> None:
 async def test_an_exception_is_a_retry_and_at_last_a_dead_letter(store: Store) -> None:
     attempts = []
 
-    async def fail(turn: Turn) -> Outcome:
+    async def fail(turn: LeasedTurn) -> Outcome:
         attempts.append(turn.attempt)
         raise ValueError("no such luck")
 
@@ -118,7 +119,7 @@ async def test_what_failed_comes_back_later_and_later() -> None:
 async def test_an_explicit_failure_waits_for_its_back_off_and_not_for_its_lease(
     store: Store,
 ) -> None:
-    async def fail(turn: Turn) -> Outcome:
+    async def fail(turn: LeasedTurn) -> Outcome:
         raise ValueError
 
     [bad] = await put(store)
@@ -142,8 +143,8 @@ async def test_outcomes_are_values(store: Store) -> None:
         "dead": [Dead("never", "gone")],
     }
 
-    async def handle(turn: Turn) -> Outcome:
-        return ends[turn.event["how"]].pop(0)
+    async def handle(turn: LeasedTurn) -> Outcome:
+        return ends[turn.primary.event["how"]].pop(0)
 
     await store.put([event(event={"how": how}) for how in ends])
     async with consuming(store, handle, policy(max_attempts=2)):
@@ -166,7 +167,7 @@ async def test_what_is_snoozed_is_picked_up_when_it_is_due(store: Store) -> None
     ends: list[Outcome] = [Snooze(timedelta(milliseconds=300)), Done()]
     reasons = []
 
-    async def handle(turn: Turn) -> Outcome:
+    async def handle(turn: LeasedTurn) -> Outcome:
         reasons.append(consumer.last_wake_reason)
         return ends.pop(0)
 
@@ -196,7 +197,7 @@ async def test_two_that_are_due_one_after_the_other_are_both_picked_up(proxy: Pr
 async def test_without_any_signal_the_poll_finds_it(store: Store, database_url: str) -> None:
     seen = asyncio.Event()
 
-    async def handle(turn: Turn) -> Outcome:
+    async def handle(turn: LeasedTurn) -> Outcome:
         seen.set()
         return Done()
 
@@ -245,7 +246,7 @@ async def test_lanes_stay_in_order_across_two_processes(store: Store, database_u
     running: set[str | None] = set()
     order: dict[str | None, list[int]] = {}
 
-    async def handle(turn: Turn) -> Outcome:
+    async def handle(turn: LeasedTurn) -> Outcome:
         lane = turn.primary.lane
         assert lane not in running, "two of one lane at once"
         running.add(lane)
@@ -274,7 +275,7 @@ async def test_lanes_stay_in_order_across_two_processes(store: Store, database_u
 async def test_a_collected_turn_is_one_call_and_fails_one_by_one(store: Store) -> None:
     calls: list[int] = []
 
-    async def handle(turn: Turn) -> Outcome:
+    async def handle(turn: LeasedTurn) -> Outcome:
         calls.append(len(turn.events))
         if len(turn.events) > 1:
             raise ValueError("too much")
@@ -287,7 +288,7 @@ async def test_a_collected_turn_is_one_call_and_fails_one_by_one(store: Store) -
 
 
 async def test_one_that_fails_holds_up_its_lane_and_nobody_else(store: Store) -> None:
-    async def handle(turn: Turn) -> Outcome:
+    async def handle(turn: LeasedTurn) -> Outcome:
         return Retry("busy", NEVER) if turn.primary.lane == "a" else Done()
 
     await put(store, 2, lane="a")
@@ -303,8 +304,8 @@ async def test_one_that_fails_holds_up_its_lane_and_nobody_else(store: Store) ->
 async def test_whatever_a_handler_raises_is_the_end_of_its_turn_alone(
     store: Store, raised: BaseException
 ) -> None:
-    async def handle(turn: Turn) -> Outcome:
-        if turn.event["message"] == "bad":
+    async def handle(turn: LeasedTurn) -> Outcome:
+        if turn.primary.event["message"] == "bad":
             raise raised
         return Done()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentHarness, Dead, Retry, Turn
+from holdfast import AgentHarness, Dead, LeasedTurn, Retry
 from holdfast.agents.command import CommandAgent
 from holdfast.queue.store import Filter, Store
 from holdfast.settings import Settings
@@ -52,7 +52,7 @@ async def test_issue_14_24_a_failed_turn_is_one_warning_with_all_that_is_needed(
     def compute(number: int) -> float:
         return 1 / number
 
-    async def answer(turn: Turn) -> str:
+    async def answer(turn: LeasedTurn) -> str:
         return str(compute(0))
 
     app = AgentHarness(default="coder")
@@ -97,7 +97,7 @@ async def test_issue_14_24_returned_failures_are_logged_alike(
 async def test_issue_14_24_a_time_out_is_logged_alike(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def answer(turn: Turn) -> None:
+    async def answer(turn: LeasedTurn) -> None:
         await asyncio.Event().wait()
 
     app = AgentHarness()
@@ -119,7 +119,7 @@ async def test_issue_14_24_the_exit_code_of_a_command_is_logged_with_the_end_of_
 
 
 async def test_issue_14_24_the_traceback_is_stored_without_secrets(settings: Settings) -> None:
-    async def answer(turn: Turn) -> None:
+    async def answer(turn: LeasedTurn) -> None:
         raise ValueError("xoxb-1234567890-abcdef is no token")
 
     app = AgentHarness(answer)
@@ -134,7 +134,7 @@ async def test_issue_14_24_the_traceback_is_stored_without_secrets(settings: Set
 async def test_issue_14_24_recovery_from_an_outage_is_a_line_too(
     store: Store, proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def handle(turn: Turn) -> Any:
+    async def handle(turn: LeasedTurn) -> Any:
         raise AssertionError
 
     with caplog.at_level(logging.INFO):

@@ -10,9 +10,9 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.queue.event import Turn
 from holdfast.queue.outcome import Done, Outcome, Retry
 from holdfast.queue.store import Filter, Store
+from holdfast.queue.turn import LeasedTurn
 from holdfast.store import open_store
 from tests.queue.test_consumer import Gate
 from tests.steps import (
@@ -34,9 +34,9 @@ ROOMY = timedelta(seconds=3)
 
 @both_engines
 async def test_a_lease_is_renewed_while_its_handler_runs(store: Store, database_url: str) -> None:
-    taken: list[Turn] = []
+    taken: list[LeasedTurn] = []
 
-    async def take(turn: Turn) -> Outcome:
+    async def take(turn: LeasedTurn) -> Outcome:
         taken.append(turn)
         return Done()
 
@@ -71,13 +71,13 @@ async def test_all_renewals_of_a_round_are_one_call(proxy: Proxy) -> None:
 async def test_a_cancelled_turn_takes_its_handler_with_it(store: Store) -> None:
     let_go = asyncio.Event()
 
-    async def handle(turn: Turn) -> Outcome:
-        turn.emit(event(queue="outbox"))
+    async def handle(turn: LeasedTurn) -> Outcome:
+        emitted = (event(queue="outbox"),)
         try:
             await asyncio.Event().wait()
         finally:
             let_go.set()
-        return Done(turn.emitted)
+        return Done(emitted)
 
     [id] = await put(store)
     async with consuming(store, handle, policy(at_once=1, lease=SHORT)) as consumer:
@@ -94,7 +94,7 @@ async def test_a_cancelled_turn_takes_its_handler_with_it(store: Store) -> None:
 async def test_a_handler_that_will_not_be_cancelled_still_stores_nothing(store: Store) -> None:
     """It swallows its cancellation and answers: the fence refuses the answer and what it emits."""
 
-    async def stubborn(turn: Turn) -> Outcome:
+    async def stubborn(turn: LeasedTurn) -> Outcome:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
         return Done((event(queue="outbox"),))
@@ -121,7 +121,7 @@ async def test_the_end_of_a_turn_that_another_finished_is_refused(
     gate, paused = Gate(), asyncio.Event()
     proxy.before["renew"] = paused.wait  # type: ignore[assignment]
 
-    async def finish(turn: Turn) -> Outcome:
+    async def finish(turn: LeasedTurn) -> Outcome:
         return Done((event(queue="outbox", event={"by": "other"}),))
 
     [id] = await put(proxy)
@@ -144,7 +144,7 @@ async def test_a_turn_whose_claim_was_answered_after_its_lease_waits_for_a_renew
     """Nobody took it meanwhile, so it is still ours."""
     renewed_before_start: list[int] = []
 
-    async def handle(turn: Turn) -> Outcome:
+    async def handle(turn: LeasedTurn) -> Outcome:
         renewed_before_start.append(proxy.calls["renew"])
         return Done()
 
@@ -160,13 +160,13 @@ async def test_a_turn_that_another_took_before_its_claim_was_answered_is_not_sta
     proxy: Proxy, database_url: str
 ) -> None:
     """A side effect of ours would be a second one."""
-    started: list[Turn] = []
+    started: list[LeasedTurn] = []
 
-    async def handle(turn: Turn) -> Outcome:
+    async def handle(turn: LeasedTurn) -> Outcome:
         started.append(turn)
         return Done()
 
-    async def elsewhere(turn: Turn) -> Outcome:
+    async def elsewhere(turn: LeasedTurn) -> Outcome:
         return Done()
 
     proxy.after["claim"] = answer_late(proxy)
@@ -233,13 +233,13 @@ async def test_a_full_process_tells_others_what_it_cannot_take(
     """Its retry falls due while other work fills it; an idle process knows nothing of that time."""
     failing, gate = Gate(), Gate()
 
-    async def busy(turn: Turn) -> Outcome:
+    async def busy(turn: LeasedTurn) -> Outcome:
         if turn.primary.target == "b":
             return await gate(turn)
         await failing(turn)
         return Retry("later", timedelta(milliseconds=300))
 
-    async def elsewhere(turn: Turn) -> Outcome:
+    async def elsewhere(turn: LeasedTurn) -> Outcome:
         return Done()
 
     [id] = await put(store, target="a")

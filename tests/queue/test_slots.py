@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from holdfast.agents.base import Answer
+from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
-from holdfast.queue.event import Turn
 from holdfast.queue.slots import Round, Slots
 from holdfast.settings import Settings
 from tests.queue.test_consumer import Gate

@@ -6,9 +6,10 @@ import dataclasses
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.queue.event import Event, NewEvent, Turn
+from holdfast.queue.event import Event, NewEvent
 from holdfast.queue.outcome import Done, Lost, Retry, Settled
 from holdfast.queue.store import Store
+from holdfast.queue.turn import LeasedTurn
 from tests.checker import Report, check
 from tests.conformance.steps import claim_one, end, put_lane
 from tests.journal import Journal, Row, Run, read_journal, read_tables
@@ -256,13 +257,13 @@ def test_the_answer_to_a_crash_after_the_commit_is_in_the_tables() -> None:
     assert found(unheard, leases_may_end=True) == ["event 1 emitted 0 events instead of 1"]
 
 
-def turn_of(*ids: int, fence: int = 7) -> Turn:
+def turn_of(*ids: int, fence: int = 7) -> LeasedTurn:
     fields = dict.fromkeys(field.name for field in dataclasses.fields(Event)) | {
         "queue": "inbox",
         "lane": "a",
         "attempts": 1,
     }
-    return Turn("inbox", fence, tuple(Event(**fields | {"id": id}) for id in ids))  # type: ignore[arg-type]
+    return LeasedTurn("inbox", fence, tuple(Event(**fields | {"id": id}) for id in ids))  # type: ignore[arg-type]
 
 
 def test_a_journal_reads_as_it_was_written(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from holdfast.queue.event import INBOX, OUTBOX, NewEvent, Turn
+from holdfast.queue.event import INBOX, OUTBOX, NewEvent
 from holdfast.queue.outcome import Done, Outcome, Retry, Snooze
 from holdfast.queue.store import Store
+from holdfast.queue.turn import LeasedTurn
 from holdfast.store import open_store
 from holdfast.store.postgres.bulk import BULK
 from tests.fork_server import ForkedProcess
@@ -90,7 +91,7 @@ async def drain_with_short_leases(store: Store, journal: Journal, number: int) -
     await drain(store, journal, number, SHORT)
 
 
-async def handle(store: Store, journal: Journal, turn: Turn) -> None:
+async def handle(store: Store, journal: Journal, turn: LeasedTurn) -> None:
     outcome = outcome_of(turn)
     journal.start(turn)
     await asyncio.sleep(0)
@@ -111,7 +112,7 @@ async def hold_limited(store: Store, journal: Journal, number: int) -> None:
         await asyncio.sleep(LOOK_AGAIN / 4)
 
 
-async def hold(store: Store, journal: Journal, turn: Turn) -> None:
+async def hold(store: Store, journal: Journal, turn: LeasedTurn) -> None:
     journal.start(turn)
     await asyncio.sleep(random.random() * LOOK_AGAIN)
     journal.end(turn)
@@ -119,7 +120,7 @@ async def hold(store: Store, journal: Journal, turn: Turn) -> None:
     journal.settle(turn, result)
 
 
-def outcome_of(turn: Turn) -> Outcome:
+def outcome_of(turn: LeasedTurn) -> Outcome:
     """By the number of the event and how often it was tried, so that every run of the test does the same."""
     number, first = turn.primary.id, len(turn.primary.claimed) == 1
     if first and number % 97 == 0:

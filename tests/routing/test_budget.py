@@ -10,8 +10,10 @@ import pytest
 
 from holdfast import Reply, Retry
 from holdfast.agents.base import Answer
-from holdfast.queue.event import INBOX, Turn
+from holdfast.agents.turn import Turn
+from holdfast.queue.event import INBOX
 from holdfast.queue.store import Filter, Store
+from holdfast.queue.turn import LeasedTurn
 from holdfast.testing.fixtures import StoreFactory
 from holdfast.testing.trial import LEASE, Trial
 from tests.routing.conftest import Stage
@@ -223,7 +225,7 @@ async def drain(stage: Stage, store: Store) -> None:
     """As a process would: several turns at once, each settled by itself, until nothing of the root is left."""
     handle = stage.app.worker(store, Path("files")).handle
 
-    async def work(turn: Turn) -> None:
+    async def work(turn: LeasedTurn) -> None:
         await store.settle([(turn, await handle(turn))])
 
     async with asyncio.timeout(60):

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from holdfast import AgentHarness, Turn
 from holdfast.channels.base import Channel, Put
-from holdfast.message import ROUTED_TEXT, Payload
+from holdfast.message import Payload
 from holdfast.queue.event import OUTBOX, Event, NewEvent
 from holdfast.settings import Settings
 from tests.steps import finished, running
@@ -38,8 +38,8 @@ class Mentioning(Channel):
     def routing_text(self, payload: Payload) -> str:
         return str(payload["text"]).removeprefix("<@B> ")
 
-    async def readable_text(self, payload: Payload) -> str:
-        return str(payload.get(ROUTED_TEXT) or self.routing_text(payload))
+    async def readable_text(self, event: Event) -> str:
+        return event.routed_text or self.routing_text(event.event)
 
     def show_typing(self, payload: Payload, *, again: bool) -> AbstractAsyncContextManager[object]:
         self.shown.append(str(payload["ts"]))
@@ -68,7 +68,8 @@ async def test_a_mention_may_be_followed_by_an_agent(app: AgentHarness) -> None:
     by_id = {str(event.message_id): event for event in ended}
     routed = by_id["slack_T1_C1_0.5"]
     assert (routed.target, routed.lane) == ("coder", "coder/slack:T1:C1:0.5")
-    assert routed.event == MENTION | {"ts": "0.5", "text": "<@B> @coder hi", "routed_text": "hi"}
+    assert routed.event == MENTION | {"ts": "0.5", "text": "<@B> @coder hi"}
+    assert routed.routed_text == "hi"
     assert by_id["slack_T1_C1_1.5"].event == MENTION | {"ts": "1.5", "text": "<@B> @nobody hi"}
     await finished(app.store, 4, queue=OUTBOX)
     channel = app.channels["slack"]

@@ -33,7 +33,7 @@ async def route_of(store: Store, text: str, address: Address = CHAT) -> Route:
     event = await store.live(id_ or 0)
     assert event is not None
     assert event.queue == "inbox"
-    return Route(event.target, event.event.get("routed_team"), event.event.get("routed_text"))
+    return Route(event.target, event.routed_team, event.routed_text)
 
 
 async def confirmations(store: Store, channel: str = "telegram") -> list[str]:

@@ -50,8 +50,8 @@ async def test_a_post_is_a_line_and_a_copy_for_every_member(store: Store) -> Non
         "message": "[In room #Dev, from @user]\nhello all",
         "from_agent": "user",
         "line": f"line_{source}",
-        "routed_team": "Dev",
     }
+    assert coder.routed_team == "Dev"
 
 
 async def test_all_copies_of_a_post_have_one_root(store: Store) -> None:

@@ -93,16 +93,14 @@ async def test_agent_team_and_text_are_stored_beside_what_was_written(store: Sto
         "sender_id": "b1",
         "message": "@dev fix it",
         "conversation": "web:b1",
-        "routed_text": "fix it",
-        "routed_team": "dev",
     }
+    assert (event.routed_text, event.routed_team) == ("fix it", "dev")
 
 
 async def test_what_names_nobody_is_stored_as_it_is(store: Store) -> None:
     event = await stored(store, "@nobody x")
     assert (event.target, event.lane) == ("", "host/api:API")
-    assert "routed_text" not in event.event
-    assert "routed_team" not in event.event
+    assert (event.routed_text, event.routed_team) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -113,8 +111,8 @@ async def test_an_agent_given_beside_the_text_wins_and_the_text_stays(
     store: Store, given: str, agent: str, team: str | None
 ) -> None:
     event = await stored(store, "@writer hi", agent=given)
-    assert (event.target, event.event.get("routed_team")) == (agent, team)
-    assert (event.event["message"], event.event.get("routed_text")) == ("@writer hi", None)
+    assert (event.target, event.routed_team) == (agent, team)
+    assert (event.event["message"], event.routed_text) == ("@writer hi", None)
 
 
 @pytest.mark.parametrize("given", ["nobody", "constructor", "@coder", "Devs", " "])

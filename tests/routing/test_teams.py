@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import Done, Reply, Retry, Turn
+from holdfast import Done, LeasedTurn, Reply, Retry
 from holdfast.queue.event import INBOX, FinishedEvent, NewEvent
 from holdfast.queue.store import Filter
 from holdfast.routing.router import Address
@@ -57,7 +57,7 @@ async def test_a_teammate_gets_the_text_with_from_whom_and_what_is_shared(
         "writer/web:ada",
         1,
     )
-    assert (event.event["from_agent"], event.event["routed_team"], event.max_attempts) == (
+    assert (event.event["from_agent"], event.routed_team, event.max_attempts) == (
         "coder",
         "dev",
         5,
@@ -138,9 +138,7 @@ async def test_a_message_by_a_team_stays_in_it_and_others_reach_all_mates(
     assert [event.target for event in await handed_on(play)] == ["writer"]
     await play.say("@coder hi")
     await play.work()
-    assert [
-        (event.target, event.event["routed_team"]) for event in (await handed_on(play))[1:]
-    ] == [
+    assert [(event.target, event.routed_team) for event in (await handed_on(play))[1:]] == [
         ("painter", "art"),
         ("writer", "dev"),
     ]
@@ -279,7 +277,7 @@ async def test_a_turn_that_is_repeated_hands_on_the_same(stage: Stage, play: Tri
     assert len(await play.store.chat_messages("dev")) == 1
 
 
-async def claim(play: Trial) -> Turn:
+async def claim(play: Trial) -> LeasedTurn:
     [turn] = await play.store.claim(INBOX, ["coder"], limit=1, lease=LEASE)
     return turn
 

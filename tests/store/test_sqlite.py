@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.message import text_of
 from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Done, Settled
 from holdfast.queue.store import Filter, Process, SweepPolicy
@@ -230,7 +231,7 @@ async def test_what_is_too_much_for_one_value_is_claimed_all_the_same(sqlite: Sq
     await sqlite.put([message(text) for text in texts])
     await sqlite.write(lambda db: db.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100_000))
     turns = await claim(sqlite, limit=9)
-    assert [turn.text for turn in turns] == texts
+    assert [text_of(turn.primary) for turn in turns] == texts
     assert await sqlite.settle([(turn, Done()) for turn in turns]) == [
         Settled(turn) for turn in turns
     ]

@@ -27,8 +27,8 @@ from holdfast.agents.llm.context import App, Context, Reminder
 from holdfast.agents.llm.history import history
 from holdfast.agents.llm.memory import TOOLS, remembered
 from holdfast.agents.llm.prompt import Prompt
+from holdfast.agents.turn import Turn
 from holdfast.errors import HoldfastError
-from holdfast.queue.event import Turn
 from holdfast.queue.outcome import Dead, Retry, trace_of
 from holdfast.settings.agents import HISTORY_TOKENS, LLM_POLICY, MAX_REQUESTS
 from holdfast.telemetry import count_tokens, token_counts

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.agents.base import AgentPolicy, Team
-from holdfast.queue.event import Turn
+from holdfast.agents.turn import Turn
 from holdfast.store import Store
 
 

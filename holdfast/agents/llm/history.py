@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 
-from holdfast.queue.event import Turn
+from holdfast.agents.turn import Turn
 from holdfast.queue.record import AgentMessage
 from holdfast.store import Store
 

@@ -32,7 +32,7 @@ from holdfast.channels.slack.reading import Reader, messages
 from holdfast.channels.slack.refusal import NotLetIn, Refusal
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.channels.split import split
-from holdfast.message import PROFILE, ROUTED_TEXT, Payload, text_of, written_of
+from holdfast.message import PROFILE, Payload, text_before_routing, text_of, written_of
 from holdfast.queue.event import Event
 from holdfast.telemetry import CANNOT_CUSTOMIZE, CANNOT_LOOK_UP, NOT_LET_IN
 from holdfast.telemetry.logs import Entry
@@ -149,16 +149,17 @@ class SlackChannel(Channel):
 
     def routing_text(self, payload: Payload) -> str:
         # A teammate's words are not Slack's.
-        return text_of(payload) if "kind" in payload else unescape(self._said(payload))
+        return text_before_routing(payload) if "kind" in payload else unescape(self._said(payload))
 
-    async def readable_text(self, payload: Payload) -> str:
+    async def readable_text(self, event: Event) -> str:
+        payload = event.event
         workspace = self._of_team(payload.get("team"))
         if "kind" in payload or workspace is None:
-            return self.routing_text(payload)
-        reader, routed = self._readers[workspace], payload.get(ROUTED_TEXT)
+            return text_of(event)
+        reader, routed = self._readers[workspace], event.routed_text
         # Routing found its text in what was heard.
         return (
-            await reader.named(str(routed))
+            await reader.named(routed)
             if routed is not None
             else await reader.readable(self._said(payload))
         )
@@ -168,7 +169,9 @@ class SlackChannel(Channel):
         workspace = self._of_team(payload.get("team"))
         bot = None if workspace is None else workspace.bot
         return (
-            text_of(payload) if bot is None or not bot.user else text_for(bot, written_of(payload))
+            text_before_routing(payload)
+            if bot is None or not bot.user
+            else text_for(bot, written_of(payload))
         )
 
     async def fetch_thread(self, payload: Payload) -> Sequence[Line]:

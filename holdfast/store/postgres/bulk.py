@@ -10,7 +10,6 @@ from itertools import chain, islice
 from struct import Struct
 from typing import NamedTuple
 
-from holdfast.message import is_routed
 from holdfast.queue.event import INBOX, NewEvent
 from holdfast.queue.record import Record
 from holdfast.store.activity import received_frame
@@ -71,7 +70,7 @@ def is_bulk(events: Sequence[NewEvent]) -> bool:
 
 def is_plain(new: NewEvent) -> bool:
     """Whether the event has none of the columns that only agent.put writes."""
-    return (new.root_id or new.sent_by) is None and not is_routed(new.event)
+    return (new.root_id or new.sent_by or new.routed_text or new.routed_team) is None
 
 
 async def put_bulk(

@@ -14,7 +14,7 @@ import psycopg
 from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.message import Payload
 from holdfast.queue.audit import AuditEntry, event_subject
-from holdfast.queue.event import OUTBOX, NewEvent, Turn
+from holdfast.queue.event import OUTBOX, NewEvent
 from holdfast.queue.outcome import Lost, Outcome, Settled
 from holdfast.queue.record import ChatMessage, Record
 from holdfast.queue.store import (
@@ -27,6 +27,7 @@ from holdfast.queue.store import (
     Swept,
     Transaction,
 )
+from holdfast.queue.turn import LeasedTurn
 from holdfast.store.failure import stored_error
 from holdfast.store.payload import dump, storable
 from holdfast.store.postgres.batch import Batch
@@ -159,7 +160,7 @@ class PostgresStore(PostgresReads):
         cursor = await tx.execute(statement, arguments)
         return int((await cursor.fetchone())[0])
 
-    async def gather(self, turn: Turn, limit: int) -> bool:
+    async def gather(self, turn: LeasedTurn, limit: int) -> bool:
         rows = await self._connections.rows(
             f"select {COLUMNS} from agent.gather(%s, %s, %s)", (turn.primary.id, turn.fence, limit)
         )
@@ -177,7 +178,7 @@ class PostgresStore(PostgresReads):
         collect_limit: int = 1,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
         at_most: Sequence[int | None] | None = None,
-    ) -> list[Turn]:
+    ) -> list[LeasedTurn]:
         if limit <= 0 or not targets:
             return []
         limits = None if at_most is None else list(at_most)
@@ -199,14 +200,14 @@ class PostgresStore(PostgresReads):
         await self._connections.value("select agent.bury_unreadable()")
         return await self._connections.rows(statement, arguments)
 
-    async def renew(self, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
+    async def renew(self, turns: Sequence[LeasedTurn], lease: timedelta) -> list[LeasedTurn]:
         if not turns:
             return []
         leases = dump([lease_of(turn) for turn in turns])
         lost = set(await self._connections.value("select agent.renew(%s, %s)", (leases, lease)))
         return [turn for turn in turns if turn.fence in lost]
 
-    async def checkpoint(self, turn: Turn, state: Payload) -> datetime:
+    async def checkpoint(self, turn: LeasedTurn, state: Payload) -> datetime:
         until: datetime | None = await self._connections.value(
             "select agent.checkpoint(%s, %s, %s)", (turn.ids, turn.fence, dump(state))
         )
@@ -215,13 +216,16 @@ class PostgresStore(PostgresReads):
         return until
 
     async def settle(
-        self, ends: Sequence[tuple[Turn, Outcome]], *, max_attempts: int = DEFAULT_MAX_ATTEMPTS
+        self,
+        ends: Sequence[tuple[LeasedTurn, Outcome]],
+        *,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
     ) -> list[Settled | Lost]:
         wanted = [end_of(turn, outcome, max_attempts) for turn, outcome in ends]
         ended = await self._settles.add(wanted) if wanted else []
         return [_settled(turn, how) for (turn, _), how in zip(ends, ended, strict=True)]
 
-    async def release(self, turns: Sequence[Turn]) -> list[Settled | Lost]:
+    async def release(self, turns: Sequence[LeasedTurn]) -> list[Settled | Lost]:
         leases = dump([lease_of(turn) for turn in turns])
         rows = (
             await self._connections.rows("select ended from agent.release(%s)", (leases,))
@@ -404,5 +408,5 @@ class PostgresStore(PostgresReads):
             self._running.append(self._session_task)
 
 
-def _settled(turn: Turn, how: str) -> Settled | Lost:
+def _settled(turn: LeasedTurn, how: str) -> Settled | Lost:
     return Lost(turn) if how == "lost" else Settled(turn, how)

@@ -15,10 +15,11 @@ from psycopg.pq import Format
 
 from holdfast.errors import Unreadable
 from holdfast.memory.observation import Observation
-from holdfast.message import Payload, unrouted
-from holdfast.queue.event import Event, FinishedEvent, NewEvent, Turn
+from holdfast.message import Payload
+from holdfast.queue.event import Event, FinishedEvent, NewEvent
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
 from holdfast.queue.record import Activity, ChatMessage, Record
+from holdfast.queue.turn import LeasedTurn
 from holdfast.store.collector import uncollected
 from holdfast.store.failure import failure_of
 from holdfast.store.payload import dump, storable_name
@@ -31,6 +32,11 @@ COLUMNS = (
     " parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by,"
     " routed_text, routed_team"
 )
+OPTIONAL = (
+    *("target", "lane", "message_id", "max_attempts", "root_id", "sent_by"),
+    *("routed_text", "routed_team"),
+)
+"""Fields of a new event that are left out of its JSON if they are None."""
 FINISHED_COLUMNS = COLUMNS + ", outcome, finished_at, traceback"
 
 # Dimensions, whether some are null, the type of the elements, how many they are, the number of the first.
@@ -52,29 +58,26 @@ def _completed(event: AnyEvent) -> AnyEvent:
     if event.state is not None:
         state = state_of(cast(str, event.state))
         if isinstance(state, Unreadable):
-            event.event = state  # type: ignore[assignment]
+            event.payload = state
         else:
             event.state = state
     return event
 
 
 @uncollected
-def turns_of(rows: Sequence[tuple[Any, ...]]) -> list[Turn]:
+def turns_of(rows: Sequence[tuple[Any, ...]]) -> list[LeasedTurn]:
     """Claimed events by fence, each turn with its head first."""
     members: dict[int, list[Event]] = {}
     for event in sorted(map(event_of, rows), key=attrgetter("id")):
         members.setdefault(event.fence, []).append(event)
-    return [Turn(turn[0].queue, fence, tuple(turn)) for fence, turn in sorted(members.items())]
+    return [
+        LeasedTurn(turn[0].queue, fence, tuple(turn)) for fence, turn in sorted(members.items())
+    ]
 
 
 def new_event(new: NewEvent) -> Payload:
-    payload, text, team = unrouted(new.event)
-    row: Payload = {"event": payload, "queue": new.queue}
-    if text is not None:
-        row["routed_text"] = text
-    if team is not None:
-        row["routed_team"] = team
-    for name in ("target", "lane", "message_id", "max_attempts", "root_id", "sent_by"):
+    row: Payload = {"event": new.event, "queue": new.queue}
+    for name in OPTIONAL:
         value = getattr(new, name)
         if value is not None:
             row[name] = value
@@ -133,11 +136,11 @@ def observation_row(observation: Observation) -> Payload:
     }
 
 
-def lease_of(turn: Turn) -> Payload:
+def lease_of(turn: LeasedTurn) -> Payload:
     return {"ids": turn.ids, "fence": turn.fence}
 
 
-def end_of(turn: Turn, outcome: Outcome, max_attempts: int) -> Payload:
+def end_of(turn: LeasedTurn, outcome: Outcome, max_attempts: int) -> Payload:
     end: Payload = {"ids": turn.ids, "fence": turn.fence, "max_attempts": max_attempts}
     match outcome:
         case Done(emits, records, state):

@@ -11,8 +11,9 @@ from sqlite3 import Connection, DataError
 from typing import Any
 
 from holdfast.errors import LeaseLost
-from holdfast.queue.event import INBOX, Event, Turn
+from holdfast.queue.event import INBOX, Event
 from holdfast.queue.store import COLLECT_BYTES
+from holdfast.queue.turn import LeasedTurn
 from holdfast.store.payload import dump, may_share_turn, parse
 from holdfast.store.sqlite.connection import load
 from holdfast.store.sqlite.rows import MICROSECOND, Moments, Row, event_of, moment
@@ -86,7 +87,7 @@ class Lease:
         # fmt: on
 
 
-def claim(db: Writing, request: ClaimRequest) -> list[Turn]:
+def claim(db: Writing, request: ClaimRequest) -> list[LeasedTurn]:
     """Lease ready events and return their turns.
 
     Raises TypeError or ValueError if an event cannot be read; then nothing is leased."""
@@ -99,7 +100,7 @@ def claim(db: Writing, request: ClaimRequest) -> list[Turn]:
     [last_fence] = connection.execute(SQL["next_fence"], {"turns": len(heads)}).fetchone()
     first_fence = last_fence - len(heads) + 1
     turns = [
-        Turn(request.queue, fence, (head, *followers.get(head.id, ())))
+        LeasedTurn(request.queue, fence, (head, *followers.get(head.id, ())))
         for fence, head in enumerate(heads, first_fence)
     ]
     for turn in turns:
@@ -257,7 +258,7 @@ def _may_share(one: str, other: str) -> bool:
         return False
 
 
-def gather(db: Writing, turn: Turn, limit: int) -> list[Event]:
+def gather(db: Writing, turn: LeasedTurn, limit: int) -> list[Event]:
     """Add the untried events directly behind a turn that may share it. Returns those added.
 
     Nothing joins a turn that is lost or was tried before."""
@@ -294,14 +295,14 @@ Leases = dict[int, tuple[int, int, int | None]]
 """Leases by the id of the event: fence, attempts and max_attempts."""
 
 
-def are_all_held(connection: Connection, turns: Sequence[Turn]) -> bool:
+def are_all_held(connection: Connection, turns: Sequence[LeasedTurn]) -> bool:
     """Return whether all turns are held, and none is named twice."""
     fences = {event.id: turn.fence for turn in turns for event in turn.events}
     [count] = connection.execute(SQL["count_held"], {"fences": dump(fences)}).fetchone()
     return bool(count == sum([len(turn.events) for turn in turns]))
 
 
-def read_leases(db: Writing, turns: Sequence[Turn]) -> Leases:
+def read_leases(db: Writing, turns: Sequence[LeasedTurn]) -> Leases:
     """Read the leases on the events of these turns, whoever holds them."""
     ids = [event.id for turn in turns for event in turn.events]
     row = db.connection.execute(SQL["leases"], {"ids": dump(ids)}).fetchone()
@@ -309,7 +310,7 @@ def read_leases(db: Writing, turns: Sequence[Turn]) -> Leases:
     return dict(zip(leased, zip(*values, strict=True), strict=True))
 
 
-def is_held(turn: Turn, leases: Leases) -> bool:
+def is_held(turn: LeasedTurn, leases: Leases) -> bool:
     for event in turn.events:
         lease = leases.get(event.id)
         if lease is None or lease[0] != turn.fence:
@@ -317,7 +318,7 @@ def is_held(turn: Turn, leases: Leases) -> bool:
     return True
 
 
-def renew(db: Writing, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
+def renew(db: Writing, turns: Sequence[LeasedTurn], lease: timedelta) -> list[LeasedTurn]:
     """Extend the leases of these turns. Returns the turns that are lost."""
     leases = read_leases(db, turns)
     ids = [event.id for turn in turns if is_held(turn, leases) for event in turn.events]
@@ -326,7 +327,7 @@ def renew(db: Writing, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
     return [turn for turn in turns if not is_held(turn, leases)]
 
 
-def checkpoint(db: Writing, turn: Turn, state: str) -> int:
+def checkpoint(db: Writing, turn: LeasedTurn, state: str) -> int:
     """Store the progress of a turn. Returns when its lease ends; raises LeaseLost."""
     if not is_held(turn, read_leases(db, [turn])):
         raise LeaseLost(f"the lease on event {turn.primary.id} is lost; drop the work")

@@ -8,7 +8,6 @@ from sqlite3 import Connection
 from typing import Any, assert_never
 
 from holdfast.memory.observation import Observation
-from holdfast.message import unrouted
 from holdfast.queue.event import INBOX, Event, NewEvent
 from holdfast.queue.record import Activity, AgentMessage, ChatMessage, Record
 from holdfast.store.activity import received, received_frame
@@ -27,7 +26,7 @@ Key = tuple[str, str]
 def dump_events(events: Sequence[NewEvent]) -> str:
     """Return the JSON text that `put_events` takes: a lone payload, or the rows of several."""
     if len(events) == 1:
-        return dump(unrouted(events[0].event)[0])
+        return dump(events[0].event)
     return dump([new_row(event) for event in events])
 
 

@@ -11,11 +11,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from holdfast.errors import Unreadable
-from holdfast.message import unrouted
 from holdfast.queue.event import Event, FinishedEvent, NewEvent
 from holdfast.queue.record import AgentMessage, ChatMessage
 from holdfast.queue.store import Filter, Process
-from holdfast.store.payload import dump, parse
+from holdfast.store.payload import dump, parse, storable_name
 from holdfast.store.readable import EARLIEST, shown, state_of
 from holdfast.store.readable import LATEST as LATEST_READABLE
 
@@ -46,22 +45,21 @@ def new_row(
     event_ts = new.event_ts
     if event_ts is not None and not EPOCH <= event_ts <= LATEST:
         event_ts = None
-    payload, routed_text, routed_team = unrouted(new.event)
     return [
         new.queue,
         new.target,
         new.lane,
         None if event_ts is None else micros(event_ts),
         None if new.vt is None else micros(new.vt),
-        payload,
+        new.event,
         new.message_id,
         new.max_attempts,
         parent_id,
         new.root_id if root_id is None else root_id,
         hops,
         new.sent_by,
-        routed_text,
-        routed_team,
+        storable_name(new.routed_text),
+        storable_name(new.routed_team),
     ]
 
 

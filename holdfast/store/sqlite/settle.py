@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, assert_never, cast
 
-from holdfast.queue.event import Event, NewEvent, Turn
+from holdfast.queue.event import Event, NewEvent
 from holdfast.queue.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
 from holdfast.queue.record import Record
 from holdfast.queue.store import Acked
+from holdfast.queue.turn import LeasedTurn
 from holdfast.store.failure import NO_FAILURE, Failure, failure_of, stored_error
 from holdfast.store.payload import dump
 from holdfast.store.readable import bounded
@@ -42,7 +43,9 @@ class Settlement:
     records: list[Record] = field(default_factory=list)
     ready: set[str] = field(default_factory=set)
 
-    def add(self, turn: Turn, outcome: Outcome, attempts: int, max_attempts: int | None) -> str:
+    def add(
+        self, turn: LeasedTurn, outcome: Outcome, attempts: int, max_attempts: int | None
+    ) -> str:
         """Add the outcome of one turn. Returns how the turn ended."""
         match outcome:
             case Done():
@@ -64,7 +67,7 @@ class Settlement:
             case _:
                 assert_never(outcome)
 
-    def complete(self, turn: Turn, outcome: Done) -> None:
+    def complete(self, turn: LeasedTurn, outcome: Done) -> None:
         self._mark_lane_ready(turn)
         for event in turn.events:
             self.completed.append(event.id)
@@ -77,19 +80,19 @@ class Settlement:
             self.emits.append((turn.primary, position, emit))
             self.ready.add(emit.queue)
 
-    def _mark_lane_ready(self, turn: Turn) -> None:
+    def _mark_lane_ready(self, turn: LeasedTurn) -> None:
         """Wake the queue: the end of an event makes the next one of its lane ready."""
         if turn.events[0].lane is not None:
             self.ready.add(turn.queue)
 
-    def _bury(self, turn: Turn, failure: Failure) -> str:
+    def _bury(self, turn: LeasedTurn, failure: Failure) -> str:
         self._mark_lane_ready(turn)
         error = [failure.error, failure.error_class, NO_ATTEMPTS_LEFT, failure.traceback]
         self.ends.append([turn.primary.id, "dead", *error])
         return "dead"
 
     def _put_back(
-        self, turn: Turn, vt: int, failure: Failure = NO_FAILURE, *, given: int = 0
+        self, turn: LeasedTurn, vt: int, failure: Failure = NO_FAILURE, *, given: int = 0
     ) -> str:
         error = [failure.error, failure.error_class, failure.traceback]
         self.backs += [[event.id, vt, given, *error] for event in turn.events]
@@ -130,7 +133,7 @@ def finish(db: Writing, ends: Sequence[list[Any]]) -> None:
 
 
 def settle(
-    db: Writing, ends: Sequence[tuple[Turn, Outcome]], max_attempts: int
+    db: Writing, ends: Sequence[tuple[LeasedTurn, Outcome]], max_attempts: int
 ) -> list[Settled | Lost]:
     """End each turn by its outcome. Returns one result per turn; a lost turn fails no other."""
     settlement = Settlement(db, max_attempts)
@@ -138,7 +141,7 @@ def settle(
     results: list[Settled | Lost]
     # The usual case: all are held and done, so there is no need to read their leases.
     if are_all_held(db.connection, turns) and all(isinstance(end, Done) for _, end in ends):
-        for turn, done in cast(Sequence[tuple[Turn, Done]], ends):
+        for turn, done in cast(Sequence[tuple[LeasedTurn, Done]], ends):
             settlement.complete(turn, done)
         results = [Settled(turn) for turn in turns]
     else:
@@ -149,7 +152,7 @@ def settle(
 
 
 def _settle_one(
-    settlement: Settlement, leases: Leases, turn: Turn, outcome: Outcome
+    settlement: Settlement, leases: Leases, turn: LeasedTurn, outcome: Outcome
 ) -> Settled | Lost:
     if not is_held(turn, leases):
         return Lost(turn)

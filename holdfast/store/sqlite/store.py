@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.message import Payload
 from holdfast.queue.audit import Action, AuditEntry, AuditFilter
-from holdfast.queue.event import OUTBOX, Event, FinishedEvent, NewEvent, Turn
+from holdfast.queue.event import OUTBOX, Event, FinishedEvent, NewEvent
 from holdfast.queue.outcome import Lost, Outcome, Settled, Snooze
 from holdfast.queue.pages import Page
 from holdfast.queue.record import AgentMessage, ChatMessage, Record
@@ -30,6 +30,7 @@ from holdfast.queue.store import (
     Swept,
     Transaction,
 )
+from holdfast.queue.turn import LeasedTurn
 from holdfast.store.payload import dump
 from holdfast.store.sqlite import (
     access,
@@ -165,7 +166,7 @@ class SqliteStore:
         collect_limit: int = 1,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
         at_most: Sequence[int | None] | None = None,
-    ) -> list[Turn]:
+    ) -> list[LeasedTurn]:
         if limit < 1 or not targets:
             return []
         request = ClaimRequest(
@@ -180,7 +181,7 @@ class SqliteStore:
         )
         return await self._without_unreadable(queue, lambda: self._claim(request))
 
-    async def _claim(self, request: ClaimRequest) -> list[Turn]:
+    async def _claim(self, request: ClaimRequest) -> list[LeasedTurn]:
         claimed = self.write(lambda db: claim.claim(db, request))
         try:
             return await asyncio.shield(claimed)
@@ -212,31 +213,36 @@ class SqliteStore:
             await self.write(lambda db: dead.bury_unreadable(db, rows))
         return bool(rows)
 
-    def _give_back(self, claimed: asyncio.Future[list[Turn]]) -> None:
+    def _give_back(self, claimed: asyncio.Future[list[LeasedTurn]]) -> None:
         if not claimed.cancelled() and claimed.exception() is None and claimed.result():
-            ends: list[tuple[Turn, Outcome]] = [(turn, Snooze(NOW)) for turn in claimed.result()]
+            ends: list[tuple[LeasedTurn, Outcome]] = [
+                (turn, Snooze(NOW)) for turn in claimed.result()
+            ]
             self.write(lambda db: settle.settle(db, ends, DEFAULT_MAX_ATTEMPTS))
 
-    async def gather(self, turn: Turn, limit: int) -> bool:
+    async def gather(self, turn: LeasedTurn, limit: int) -> bool:
         joined = await self._without_unreadable(
             turn.queue, lambda: self.write(lambda db: claim.gather(db, turn, limit))
         )
         turn.events += tuple(joined)
         return bool(joined)
 
-    async def renew(self, turns: Sequence[Turn], lease: timedelta) -> list[Turn]:
+    async def renew(self, turns: Sequence[LeasedTurn], lease: timedelta) -> list[LeasedTurn]:
         return await self.write(lambda db: claim.renew(db, turns, lease)) if turns else []
 
-    async def checkpoint(self, turn: Turn, state: Payload) -> datetime:
+    async def checkpoint(self, turn: LeasedTurn, state: Payload) -> datetime:
         text = dump(state)
         return moment(await self.write(lambda db: claim.checkpoint(db, turn, text)))
 
     async def settle(
-        self, ends: Sequence[tuple[Turn, Outcome]], *, max_attempts: int = DEFAULT_MAX_ATTEMPTS
+        self,
+        ends: Sequence[tuple[LeasedTurn, Outcome]],
+        *,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
     ) -> list[Settled | Lost]:
         return await self.write(lambda db: settle.settle(db, ends, max_attempts)) if ends else []
 
-    async def release(self, turns: Sequence[Turn]) -> list[Settled | Lost]:
+    async def release(self, turns: Sequence[LeasedTurn]) -> list[Settled | Lost]:
         return await self.settle([(turn, Snooze(NOW)) for turn in turns])
 
     async def cancel(self, event_id: int, reason: str, *, actor: str | None = None) -> bool:

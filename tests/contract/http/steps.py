@@ -10,9 +10,10 @@ import httpx
 from fastapi import FastAPI
 
 from holdfast.api.security.bootstrap_tokens import Role
-from holdfast.queue.event import INBOX, OUTBOX, NewEvent, Turn
+from holdfast.queue.event import INBOX, OUTBOX, NewEvent
 from holdfast.queue.outcome import Dead, Done
 from holdfast.queue.store import Store
+from holdfast.queue.turn import LeasedTurn
 from holdfast.settings import Settings
 
 HOST = "127.0.0.1"
@@ -65,7 +66,7 @@ class Api:
 
     async def claim(
         self, queue: str = INBOX, targets: tuple[str, ...] = ("", "coder", "writer", "api")
-    ) -> Turn:
+    ) -> LeasedTurn:
         [turn] = await self.store.claim(
             queue, targets, limit=1, lease=LEASE, holder="worker-1", max_attempts=5
         )

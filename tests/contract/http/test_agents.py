@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.message import text_of
 from holdfast.queue.outcome import Done
 from holdfast.queue.record import AgentMessage, ChatMessage
 from holdfast.queue.store import Store
@@ -90,7 +91,7 @@ async def test_a_post_to_a_room_is_a_line_and_a_message_to_every_agent_of_the_te
     heard = []
     for agent in ("coder", "writer"):
         turn = await api.claim(targets=(agent,))
-        heard.append(turn.text)
+        heard.append(text_of(turn.primary))
         await api.store.settle([(turn, Done())])
     assert all("what is new?" in text for text in heard)
 
@@ -115,6 +116,6 @@ async def test_an_unknown_team_has_no_room(api: Api) -> None:
 async def test_the_prefix_names_the_agent_and_answers_keep_the_text_as_written(api: Api) -> None:
     await api.say("@writer hello")
     turn = await api.claim()
-    assert (turn.primary.target, turn.text) == ("writer", "hello")
+    assert (turn.primary.target, text_of(turn.primary)) == ("writer", "hello")
     [found] = await api.get("/api/queue/processing")
     assert (found["agent"], found["message"]) == ("writer", "@writer hello")

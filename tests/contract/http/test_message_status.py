@@ -6,16 +6,19 @@ from urllib.parse import quote
 
 import pytest
 
-from holdfast.queue.event import INBOX, OUTBOX, NewEvent, Turn
+from holdfast.agents.turn import Turn
+from holdfast.queue.event import INBOX, OUTBOX, NewEvent
 from holdfast.queue.outcome import Done
 from holdfast.queue.store import Filter
+from holdfast.queue.turn import LeasedTurn
 from holdfast.routing.response import response_event
 from tests.contract.http.steps import LEASE, Api
 from tests.contract.http.test_tokens import ask, create, say
 
 
-def response(turn: Turn, text: str, agent: str = "coder", **fields: object) -> NewEvent:
+def response(leased: LeasedTurn, text: str, agent: str = "coder", **fields: object) -> NewEvent:
     """The response of an agent, as the inbox consumer stores it."""
+    turn = Turn(leased, agent)
     return response_event(
         {
             "kind": "response",
@@ -33,9 +36,9 @@ async def hand_on(api: Api, to: str = "writer") -> None:
     """The next message is answered, and handed on to a teammate."""
     turn = await api.claim(targets=("coder",))
     mate = NewEvent(
-        event={**turn.event, "message": "help"},
+        event={**turn.primary.event, "message": "help"},
         target=to,
-        message_id=f"internal_{turn.message_id}/1",
+        message_id=f"internal_{turn.primary.message_id}/1",
     )
     await api.store.settle([(turn, Done((response(turn, "I ask a mate"), mate)))])
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.agents.turn import Turn
 from holdfast.api.route import ROLE
 from holdfast.api.routes.docs import document_of
 from holdfast.api.security import caller as callers
@@ -56,7 +57,8 @@ async def say(api: Api, token: str, text: str, **fields: Any) -> str:
 
 async def answer(api: Api) -> None:
     """The next message is answered."""
-    turn = await api.claim()
+    leased = await api.claim()
+    turn = Turn(leased, leased.primary.target or "coder")
     payload = {
         "kind": "response",
         "conversation": turn.conversation,
@@ -66,9 +68,9 @@ async def answer(api: Api) -> None:
     payload |= {
         "message": "yes",
         "original_message": turn.text,
-        "agent": turn.primary.target or "coder",
+        "agent": turn.agent,
     }
-    await api.store.settle([(turn, Done((response_event(payload),)))])
+    await api.store.settle([(leased, Done((response_event(payload),)))])
 
 
 async def test_a_token_is_created_listed_used_and_revoked(api: Api) -> None:

@@ -1,0 +1,158 @@
+"""The turn that an agent is given: a message, and ways to answer it, built around a leased turn."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.memory import NO_MEMORY, Memory
+from holdfast.message import (
+    ROOM,
+    Payload,
+    channel_of,
+    conversation_of,
+    sender_id_of,
+    sender_of,
+    team_of,
+    text_of,
+)
+from holdfast.queue.event import Event, NewEvent
+from holdfast.queue.record import Record
+from holdfast.queue.turn import LeasedTurn
+
+if TYPE_CHECKING:
+    from holdfast.channels.base import Line
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """A message for an agent, or several that it answers together.
+
+    The inbox consumer builds it around the turn that it leased. `emit`, `metadata` and `memory.observe` take effect
+    with the end of the turn, in one transaction; a turn that fails leaves nothing of them."""
+
+    leased: LeasedTurn
+    """The turn as the store knows it: its events as they are stored, and the fence."""
+    agent: str
+    events: tuple[Event, ...] = ()
+    """The messages as the agent reads them: with names for ids, and changed by hooks."""
+    emitted: list[NewEvent] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+    """Rows to keep beside the events, in the transaction that ends the turn."""
+    memory: Memory = NO_MEMORY
+    """The agent's memory; without `memory=True` every use of it is refused."""
+    metadata: Payload = field(default_factory=dict)
+    """Data that hooks and the agent add; it goes with the reply."""
+    on_progress: Callable[[], None] | None = None
+    read_thread: Callable[[], Awaitable[Sequence[Line]]] | None = None
+    fetch_files: Callable[[], Awaitable[Sequence[Path]]] | None = None
+    read_history: Callable[[int], Awaitable[Sequence[Line]]] | None = None
+
+    def __post_init__(self) -> None:
+        self.events = self.events or self.leased.events
+
+    @property
+    def primary(self) -> Event:
+        """The first message."""
+        return self.events[0]
+
+    @property
+    def ids(self) -> list[int]:
+        """Event ids of the messages."""
+        return [event.id for event in self.events]
+
+    @property
+    def event(self) -> Payload:
+        """The payload of the first message, as its platform sent it."""
+        return self.primary.event
+
+    @property
+    def is_room_batch(self) -> bool:
+        """Whether it is several lines of a team's room, worked together."""
+        return len(self.events) > 1 and all(
+            event.event.get("kind") == ROOM for event in self.events
+        )
+
+    @property
+    def text(self) -> str:
+        """The text for the agent, without the prefix that named it."""
+        if self.is_room_batch:
+            return "\n\n".join(text_of(event) for event in self.events)
+        return text_of(self.primary)
+
+    @property
+    def team(self) -> str | None:
+        """The team by which the message was routed."""
+        return team_of(self.primary)
+
+    @property
+    def from_agent(self) -> str | None:
+        """The agent that handed the message on, None if a person wrote it."""
+        return self.event.get("from_agent")
+
+    @property
+    def message_id(self) -> str | None:
+        """The id of the message, as the API and the platform know it."""
+        first = self.primary.message_id
+        return f"chatroom_batch_{first or self.primary.id}" if self.is_room_batch else first
+
+    @property
+    def answers(self) -> list[str]:
+        """Ids of all messages that a reply to this turn answers, as their senders know them."""
+        ids = [event.event.get("origin_ids") or [_origin_id(event)] for event in self.events]
+        return list(dict.fromkeys(str(id_) for own in ids for id_ in own if id_ is not None))
+
+    @property
+    def channel(self) -> str:
+        """The channel the message came by."""
+        return channel_of(self.event)
+
+    @property
+    def conversation(self) -> str:
+        """The conversation on that channel, '' if there is none."""
+        return conversation_of(self.event)
+
+    @property
+    def sender(self) -> str:
+        """The sender's name; on Slack their id."""
+        return sender_of(self.event)
+
+    @property
+    def sender_id(self) -> str | None:
+        """The sender's id on the channel; None if the channel gave only a name."""
+        return sender_id_of(self.event)
+
+    @property
+    def attempt(self) -> int:
+        """Number of the running attempt, 1 for the first."""
+        return self.leased.attempt
+
+    def emit(self, new: NewEvent) -> None:
+        """Add an event, stored in the transaction that ends this turn, or not at all."""
+        self.emitted.append(new)
+
+    async def thread(self) -> Sequence[Line]:
+        """Return the conversation so far, oldest first, from the platform; empty if it cannot be asked."""
+        return () if self.read_thread is None else await self.read_thread()
+
+    async def history(self, limit: int = 50) -> Sequence[Line]:
+        """Return the newest stored lines of the conversation, oldest first, without this turn's own.
+
+        At most `limit` lines, and never more than 1,000."""
+        return () if self.read_history is None else await self.read_history(limit)
+
+    async def files(self) -> Sequence[Path]:
+        """Fetch the files that came with the messages into the folder of their conversation."""
+        return () if self.fetch_files is None else await self.fetch_files()
+
+    def progress(self) -> None:
+        """Report that work goes on: restarts the agent's idle time limit. Callable from any thread."""
+        if self.on_progress is not None:
+            self.on_progress()
+
+
+def _origin_id(event: Event) -> str | None:
+    """Return the id of the message that a person sent, also for messages that agents made of it."""
+    return event.event.get("origin_id") or event.message_id

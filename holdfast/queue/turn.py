@@ -1,0 +1,33 @@
+"""A leased turn: the events that a consumer holds of a lane while it works them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast.queue.event import Event
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class LeasedTurn:
+    """One event, or several of one lane, under one lease.
+
+    The fence tells this holder from all others: only a matching fence can renew or settle."""
+
+    queue: str
+    fence: int
+    events: tuple[Event, ...] = field(compare=False)
+
+    @property
+    def primary(self) -> Event:
+        """The first event: emits and attempts are counted on it."""
+        return self.events[0]
+
+    @property
+    def ids(self) -> list[int]:
+        """Ids of all events of the turn."""
+        return [event.id for event in self.events]
+
+    @property
+    def attempt(self) -> int:
+        """Number of the running attempt, 1 for the first."""
+        return self.primary.attempts
