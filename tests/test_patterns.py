@@ -18,7 +18,7 @@ from holdfast.agents.transcript import transcript_of
 from holdfast.channels.slack.incoming import Bot, text_for
 from holdfast.channels.slack.mrkdwn import mrkdwn
 from holdfast.channels.split import split
-from holdfast.memory.chunk import chunks
+from holdfast.memory.indexing import split_text
 from holdfast.memory.ranking import search_words, terms
 from holdfast.message import text_before_routing
 from holdfast.routing.router import Routing
@@ -122,7 +122,7 @@ def logged(formatter: logging.Formatter) -> Callable[[str], object]:
 
 
 FUNCTIONS: dict[str, Callable[[str], object]] = {
-    "chunks": chunks,
+    "split_text": split_text,
     "json lines": logged(JsonLines()),
     "mrkdwn": mrkdwn,
     "redact": redact,

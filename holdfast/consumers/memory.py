@@ -185,14 +185,16 @@ class KnowledgeStoreOutboxRelay:
             return failed(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the relay goes on
             return self._failed(turn, error, began)
-        self._timeouts.answered(turn.primary.id)
+        self._timeouts.note_answer(turn.primary.id)
         self._breaker.close()
         return Done()
 
     def _failed(self, turn: LeasedTurn, error: Exception, began: int) -> Outcome:
         if is_unreachable(error):
             raise _Away(error)
-        if isinstance(error, TimeoutError) and not self._timeouts.is_own(turn.primary.id, began):
+        if isinstance(error, TimeoutError) and not self._timeouts.note_timeout(
+            turn.primary.id, began
+        ):
             # The index may answer nobody. The turn is given back, so that others are tried meanwhile.
             return Snooze(self._pause(error))
         log.warning(Entry(RELAY_FAILED, event_id=turn.primary.id, error=repr(error)))

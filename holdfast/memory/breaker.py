@@ -1,4 +1,4 @@
-"""Whether an index can be reached; one that cannot is left alone for a while, longer each time."""
+"""Circuit breaker of the relay: pause while the index is unreachable, longer each time."""
 
 from __future__ import annotations
 
@@ -13,45 +13,50 @@ from holdfast.memory.knowledge import IndexUnavailable
 
 FIRST_PAUSE = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=60)
-TIMEOUTS_KNOWN = 10_000
+MAX_TIMEOUTS = 10_000
+"""Maximum number of events whose time-outs are remembered."""
 
-_AWAY = (IndexUnavailable, StoreUnavailable, ConnectionError, socket.gaierror)
+_CONNECTION_ERRORS = (IndexUnavailable, StoreUnavailable, ConnectionError, socket.gaierror)
 _UNREACHABLE = {errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH}
 
 
 def is_unreachable(error: Exception) -> bool:
-    """Whether an error means that nobody can reach the index: no name, no route, no connection.
+    """Return whether an error means that nobody can reach the index: no name, route or connection.
 
-    Any other error of the system, such as a missing file, is that of a document; for time-outs see `Timeouts`."""
-    return isinstance(error, _AWAY) or (isinstance(error, OSError) and error.errno in _UNREACHABLE)
+    Any other error of the system, such as a missing file, belongs to a document. For time-outs see
+    `Timeouts`."""
+    return isinstance(error, _CONNECTION_ERRORS) or (
+        isinstance(error, OSError) and error.errno in _UNREACHABLE
+    )
 
 
 class Timeouts:
-    """Tells an event that the index never answers from an index that answers nobody."""
+    """Tells apart an event that always times out and an index that answers nobody."""
 
     def __init__(self) -> None:
         self.answers = 0
-        """How often the index answered."""
+        """Number of answers of the index."""
         self._answers_at: OrderedDict[int, int] = OrderedDict()
-        """How often it had answered at the last time-out of an event."""
+        """By event, the number of answers at its last time-out."""
 
-    def is_own(self, event_id: int, began: int) -> bool:
-        """Note a time-out of a try that began after so many answers.
+    def note_timeout(self, event_id: int, answers_before: int) -> bool:
+        """Note a time-out of a try that began after `answers_before` answers.
 
-        Returns whether others were answered meanwhile, or since the time-out before."""
-        before = self._answers_at.pop(event_id, began)
+        Returns whether the event is to blame: the index answered others meanwhile, or since the
+        event's previous time-out."""
+        before = self._answers_at.pop(event_id, answers_before)
         self._answers_at[event_id] = self.answers
-        if len(self._answers_at) > TIMEOUTS_KNOWN:
+        if len(self._answers_at) > MAX_TIMEOUTS:
             self._answers_at.popitem(last=False)
         return self.answers > before
 
-    def answered(self, event_id: int) -> None:
+    def note_answer(self, event_id: int) -> None:
         self.answers += 1
         self._answers_at.pop(event_id, None)
 
 
 class Breaker:
-    """Open for a while after the index was away, longer each time."""
+    """Open for a while after the index was unreachable, longer each time."""
 
     def __init__(self) -> None:
         self._pause = FIRST_PAUSE
@@ -62,7 +67,7 @@ class Breaker:
         return asyncio.get_running_loop().time() < self._until
 
     def open(self) -> timedelta:
-        """Return how long to pause. Turns that fail at the same time share a pause."""
+        """Open the breaker. Returns how long to pause; turns that fail together share a pause."""
         pause, now = self._pause, asyncio.get_running_loop().time()
         if now < self._until:
             return timedelta(seconds=self._until - now)

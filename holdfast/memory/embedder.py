@@ -1,4 +1,4 @@
-"""Texts to vectors: the protocol, and a local model whose package carries its weights."""
+"""Embedders turn texts into vectors: the protocol, and a local model that ships its weights."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from holdfast.settings.extras import is_missing, needs
 
 
 class Embedder(Protocol):
-    """Vectors of length 1; texts that mean alike point alike."""
+    """Turns texts into vectors of length 1; those of similar texts point in similar directions."""
 
     model: str
-    """Recorded with every vector: a change of model re-indexes."""
+    """Recorded with every vector; a change of model indexes all documents anew."""
     dimensions: int
 
     def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """One vector per text, as little-endian float32. Called in a thread; may raise IndexUnavailable."""
+        """Return one vector per text, as little-endian float32.
+
+        Called in a thread. May raise IndexUnavailable."""
 
 
 def model_key(embedder: Embedder) -> str:
-    """What documents carry in the index: by another model, or as many numbers, they have to be embedded anew."""
+    """Return the mark of documents in the index; one with another mark must be embedded anew."""
     return f"{embedder.model}/{embedder.dimensions}"
 
 
 class WordsOnly:
-    """Where the engine cannot compare vectors none are made; once it can, that is a change of model as any other."""
+    """Used if the engine cannot compare vectors. Once it can, that is a change of model."""
 
     model = "words"
     dimensions = 0
@@ -38,7 +40,7 @@ class WordsOnly:
 
 
 class LocalEmbedder:
-    """WordLlama: 256 numbers per text from a table of word vectors, about 20 µs each, no download."""
+    """WordLlama: 256 numbers per text from a table of word vectors; 20 µs a text, no download."""
 
     model = "wordllama-l2-supercat-256"
     dimensions = 256
@@ -52,12 +54,12 @@ class LocalEmbedder:
             return []
         vectors = self._model().embed(list(texts), norm=False)
         lengths = (vectors * vectors).sum(axis=1, keepdims=True) ** 0.5
-        # A text of which the model knows nothing is as far from everything.
+        # A text without a known word has a vector of zeros, which is far from everything.
         lengths[lengths == 0] = 1
         return [vector.tobytes() for vector in (vectors / lengths).astype("<f4")]
 
     def _model(self) -> Any:
-        """Loaded at the first use: it takes a second and 60 MB."""
+        """Load the model at its first use; that takes a second and 60 MB."""
         with self._lock:
             if self._loaded is None:
                 if is_missing("memory"):

@@ -1,4 +1,4 @@
-"""A knowledge store over the tables of an engine: what is written, and how two searches become one."""
+"""A knowledge store in the database of a store, over tables that its engine implements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from holdfast.errors import StoreUnavailable
 from holdfast.memory.embedder import Embedder, LocalEmbedder, WordsOnly, model_key
-from holdfast.memory.indexing import Entry, IndexedDocument, entries
+from holdfast.memory.indexing import Entry, IndexedDocument, build_entries
 from holdfast.memory.knowledge import (
     DEFAULT_OPTIONS,
     Hit,
@@ -20,89 +20,96 @@ from holdfast.memory.knowledge import (
     KnowledgeSource,
     storable_text,
 )
-from holdfast.memory.ranking import CANDIDATES, fused
+from holdfast.memory.ranking import CANDIDATES, fuse
 
 T = TypeVar("T")
 
 WordMatches = list[tuple[str, str]]
-"""Documents, best first: id, and the piece that was found."""
+"""Matches of a full-text search, best first: document id and matching piece."""
 VectorMatches = list[tuple[str, str, float]]
-"""The same, with how like its vector is to the one asked for: 1 is the same."""
+"""Matches of a vector search, best first: document id, piece, and similarity (1 is equal)."""
 
 
 class IndexTables(Protocol):
-    """What an engine does for an index; each call is one transaction."""
+    """Tables of an index, implemented by each engine. Each call is one transaction."""
 
     async def find_documents(
         self, scope: KnowledgeScope, ids: Sequence[str] | None = None
     ) -> dict[str, IndexedDocument]:
-        """What is there of these, or of all; stones of deleted ones too where ids are named."""
+        """Return the state of documents, by id; of all in the scope without `ids`.
 
-    async def write(self, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> set[str]:
-        """Write entries, none over a newer version, and none without pieces over another content; which ones."""
+        With `ids`, tombstones of deleted documents are included."""
+
+    async def write(self, scope: KnowledgeScope, entries: Sequence[Entry], model: str) -> set[str]:
+        """Write entries, except over newer versions. Returns the ids that were written.
+
+        An entry without pieces is written only if the content is still the same."""
 
     async def remove(self, scope: KnowledgeScope, ids: Sequence[str], version: int | None) -> int:
-        """Remove documents, but none that is newer; how many."""
+        """Remove documents, except newer ones, and leave tombstones. Returns their number."""
 
     async def forget(self, scope: KnowledgeScope) -> int:
-        """Remove all of the scope, its name too, and for whoever writes later what he read before; how many."""
+        """Delete the scope and leave a hashed tombstone, so that late writers cannot restore it.
+
+        Returns the number of documents."""
 
     async def replace(
-        self, scope: KnowledgeScope, written: Sequence[Entry], model: str, until: int
+        self, scope: KnowledgeScope, entries: Sequence[Entry], model: str, until: int
     ) -> set[str]:
-        """Write these and remove the others up to a version, at once; which ones are written."""
+        """Write entries and remove all others up to version `until`, in one transaction.
+
+        Returns the ids that were written."""
 
     async def by_words(self, scope: KnowledgeScope, query: str, limit: int) -> WordMatches:
-        """By full text."""
+        """Search by full text."""
 
     async def has_vectors(self) -> bool:
-        """Whether the engine can compare vectors."""
+        """Return whether the engine can compare vectors."""
 
     async def by_meaning(
         self, scope: KnowledgeScope, vector: bytes, model: str, limit: int
     ) -> VectorMatches:
-        """By vectors of this model."""
+        """Search by vectors of this model."""
 
     async def status(self, model: str, dimensions: int) -> IndexStatus:
-        """What is there, and how much of it by another model."""
+        """Return the contents of the index, and how many documents are by another model."""
 
 
 _WORDS_ONLY = WordsOnly()
 
 
 class KnowledgeIndex:
-    """A KnowledgeStore in the database of a store."""
+    """A KnowledgeStore in the database of a store. The store's owner closes that."""
 
     def __init__(self, tables: IndexTables, embedder: Embedder | None = None) -> None:
         self.tables = tables
         self.embedder = embedder or LocalEmbedder()
 
     async def upsert(self, scope: KnowledgeScope, documents: KnowledgeSource) -> int:
-        wanted, count = list(documents), 0
-        with _reachable():
-            using = await self.using()
-            while wanted:
-                known = await self.tables.find_documents(
-                    scope, [document.id for document in wanted]
-                )
-                made = await asyncio.to_thread(entries, wanted, known, using)
-                written = await self.tables.write(scope, made, model_key(using))
+        pending, count = list(documents), 0
+        with _translate_errors():
+            embedder = await self.active_embedder()
+            while pending:
+                ids = [document.id for document in pending]
+                indexed = await self.tables.find_documents(scope, ids)
+                entries = await asyncio.to_thread(build_entries, pending, indexed, embedder)
+                written = await self.tables.write(scope, entries, model_key(embedder))
                 count += len(written)
-                wanted = _overtaken(made, written)
+                pending = _find_overtaken(entries, written)
         return count
 
-    async def using(self) -> Embedder:
-        """The embedder, where the engine has a use for it."""
+    async def active_embedder(self) -> Embedder:
+        """Return the embedder, or one without vectors if the engine cannot compare them."""
         return self.embedder if await self.tables.has_vectors() else _WORDS_ONLY
 
     async def delete(
         self, scope: KnowledgeScope, ids: Iterable[str], *, version: int | None = None
     ) -> int:
-        with _reachable():
+        with _translate_errors():
             return await self.tables.remove(scope, sorted(ids), version)
 
     async def clear(self, scope: KnowledgeScope) -> int:
-        with _reachable():
+        with _translate_errors():
             return await self.tables.forget(scope)
 
     async def reindex(
@@ -111,20 +118,20 @@ class KnowledgeIndex:
         source: KnowledgeSource,
         options: IndexOptions = DEFAULT_OPTIONS,
     ) -> int:
-        with _reachable():
-            using = await self.using()
-            known = await self.tables.find_documents(scope)
-            # What comes while we read is newer than all of this, and stays.
-            until = max((there.version for there in known.values()), default=0)
-            made: list[Entry] = []
+        with _translate_errors():
+            embedder = await self.active_embedder()
+            indexed = await self.tables.find_documents(scope)
+            # Documents that are written meanwhile have newer versions, and stay.
+            until = max((document.version for document in indexed.values()), default=0)
+            entries: list[Entry] = []
             for documents in _batches(source, options.batch_size):
-                made += await asyncio.to_thread(entries, documents, known, using)
+                entries += await asyncio.to_thread(build_entries, documents, indexed, embedder)
                 until = max(until, *(document.version for document in documents))
                 if options.on_progress is not None:
-                    options.on_progress(len(made))
-            written = await self.tables.replace(scope, made, model_key(using), until)
-        await self.upsert(scope, _overtaken(made, written))
-        return len(made)
+                    options.on_progress(len(entries))
+            written = await self.tables.replace(scope, entries, model_key(embedder), until)
+        await self.upsert(scope, _find_overtaken(entries, written))
+        return len(entries)
 
     async def search(
         self, scope: KnowledgeScope, query: str, max_results: int = 5, min_score: float = 0
@@ -132,32 +139,33 @@ class KnowledgeIndex:
         query = storable_text(query)
         if not query.strip() or max_results < 1:
             return []
-        with _reachable():
-            using, limit = await self.using(), max(CANDIDATES, max_results)
-            near: VectorMatches = []
-            if using is not _WORDS_ONLY:
-                [vector] = await asyncio.to_thread(using.embed, [query])
-                near = await self.tables.by_meaning(scope, vector, model_key(using), limit)
-            worded = await self.tables.by_words(scope, query, limit)
-        return [hit for hit in fused(query, near, worded) if hit.score >= min_score][:max_results]
+        with _translate_errors():
+            embedder, limit = await self.active_embedder(), max(CANDIDATES, max_results)
+            by_meaning: VectorMatches = []
+            if embedder is not _WORDS_ONLY:
+                [vector] = await asyncio.to_thread(embedder.embed, [query])
+                model = model_key(embedder)
+                by_meaning = await self.tables.by_meaning(scope, vector, model, limit)
+            by_words = await self.tables.by_words(scope, query, limit)
+        hits = fuse(query, by_meaning, by_words)
+        return [hit for hit in hits if hit.score >= min_score][:max_results]
 
     async def documents(self, scope: KnowledgeScope) -> dict[str, str]:
-        with _reachable():
-            return {
-                id_: there.hash for id_, there in (await self.tables.find_documents(scope)).items()
-            }
+        with _translate_errors():
+            indexed = await self.tables.find_documents(scope)
+            return {id_: document.hash for id_, document in indexed.items()}
 
     async def status(self) -> IndexStatus:
-        with _reachable():
-            using = await self.using()
-            return await self.tables.status(using.model, using.dimensions)
+        with _translate_errors():
+            embedder = await self.active_embedder()
+            return await self.tables.status(embedder.model, embedder.dimensions)
 
     async def close(self) -> None:
-        """The store that holds the tables is its owner's to close."""
+        """Do nothing: the tables belong to the store."""
 
 
-class _reachable:  # noqa: N801 - reads as a condition
-    """The database away is the index away."""
+class _translate_errors:  # noqa: N801 - reads as a verb
+    """Raise IndexUnavailable if the database is unavailable."""
 
     def __enter__(self) -> None:
         return None
@@ -167,11 +175,13 @@ class _reachable:  # noqa: N801 - reads as a condition
             raise IndexUnavailable(str(error)) from error
 
 
-def _overtaken(made: Sequence[Entry], written: set[str]) -> list[KnowledgeDocument]:
-    """Those that seemed to be there already, until a relay that had lost its lease removed or changed them."""
+def _find_overtaken(entries: Sequence[Entry], written: set[str]) -> list[KnowledgeDocument]:
+    """Return documents that were indexed when we looked, and removed or changed since.
+
+    A relay that has lost its lease can do that; they have to be embedded after all."""
     return [
         entry.document
-        for entry in made
+        for entry in entries
         if entry.pieces is None and entry.document.id not in written
     ]
 

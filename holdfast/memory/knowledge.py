@@ -1,4 +1,4 @@
-"""The knowledge index: documents in scopes, found by words and by meaning."""
+"""The knowledge store: documents in scopes, searched by words and by meaning."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from holdfast.errors import HoldfastError
 
 
 class IndexUnavailable(HoldfastError):
-    """The index cannot be reached right now; what was asked may be tried again."""
+    """The index cannot be reached right now; try again later."""
 
 
 DEFAULT_AGENT_NAME = "memory.observation"
-"""The agent name under which observations are indexed."""
+"""Agent name of the scopes that hold observations."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeScope:
-    """Whose documents these are. A search never leaves its scope."""
+    """Owner of documents. A search never leaves its scope."""
 
     agent_name: str
     context_id: str
 
     def __post_init__(self) -> None:
         if not str(self.agent_name or "").strip() or not str(self.context_id or "").strip():
-            raise ValueError("a scope needs the name of an agent and a context")
+            raise ValueError("a scope needs an agent name and a context id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnowledgeDocument:
-    """A text to be found. A lower version never replaces a higher one."""
+    """A text to index. A lower version never replaces a higher one."""
 
     id: str
     content: str
@@ -48,7 +48,7 @@ class KnowledgeDocument:
 
 
 def storable_text(text: str) -> str:
-    """The text without what no engine could store and no model read."""
+    """Replace characters that no engine can store: NUL and lone surrogates."""
     return (
         text.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     )
@@ -60,7 +60,7 @@ KnowledgeSource = Iterable[KnowledgeDocument]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexOptions:
-    """How documents are written; on_progress hears how many are done."""
+    """Options of `reindex`. `on_progress` is called with the number of documents done."""
 
     batch_size: int = 256
     on_progress: Callable[[int], None] | None = None
@@ -72,7 +72,7 @@ class IndexOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """A found document; the score is between 0 and 1."""
+    """A document that a search found; the score is between 0 and 1."""
 
     id: str
     content: str
@@ -81,13 +81,13 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexStatus:
-    """What an index holds and how it searches."""
+    """Contents of an index, and its model."""
 
     documents: int
     model: str
     dimensions: int
     other_model: int = 0
-    """Documents of another model, which a process that works indexes anew by itself."""
+    """Number of documents of another model; a working process indexes them anew."""
     vectors: bool = True
     scopes: tuple[KnowledgeScope, ...] = field(default=(), repr=False)
 
@@ -96,18 +96,18 @@ DEFAULT_OPTIONS = IndexOptions()
 
 
 class KnowledgeStore(Protocol):
-    """Where documents are indexed; it may be elsewhere than the store, and away."""
+    """An index of documents. It may be outside the store's database, and unreachable."""
 
     async def upsert(self, scope: KnowledgeScope, documents: KnowledgeSource) -> int:
-        """Index documents; how many were written. One that is unchanged, or older than what is there, is left alone."""
+        """Index documents. Skips those that are unchanged or older. Returns the number written."""
 
     async def delete(
         self, scope: KnowledgeScope, ids: Iterable[str], *, version: int | None = None
     ) -> int:
-        """Remove documents, unless theirs is a newer version; how many."""
+        """Remove documents, except those with a newer version. Returns their number."""
 
     async def clear(self, scope: KnowledgeScope) -> int:
-        """Remove a whole scope; how many documents."""
+        """Remove a whole scope. Returns the number of documents."""
 
     async def reindex(
         self,
@@ -115,18 +115,20 @@ class KnowledgeStore(Protocol):
         source: KnowledgeSource,
         options: IndexOptions = DEFAULT_OPTIONS,
     ) -> int:
-        """Make the scope hold what the source holds, in one step for those who search; how many."""
+        """Replace the documents of a scope by those of a source, in one step for searches.
+
+        Returns the number of documents."""
 
     async def search(
         self, scope: KnowledgeScope, query: str, max_results: int = 5, min_score: float = 0
     ) -> list[Hit]:
-        """The best documents of the scope, best first."""
+        """Return the best documents of the scope, best first."""
 
     async def documents(self, scope: KnowledgeScope) -> dict[str, str]:
-        """The hash of every document of the scope, by id: what `verify` compares."""
+        """Return the hash of every document of the scope, by id; `verify` compares them."""
 
     async def status(self) -> IndexStatus:
-        """What is there."""
+        """Return the contents of the index and its model."""
 
     async def close(self) -> None:
-        """Let go of what is held."""
+        """Release connections and other resources."""

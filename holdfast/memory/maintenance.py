@@ -49,8 +49,9 @@ class MemorySweeper:
 
         The process that started last decides the model. Relays of other processes may go on with
         an older one; the next sweep finds their documents."""
-        using, store = await knowledge.using(), self.observations.store
-        record, mark = {"model": using.model, "dimensions": using.dimensions}, model_key(using)
+        embedder, store = await knowledge.active_embedder(), self.observations.store
+        record = {"model": embedder.model, "dimensions": embedder.dimensions}
+        mark = model_key(embedder)
         recorded = await store.setting(INDEX)
         if mark != self._announced and recorded != record:
             await store.set_setting(INDEX, record)
@@ -60,14 +61,7 @@ class MemorySweeper:
         while count := await self.observations.requeue_outdated(DEFAULT_AGENT_NAME, mark):
             requeued += count
         if requeued:
-            log.warning(
-                Entry(
-                    MODEL_CHANGED,
-                    model=using.model,
-                    dimensions=using.dimensions,
-                    documents=requeued,
-                )
-            )
+            log.warning(Entry(MODEL_CHANGED, **record, documents=requeued))
         return requeued
 
 
@@ -82,7 +76,7 @@ async def index_progress(store: Store, knowledge: KnowledgeIndex) -> IndexStatus
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A document that is missing in the index, is there without being known, or has another content."""
+    """A document that the index lacks, has without an observation, or has with other content."""
 
     subject_key: str
     id: str
@@ -90,30 +84,28 @@ class Difference:
 
 
 async def verify(observations: ObservationStore, knowledge: KnowledgeStore) -> list[Difference]:
-    """All differences between the observations and their index."""
-    found: list[Difference] = []
+    """Return all differences between the observations and their index."""
+    differences: list[Difference] = []
     keys = set()
     for subject in await observations.find_subjects():
         keys.add(subject.key)
         known = await observations.find_by_subject(subject.workspace_id, subject.type, subject.id)
         wanted = {observation.id: document_of(observation).hash for observation in known}
-        found += await _compared(knowledge, subject.key, wanted)
+        differences += await _compare(knowledge, subject.key, wanted)
     for scope in (await knowledge.status()).scopes:
         if scope.agent_name == DEFAULT_AGENT_NAME and scope.context_id not in keys:
-            found += await _compared(knowledge, scope.context_id, {})
-    return found
+            differences += await _compare(knowledge, scope.context_id, {})
+    return differences
 
 
-async def _compared(
-    knowledge: KnowledgeStore, key: str, wanted: dict[str, str]
-) -> list[Difference]:
-    there = await knowledge.documents(KnowledgeScope(DEFAULT_AGENT_NAME, key))
-    missing = [Difference(key, id_, "missing") for id_ in wanted.keys() - there.keys()]
-    unknown = [Difference(key, id_, "unknown") for id_ in there.keys() - wanted.keys()]
+async def _compare(knowledge: KnowledgeStore, key: str, wanted: dict[str, str]) -> list[Difference]:
+    indexed = await knowledge.documents(KnowledgeScope(DEFAULT_AGENT_NAME, key))
+    missing = [Difference(key, id_, "missing") for id_ in wanted.keys() - indexed.keys()]
+    unknown = [Difference(key, id_, "unknown") for id_ in indexed.keys() - wanted.keys()]
     other = [
         Difference(key, id_, "other content")
-        for id_ in wanted.keys() & there.keys()
-        if wanted[id_] != there[id_]
+        for id_ in wanted.keys() & indexed.keys()
+        if wanted[id_] != indexed[id_]
     ]
     return sorted(missing + unknown + other, key=lambda difference: difference.id)
 
@@ -123,19 +115,21 @@ async def reindex(
     knowledge: KnowledgeStore,
     on_progress: Callable[[int], None] | None = None,
 ) -> int:
-    """Make the index hold what the observations say, subject by subject, searchable throughout; how many."""
+    """Rebuild the index from the observations, subject by subject; it stays searchable.
+
+    Returns the number of documents."""
     keys = [subject.key for subject in await observations.find_subjects()]
     scopes = (await knowledge.status()).scopes
     keys += [scope.context_id for scope in scopes if scope.agent_name == DEFAULT_AGENT_NAME]
     done = 0
     for key in dict.fromkeys(keys):
         done += await _reindex_subject(
-            observations, knowledge, key, _counting_on(done, on_progress)
+            observations, knowledge, key, _progress_from(done, on_progress)
         )
     return done
 
 
-def _counting_on(before: int, on_progress: Callable[[int], None] | None) -> IndexOptions:
+def _progress_from(before: int, on_progress: Callable[[int], None] | None) -> IndexOptions:
     if on_progress is None:
         return IndexOptions()
     return IndexOptions(on_progress=lambda count: on_progress(before + count))
@@ -150,8 +144,10 @@ async def _reindex_subject(
     done = await knowledge.reindex(
         scope, [document_of(observation) for observation in known], options
     )
-    # What a relay indexed since we read them was not among these, and went with what is no more.
+    # A relay may have indexed newer versions while we rebuilt; the replace dropped them, so add
+    # them again.
     read = {observation.version for observation in known}
     current = await observations.find_by_subject(workspace_id, subject_type, subject_id)
-    await knowledge.upsert(scope, [document_of(one) for one in current if one.version not in read])
+    newer = [document_of(one) for one in current if one.version not in read]
+    await knowledge.upsert(scope, newer)
     return done

@@ -18,29 +18,29 @@ if TYPE_CHECKING:
     from holdfast.queue.pages import Page
     from holdfast.queue.store import Store, Transaction
 
-_LONE = re.compile("[\ud800-\udfff]")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _NAME = re.compile(r"[^:\s][^:]*")
-_DRAWN = re.compile(r"obs_[0-9a-f]{16}")
+_RANDOM_ID = re.compile(r"obs_[0-9a-f]{16}")
 """An id that an observation gets if none is given."""
 _IDENTITY = re.compile(r"([^:]{0,100}):(?:id|name):(?=.)", re.DOTALL)
-_MOST_CERTAIN = 0.99
-MOST = 2**31 - 1
+_MAX_CONFIDENCE = 0.99
+MAX_LIMIT = 2**31 - 1
 
 
 class ObservationType(StrEnum):
-    """How an agent came to know something."""
+    """How an agent learned something."""
 
     EXPLICIT = "EXPLICIT"
-    """It was said."""
+    """Somebody said it."""
     DEDUCTIVE = "DEDUCTIVE"
-    """It follows from what was said."""
+    """It follows from other statements."""
     INDUCTIVE = "INDUCTIVE"
     """A pattern over several messages."""
     ABDUCTIVE = "ABDUCTIVE"
-    """The likeliest explanation, a guess."""
+    """A guess: the likeliest explanation."""
 
 
-_FIRST = {
+_INITIAL_CONFIDENCE = {
     ObservationType.EXPLICIT: 0.9,
     ObservationType.DEDUCTIVE: 0.75,
     ObservationType.INDUCTIVE: 0.5,
@@ -49,29 +49,32 @@ _FIRST = {
 
 
 def subject_key(workspace_id: str, subject_type: str, subject_id: str) -> str:
-    """The lane of a subject's changes, and its context in the index."""
+    """Return the key of a subject: the lane of its changes, and its context in the index."""
     for name, part in (("workspace", workspace_id), ("subject type", subject_type)):
         if not _is_name(part) or not _NAME.fullmatch(part):
-            raise HoldfastError(f"a {name} is a text without colons, not {part!r}")
+            raise HoldfastError(f"a {name} must be a text without colons, not {part!r}")
     if not _is_name(subject_id):
         raise HoldfastError(f"a subject needs an id, not {subject_id!r}")
     return f"{workspace_id}:{subject_type.upper()}:{subject_id}"
 
 
 def _is_name(text: object) -> bool:
-    """Whether it is a text that every engine gives back as it is."""
+    """Return whether every engine stores a value unchanged as a name."""
     return (
-        isinstance(text, str) and bool(text.strip()) and "\0" not in text and not _LONE.search(text)
+        isinstance(text, str)
+        and bool(text.strip())
+        and "\0" not in text
+        and not _LONE_SURROGATE.search(text)
     )
 
 
 def is_identity(subject_id: str) -> bool:
-    """Whether the id of a person says by which channel, and whether it is an id there or a name."""
+    """Return whether the id of a person names a channel: `channel:id:…` or `channel:name:…`."""
     return _IDENTITY.match(subject_id) is not None
 
 
 def is_person(subject: str, key: str) -> bool:
-    """Whether a subject is the person whom a key names; agent.is_person in SQL says the same.
+    """Return whether a key names the person who is this subject, as agent.is_person in SQL does.
 
     A key without a channel, such as default:USER:ann, names everybody with that id or name."""
     start, id_ = (
@@ -85,14 +88,15 @@ def is_person(subject: str, key: str) -> bool:
 
 
 def own_conversation(subject_id: str) -> str:
-    """The conversation that is named after an identity; agent.own_conversation in SQL says the same."""
+    """Return the conversation named after an identity, as agent.own_conversation in SQL does."""
     return _IDENTITY.sub(r"\1:", subject_id, count=1)
 
 
 def former_key(key: str) -> str | None:
-    """The subject under which releases before 0.5 kept what they knew of a person in a Slack workspace.
+    """Return the key that releases before 0.5 used for a person in a Slack workspace.
 
-    A workspace of Slack and a user id in it name one person; other subjects without a channel are ambiguous."""
+    A Slack workspace and a user id name one person. Other subjects without a channel are
+    ambiguous; for them, returns None."""
     workspace, type_, id_ = parts_of(key)
     user = id_.removeprefix("slack:id:")
     return (
@@ -103,11 +107,11 @@ def former_key(key: str) -> str | None:
 
 
 def parts_of(key: str) -> tuple[str, str, str]:
-    """Workspace, type and id of a subject, as a person writes its key."""
+    """Split a key, as a person writes it, into workspace, type and id."""
     parts = key.split(":", 2)
     if len(parts) != 3 or not key.isprintable():
         raise HoldfastError(
-            f"a subject is workspace:TYPE:id, such as default:USER:api:id:ann, not {key!r}"
+            f"a subject must be workspace:TYPE:id, such as default:USER:api:id:ann, not {key!r}"
         )
     subject_key(*parts)
     return parts[0], parts[1].upper(), parts[2]
@@ -126,7 +130,7 @@ class Observation:
     observer: str = ""
     source_message_ids: tuple[str, ...] = ()
     version: int = 0
-    """Grows with every change, over all observations; the index never goes back to a lower one."""
+    """Grows with every change of any observation. The index never goes back to a lower one."""
     created_at: datetime | None = None
     updated_at: datetime | None = None
     deleted_at: datetime | None = None
@@ -134,7 +138,7 @@ class Observation:
     def __post_init__(self) -> None:
         subject_key(self.workspace_id, self.subject_type, self.subject_id)
         if not _is_name(self.id) or not str(self.content or "").strip():
-            raise HoldfastError("an observation needs an id and a content")
+            raise HoldfastError("an observation needs an id and content")
         object.__setattr__(self, "type", ObservationType(self.type))
         object.__setattr__(self, "subject_type", self.subject_type.upper())
         object.__setattr__(
@@ -147,28 +151,30 @@ class Observation:
 
     @property
     def confidence(self) -> float:
-        """By how it came to be known; every further source halves the doubt that is left."""
-        doubt = (1 - _FIRST[self.type]) * 0.5 ** max(len(self.source_message_ids) - 1, 0)
-        return min(1 - doubt, _MOST_CERTAIN)
+        """Confidence by type; every further source halves the remaining doubt."""
+        doubt = (1 - _INITIAL_CONFIDENCE[self.type]) * 0.5 ** max(
+            len(self.source_message_ids) - 1, 0
+        )
+        return min(1 - doubt, _MAX_CONFIDENCE)
 
 
 def id_of(observation: Observation | str) -> str:
-    """For callers who have either."""
+    """Return the id of an observation that is given as an object or as its id."""
     return observation if isinstance(observation, str) else observation.id
 
 
 def check_merge(
     winner: Observation | str, loser: Observation | str, merged: Observation
 ) -> tuple[str, str]:
-    """Return the ids of the winner and the loser of a merge, if the three fit together.
+    """Return the ids of the winner and the loser of a merge; refuse those that do not fit.
 
-    Whether they are stored, and about that subject, is for the store to check."""
+    The store checks whether both exist and are about that subject."""
     ids = id_of(winner), id_of(loser)
     if ids[0] == ids[1]:
         raise HoldfastError(f"observation {ids[0]!r} cannot be merged with itself")
-    if merged.id != ids[0] and (merged.id == ids[1] or not _DRAWN.fullmatch(merged.id)):
+    if merged.id != ids[0] and (merged.id == ids[1] or not _RANDOM_ID.fullmatch(merged.id)):
         raise HoldfastError(
-            f"what is merged keeps the winner's id {ids[0]!r}, and cannot have {merged.id!r}"
+            f"a merged observation keeps the winner's id {ids[0]!r}; {merged.id!r} is another"
         )
     for one in (winner, loser):
         if isinstance(one, Observation) and one.subject_key != merged.subject_key:
@@ -179,15 +185,15 @@ def check_merge(
 
 
 def check_limit(limit: int | None) -> int | None:
-    """Return the number of observations to list, None for all; refuse what not every engine could count to."""
-    if limit is not None and not 1 <= limit <= MOST:
-        raise HoldfastError(f"a limit is a number from 1 to {MOST}, not {limit}")
+    """Return a limit, None for all; refuse numbers that some engine cannot count to."""
+    if limit is not None and not 1 <= limit <= MAX_LIMIT:
+        raise HoldfastError(f"a limit must be a number from 1 to {MAX_LIMIT}, not {limit}")
     return limit
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whom or what observations are about, and how many there are."""
+    """A subject of observations, and their number."""
 
     workspace_id: str
     type: str
@@ -200,7 +206,7 @@ class Subject:
 
 
 def document_of(observation: Observation) -> KnowledgeDocument:
-    """Return the document that the index holds of an observation."""
+    """Return the document of an observation for the index."""
     return KnowledgeDocument(
         id=observation.id, content=observation.content, version=observation.version
     )
@@ -229,7 +235,7 @@ class ObservationStore(Protocol):
     async def soft_delete(
         self, workspace_id: str, id: str, *, tx: Transaction | None = None
     ) -> int | None:
-        """Hide an observation from every search until it is purged. Returns None if there is none."""
+        """Hide an observation until it is purged. Returns None if there is none."""
 
     async def merge(
         self,
@@ -280,7 +286,9 @@ class ObservationStore(Protocol):
         """Delete all observations of a workspace. Returns their number."""
 
     async def wait_indexed(self, position: int, *, within: float = 5.0) -> bool:
-        """Wait until the change at this position is in the index. Returns False after `within` seconds."""
+        """Wait until the change at this position is in the index.
+
+        Returns False after `within` seconds."""
 
     async def has_pending(self, subject_key: str) -> bool:
         """Return whether changes of a subject are on their way to the index."""

@@ -183,7 +183,7 @@ async def test_vectors_of_another_length_than_promised_are_refused(
     if await is_compared(store):
         assert await wrong.relay.drain_once() == DrainResult(failed=1)
         [event] = await store.waiting(MEMORY, "")
-        assert "one vector of 3 numbers per text" in str(event.last_error)
+        assert "one vector of 3 numbers for each text" in str(event.last_error)
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)

@@ -126,7 +126,7 @@ async def test_a_limit_outside_its_range_is_the_same_error_on_all_engines(
     observations: ObservationStore, limit: int
 ) -> None:
     await observations.save(fact())
-    why = f"a limit is a number from 1 to 2147483647, not {limit}"
+    why = f"a limit must be a number from 1 to 2147483647, not {limit}"
     with pytest.raises(HoldfastError, match=why):
         await observations.find_by_subject("acme", "USER", "ann", limit=limit)
     with pytest.raises(HoldfastError, match=why):

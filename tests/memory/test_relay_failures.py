@@ -106,7 +106,7 @@ async def test_nine_subjects_that_cannot_be_indexed_do_not_stop_the_others(
     )
     async with open_store(database_url) as store:
         observations, real = open_observations(store), open_knowledge(store, embedder)
-        await real.using()
+        await real.active_embedder()
         for subject in NINE:
             await observations.save(fact(subject=subject, id=subject))
         knowledge = Selective(real, fail, {f"acme:USER:{subject}" for subject in NINE})

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.memory.observation import (
-    MOST,
+    MAX_LIMIT,
     Observation,
     Subject,
     check_limit,
@@ -118,7 +118,7 @@ class PostgresObservationStore:
         limit: int | None = None,
         most_bytes: int | None = None,
     ) -> Page[Subject]:
-        most = check_limit(limit) or MOST
+        most = check_limit(limit) or MAX_LIMIT
         found = await self.store.connections.page(
             "select workspace_id, subject_type, subject_id, count(*) from agent.observation"
             " where deleted_at is null and (%s::text is null or workspace_id = %s)"
