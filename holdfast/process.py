@@ -43,15 +43,15 @@ from holdfast.settings.extras import is_missing, remedy
 from holdfast.store import files, open_store
 from holdfast.store.memory import open_knowledge, open_observations, open_people
 from holdfast.telemetry import (
-    CANNOT_SIGN_OFF,
-    CUT_SHORT,
-    MEMORY_MISSING,
+    MEMORY_NOT_INSTALLED,
+    SIGN_OFF_FAILED,
     SPAN_MIGRATE,
+    STOP_TIMED_OUT,
     STOPPED_AT_ONCE,
     SWEPT,
     spans,
 )
-from holdfast.telemetry import starting as telemetry
+from holdfast.telemetry import startup as telemetry
 from holdfast.telemetry.logs import Entry
 from holdfast.telemetry.watchdog import watching
 
@@ -230,7 +230,7 @@ class RunningProcess:
         if self._settings.memory and self._can_index:
             consumers.append(self._memory_consumer())
         elif any(p.memory for p in self._app.policies.values()) and not self._can_index:
-            log.warning(Entry(MEMORY_MISSING, remedy=remedy("memory")))
+            log.warning(Entry(MEMORY_NOT_INSTALLED, remedy=remedy("memory")))
         return consumers
 
     def _inbox_consumer(self, workers: int, unnamed: str) -> Consumer:
@@ -386,7 +386,7 @@ async def _sign_off(store: Store, process_id: str, consumers: Sequence[Consumer]
                 await store.unregister(process_id)
                 await publish(store)
     except (StoreUnavailable, TimeoutError) as error:
-        log.warning(Entry(CANNOT_SIGN_OFF, error=error))
+        log.warning(Entry(SIGN_OFF_FAILED, error=error))
 
 
 async def is_ready(ready: asyncio.Event, task: asyncio.Task[None]) -> bool:
@@ -466,7 +466,7 @@ def _signals(
 
 
 def _exit(code: int) -> None:
-    log.warning(Entry(CUT_SHORT))
+    log.warning(Entry(STOP_TIMED_OUT))
     logging.shutdown()
     sys.stdout.flush()
     os._exit(code)

@@ -20,7 +20,7 @@ from holdfast.queue.record import Activity, AgentMessage, Record
 from holdfast.queue.store import Process, Store, Transaction
 from holdfast.queue.turn import LeasedTurn
 from holdfast.store.activity import SUBJECT, about, received
-from holdfast.telemetry import CANNOT_TELL, LISTENER_FAILED, LISTENERS_SLOW
+from holdfast.telemetry import ACTIVITY_WRITE_FAILED, LISTENER_FAILED, LISTENERS_TOO_SLOW
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class Listeners:
         try:
             self._waiting.put_nowait(told)
         except asyncio.QueueFull:
-            log.warning(Entry(LISTENERS_SLOW, type=frame["type"]))
+            log.warning(Entry(LISTENERS_TOO_SLOW, type=frame["type"]))
 
     async def run(self) -> None:
         while True:
@@ -176,7 +176,7 @@ class Reporter:
             await self._store.put([], records=[Activity(frames)])
         except HoldfastError as error:
             # Not again: it may have been stored all the same.
-            log.warning(Entry(CANNOT_TELL, error=error))
+            log.warning(Entry(ACTIVITY_WRITE_FAILED, error=error))
 
     async def _written(self, starts: _Starts) -> None:
         """Until a start is stored, so that what follows from it comes after it."""

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from holdfast.api.framing import Framing
 from holdfast.api.response import ApiError
 from holdfast.api.security.connection_limit import ConnectionLimit
-from holdfast.telemetry import READER_SLOW
+from holdfast.telemetry import CLIENT_TOO_SLOW
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
@@ -251,7 +251,7 @@ class Connection(H11Protocol):
         return True
 
     def _drop_slow_reader(self) -> None:
-        log.info(Entry(READER_SLOW, client=self.address))
+        log.info(Entry(CLIENT_TOO_SLOW, client=self.address))
         self.evict()
 
 

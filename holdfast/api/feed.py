@@ -20,7 +20,7 @@ from holdfast.queue.policy import Backoff
 from holdfast.queue.store import Happened, Store
 from holdfast.queue.wake import Wake
 from holdfast.store.activity import FORGOTTEN
-from holdfast.telemetry import CANNOT_FOLLOW, WATCHER_SLOW
+from holdfast.telemetry import ACTIVITY_READ_FAILED, STREAM_CLIENT_TOO_SLOW
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
@@ -175,7 +175,7 @@ class Feed:
                 if rows is not None:
                     watcher.is_live = True
                 elif watcher.is_live:
-                    log.info(Entry(WATCHER_SLOW, at=watcher.cursor))
+                    log.info(Entry(STREAM_CLIENT_TOO_SLOW, at=watcher.cursor))
                     return
                 elif (rows := await self._read(watcher.cursor.position)) is None:
                     return
@@ -195,7 +195,7 @@ class Feed:
                 found = await self._store().activity(position, limit=PAGE, most_bytes=PAGE_BYTES)
                 return [row_of(one) for one in found]
             except HoldfastError as error:
-                log.warning(Entry(CANNOT_FOLLOW, error=error))
+                log.warning(Entry(ACTIVITY_READ_FAILED, error=error))
                 return None
 
     def _since(self, position: int) -> list[Row] | None:
@@ -234,7 +234,7 @@ class Feed:
             except HoldfastError as error:
                 failures += 1
                 if failures == 1:
-                    log.warning(Entry(CANNOT_FOLLOW, error=error))
+                    log.warning(Entry(ACTIVITY_READ_FAILED, error=error))
                 await asyncio.sleep(OUTAGE.delay(failures).total_seconds())
                 continue
             failures = 0

@@ -12,7 +12,7 @@ from holdfast.channels.base import Channel, Put
 from holdfast.errors import HoldfastError
 from holdfast.queue.event import INBOX, Event, NewEvent
 from holdfast.queue.store import Store
-from holdfast.telemetry import CANNOT_BEAT, HEARTBEAT_ANSWERED
+from holdfast.telemetry import HEARTBEAT_ANSWERED, HEARTBEAT_FAILED
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class HeartbeatChannel(Channel):
                 pause = min(slot + heartbeat.every - now, LONGEST_PAUSE)
             except HoldfastError as error:
                 if not failing:
-                    log.warning(Entry(CANNOT_BEAT, agent=heartbeat.agent, error=error))
+                    log.warning(Entry(HEARTBEAT_FAILED, agent=heartbeat.agent, error=error))
                 failing, pause = True, RETRY_AFTER
             await asyncio.sleep(pause.total_seconds())
 

@@ -6,7 +6,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from holdfast.telemetry import OPEN_TO_OTHERS
+from holdfast.telemetry import SECRETS_EXPOSED
 from holdfast.telemetry.logs import Entry
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def confine(settings: Settings) -> None:
 def warn_of_exposure(harness: AgentHarness, settings: Settings) -> None:
     """Log a warning for each way in which others can read our secrets."""
     for problem in (*unsandboxed_agents(harness, settings), *exposed_files_problem(settings)):
-        log.warning(Entry(OPEN_TO_OTHERS, detail=problem))
+        log.warning(Entry(SECRETS_EXPOSED, detail=problem))
 
 
 def sandboxes(harness: AgentHarness) -> dict[str, str]:

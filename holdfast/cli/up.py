@@ -174,7 +174,7 @@ def _run(
     works: bool = True,
     has_page: bool = False,
 ) -> None:
-    from holdfast.telemetry import starting as telemetry
+    from holdfast.telemetry import startup as telemetry
 
     telemetry.start(settings)
     confine(settings)

@@ -23,7 +23,7 @@ from holdfast.queue.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Sn
 from holdfast.queue.policy import Policy, Share, failed
 from holdfast.queue.store import Store
 from holdfast.queue.turn import LeasedTurn
-from holdfast.telemetry import INDEX_AWAY, RELAY_FAILED
+from holdfast.telemetry import INDEX_UNREACHABLE, INDEXING_FAILED
 from holdfast.telemetry.logs import Entry
 
 __all__ = [
@@ -171,7 +171,7 @@ class KnowledgeStoreOutboxRelay:
 
     def _pause(self, error: Exception) -> timedelta:
         pause = self._breaker.open()
-        log.warning(Entry(INDEX_AWAY, error=error, pause_seconds=pause.total_seconds()))
+        log.warning(Entry(INDEX_UNREACHABLE, error=error, pause_seconds=pause.total_seconds()))
         return pause
 
     async def _tried(self, turn: LeasedTurn) -> Outcome:
@@ -197,7 +197,7 @@ class KnowledgeStoreOutboxRelay:
         ):
             # The index may answer nobody. The turn is given back, so that others are tried meanwhile.
             return Snooze(self._pause(error))
-        log.warning(Entry(RELAY_FAILED, event_id=turn.primary.id, error=repr(error)))
+        log.warning(Entry(INDEXING_FAILED, event_id=turn.primary.id, error=repr(error)))
         return Retry(f"{type(error).__name__}: {error}", _delay(turn.attempt), type(error).__name__)
 
     async def _dispatch(self, turn: LeasedTurn) -> None:

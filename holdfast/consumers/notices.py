@@ -16,7 +16,7 @@ from holdfast.errors import HoldfastError
 from holdfast.queue.event import INBOX, FinishedEvent, NewEvent
 from holdfast.queue.store import Store
 from holdfast.queue.turn import LeasedTurn
-from holdfast.telemetry import CANNOT_APOLOGISE
+from holdfast.telemetry import NOTICE_FAILED
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Apologies:
             try:
                 await self.look()
             except HoldfastError as error:
-                log.warning(Entry(CANNOT_APOLOGISE, error=error))
+                log.warning(Entry(NOTICE_FAILED, error=error))
             await asyncio.sleep(LOOK_EVERY.total_seconds())
 
     async def look(self) -> None:

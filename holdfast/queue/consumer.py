@@ -20,12 +20,12 @@ from holdfast.queue.store import Store
 from holdfast.queue.turn import LeasedTurn
 from holdfast.queue.wake import Reason, Wake
 from holdfast.telemetry import (
-    CANNOT_CLAIM,
-    CANNOT_GIVE_BACK,
-    CLAIMS_AGAIN,
+    CLAIM_FAILED,
+    CLAIM_RESUMED,
+    RELEASE_FAILED,
     TURN_DROPPED,
-    TURNS_GIVEN_BACK,
-    TURNS_LEFT,
+    TURNS_ABANDONED,
+    TURNS_RELEASED,
 )
 from holdfast.telemetry.logs import Entry
 
@@ -126,13 +126,13 @@ class Consumer:
                 failures += 1
                 if failures == 1:
                     away_since = time.monotonic()
-                    log.warning(Entry(CANNOT_CLAIM, queue=self.policy.queue, error=error))
+                    log.warning(Entry(CLAIM_FAILED, queue=self.policy.queue, error=error))
                 await self._pause(OUTAGE.delay(failures))
                 continue
             if failures:
                 log.info(
                     Entry(
-                        CLAIMS_AGAIN,
+                        CLAIM_RESUMED,
                         queue=self.policy.queue,
                         seconds=round(time.monotonic() - away_since),
                     )
@@ -294,7 +294,7 @@ class Consumer:
             return
         await self._give_back([held for held in self._held if held.outcome is None])
         if not await self._is_idle_within(LET_GO_WITHIN):
-            log.warning(Entry(TURNS_LEFT, queue=self.policy.queue, turns=len(self._held)))
+            log.warning(Entry(TURNS_ABANDONED, queue=self.policy.queue, turns=len(self._held)))
 
     async def _outlast(self) -> None:
         """A handler that does not let go keeps its lease for as long as it runs, and its end is stored."""
@@ -313,7 +313,7 @@ class Consumer:
         return not self._held
 
     async def _give_back(self, left: list[Held]) -> None:
-        log.warning(Entry(TURNS_GIVEN_BACK, queue=self.policy.queue, turns=len(left)))
+        log.warning(Entry(TURNS_RELEASED, queue=self.policy.queue, turns=len(left)))
         tasks = [held.task for held in left if held.task is not None]
         for task in tasks:
             task.cancel()
@@ -329,7 +329,7 @@ class Consumer:
             async with asyncio.timeout(LET_GO_WITHIN.total_seconds()):
                 await self._store.release([held.turn for held in free])
         except (StoreUnavailable, TimeoutError) as error:
-            log.warning(Entry(CANNOT_GIVE_BACK, queue=self.policy.queue, error=error))
+            log.warning(Entry(RELEASE_FAILED, queue=self.policy.queue, error=error))
             return
         for held in free:
             self._forget(held)

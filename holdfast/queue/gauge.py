@@ -14,10 +14,10 @@ from holdfast.telemetry import (
     OLDEST_PENDING,
     OLDEST_READY,
     OLDEST_SNAPSHOT,
-    PLACES,
-    PLACES_BUSY,
+    SLOTS,
+    SLOTS_BUSY,
     STORE_UP,
-    meters,
+    exporter,
 )
 from holdfast.telemetry.instruments import OTHER, Reading, bounded
 
@@ -46,7 +46,7 @@ async def read(store: Store, consumers: Sequence[Consumer]) -> list[Reading]:
 async def keep_reading(store: Store, consumers: Sequence[Consumer]) -> None:
     """For whoever exports metrics without asking."""
     while True:
-        meters.latest[:] = await read(store, consumers)
+        exporter.latest[:] = await read(store, consumers)
         await asyncio.sleep(EXPORT_EVERY.total_seconds())
 
 
@@ -56,8 +56,8 @@ def _places(consumers: Sequence[Consumer]) -> list[Reading]:
         reading
         for consumer in consumers
         for reading in (
-            (PLACES, (consumer.policy.queue,), consumer.slots.total),
-            (PLACES_BUSY, (consumer.policy.queue,), min(consumer.running, consumer.slots.total)),
+            (SLOTS, (consumer.policy.queue,), consumer.slots.total),
+            (SLOTS_BUSY, (consumer.policy.queue,), min(consumer.running, consumer.slots.total)),
         )
     ]
 

@@ -15,7 +15,7 @@ from holdfast.queue.outcome import Lost, Outcome, Retry, Settled
 from holdfast.queue.policy import Backoff, Policy, Share
 from holdfast.queue.store import Store
 from holdfast.queue.turn import LeasedTurn
-from holdfast.telemetry import CANNOT_SETTLE, END_REFUSED, END_WAITS, TURNS_LOST
+from holdfast.telemetry import SETTLE_FAILED, SETTLE_GIVEN_UP, SETTLE_REFUSED, TURNS_LOST
 from holdfast.telemetry.logs import Entry
 from holdfast.telemetry.spans import TurnSpan
 
@@ -94,7 +94,7 @@ class Settler:
 
     async def _settle_refused(self, share: Share, held: Held, error: Exception) -> None:
         queue, event = self._policy.queue, held.turn.primary.id
-        log.warning(Entry(END_REFUSED, queue=queue, event_id=event, error=error))
+        log.warning(Entry(SETTLE_REFUSED, queue=queue, event_id=event, error=error))
         held.outcome = self._policy.timed(
             held.turn, Retry(f"its end was refused: {error}", error_class="refused")
         )
@@ -102,7 +102,7 @@ class Settler:
             [result] = await self._settle_in_time(share, [held])
             self._tell(held, result)
         except Exception:
-            log.exception(Entry(END_WAITS, queue=queue, event_id=event))
+            log.exception(Entry(SETTLE_GIVEN_UP, queue=queue, event_id=event))
         self._forget(held)
 
     def _tell(self, held: Held, result: Settled | Lost) -> None:
@@ -120,7 +120,7 @@ class Settler:
             except StoreUnavailable as error:
                 failures += 1
                 if failures == 1:
-                    log.warning(Entry(CANNOT_SETTLE, queue=self._policy.queue, error=error))
+                    log.warning(Entry(SETTLE_FAILED, queue=self._policy.queue, error=error))
                 if time.monotonic() > max(held.until for held in ended):
                     return [Lost(held.turn) for held in ended]
                 await asyncio.sleep(OUTAGE.delay(failures).total_seconds())

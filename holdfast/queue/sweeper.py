@@ -11,13 +11,13 @@ from datetime import timedelta
 from holdfast.errors import HoldfastError
 from holdfast.queue.store import Process, Store, SweepPolicy
 from holdfast.telemetry import (
-    CANNOT_MAINTAIN,
     EVENTS_SWEPT,
-    LANES_MENDED,
+    LANES_REPAIRED,
     PROCESS_GONE,
     REAPED,
     SPAN_REAP,
     SPAN_SWEEP,
+    SWEEP_FAILED,
     SWEPT,
     spans,
 )
@@ -67,7 +67,7 @@ class Sweeper:
                 failing = False
             except HoldfastError as error:
                 if not failing:
-                    log.warning(Entry(CANNOT_MAINTAIN, error=error))
+                    log.warning(Entry(SWEEP_FAILED, error=error))
                 failing = True
             await asyncio.sleep(every.total_seconds())
 
@@ -82,7 +82,7 @@ class Sweeper:
             for what, number in asdict(swept).items():
                 SWEPT.add(policy.queue, what, by=number)
             if swept.mended:
-                log.error(Entry(LANES_MENDED, queue=policy.queue, lanes=swept.mended))
+                log.error(Entry(LANES_REPAIRED, queue=policy.queue, lanes=swept.mended))
             if swept.dead or swept.expired:
                 command = f"holdfast dead list --queue {policy.queue}"
                 ended = {"dead": swept.dead, "expired": swept.expired}

@@ -13,7 +13,7 @@ from holdfast.agents.turn import Turn
 from holdfast.message import text_of, written_of
 from holdfast.routing.tags import Tag
 from holdfast.store.files import open_below, person_folder, relative_path, sendable_path, write_file
-from holdfast.telemetry import FILES_KEPT
+from holdfast.telemetry import FILES_NOT_SENT
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Attachments:
         """Say in log and metadata which files are not sent."""
         if names:
             log.error(
-                Entry(FILES_KEPT, agent=turn.agent, event_id=turn.primary.id, files=list(names))
+                Entry(FILES_NOT_SENT, agent=turn.agent, event_id=turn.primary.id, files=list(names))
             )
             turn.metadata[REFUSED] = [*turn.metadata.get(REFUSED, ()), *names]
 
@@ -81,7 +81,7 @@ class Attachments:
         except OSError as error:
             log.error(
                 Entry(
-                    FILES_KEPT,
+                    FILES_NOT_SENT,
                     agent=turn.agent,
                     event_id=turn.primary.id,
                     files=[name],

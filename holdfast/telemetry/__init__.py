@@ -92,8 +92,18 @@ TOKENS = Counter(
     ("agent", "model", "kind"),
 )
 
-PLACES = Gauge("holdfast_places", "Turns that this process may work at once.", ("queue",))
-PLACES_BUSY = Gauge("holdfast_places_busy", "Turns that this process works now.", ("queue",))
+SLOTS = Gauge(
+    "holdfast_slots",
+    "Maximum number of turns this process works at once.",
+    ("queue",),
+    old_name="holdfast_places",
+)
+SLOTS_BUSY = Gauge(
+    "holdfast_slots_busy",
+    "Turns this process is working now.",
+    ("queue",),
+    old_name="holdfast_places_busy",
+)
 EVENTS = Gauge(
     "holdfast_events", "Live events: ready, delayed, queued, leased.", ("queue", "agent", "state")
 )
@@ -129,8 +139,8 @@ INSTRUMENTS: tuple[Instrument, ...] = (
     LOOP_BLOCKED,
     LOOP_BLOCKED_SECONDS,
     TOKENS,
-    PLACES,
-    PLACES_BUSY,
+    SLOTS,
+    SLOTS_BUSY,
     EVENTS,
     OLDEST_READY,
     OLDEST_PENDING,
@@ -151,61 +161,61 @@ SPAN_STORE_CALL = "store"
 """Followed by the name of the call: store.checkpoint."""
 
 AGENTS_CONFLICT = "processes define agents or teams differently"
-AGENT_UNSERVED = "no running process serves this agent, its messages wait"
-CANNOT_CUSTOMIZE = "Slack does not let team members post under their own names; they use the bot's"
-CANNOT_BEAT = "a heartbeat has to wait"
-CANNOT_APOLOGISE = "cannot tell who asked that there will be no answer"
-CANNOT_CLAIM = "cannot claim"
-CANNOT_FOLLOW = "cannot read what happened for those who watch"
-CANNOT_GIVE_BACK = "cannot give turns back"
-CANNOT_LISTEN = "the database session is gone, connecting again"
-CANNOT_MAINTAIN = "maintenance has to wait"
-CANNOT_RECEIVE = "a message cannot be stored and is left to its platform to send again"
-CANNOT_SETTLE = "cannot settle, trying until the leases are over"
-CANNOT_SHOW = "cannot show on a message that it is worked on"
-CANNOT_SIGN_IN = "cannot sign in to Slack, trying again"
-CANNOT_NAME = "Slack does not tell a name"
-CANNOT_LOOK_UP = "Slack cannot be asked, going on without"
-NOT_LET_IN = "a workspace does not let us in, the others work"
-OPEN_TO_OTHERS = "secrets are open to others"
-CANNOT_SIGN_OFF = "cannot sign off, others will find this process gone"
-CANNOT_TELL = "what happened could not be written for whoever watches"
-CLAIMS_AGAIN = "the database is back, claiming again"
-CUT_SHORT = "the stop is cut short, others will find this process gone"
-DEAD_LETTER = "a message is a dead letter"
-END_REFUSED = "the end of a turn was refused"
-END_WAITS = "a turn has to wait for its lease to end"
-EVENTS_SWEPT = "events ended without an answer"
+AGENT_UNSERVED = "no running process serves this agent; its messages wait"
+SLACK_CUSTOMIZE_REFUSED = "Slack lets no team member post under its own name; all use the bot's"
+HEARTBEAT_FAILED = "could not store a heartbeat prompt, will try again"
+NOTICE_FAILED = "could not notify the sender of a dead letter"
+CLAIM_FAILED = "could not claim, will try again"
+ACTIVITY_READ_FAILED = "could not read activity for event streams"
+RELEASE_FAILED = "could not release turns"
+SESSION_LOST = "lost the database session, reconnecting"
+SWEEP_FAILED = "maintenance failed, will try again"
+RECEIVE_FAILED = "could not store a message; its platform will send it again"
+SETTLE_FAILED = "could not settle, will try until the leases end"
+SLACK_STATUS_FAILED = "could not show in Slack that a message is being worked on"
+SLACK_SIGN_IN_FAILED = "could not sign in to Slack, will try again"
+SLACK_NAME_UNKNOWN = "Slack returned no name"
+SLACK_LOOKUP_FAILED = "Slack look-up failed, continuing without it"
+SLACK_WORKSPACE_REFUSED = "a Slack workspace refuses the bot; the others work"
+SECRETS_EXPOSED = "other users can read secrets"
+SIGN_OFF_FAILED = "could not sign off; other processes will find this one gone"
+ACTIVITY_WRITE_FAILED = "could not store activity for event streams"
+CLAIM_RESUMED = "the database is back, claiming again"
+STOP_TIMED_OUT = "the graceful stop timed out; other processes will find this one gone"
+DEAD_LETTER = "a message became a dead letter"
+SETTLE_REFUSED = "the outcome of a turn was refused"
+SETTLE_GIVEN_UP = "a turn could not be settled; its lease must run out"
+EVENTS_SWEPT = "a sweep turned events into dead letters"
 HEARTBEAT_ANSWERED = "an agent answered its heartbeat"
-INDEX_AWAY = "the knowledge index is away, its changes wait"
-FILES_KEPT = (
-    "files that an agent named are not sent: not below the files root, or of another conversation"
+INDEX_UNREACHABLE = "the knowledge index is unreachable; its changes wait"
+FILES_NOT_SENT = (
+    "files of a reply were not sent: outside the files root, or of another conversation"
 )
-FILE_REFUSED = "a file of a message is left where it is"
-LANES_MENDED = "lanes had no head and were mended: please report this"
-LISTENERS_SLOW = "listeners are too slow, this is not told to them"
+FILE_NOT_FETCHED = "a file of a message was not fetched"
+LANES_REPAIRED = "lanes without a head were repaired; please report this"
+LISTENERS_TOO_SLOW = "listeners are too slow, a frame was dropped"
 LISTENER_FAILED = "a listener failed"
-LISTENS_AGAIN = "the database session is back"
+SESSION_RESTORED = "the database session is back"
 LOOP_IS_BLOCKED = "the event loop is blocked"
 LOOP_RUNS_AGAIN = "the event loop runs again"
-MEMORY_MISSING = (
-    "memory needs packages that are not installed: observations are kept, and nothing is found"
+MEMORY_NOT_INSTALLED = (
+    "memory packages are not installed; observations are stored but cannot be searched"
 )
-MODEL_CHANGED = "another model indexes from now on, what there is goes to the relays again"
-PROCESS_GONE = "a process is gone, its turns can be claimed again"
-READER_SLOW = "a client takes its answer too slowly, its connection is closed"
-RELAY_FAILED = "a change could not be indexed"
+MODEL_CHANGED = "the embedding model changed; all observations are indexed again"
+PROCESS_GONE = "a process is gone; its turns can be claimed again"
+CLIENT_TOO_SLOW = "a client reads its response too slowly; connection closed"
+INDEXING_FAILED = "could not index a change"
 REQUEST_FAILED = "a request failed"
-STOPPED_AT_ONCE = "stopped at once, other processes take the turns that were running"
-SIGNED_IN_AGAIN = "Slack can be reached again"
-SLACK_INCOMPLETE = "Slack is only partly set up"
-THREAD_RUNS_ON = "a plain function cannot be stopped, its turn is kept until it ends"
-TURN_DROPPED = "a turn is another worker's now, dropped"
+STOPPED_AT_ONCE = "stopped at once; other processes take over the running turns"
+SLACK_REACHABLE = "Slack is reachable again"
+SLACK_INCOMPLETE = "Slack is only partly configured"
+THREAD_RUNS_ON = "a plain function cannot be stopped; its turn is kept until it ends"
+TURN_DROPPED = "another worker owns this turn now; work dropped"
 TURN_FAILED = "a turn failed"
-TURNS_GIVEN_BACK = "turns did not end in time and are given back"
-TURNS_LEFT = "turns are left to end with their leases"
-TURNS_LOST = "turns were lost before they settled"
-WATCHER_SLOW = "who watches is too slow and has to come again"
+TURNS_RELEASED = "turns did not finish in time and were released"
+TURNS_ABANDONED = "turns did not stop; they are free again when their leases end"
+TURNS_LOST = "turns were lost before they were settled"
+STREAM_CLIENT_TOO_SLOW = "event stream client too slow, disconnected; it can resume"
 
 
 MOST_TOKENS = 1_000_000_000

@@ -103,11 +103,17 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """What is read at the moment of asking."""
+    """A value that is read when metrics are collected."""
 
     name: str
     help: str
     labels: tuple[str, ...]
+    old_name: str | None = None
+    """Name before this release, under which the value is exported for one more release."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name,) if self.old_name is None else (self.name, self.old_name)
 
 
 Reading = tuple[Gauge, Labels, float]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.telemetry import INSTRUMENTS
@@ -19,7 +19,8 @@ def exposition(readings: Sequence[Reading], accept: str = "") -> tuple[bytes, st
 
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    registry.register(_Collected([_family(instrument, readings) for instrument in INSTRUMENTS]))
+    families = [family for one in INSTRUMENTS for family in _families(one, readings)]
+    registry.register(_Collected(families))
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type
 
@@ -32,7 +33,7 @@ class _Collected:
         return self._families
 
 
-def _family(instrument: Instrument, readings: Sequence[Reading]) -> Metric:
+def _families(instrument: Instrument, readings: Sequence[Reading]) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
     name, text, labels = instrument.name, instrument.help, instrument.labels
@@ -41,15 +42,16 @@ def _family(instrument: Instrument, readings: Sequence[Reading]) -> Metric:
             counter = CounterMetricFamily(name, text, labels=labels)
             for key, value in instrument.values.items() or ([((), 0.0)] if not labels else ()):
                 counter.add_metric(key, value)
-            return counter
+            yield counter
         case Histogram():
             histogram = HistogramMetricFamily(name, text, labels=labels)
             for key, buckets in instrument.values.items():
                 histogram.add_metric(key, list(buckets.cumulative()), buckets.sum)
-            return histogram
+            yield histogram
         case Gauge():
-            gauge = GaugeMetricFamily(name, text, labels=labels)
-            for read, key, value in readings:
-                if read is instrument:
-                    gauge.add_metric(key, value)
-            return gauge
+            for name in instrument.names:
+                gauge = GaugeMetricFamily(name, text, labels=labels)
+                for read, key, value in readings:
+                    if read is instrument:
+                        gauge.add_metric(key, value)
+                yield gauge

@@ -20,8 +20,8 @@ from holdfast.telemetry import (
     SPAN_STORE_CALL,
     SPAN_TURN,
     SPAN_WAKE,
+    exporter,
     logs,
-    meters,
 )
 from holdfast.telemetry.redaction import redact_start
 
@@ -238,7 +238,7 @@ def start(*, service: str | None, ratio: float, place: str) -> None:
         _configure(service or "holdfast")
     from opentelemetry.trace import get_tracer
 
-    meters.start()
+    exporter.start()
     tracing = Tracing(get_tracer("holdfast"), Sampler(ratio), place)
 
 

@@ -330,7 +330,7 @@ def test_programs_without_a_sandbox_are_warned_of(scripts: Scripts, shell: Shell
     shell.write("holdfast.toml", 'sandbox = "none"\n' + AGENT)
     with shell.running("work") as running:
         assert "sandbox none" in running.ready
-        assert "secrets are open to others" in running.log
+        assert "other users can read secrets" in running.log
         assert (
             "command agents without a sandbox can read the tokens and the database" in running.log
         )

@@ -128,7 +128,7 @@ async def test_each_wake_up_has_a_reason(app: AgentHarness) -> None:
 
 
 @both_engines
-async def test_places_say_how_much_of_the_process_is_in_use(app: AgentHarness) -> None:
+async def test_slots_say_how_much_of_the_process_is_in_use(app: AgentHarness) -> None:
     finish = asyncio.Event()
 
     @app.agent("slow")
@@ -140,11 +140,11 @@ async def test_places_say_how_much_of_the_process_is_in_use(app: AgentHarness) -
             await app.put("hello", sender=sender)
 
         async def two_are_busy() -> bool:
-            return value(await scrape(port), "places_busy", queue="inbox") == 2
+            return value(await scrape(port), "slots_busy", queue="inbox") == 2
 
         await until(two_are_busy)
         samples = await scrape(port)
-        assert value(samples, "places", queue="inbox") == 5
+        assert value(samples, "slots", queue="inbox") == 5
         assert value(samples, "events", queue="inbox", agent="slow", state="leased") == 2
         finish.set()
 
@@ -249,7 +249,7 @@ async def test_metrics_answer_while_the_database_does_not(databases: Databases) 
             admin.execute("alter function agent.elsewhere() rename to counts")
             again = await scrape(port)
     assert value(samples, "store_up") == 0
-    assert value(samples, "places", queue="inbox") == 5
+    assert value(samples, "slots", queue="inbox") == 5
     assert value(samples, "store_errors_total", call="counts", error_class="HoldfastError") >= 1
     assert value(again, "store_up") == 1
 

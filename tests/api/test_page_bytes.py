@@ -21,7 +21,7 @@ from holdfast.queue.event import OUTBOX, NewEvent
 from holdfast.queue.pages import PAGE_BYTES
 from holdfast.settings import Settings
 from holdfast.store import open_store
-from holdfast.telemetry import READER_SLOW
+from holdfast.telemetry import CLIENT_TOO_SLOW
 from tests.api.serving import LOOPBACK, serving, token_of
 from tests.cli.shell import Running, Shell
 
@@ -163,7 +163,7 @@ async def test_a_reader_that_takes_nothing_is_dropped(
                 for _ in range(whole):
                     await app.put("y" * MEGABYTE)
             async with asyncio.timeout(60):
-                while READER_SLOW not in caplog.text:  # noqa: ASYNC110 - its log
+                while CLIENT_TOO_SLOW not in caplog.text:  # noqa: ASYNC110 - its log
                     await asyncio.sleep(0.05)
             assert await asyncio.to_thread(rest, client) < whole * MEGABYTE
 

@@ -42,7 +42,9 @@ async def test_a_token_alone_is_told_at_start_by_readyz_and_by_doctor(
         assert (status, answer["status"]) == (200, "ready")
         assert answer["slack"].startswith(alone)
     told = [
-        line for line in caplog.messages if "Slack is only partly set up" in line and alone in line
+        line
+        for line in caplog.messages
+        if "Slack is only partly configured" in line and alone in line
     ]
     assert len(told) == 1
     assert [record.levelno for record in caplog.records if "partly" in record.getMessage()] == [
@@ -87,11 +89,11 @@ async def test_slack_out_of_reach_is_an_outage_told_once_with_the_reason(
     monkeypatch.setattr(Workspace, "_request", away)
     async with serving(AgentHarness(echo, settings=settings)):
         pass
-    told = [line for line in caplog.messages if "cannot sign in to Slack" in line]
+    told = [line for line in caplog.messages if "could not sign in to Slack" in line]
     assert len(told) == 1
     assert "out of reach" in told[0]
     assert "127.0.0.1:1" in told[0]
-    assert len([line for line in caplog.messages if "Slack can be reached again" in line]) == 1
+    assert len([line for line in caplog.messages if "Slack is reachable again" in line]) == 1
 
 
 @pytest.mark.parametrize("again", [True, False])

@@ -21,7 +21,7 @@ from holdfast.settings import Settings
 from tests.steps import both_engines, finished, running, until
 
 SOON = timedelta(milliseconds=50)
-CANNOT_STOP = "a plain function cannot be stopped, its turn is kept until it ends"
+CANNOT_STOP = "a plain function cannot be stopped; its turn is kept until it ends"
 
 
 class Door:

@@ -14,7 +14,7 @@ from holdfast import AgentHarness, Dead, LeasedTurn, Retry
 from holdfast.agents.command import CommandAgent
 from holdfast.queue.store import Filter, Store
 from holdfast.settings import Settings
-from holdfast.telemetry import CANNOT_CLAIM, CLAIMS_AGAIN, DEAD_LETTER, TURN_FAILED
+from holdfast.telemetry import CLAIM_FAILED, CLAIM_RESUMED, DEAD_LETTER, TURN_FAILED
 from holdfast.telemetry.logs import Entry, JsonLines, TextLines
 from tests.steps import Proxy, both_engines, consuming, policy, running, until
 
@@ -140,7 +140,7 @@ async def test_issue_14_24_recovery_from_an_outage_is_a_line_too(
     with caplog.at_level(logging.INFO):
         proxy.down = True
         async with consuming(proxy, handle, policy("")):
-            await until(lambda: records(caplog, CANNOT_CLAIM))
+            await until(lambda: records(caplog, CLAIM_FAILED))
             proxy.down = False
-            [line] = await until(lambda: records(caplog, CLAIMS_AGAIN))
+            [line] = await until(lambda: records(caplog, CLAIM_RESUMED))
             assert fields(line)["queue"] == "inbox"

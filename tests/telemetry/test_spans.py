@@ -221,7 +221,7 @@ def test_the_event_is_in_the_span_and_a_secret_is_not(collector: Collector) -> N
 
 
 def test_metrics_are_exported_under_the_names_that_prometheus_knows(collector: Collector) -> None:
-    expected = {"holdfast_wakes_total", "holdfast_places", "holdfast_claim_to_settle_seconds_count"}
+    expected = {"holdfast_wakes_total", "holdfast_slots", "holdfast_claim_to_settle_seconds_count"}
     assert (
         expected | {"holdfast_claim_to_settle_seconds_bucket", "holdfast_store_up"}
         <= collector.metrics()

@@ -19,6 +19,7 @@ from holdfast import telemetry
 from holdfast.telemetry import instruments, redaction
 from holdfast.telemetry.instruments import Counter, Histogram
 from holdfast.telemetry.logs import Entry, JsonLines, TextLines
+from holdfast.telemetry.prometheus import exposition
 from holdfast.testing.databases import Databases
 from holdfast.testing.servers import url_of
 
@@ -66,6 +67,14 @@ def test_error_classes_without_end_are_counted_together(monkeypatch: pytest.Monk
     assert counter.values["other", "other"] == 7
     counter.add("coder", "Error0")
     assert counter.values["coder", "Error0"] == 2
+
+
+def test_a_renamed_gauge_is_exported_under_both_names_for_one_release() -> None:
+    readings = [(telemetry.SLOTS, ("inbox",), 5.0), (telemetry.SLOTS_BUSY, ("inbox",), 2.0)]
+    page = exposition(readings)[0].decode()
+    for name in ("slots", "places"):
+        assert f'holdfast_{name}{{queue="inbox"}} 5.0' in page
+        assert f'holdfast_{name}_busy{{queue="inbox"}} 2.0' in page
 
 
 def test_an_entry_reads_the_same_under_any_formatter() -> None:

@@ -34,7 +34,7 @@ from holdfast.channels.slack.workspace import Workspace
 from holdfast.channels.split import split
 from holdfast.message import PROFILE, Payload, text_before_routing, text_of, written_of
 from holdfast.queue.event import Event
-from holdfast.telemetry import CANNOT_CUSTOMIZE, CANNOT_LOOK_UP, NOT_LET_IN
+from holdfast.telemetry import SLACK_CUSTOMIZE_REFUSED, SLACK_LOOKUP_FAILED, SLACK_WORKSPACE_REFUSED
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class SlackChannel(Channel):
                 # Of several, the others work; of all, the one line says so of each.
                 if all(problems := [one.problem for one in workspaces]):
                     raise NotLetIn("; ".join(map(str, problems))) from None
-                log.error(Entry(NOT_LET_IN, channel=self.name, error=error))
+                log.error(Entry(SLACK_WORKSPACE_REFUSED, channel=self.name, error=error))
                 workspace.opened.set()
 
         self._running = workspaces
@@ -293,7 +293,7 @@ async def _post(workspace: Workspace, message: Payload, profile: Payload) -> Pay
             if refusal.code != "missing_scope":
                 raise
             workspace.can_customize = False
-            log.warning(Entry(CANNOT_CUSTOMIZE, scope=CUSTOMIZE_SCOPE, error=refusal))
+            log.warning(Entry(SLACK_CUSTOMIZE_REFUSED, scope=CUSTOMIZE_SCOPE, error=refusal))
     return await workspace.call("chat.postMessage", **message)
 
 
@@ -307,7 +307,7 @@ def _untold(refusal: Refusal, *, what: str) -> None:
     """Goes on without what Slack will never tell; raises what may be over soon."""
     if refusal.code not in CANNOT_TELL:
         raise refusal
-    log.warning(Entry(CANNOT_LOOK_UP, what=what, error=refusal))
+    log.warning(Entry(SLACK_LOOKUP_FAILED, what=what, error=refusal))
 
 
 def _is_part(message: Payload, part: Part, workspace: Workspace) -> bool:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.message import Payload
 from holdfast.store.files import person_folder, write_file
-from holdfast.telemetry import FILE_REFUSED
+from holdfast.telemetry import FILE_NOT_FETCHED
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ async def _fetch(workspace: Workspace, folder: Path, file: Payload) -> Path | No
         else "it is not at Slack"
     )
     if isinstance(content, str):
-        log.warning(Entry(FILE_REFUSED, file=file.get("id"), reason=content))
+        log.warning(Entry(FILE_NOT_FETCHED, file=file.get("id"), reason=content))
         return None
     path = folder / f"{_plain(str(file.get('id')))}-{_plain(str(file.get('name') or 'file'))}"
     await asyncio.to_thread(write_file, path, content)

@@ -16,7 +16,7 @@ from holdfast.channels.slack.mrkdwn import unescape
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.errors import HoldfastError
 from holdfast.message import Payload
-from holdfast.telemetry import CANNOT_NAME
+from holdfast.telemetry import SLACK_NAME_UNKNOWN
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
@@ -150,5 +150,5 @@ async def _softly(asked: Awaitable[str | None]) -> str | None:
         async with asyncio.timeout(NAMED_WITHIN):
             return await asked
     except (HoldfastError, ClientError, TimeoutError, OSError) as error:
-        log.debug(Entry(CANNOT_NAME, error=error))
+        log.debug(Entry(SLACK_NAME_UNKNOWN, error=error))
         return None

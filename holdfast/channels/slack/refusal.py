@@ -44,7 +44,7 @@ FINAL = frozenset(
     )
 )
 """What Slack says where trying again is useless."""
-NOT_LET_IN = frozenset(
+SLACK_WORKSPACE_REFUSED = frozenset(
     (
         "account_inactive",
         "invalid_auth",

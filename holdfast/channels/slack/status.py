@@ -12,7 +12,7 @@ from holdfast.channels.base import NotNow
 from holdfast.channels.slack.refusal import Refusal
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.message import Payload
-from holdfast.telemetry import CANNOT_SHOW
+from holdfast.telemetry import SLACK_STATUS_FAILED
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
@@ -65,8 +65,8 @@ async def _try(workspace: Workspace, method: str, where: Payload, tries: int) ->
                 await asyncio.sleep(wait.delay.total_seconds())
         except Refusal as refusal:
             if refusal.code not in ("already_reacted", "no_reaction"):
-                log.warning(Entry(CANNOT_SHOW, error=refusal))
+                log.warning(Entry(SLACK_STATUS_FAILED, error=refusal))
             return
         except Exception as error:  # noqa: BLE001 - a sign is not worth a turn
-            log.warning(Entry(CANNOT_SHOW, error=error))
+            log.warning(Entry(SLACK_STATUS_FAILED, error=error))
             return

@@ -15,11 +15,16 @@ from holdfast.channels.base import NotNow, Put
 from holdfast.channels.slack.access import Access
 from holdfast.channels.slack.gate import Gate, Shared
 from holdfast.channels.slack.incoming import Bot, message_of
-from holdfast.channels.slack.refusal import NOT_LET_IN, NotLetIn, Unreachable, translated
+from holdfast.channels.slack.refusal import (
+    SLACK_WORKSPACE_REFUSED,
+    NotLetIn,
+    Unreachable,
+    translated,
+)
 from holdfast.errors import HoldfastError
 from holdfast.message import Payload
 from holdfast.queue.policy import Backoff
-from holdfast.telemetry import CANNOT_RECEIVE, CANNOT_SIGN_IN, SIGNED_IN_AGAIN
+from holdfast.telemetry import RECEIVE_FAILED, SLACK_REACHABLE, SLACK_SIGN_IN_FAILED
 from holdfast.telemetry.logs import Entry
 from holdfast.telemetry.redaction import hide
 
@@ -127,17 +132,17 @@ class Workspace:
             try:
                 found = await self._request(method, arguments)
             except Exception as error:  # noqa: BLE001 - whatever keeps us from Slack now may be over soon
-                if (code := getattr(error, "code", None)) in NOT_LET_IN:
+                if (code := getattr(error, "code", None)) in SLACK_WORKSPACE_REFUSED:
                     raise self._not_let_in(
                         f": Slack does not {wish}: {code}; see `holdfast doctor`"
                     ) from None
                 failures += 1
                 if failures == 1:
-                    log.warning(Entry(CANNOT_SIGN_IN, error=error))
+                    log.warning(Entry(SLACK_SIGN_IN_FAILED, error=error))
                 await asyncio.sleep(SIGN_IN.delay(failures).total_seconds())
             else:
                 if failures:
-                    log.info(Entry(SIGNED_IN_AGAIN, tries=failures + 1))
+                    log.info(Entry(SLACK_REACHABLE, tries=failures + 1))
                 return found
 
     def _app(self, bot: Bot, put: Put) -> AsyncApp:
@@ -158,7 +163,7 @@ class Workspace:
                 if new is not None:
                     await put(new)
             except HoldfastError as error:
-                log.warning(Entry(CANNOT_RECEIVE, channel="slack", error=error))
+                log.warning(Entry(RECEIVE_FAILED, channel="slack", error=error))
                 return BoltResponse(status=503, body="")
             return BoltResponse(status=200, body="")
 

@@ -15,7 +15,7 @@ from psycopg.conninfo import make_conninfo
 from holdfast.errors import HoldfastError
 from holdfast.queue.store import Process
 from holdfast.store.payload import dump
-from holdfast.telemetry import CANNOT_LISTEN, LISTENS_AGAIN
+from holdfast.telemetry import SESSION_LOST, SESSION_RESTORED
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
@@ -68,12 +68,12 @@ class Session:
                     self._conninfo, autocommit=True
                 ) as connection:
                     if is_out:
-                        log.info(Entry(LISTENS_AGAIN))
+                        log.info(Entry(SESSION_RESTORED))
                     pause, is_out = 0.1, False
                     await self._serve(connection)
             except psycopg.OperationalError as error:
                 if not is_out:
-                    log.warning(Entry(CANNOT_LISTEN, error=str(error).splitlines()[0]))
+                    log.warning(Entry(SESSION_LOST, error=str(error).splitlines()[0]))
                 is_out = True
             finally:
                 self._up = False

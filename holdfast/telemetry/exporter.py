@@ -35,11 +35,12 @@ def _parts(instrument: Instrument) -> Iterator[tuple[str, Labels, Series]]:
         case Counter(values=counted):
             yield name, labels, lambda: list(counted.items())
         case Gauge():
-            yield (
-                name,
-                labels,
-                lambda: [(key, value) for read, key, value in latest if read is instrument],
-            )
+            for name in instrument.names:
+                yield (
+                    name,
+                    labels,
+                    lambda: [(key, value) for read, key, value in latest if read is instrument],
+                )
         case Histogram(values=observed):
             # There is no histogram that is only observed: its parts go as counters.
             yield (
