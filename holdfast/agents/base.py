@@ -1,4 +1,4 @@
-"""An agent takes turns and gives replies; what it may do and how it is run is its policy."""
+"""The agent protocol, an agent's options and policy, and its reply."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.settings.agents import RunTable
 from holdfast.settings.explain import wrong_option
 
 NO_ANSWER = "(no answer)"
-"""What the user hears where an agent has nothing to say and did not choose silence."""
+"""Answer of an LLM or command agent that produced no text."""
 
 LanePolicy = Literal["conversation", "agent", "none"]
 TurnPolicy = Literal["each", "collect"]
@@ -27,11 +27,13 @@ TurnPolicy = Literal["each", "collect"]
 
 @dataclass(frozen=True, slots=True, init=False)
 class Reply:
-    """An answer to where the message came from: a text, files, or both."""
+    """An answer to the conversation of the message: a text, files, or both."""
 
     text: str
     files: tuple[str, ...]
-    """Paths below the files root or the workspace; files of other conversations are refused, as the metadata say."""
+    """Paths below the files root or the agent's workspace.
+
+    Files of other conversations are refused."""
     metadata: dict[str, Any]
 
     def __init__(
@@ -45,25 +47,27 @@ class Reply:
                 f"a Reply has a text, not {text!r}; return None instead of a Reply to stay silent"
             )
         several = [files] if isinstance(files, str | Path) else files
-        # Written past `frozen`, once.
+        # The class is frozen, so attributes are set past its own check.
         object.__setattr__(self, "text", text)
         object.__setattr__(self, "files", tuple(map(str, several)))
         object.__setattr__(self, "metadata", {} if metadata is None else metadata)
 
 
 Answer = str | Reply | Retry | Snooze | Dead | None
-"""None: the agent chose silence. An exception is a retry until the attempts are used up."""
+"""None means that the agent chose silence. An exception is retried while attempts are left."""
 
 
 class Agent(Protocol):
-    """A Python function, a language model, a command-line program."""
+    """Anything that answers turns: a Python function, a language model, a command-line program."""
 
     async def answer(self, turn: Turn) -> Answer:
-        """Work one turn. It may be worked again after a crash, and is cancelled when its lease is lost."""
+        """Work one turn. A crash repeats it; a lost lease cancels it."""
 
 
 class AgentOptions(TypedDict, total=False):
-    """Options of `@app.agent` and `app.add`. A duration is a timedelta, a number of seconds, or a text as in TOML."""
+    """Options of `@app.agent` and `app.add`.
+
+    A duration is a timedelta, a number of seconds, or a text as in TOML."""
 
     name: str | None
     icon: str | None
@@ -81,7 +85,7 @@ class AgentOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPolicy:
-    """How an agent is run. None leaves it to the queue's policy."""
+    """How an agent is run. None means that the queue's policy decides."""
 
     name: str | None = None
     icon: str | None = None
@@ -95,7 +99,7 @@ class AgentPolicy:
     heartbeat: timedelta | None = None
     heartbeat_prompt: str | None = None
     memory: bool = False
-    """Whether turns come with what is known of who asks, and may add to it."""
+    """Whether turns can read and add to the memory of their sender."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,20 +110,22 @@ class AgentProfile:
     icon: str | None = None
 
 
-def policy_of(id: str, options: Mapping[str, Any], usual: Mapping[str, Any]) -> AgentPolicy:
-    """The policy of an agent: its options, checked as those of holdfast.toml are, over what is usual for its kind."""
+def policy_of(id: str, options: Mapping[str, Any], defaults: Mapping[str, Any]) -> AgentPolicy:
+    """Build the policy of an agent from the defaults of its kind and its own options.
+
+    The options are checked like those of holdfast.toml. Raises HoldfastError for a wrong one."""
     try:
         table = RunTable(**options)
     except ValidationError as error:
         raise HoldfastError(
             f"agent {id!r}: {wrong_option(error.errors(include_url=False)[0], RunTable)}"
         ) from None
-    return AgentPolicy(**{**usual, **table.policy()})
+    return AgentPolicy(**{**defaults, **table.policy()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Team:
-    """Agents that know each other; messages to the team go to its leader."""
+    """Agents that can hand work to each other. Messages to the team go to its leader."""
 
     name: str
     agents: tuple[str, ...]
@@ -127,7 +133,7 @@ class Team:
 
 
 def lane_of(agent: str, conversation: str, policy: LanePolicy) -> str | None:
-    """The lane of an agent's conversation; agent.lane_of in SQL says the same."""
+    """Return the lane of an agent's conversation, as agent.lane_of in SQL does."""
     match policy:
         case "none":
             return None
@@ -138,7 +144,7 @@ def lane_of(agent: str, conversation: str, policy: LanePolicy) -> str | None:
 
 
 def prompt_of(turn: Turn) -> str:
-    """The prompt of a turn: its text, or of several collected messages each with the name of its sender."""
+    """Return the text of a turn; of several collected messages, each with its sender's name."""
     if len(turn.events) == 1:
         return turn.text
     return "\n\n".join(f"{sender_of(event.event)}: {text_of(event)}" for event in turn.events)

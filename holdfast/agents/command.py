@@ -1,4 +1,4 @@
-"""An agent that is a command-line program: the message on its standard input, the answer on its standard output."""
+"""Agents that are command-line programs: message on standard input, answer on standard output."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from holdfast.settings.agents import COMMAND_POLICY, MAX_OUTPUT
 from holdfast.settings.environment import child_environment
 from holdfast.telemetry import count_tokens
 
-GIVE_UP_AFTER = supervisor.KILL_AFTER + supervisor.KILL_FOR + 1
+END_WITHIN = supervisor.KILL_AFTER + supervisor.KILL_FOR + 1
+"""Seconds in which a supervisor ends its command, or is killed itself."""
 ERROR_TAIL = 4096
+"""Bytes of standard error that go into an error."""
 CHUNK = 65_536
 NO_SANDBOX = NoSandbox()
 NOT_FOUND = (126, 127)
@@ -32,7 +34,7 @@ HINT = " (in the sandbox, `readable` and `writable` of the agent name further pa
 
 
 class CommandAgent:
-    """Works each turn with one run of a command, in a folder of its own and with an environment of its own."""
+    """Works each turn with one run of a command, in its own folder and with its own environment."""
 
     kind = "command"
     default_policy: ClassVar[Mapping[str, Any]] = COMMAND_POLICY
@@ -54,91 +56,93 @@ class CommandAgent:
 
     @property
     def workspace(self) -> Path:
-        """The folder in which the command runs, and whose files its replies may send."""
+        """The folder in which the command runs. Replies may send its files."""
         return self._workspace
 
     async def answer(self, turn: Turn) -> Answer:
         self._workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
-        leash = Leash()
-        run = asyncio.ensure_future(self._run(turn, leash))
+        pipe = LifePipe()
+        run = asyncio.ensure_future(self._run(turn, pipe))
         try:
-            # asyncio kills -9 a process whose start is cancelled, and then waits for its pipes for ever.
-            # So a cancellation never reaches the run itself: it lets go of the leash, which ends it.
-            return self._judged(turn, await asyncio.shield(run))
+            # If the start of a process is cancelled, asyncio kills it and waits for its pipes for
+            # ever. So a cancellation does not reach the run: it closes the pipe, which ends the
+            # run.
+            return self._answer(turn, await asyncio.shield(run))
         finally:
-            leash.let_go()
-            await _over(run)
+            pipe.close()
+            await _wait_for_end(run)
 
-    def _judged(self, turn: Turn, ended: Ended) -> Answer:
-        name, complaint = Path(self._command[0]).name, ended.complaint
-        if ended.code is None:
+    def _answer(self, turn: Turn, result: RunResult) -> Answer:
+        name, stderr = Path(self._command[0]).name, result.stderr
+        if result.code is None:
             return Retry(
                 f"{name} wrote more than {self._max_output} bytes and was stopped",
                 error_class="flood",
             )
         if isinstance(self.sandbox, Bubblewrap) and (
-            ended.code in NOT_FOUND or complaint.startswith("bwrap: ")
+            result.code in NOT_FOUND or stderr.startswith("bwrap: ")
         ):
-            complaint += HINT
-        if ended.code == supervisor.CANNOT_START:
-            return Dead(complaint or f"{name} cannot be started", "no_command")
-        said = transcript_of(ended.output)
-        if ended.code != 0:
-            reason = complaint or said.error or said.text[-ERROR_TAIL:]
+            stderr += HINT
+        if result.code == supervisor.CANNOT_START:
+            return Dead(stderr or f"{name} cannot be started", "no_command")
+        transcript = transcript_of(result.output)
+        if result.code != 0:
+            reason = stderr or transcript.error or transcript.text[-ERROR_TAIL:]
             return Retry(
-                f"{name} {_how(ended.code)}{': ' if reason else ''}{reason}", error_class="exit"
+                f"{name} {_describe_exit(result.code)}{': ' if reason else ''}{reason}",
+                error_class="exit",
             )
-        if said.error is not None and not said.is_final:
-            return Retry(f"{name} reports: {said.error}", error_class="reported")
-        if said.usage:
-            turn.metadata["usage"] = said.usage
-            count_tokens(turn.agent, name, said.usage)
-        return Reply(said.text or NO_ANSWER)
+        if transcript.error is not None and not transcript.is_final:
+            return Retry(f"{name} reports: {transcript.error}", error_class="reported")
+        if transcript.usage:
+            turn.metadata["usage"] = transcript.usage
+            count_tokens(turn.agent, name, transcript.usage)
+        return Reply(transcript.text or NO_ANSWER)
 
-    async def _run(self, turn: Turn, leash: Leash) -> Ended:
-        """Run the command under its supervisor until it ends, floods us or the leash is let go."""
+    async def _run(self, turn: Turn, pipe: LifePipe) -> RunResult:
+        """Run the command until it ends, writes too much, or the pipe is closed."""
         try:
             process = await asyncio.create_subprocess_exec(
-                *supervisor.supervised(leash.heard, self.sandbox.wrap(self._command)),
+                *supervisor.supervised(pipe.child_end, self.sandbox.wrap(self._command)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 cwd=self._workspace,
-                env=child_environment(self._variables) | _told(turn),
-                pass_fds=(leash.heard,),
+                env=child_environment(self._variables) | _message_variables(turn),
+                pass_fds=(pipe.child_end,),
                 start_new_session=True,
             )
         finally:
-            leash.hand_over()
+            pipe.close_child_end()
         try:
-            return await _converse(
+            return await _communicate(
                 process, prompt_of(turn).encode(), self._max_output, turn.progress
             )
         finally:
-            leash.let_go()
-            await _gone(process)
+            pipe.close()
+            await _wait_for_supervisor(process)
 
 
-class Leash:
-    """A pipe to a supervisor, which ends its command once our end is closed, be it by our death."""
+class LifePipe:
+    """A pipe to a supervisor, which ends its command when our end closes, also by our death."""
 
     def __init__(self) -> None:
-        self.heard, self._held = os.pipe()
-        self._is_held = True
+        self.child_end, self._own_end = os.pipe()
+        self._is_open = True
 
-    def hand_over(self) -> None:
-        """Close the supervisor's end in this process."""
-        os.close(self.heard)
+    def close_child_end(self) -> None:
+        """Close this process's copy of the supervisor's end."""
+        os.close(self.child_end)
 
-    def let_go(self) -> None:
-        if self._is_held:
-            self._is_held = False
-            os.close(self._held)
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            os.close(self._own_end)
 
 
-async def _over(run: asyncio.Future[Ended]) -> None:
-    """Wait for a run whose leash was let go, whatever cancellations arrive; the first one goes on afterwards."""
-    give_up_at = time.monotonic() + GIVE_UP_AFTER
+async def _wait_for_end(run: asyncio.Future[RunResult]) -> None:
+    """Wait for a run whose pipe is closed, ignoring further cancellations."""
+    give_up_at = time.monotonic() + END_WITHIN
     while not run.done():
         with suppress(asyncio.CancelledError):
             await asyncio.wait([run], timeout=max(0.1, give_up_at - time.monotonic()))
@@ -149,34 +153,34 @@ async def _over(run: asyncio.Future[Ended]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RunResult:
     """Result of a run: its exit code (None if it wrote too much) and what it wrote."""
 
     code: int | None
     output: str
-    complaint: str
+    stderr: str
 
 
-async def _converse(
+async def _communicate(
     process: asyncio.subprocess.Process,
     message: bytes,
     max_output: int,
     progress: Callable[[], None],
-) -> Ended:
+) -> RunResult:
     assert process.stdin and process.stdout and process.stderr  # noqa: PT018 - they are pipes
     async with asyncio.TaskGroup() as group:
-        saying = group.create_task(_say(process.stdin, message))
-        complaining = group.create_task(_tail(process.stderr, progress))
+        writing = group.create_task(_write(process.stdin, message))
+        reading_errors = group.create_task(_tail(process.stderr, progress))
         output = await _read(process.stdout, max_output, progress)
         if output is None:
-            saying.cancel()
-            complaining.cancel()
-            return Ended(None, "", "")
-    return Ended(await process.wait(), output.decode(errors="replace"), complaining.result())
+            writing.cancel()
+            reading_errors.cancel()
+            return RunResult(None, "", "")
+    return RunResult(await process.wait(), output.decode(errors="replace"), reading_errors.result())
 
 
-async def _say(stdin: asyncio.StreamWriter, message: bytes) -> None:
-    # A command need not read what it is told.
+async def _write(stdin: asyncio.StreamWriter, message: bytes) -> None:
+    # A command need not read its input.
     with suppress(BrokenPipeError, ConnectionResetError):
         stdin.write(message)
         await stdin.drain()
@@ -186,7 +190,7 @@ async def _say(stdin: asyncio.StreamWriter, message: bytes) -> None:
 async def _read(
     stdout: asyncio.StreamReader, most: int, progress: Callable[[], None]
 ) -> bytes | None:
-    """All of the output, None where it is more than is good."""
+    """Read the whole output. Returns None if it is longer than `most` bytes."""
     output = bytearray()
     while chunk := await stdout.read(CHUNK):
         progress()
@@ -204,12 +208,13 @@ async def _tail(stderr: asyncio.StreamReader, progress: Callable[[], None]) -> s
     return tail.decode(errors="replace").strip()
 
 
-async def _gone(process: asyncio.subprocess.Process) -> None:
-    """Wait for the supervisor, which waits for all that it ran; drop what they still write."""
+async def _wait_for_supervisor(process: asyncio.subprocess.Process) -> None:
+    """Wait for the supervisor, which waits for all it started. Discards further output."""
     assert process.stdout and process.stderr  # noqa: PT018 - they are pipes
     try:
-        async with asyncio.timeout(GIVE_UP_AFTER):
-            # asyncio tells of an end after that of the pipes, and never reads one that is too full by itself.
+        async with asyncio.timeout(END_WITHIN):
+            # asyncio reports the end of a process only after that of its pipes, and it does not
+            # drain a full pipe by itself.
             for stream in (process.stdout, process.stderr):
                 while await stream.read(CHUNK):
                     pass
@@ -217,12 +222,12 @@ async def _gone(process: asyncio.subprocess.Process) -> None:
     except TimeoutError:
         process.kill()
     finally:
-        # asyncio keeps a pipe open of which not all was read.
+        # asyncio keeps a pipe open until all of it is read.
         process._transport.close()  # type: ignore[attr-defined]
 
 
-def _told(turn: Turn) -> dict[str, str]:
-    """What a command may want to know of its message."""
+def _message_variables(turn: Turn) -> dict[str, str]:
+    """Return environment variables that describe the message."""
     known = {
         "AGENT": turn.agent,
         "ATTEMPT": str(turn.attempt),
@@ -234,7 +239,7 @@ def _told(turn: Turn) -> dict[str, str]:
     return {f"HOLDFAST_{name}": value.replace("\0", "") for name, value in known.items()}
 
 
-def _how(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code > 128:
         with suppress(ValueError):
             return f"was ended by {signal.Signals(code - 128).name}"

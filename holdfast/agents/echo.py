@@ -1,4 +1,4 @@
-"""The agent that answers before you have written one."""
+"""The echo agent, which answers until you have written an agent of your own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent that is a Python function, plain or async."""
+"""Agents that are Python functions, plain or async."""
 
 from __future__ import annotations
 
@@ -21,25 +21,28 @@ Function = Callable[[Turn], Answer | Awaitable[Answer]]
 
 
 class FunctionAgent:
-    """A plain function runs in a thread, so that it holds up nobody else."""
+    """Answers turns with a function. A plain one runs in a thread, so it does not block others."""
 
     kind = "function"
 
     def __init__(self, function: Function) -> None:
         self._function = function
         self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-            getattr(function, "__call__", None)  # noqa: B004 - an object may be called like a coroutine function
+            getattr(function, "__call__", None)  # noqa: B004 - an object may have an async __call__
         )
 
     async def answer(self, turn: Turn) -> Answer:
-        result = self._function(turn) if self._is_async else await _outlast(self._function, turn)
+        result = (
+            self._function(turn) if self._is_async else await _run_in_thread(self._function, turn)
+        )
         return await result if inspect.isawaitable(result) else result
 
 
-async def _outlast(function: Function, turn: Turn) -> Answer | Awaitable[Answer]:
-    """Runs a plain function to its end, whoever cancels: while its thread runs, nobody else may have the turn.
+async def _run_in_thread(function: Function, turn: Turn) -> Answer | Awaitable[Answer]:
+    """Run a plain function in a thread and wait for its end, also when cancelled.
 
-    The thread is a daemon: where a stop does not wait for it any longer, it ends with the process."""
+    A thread cannot be stopped, so the turn must not go to another worker while it runs. The thread
+    is a daemon: it ends with the process if a stop no longer waits for it."""
     loop, ended, work = (
         asyncio.get_running_loop(),
         asyncio.Event(),
@@ -49,7 +52,7 @@ async def _outlast(function: Function, turn: Turn) -> Answer | Awaitable[Answer]
     def run() -> None:
         try:
             work.set_result(function(turn))
-        except BaseException as error:  # noqa: BLE001 - all are ends of its turn
+        except BaseException as error:  # noqa: BLE001 - any of them is the result
             work.set_exception(error)
         loop.call_soon_threadsafe(ended.set)
 

@@ -1,4 +1,4 @@
-"""Where a program of others runs: as we do, in a sandbox of bubblewrap, or as another user."""
+"""Sandboxes for command agents: none, bubblewrap, or another user of the machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Protocol
 
 from holdfast.errors import HoldfastError
 
-SYSTEM: tuple[str, ...] = (
+SYSTEM = (
     "/usr",
     "/bin",
     "/sbin",
@@ -24,46 +24,55 @@ SYSTEM: tuple[str, ...] = (
     "/libx32",
     "/etc",
     "/opt",
+    "/nix",
+    "/gnu",
+    "/run/current-system",
+    "/run/systemd/resolve",
 )
-SYSTEM = (*SYSTEM, "/nix", "/gnu", "/run/current-system", "/run/systemd/resolve")
-"""Folders of the system that a program in bubblewrap can read, where they exist."""
-SECRETS: tuple[str, ...] = (
+"""System folders that a program in bubblewrap can read, if they exist."""
+SECRETS = (
     "/etc/shadow",
     "/etc/gshadow",
     "/etc/sudoers",
     "/etc/sudoers.d",
     "/etc/ssh",
+    "/etc/ssl/private",
+    "/etc/holdfast",
 )
-SECRETS = (*SECRETS, "/etc/ssl/private", "/etc/holdfast")
-"""Parts of the system that are hidden even from a program that runs as root."""
+"""System files and folders that are hidden, even from a program that runs as root."""
 BESIDE_BIN = ("bin", "lib", "lib64", "libexec", "pyvenv.cfg")
-"""Parts of an installation such as a virtual environment; a program in its bin needs the others."""
-PROBE_SECONDS = 10
+"""Parts of an installation, such as a virtual environment. A program in its bin needs them all."""
+PROBE_WITHIN = 10
 USER = "user:"
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Parts of the machine that a program gets beside the system."""
+    """Files and folders that a program can use beside the system, and whether it has the
+    network."""
 
     workspace: Path
     readable: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
     hidden: tuple[Path, ...] = ()
-    """Files and folders that hold secrets, out of sight even inside what is readable."""
+    """Files and folders that hold secrets. They are hidden even inside readable folders."""
     network: bool = True
 
 
 class Sandbox(Protocol):
+    """A way to run a program apart from the worker."""
+
     @property
     def name(self) -> str: ...
 
     def wrap(self, command: Sequence[str]) -> list[str]:
-        """Return the command that runs another one in the sandbox."""
+        """Return a command that runs the given one in the sandbox."""
 
 
 def sandbox_of(kind: str, view: View) -> Sandbox:
-    """Return the sandbox that a setting names; refuse one that does not work on this machine."""
+    """Return the sandbox that a setting names.
+
+    Raises HoldfastError if it does not work on this machine."""
     if kind.startswith(USER):
         return OtherUser.named(kind.removeprefix(USER), view.workspace)
     if kind == "none":
@@ -78,10 +87,10 @@ def sandbox_of(kind: str, view: View) -> Sandbox:
 
 @dataclass(frozen=True, slots=True)
 class NoSandbox:
-    """The program may do what the worker's user may."""
+    """No sandbox: the program may do everything the worker's user may."""
 
     problem: str = ""
-    """Reason why there is none, where "auto" looked for one."""
+    """Reason why "auto" found no sandbox that works."""
     name: str = "none"
 
     def wrap(self, command: Sequence[str]) -> list[str]:
@@ -90,7 +99,7 @@ class NoSandbox:
 
 @dataclass(frozen=True, slots=True)
 class OtherUser:
-    """The program runs as a user of its own, which needs a worker that runs as root."""
+    """Runs the program as another user. The worker must run as root."""
 
     name: str
     uid: int
@@ -112,7 +121,9 @@ class OtherUser:
         return cls(f"{USER}{user}", known.pw_uid, known.pw_gid, workspace)
 
     def wrap(self, command: Sequence[str]) -> list[str]:
-        """Hand the workspace to the user, and let him pass through the folders above it without reading them."""
+        """Return the command under the other user.
+
+        The user gets the workspace, and may pass the folders above it without reading them."""
         os.chown(self.workspace, self.uid, self.gid)
         for folder in (self.workspace.parent, self.workspace.parent.parent):
             folder.chmod(folder.stat().st_mode | 0o011)
@@ -130,7 +141,8 @@ class OtherUser:
 
 @dataclass(frozen=True, slots=True)
 class Bubblewrap:
-    """The program sees a read-only system, its workspace, an empty home and /tmp, and no process but its own."""
+    """Shows the program a read-only system, its workspace, an empty home and /tmp, no other
+    process."""
 
     view: View
     name: str = "bubblewrap"
@@ -138,20 +150,20 @@ class Bubblewrap:
     def wrap(self, command: Sequence[str]) -> list[str]:
         view = self.view
         secrets = [*map(Path, SECRETS), *view.hidden]
-        shown = [*view.readable, *view.writable, *_needed(command)]
-        # Secrets are covered first; paths named inside of a secret folder are mounted after.
-        wide = [path for path in shown if any(_masked(path, secret) for secret in secrets)]
+        shown = [*view.readable, *view.writable, *_required_paths(command)]
+        # Secrets are covered first. Paths inside a secret folder are mounted after that.
+        wide = [path for path in shown if any(_path_within(path, secret) for secret in secrets)]
         return [
             *_bubblewrap(view.network),
             *_empty_home(),
-            *self._bound(wide),
-            *_covers([*map(Path, SYSTEM), *wide], secrets),
-            *self._bound(path for path in shown if path not in wide),
+            *self._bind(wide),
+            *_cover_secrets([*map(Path, SYSTEM), *wide], secrets),
+            *self._bind(path for path in shown if path not in wide),
             *("--bind", str(view.workspace), str(view.workspace)),
             *("--chdir", str(view.workspace), "--", *command),
         ]
 
-    def _bound(self, paths: Iterable[Path]) -> Iterator[str]:
+    def _bind(self, paths: Iterable[Path]) -> Iterator[str]:
         for path in paths:
             yield from (
                 "--bind" if path in self.view.writable else "--ro-bind",
@@ -162,14 +174,14 @@ class Bubblewrap:
 
 @cache
 def bubblewrap_problem() -> str | None:
-    """Run a program in a sandbox once. Returns what went wrong, None if it works."""
+    """Run a program in bubblewrap once. Returns the error, or None if it works."""
     try:
         command = [*_bubblewrap(network=False), "--", "true"]
         subprocess.run(
             command,
             check=True,
             capture_output=True,
-            timeout=PROBE_SECONDS,
+            timeout=PROBE_WITHIN,
             stdin=subprocess.DEVNULL,
         )
     except FileNotFoundError:
@@ -185,7 +197,7 @@ def bubblewrap_problem() -> str | None:
 
 
 def _bubblewrap(network: bool) -> list[str]:
-    """Begin a command line: namespaces, no capabilities, and the system read-only."""
+    """Return the first options of bwrap: namespaces, no capabilities, a read-only system."""
     apart = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     system = [word for folder in SYSTEM for word in ("--ro-bind-try", folder, folder)]
     empty = ["--proc", "/proc", "--dev", "/dev", "--unsetenv", "TMPDIR"]
@@ -196,10 +208,10 @@ def _bubblewrap(network: bool) -> list[str]:
 
 def _empty_home() -> list[str]:
     home = Path.home()
-    return [] if home == Path("/") or _is_seen(home) else ["--tmpfs", str(home)]
+    return [] if home == Path("/") or _is_in_system(home) else ["--tmpfs", str(home)]
 
 
-def _is_seen(path: Path) -> bool:
+def _is_in_system(path: Path) -> bool:
     return any(_is_in(path, Path(folder)) for folder in SYSTEM)
 
 
@@ -207,15 +219,18 @@ def _is_in(path: Path, folder: Path) -> bool:
     return path == folder or folder in path.parents
 
 
-def _masked(shown: Path, secret: Path) -> Path | None:
-    """Find the path by which a secret would be seen inside of something shown, through links, too."""
+def _path_within(shown: Path, secret: Path) -> Path | None:
+    """Return the path of a secret below a visible folder, following links; None if it is
+    outside."""
     source, target = shown.resolve(), secret.resolve()
     return shown / target.relative_to(source) if _is_in(target, source) else None
 
 
-def _covers(shown: Iterable[Path], secrets: Sequence[Path]) -> Iterator[str]:
-    """Cover secrets that would be visible: a folder by an empty one, a file by nothing."""
-    found = [path for folder in shown for secret in secrets if (path := _masked(folder, secret))]
+def _cover_secrets(shown: Iterable[Path], secrets: Sequence[Path]) -> Iterator[str]:
+    """Cover visible secrets: a folder with an empty one, a file with /dev/null."""
+    found = [
+        path for folder in shown for secret in secrets if (path := _path_within(folder, secret))
+    ]
     for path in dict.fromkeys(found):
         if os.path.exists(path):
             yield from (
@@ -223,8 +238,9 @@ def _covers(shown: Iterable[Path], secrets: Sequence[Path]) -> Iterator[str]:
             )
 
 
-def _needed(command: Sequence[str]) -> list[Path]:
-    """List the program, its interpreter with their installations, and files named in full among the arguments."""
+def _required_paths(command: Sequence[str]) -> list[Path]:
+    """Return what the command needs: its program and interpreter with their installations, and the
+    absolute paths among its arguments."""
     program, *arguments = command
     files = [
         Path(argument) for argument in arguments if argument.startswith("/") and len(argument) > 1
@@ -233,7 +249,7 @@ def _needed(command: Sequence[str]) -> list[Path]:
     parts = [
         part for path in programs for one in (path, path.resolve()) for part in _installation(one)
     ]
-    found = [path for path in (*parts, *files) if os.path.exists(path) and not _is_seen(path)]
+    found = [path for path in (*parts, *files) if os.path.exists(path) and not _is_in_system(path)]
     return list(dict.fromkeys(found))
 
 
@@ -244,7 +260,7 @@ def _installation(program: Path) -> list[Path]:
 
 
 def _interpreter(script: Path) -> list[Path]:
-    """Find the program that the first line of a script names, through `env` on the PATH."""
+    """Return the program in the first line of a script; `env` is resolved on the PATH."""
     try:
         with script.open("rb") as file:
             line = file.readline(512)

@@ -1,6 +1,7 @@
-"""Runs one command so that nothing of it is left: neither after its end, nor when its worker or supervisor is killed.
+"""Runs a command and ends everything it started, even if the worker or the supervisor is killed.
 
-It is started as a file of its own, without the package, so that it costs a few milliseconds and inherits no secrets."""
+This file runs as a script, without the package: that starts in milliseconds and inherits no
+secrets."""
 
 from __future__ import annotations
 
@@ -17,10 +18,10 @@ from pathlib import Path
 
 CANNOT_START = 127
 KILL_AFTER = 2.0
-"""Seconds between asking a command to end and killing it; less than a stopping process waits for its turns."""
-LOOK_EVERY = 0.02
+"""Seconds between SIGTERM and SIGKILL; shorter than a stopping process waits for its turns."""
+POLL_INTERVAL = 0.02
 KILL_FOR = 5.0
-"""Seconds to go on killing what is left; only the kernel can hold a process for longer."""
+"""Seconds to repeat SIGKILL; a process that survives them is stuck in the kernel."""
 
 ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -31,21 +32,24 @@ _PROCESSES = Path("/proc")
 
 
 def supervised(pipe: int, command: Sequence[str]) -> list[str]:
-    """Wrap a command so that it ends with the other end of a pipe; 0 is its own standard input."""
+    """Return the command under a supervisor that ends it when the pipe's other end is closed.
+
+    Pipe 0 is the command's standard input."""
     return [sys.executable, "-I", "-S", __file__, str(pipe), *command]
 
 
 def main(pipe: int, command: list[str]) -> int:
-    """Run a command below two processes that watch each other. Returns its exit code as a shell would give it.
+    """Run a command below two processes that watch each other. Returns its exit code as a shell
+    does.
 
-    Descendants of a killed supervisor fall to the guardian, which kills them. A supervisor whose
-    guardian is killed gets a signal from the kernel and ends the command."""
+    If the supervisor is killed, its descendants become children of the guardian, which kills them.
+    If the guardian is killed, the kernel signals the supervisor, which ends the command."""
     guardian = os.getpid()
     prctl(_SET_CHILD_SUBREAPER, 1)
     supervisor = os.fork()
     if supervisor:
         return _guard(supervisor)
-    # A signal to the guardian's process group must not reach both.
+    # A signal to the guardian's process group must not reach both processes.
     os.setpgid(0, 0)
     prctl(_SET_CHILD_SUBREAPER, 1)
     prctl(_SET_DEATH_SIGNAL, signal.SIGTERM)
@@ -55,10 +59,10 @@ def main(pipe: int, command: list[str]) -> int:
 def _guard(supervisor: int) -> int:
     for number in ENDS:
         signal.signal(number, lambda number, frame: os.kill(supervisor, signal.SIGTERM))
-    _let_go_of_streams()
+    _release_streams()
     family = Family(supervisor)
     family.wait_for_leader()
-    if not family.bury():
+    if not family.reap():
         family.end(kill_after=0)
     return family.exit_code
 
@@ -67,7 +71,7 @@ def _supervise(pipe: int, command: list[str], guardian: int) -> int:
     pipe = os.dup(pipe)
     woken, asked = _signals()
     events = select.poll()
-    # Nothing written to it is read: only its end matters.
+    # Only the end of the pipe matters; nothing that is written to it is read.
     events.register(pipe, 0)
     if os.getppid() != guardian or events.poll(0):
         return 128 + signal.SIGTERM
@@ -76,20 +80,22 @@ def _supervise(pipe: int, command: list[str], guardian: int) -> int:
     except OSError as error:
         print(f"{command[0]} cannot be started: {error.strerror}", file=sys.stderr)
         return CANNOT_START
-    _let_go_of_streams()
+    _release_streams()
     family = Family(child.pid)
     events.register(woken, select.POLLIN)
     while family.status is None and not asked:
         if pipe in dict(events.poll()):
             break
         os.read(woken, 4096)
-        family.bury()
+        family.reap()
     family.end(KILL_AFTER)
     return family.exit_code
 
 
 def _signals() -> tuple[int, list[int]]:
-    """Catch what asks us to end, and ends of children. Returns a pipe that wakes, and what asked."""
+    """Catch signals that ask us to end, and ends of children.
+
+    Returns a pipe that becomes readable at each signal, and a list that collects the requests."""
     woken, wakes = os.pipe()
     os.set_blocking(wakes, False)
     signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
@@ -101,7 +107,8 @@ def _signals() -> tuple[int, list[int]]:
 
 
 class Family:
-    """A command and all that descends from it, also what left its process group or lost its parent."""
+    """A command and all its descendants, also those that left its process group or lost a
+    parent."""
 
     def __init__(self, leader: int) -> None:
         self._leader = leader
@@ -117,8 +124,8 @@ class Family:
     def wait_for_leader(self) -> None:
         _, self.status = os.waitpid(self._leader, 0)
 
-    def bury(self) -> bool:
-        """Take note of what has ended. Returns whether all has."""
+    def reap(self) -> bool:
+        """Collect ended processes. Returns whether none is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -130,26 +137,26 @@ class Family:
                 self.status = status
 
     def end(self, kill_after: float) -> None:
-        """Ask all to end, kill the rest after some seconds, until nobody is left."""
+        """Send SIGTERM to all, wait `kill_after` seconds, then SIGKILL until none is left."""
         self._signal(signal.SIGTERM)
         self._wait(kill_after)
         give_up_at = time.monotonic() + KILL_FOR
-        while not self.bury() and time.monotonic() < give_up_at:
-            # Again and again: what was found a moment ago may have forked since.
+        while not self.reap() and time.monotonic() < give_up_at:
+            # Repeat it: a process may have forked since it was listed.
             self._signal(signal.SIGKILL)
-            self._wait(LOOK_EVERY)
+            self._wait(POLL_INTERVAL)
 
     def _wait(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        while not self.bury() and time.monotonic() < until:
-            time.sleep(LOOK_EVERY)
+        while not self.reap() and time.monotonic() < until:
+            time.sleep(POLL_INTERVAL)
 
     def _signal(self, number: int) -> None:
         descendants = _descendants(os.getpid())
         if number == signal.SIGTERM and (
             inside := [pid for pid in descendants if not _is_sandbox(pid)]
         ):
-            # A sandbox that is asked to end kills its program without asking it.
+            # A sandbox that gets SIGTERM kills its program at once, so signal the program.
             descendants = inside
         else:
             with suppress(ProcessLookupError, PermissionError):
@@ -166,11 +173,11 @@ def _is_sandbox(pid: int) -> bool:
 
 
 def _descendants(ancestor: int) -> list[int]:
-    """List all processes below one, where the system shows them; elsewhere the process group has to do."""
+    """Return all descendants of a process. Empty on systems without /proc."""
     parents: dict[int, int] = {}
     for folder in _PROCESSES.glob("[0-9]*"):
         with suppress(OSError, ValueError, IndexError):
-            # pid (name) state parent …, and a name may hold anything.
+            # The line is `pid (name) state parent …`, and the name may contain anything.
             parents[int(folder.name)] = int(
                 (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[1]
             )
@@ -182,8 +189,8 @@ def _descendants(ancestor: int) -> list[int]:
     return found
 
 
-def _let_go_of_streams() -> None:
-    """Leave the streams to the command alone, so that their reader sees them end with it."""
+def _release_streams() -> None:
+    """Close our copies of the standard streams, so that readers see the end of the command's."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
@@ -194,7 +201,7 @@ def _die_with_parent() -> None:
 
 
 def prctl(option: int, value: int) -> None:
-    """Set an attribute of this process on Linux; other systems have none of them."""
+    """Set an attribute of this process on Linux. Does nothing on other systems."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 

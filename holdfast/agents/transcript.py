@@ -1,4 +1,4 @@
-"""What a command-line agent said: the final text among streamed events, or its output as it is."""
+"""Reads the output of a command-line agent: the final text of streamed events, or plain text."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Object = dict[str, Any]
 
 @dataclass(slots=True)
 class Transcript:
-    """The answer, the error that the agent itself tells of, and the tokens it used, as far as it says."""
+    """The answer of a run, the error it reported, and the tokens it used, if it says so."""
 
     text: str = ""
     error: str | None = None
     usage: dict[str, int] = field(default_factory=dict)
     is_final: bool = False
-    """A final text stands, whatever is said after it."""
+    """Whether `text` is final. Later texts do not replace a final one."""
 
-    def say(self, text: object, *, is_final: bool = False) -> None:
+    def set_text(self, text: object, *, is_final: bool = False) -> None:
         if isinstance(text, str) and (is_final or not self.is_final):
             self.text, self.is_final = text.strip(), is_final
 
-    def count(self, usage: object) -> None:
+    def add_usage(self, usage: object) -> None:
         counts = usage if isinstance(usage, dict) else {}
         self.usage |= token_counts(
             {name: counts.get(name) for name in ("input_tokens", "output_tokens")}
@@ -34,10 +34,12 @@ class Transcript:
 
 
 def transcript_of(output: str) -> Transcript:
-    """Lines that are no known events are ignored among such events, and are the answer where there are none."""
-    heard = Transcript()
-    events = [event for event in _objects(output) if _hear(heard, event)]
-    return heard if events else Transcript(text=output.strip())
+    """Read the output of a run.
+
+    Lines that are no known event are skipped. Without any known event, the output is the answer."""
+    transcript = Transcript()
+    events = [event for event in _objects(output) if _read_event(transcript, event)]
+    return transcript if events else Transcript(text=output.strip())
 
 
 def _objects(output: str) -> Iterator[Object]:
@@ -54,31 +56,31 @@ def _objects(output: str) -> Iterator[Object]:
             )
 
 
-def _hear(heard: Transcript, event: Object) -> bool:
-    """Whether the event is of a known shape."""
+def _read_event(transcript: Transcript, event: Object) -> bool:
+    """Add one event to the transcript. Returns whether its shape is known."""
     match event:
         # claude --output-format stream-json, or json
         case {"type": "result", "is_error": True, **rest}:
-            heard.error = str(
+            transcript.error = str(
                 rest.get("result") or rest.get("subtype") or "the agent reports an error"
             )
         case {"type": "result", "result": result, **rest}:
-            heard.say(result, is_final=True)
-            heard.count(rest.get("usage"))
+            transcript.set_text(result, is_final=True)
+            transcript.add_usage(rest.get("usage"))
         case {"type": "assistant", "message": {"content": list(parts)}}:
-            heard.say("\n".join(part["text"] for part in parts if _is_text(part)) or None)
+            transcript.set_text("\n".join(part["text"] for part in parts if _is_text(part)) or None)
         case {"type": "system" | "user" | "stream_event" | "rate_limit_event"}:
             pass
         # codex exec --json
         case {"type": "item.completed", "item": {"type": "agent_message", "text": text}}:
-            heard.say(text)
+            transcript.set_text(text)
         case {"type": "turn.completed", **rest}:
-            heard.count(rest.get("usage"))
+            transcript.add_usage(rest.get("usage"))
         case {"type": "turn.failed", "error": {"message": message}} | {
             "type": "error",
             "message": message,
         }:
-            heard.error = str(message)
+            transcript.error = str(message)
         case {
             "type": "thread.started"
             | "turn.started"

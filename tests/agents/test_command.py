@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import AgentHarness, Dead, Done, Reply, Retry
-from holdfast.agents.command import GIVE_UP_AFTER, CommandAgent
+from holdfast.agents.command import END_WITHIN, CommandAgent
 from holdfast.agents.supervisor import supervised
 from holdfast.agents.turn import Turn
 from holdfast.queue.event import INBOX
@@ -117,7 +117,7 @@ async def test_one_that_floods_its_output_is_stopped(scripts: Scripts, script: s
     assert failed.error_class == "flood"
     assert "more than 100000 bytes" in str(failed.error)
     assert scripts.left() == {}
-    assert time.monotonic() - since < GIVE_UP_AFTER, "it is not waited for in vain"
+    assert time.monotonic() - since < END_WITHIN, "it is not waited for in vain"
 
 
 async def test_a_flood_of_complaints_keeps_only_its_end(scripts: Scripts) -> None:

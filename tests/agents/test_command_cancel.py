@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from holdfast import AgentHarness
-from holdfast.agents.command import GIVE_UP_AFTER, CommandAgent
+from holdfast.agents.command import END_WITHIN, CommandAgent
 from holdfast.agents.supervisor import supervised
 from holdfast.agents.turn import Turn
 from holdfast.queue.event import INBOX
@@ -67,7 +67,7 @@ async def test_a_cancellation_while_pipes_are_connected_ends_the_turn(
         # The process has just been started, and the loop has had no time yet to connect its pipes.
         assert scripts.until(grown)
         working.cancel()
-        async with asyncio.timeout(GIVE_UP_AFTER + PATIENCE):
+        async with asyncio.timeout(END_WITHIN + PATIENCE):
             await asyncio.wait([working])
         assert working.cancelled()
         assert scripts.left() == {}
@@ -141,7 +141,7 @@ async def _cancelled(agent: CommandAgent, turn: Turn, delay: float) -> None:
     working = asyncio.ensure_future(agent.answer(turn))
     await asyncio.sleep(delay)
     working.cancel()
-    done, _ = await asyncio.wait([working], timeout=GIVE_UP_AFTER + PATIENCE)
+    done, _ = await asyncio.wait([working], timeout=END_WITHIN + PATIENCE)
     assert done, f"cancelled after {delay * 1000:.1f} ms, it never ended"
     assert working.cancelled()
 

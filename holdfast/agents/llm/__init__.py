@@ -1,4 +1,4 @@
-"""Agents that are language models, by pydantic-ai; imported only where there is one."""
+"""Agents that are language models, on pydantic-ai. Imported only if an app has one."""
 
 from holdfast.agents.llm.agent import LlmAgent
 from holdfast.agents.llm.context import Context, Reminder

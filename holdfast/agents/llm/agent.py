@@ -1,4 +1,4 @@
-"""An agent that is a language model: prompt, history, tools and one streamed run per turn."""
+"""LlmAgent: a language model with prompt, history and tools, one streamed run per turn."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from holdfast.settings.agents import HISTORY_TOKENS, LLM_POLICY, MAX_REQUESTS
 from holdfast.telemetry import count_tokens, token_counts
 
 SETTINGS = ModelSettings(max_retries=0)
-"""A failed request is a failed turn, which is tried again by the queue; a client that retries would do so unseen."""
+"""The queue retries a failed turn. A client that retries by itself would hide failures."""
 
 
 class LlmAgent:
-    """Works each turn with one run of a model, which may call tools on the way."""
+    """Works each turn with one run of a model, which may call tools."""
 
     kind = "llm"
     default_policy: ClassVar[Mapping[str, Any]] = LLM_POLICY
@@ -57,7 +57,7 @@ class LlmAgent:
         self._model = model
         self._runner = Runner(
             model,
-            # With None, an empty answer is one; else the model would be asked again and then be at fault.
+            # None allows an empty answer; without it pydantic-ai would ask the model again.
             output_type=[str, NoneType],
             deps_type=Context,
             tools=[*TOOLS, *tools],
@@ -71,11 +71,11 @@ class LlmAgent:
         self._app: App | None = None
 
     def join(self, app: App) -> None:
-        """Called where the agent is added to an app."""
+        """Remember the app that this agent was added to."""
         self._app = app
 
     def remind(self, reminder: Reminder) -> None:
-        """Adds to what the model is told at each turn."""
+        """Add a text to the system prompt of every turn."""
         self._reminders.append(reminder)
 
     async def answer(self, turn: Turn) -> Answer:
@@ -84,28 +84,28 @@ class LlmAgent:
         try:
             return await self._run(Context(turn, self._app))
         except ModelQuotaExceededError as error:
-            return _again(error)
+            return _retry(error)
         except (ModelRequestRejectedError, UserError, UsageLimitExceeded) as error:
-            # A wrong key, an unknown model, a request that is refused as it is: trying again changes nothing.
-            return Dead(_told(error), _class(error), trace_of(error))
+            # A wrong key, an unknown model or a refused request: trying again changes nothing.
+            return Dead(_one_line(error), _class_name(error), trace_of(error))
         except AgentRunError as error:
-            return _again(error)
+            return _retry(error)
 
     async def _run(self, context: Context) -> str:
         turn = context.turn
-        told = [
+        instructions = [
             await self._prompt.text(context),
             *[await remind(context) for remind in self._reminders],
         ]
-        # Turns that run at once share its connections; they are closed with the last.
+        # Concurrent turns share the model's connections. The last one closes them.
         async with self._model:
             result = await self._runner.run(
                 prompt_of(turn),
                 deps=context,
-                instructions="\n\n".join(text for text in told if text) or None,
+                instructions="\n\n".join(text for text in instructions if text) or None,
                 message_history=await history(context.app.store, turn, self._history_tokens),
                 usage_limits=self._limits,
-                event_stream_handler=_progress,
+                event_stream_handler=_report_progress,
             )
         self._count(turn, result.usage)
         return (result.output or "").strip() or NO_ANSWER
@@ -119,25 +119,25 @@ class LlmAgent:
         count_tokens(turn.agent, name, counts)
 
 
-async def _progress(context: RunContext[Context], events: AsyncIterable[object]) -> None:
+async def _report_progress(context: RunContext[Context], events: AsyncIterable[object]) -> None:
     async for _ in events:
         context.deps.turn.progress()
 
 
-def _again(error: AgentRunError) -> Retry:
+def _retry(error: AgentRunError) -> Retry:
     wait = error.retry_after if isinstance(error, ModelAPIError) else None
     return Retry(
-        _told(error),
+        _one_line(error),
         None if wait is None else timedelta(seconds=wait),
-        _class(error),
+        _class_name(error),
         trace_of(error),
     )
 
 
-def _told(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _class(error: Exception) -> str:
-    """Some classes of errors are named for how they came about; the public one above says what they are."""
+def _class_name(error: Exception) -> str:
+    """Return the name of the first public class of an error."""
     return next(kind.__name__ for kind in type(error).__mro__ if not kind.__name__.startswith("_"))

@@ -1,4 +1,4 @@
-"""What the tools of a language model may use: the turn, and the app around it."""
+"""Context of a run: the turn, and the app around it. Tools and reminders get it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.store import Store
 
 
 class App(Protocol):
-    """Where an agent works."""
+    """The part of an app that an LLM agent uses."""
 
     policies: dict[str, AgentPolicy]
     teams: dict[str, Team]
@@ -23,19 +23,19 @@ class App(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Given to every tool as `RunContext[Context].deps`, and to reminders."""
+    """Passed to every tool as `RunContext[Context].deps`, and to reminders."""
 
     turn: Turn
     app: App
 
     @property
     def name(self) -> str:
-        """What people call the agent."""
+        """The display name of the agent."""
         return self.app.policies[self.turn.agent].name or self.turn.agent
 
     @property
     def teammates(self) -> Mapping[str, str]:
-        """The other members of the agent's teams, by id with their names."""
+        """Names of the other members of the agent's teams, by id."""
         agent = self.turn.agent
         mates = [
             mate for team in self.app.teams.values() if agent in team.agents for mate in team.agents
@@ -44,4 +44,4 @@ class Context:
 
 
 Reminder = Callable[[Context], Awaitable[str]]
-"""Adds to the system prompt of one turn, such as what is remembered of its subject; '' adds nothing."""
+"""Returns a text for the system prompt of one turn, such as memories; '' adds nothing."""

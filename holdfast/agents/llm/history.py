@@ -1,4 +1,4 @@
-"""What was said before in a conversation, as far as a budget of tokens reaches."""
+"""Earlier messages of a conversation, as many as fit a token budget."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from holdfast.store import Store
 
 PAGE = 50
 BYTES_PER_TOKEN = 4
-"""A rough measure that needs no model's own vocabulary; it counts too much rather than too little for most scripts."""
+"""A rough estimate without the model's own tokenizer. For most scripts it counts too much."""
 
 
 async def history(store: Store, turn: Turn, budget: int) -> list[ModelMessage]:
-    """The newest lines of the conversation that fit, oldest first, beginning with one of a user's."""
-    lines = await _newest(store, turn, budget)
+    """Return the newest lines that fit the budget, oldest first, starting with a user's line."""
+    lines = await _newest_lines(store, turn, budget)
     while lines and lines[0].role != "user":
         lines.pop(0)
     senders = {line.sender for line in lines if line.role == "user"} | {turn.sender}
     return [_message(line, named=len(senders) > 1) for line in lines]
 
 
-async def _newest(store: Store, turn: Turn, budget: int) -> list[AgentMessage]:
+async def _newest_lines(store: Store, turn: Turn, budget: int) -> list[AgentMessage]:
     lines: list[AgentMessage] = []
     before_id: int | None = None
     while budget > 0:
@@ -41,7 +41,7 @@ async def _newest(store: Store, turn: Turn, budget: int) -> list[AgentMessage]:
 
 
 def tokens(text: str) -> int:
-    """About how many tokens a text is."""
+    """Estimate the number of tokens of a text."""
     return len(text.encode(errors="replace")) // BYTES_PER_TOKEN + 1
 
 

@@ -1,4 +1,4 @@
-"""What a language model remembers: told with the prompt, and tools to look for more and to observe."""
+"""Memory of a language model: memories in the prompt, and tools to search and to add more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ NOTHING = "nothing is known of it"
 
 
 async def remembered(context: Context) -> str:
-    """What bears on the message, for the prompt; nothing for an agent without memory."""
+    """Return memories that relate to the message, for the prompt; '' for an agent without
+    memory."""
     memory = context.turn.memory
     if isinstance(memory, NoMemory) or not memory.relevant:
         return ""
@@ -40,14 +41,14 @@ async def observe(context: RunContext[Context], content: str) -> str:
     return "noted"
 
 
-async def _where_remembered(
+async def _offer_with_memory(
     context: RunContext[Context], definition: ToolDefinition
 ) -> ToolDefinition | None:
-    """The tools are not offered to an agent without memory."""
+    """Hide the memory tools from an agent without memory."""
     return None if isinstance(context.deps.turn.memory, NoMemory) else definition
 
 
 TOOLS: tuple[Tool[Context], ...] = tuple(
-    Tool(function, takes_ctx=True, prepare=_where_remembered)
+    Tool(function, takes_ctx=True, prepare=_offer_with_memory)
     for function in (memory_search, memory_recall, observe)
 )

@@ -1,4 +1,4 @@
-"""Models by name: "openai:gpt-…", "anthropic:claude-…", any other of pydantic-ai, or a script for tests and demos."""
+"""Models by name ("openai:gpt-…", "anthropic:claude-…"), and scripted models for tests."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from holdfast.settings.environment import variable
 from holdfast.settings.providers import Provider as ProviderTable
 
 TEST = "test"
-Said = str | ModelResponse
-Script = Callable[[list[ModelMessage], AgentInfo], Said | Awaitable[Said]]
-"""Plays a model: what was said so far, and the tools there are, give its next words or calls."""
+ScriptedReply = str | ModelResponse
+Script = Callable[[list[ModelMessage], AgentInfo], ScriptedReply | Awaitable[ScriptedReply]]
+"""Plays a model: takes the messages so far and the tools, returns a text or tool calls."""
 
 
 def model_of(name: str, providers: Mapping[str, ProviderTable] | None = None) -> Model:
-    """The model of a name; what is missing for it, a package or a key, is said before anything runs."""
+    """Return the model of a name. Raises HoldfastError if its package or its key is missing."""
     if name == TEST:
         return TestModel()
     provider, colon, model = name.partition(":")
@@ -37,21 +37,23 @@ def model_of(name: str, providers: Mapping[str, ProviderTable] | None = None) ->
     try:
         return infer_model(f"{kind}:{model}", lambda _: _provider(provider, kind, table))
     except ImportError as error:
-        raise HoldfastError(f"the provider {provider!r} needs a package: {_line(error)}") from error
+        raise HoldfastError(
+            f"the provider {provider!r} needs a package: {_one_line(error)}"
+        ) from error
     except (UserError, ValueError) as error:
-        raise HoldfastError(f"the model {name!r} cannot be used: {_line(error)}") from error
+        raise HoldfastError(f"the model {name!r} cannot be used: {_one_line(error)}") from error
 
 
 def scripted(script: Script, name: str = "script") -> Model:
-    """A model that a function plays; it streams, as real ones do."""
+    """Return a model that is played by a function. It streams like a real one."""
 
     async def stream(
         messages: list[ModelMessage], info: AgentInfo
     ) -> AsyncIterator[str | dict[int, DeltaToolCall]]:
-        said = script(messages, info)
-        said = await said if inspect.isawaitable(said) else said
-        response = ModelResponse(parts=[TextPart(said)]) if isinstance(said, str) else said
-        # An empty text would be no answer at all, which a script may well want to give.
+        reply = script(messages, info)
+        reply = await reply if inspect.isawaitable(reply) else reply
+        response = ModelResponse(parts=[TextPart(reply)]) if isinstance(reply, str) else reply
+        # Yield empty texts, too: a script may want to give an empty answer.
         for number, part in enumerate(response.parts):
             if isinstance(part, TextPart):
                 yield part.content
@@ -77,9 +79,9 @@ def _provider(name: str, kind: str, table: ProviderTable) -> Provider[Any]:
         return infer_provider_class(kind)(**given)
     except TypeError as error:
         raise HoldfastError(
-            f"the provider {name!r} takes no {' or '.join(given)}: {_line(error)}"
+            f"the provider {name!r} takes no {' or '.join(given)}: {_one_line(error)}"
         ) from error
 
 
-def _line(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())

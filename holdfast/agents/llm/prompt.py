@@ -1,4 +1,4 @@
-"""The system prompt of an agent: a Jinja template that knows the agent, its team and who speaks to it."""
+"""System prompts: Jinja templates with the agent, its team and the sender as variables."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from holdfast.agents.llm.context import Context
 from holdfast.errors import HoldfastError
 
 STANDARD = """\
-You are {{ name }}, an agent that answers messages of the channel {{ channel }}. Today is {{ date }}.
+You are {{ name }}, an agent that answers messages of the channel {{ channel }}.
+Today is {{ date }}.
 {% if teammates %}
-You work with {% for id, mate in teammates.items() %}{{ mate }} (@{{ id }}){{ ", " if not loop.last }}{% endfor %}.
+You work with {% for id, mate in teammates.items() -%}
+{{ mate }} (@{{ id }}){{ ", " if not loop.last }}{% endfor %}.
 To hand work to one of them, write [@id: what to do] in your answer.
 {% endif %}
 """
@@ -31,11 +33,15 @@ NAMES = (
 
 
 class Prompt:
-    """A template, read and checked once; a mistake in it is told with its line before anything runs."""
+    """A template, checked when it is read. A mistake raises HoldfastError with the line."""
 
     def __init__(self, text: str = STANDARD, source: str = "the prompt") -> None:
-        # A prompt is read by a model, not by a browser.
-        environment = Environment(undefined=StrictUndefined, autoescape=False, trim_blocks=True)  # noqa: S701
+        # Autoescape is off: a prompt is read by a model, not by a browser.
+        environment = Environment(
+            undefined=StrictUndefined,
+            autoescape=False,  # noqa: S701
+            trim_blocks=True,
+        )
         try:
             self._template = environment.from_string(text)
             unknown = meta.find_undeclared_variables(environment.parse(text)) - {*NAMES}

@@ -35,10 +35,13 @@ class McpServerFailed(HoldfastError):
 
 @dataclass
 class McpServer(PrefixedToolset[Context]):
-    """The tools of one server, each with the server's name before its own. Failures name the server."""
+    """The tools of one server, each with the server's name before its own.
+
+    Failures name the server."""
 
     program: str = ""
-    """The program that has to exist before the server can start; '' if there is none to look for."""
+    """The program that has to exist before the server can start; '' if there is none to look
+    for."""
 
     async def __aenter__(self) -> Self:
         with self._named_failures():
@@ -72,7 +75,9 @@ class McpServer(PrefixedToolset[Context]):
 
     @contextmanager
     def _named_failures(self) -> Iterator[None]:
-        """Raise failures of the server as McpServerFailed. Errors of a tool stay as the model gets them."""
+        """Raise failures of the server as McpServerFailed.
+
+        Errors of a tool stay as the model gets them."""
         try:
             yield
         except ModelRetry as error:
