@@ -18,6 +18,7 @@ from holdfast.api.response import ApiError, JsonResponse
 from holdfast.api.routes import (
     agents,
     audit,
+    conversations,
     dead,
     docs,
     health,
@@ -60,6 +61,7 @@ FAMILIES = [
         responses,
         queue,
         dead,
+        conversations,
         agents,
         rooms,
         memory,

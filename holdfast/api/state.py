@@ -17,6 +17,7 @@ from holdfast.queue.store import Store
 from holdfast.routing.directory import Current, Directory, configured
 from holdfast.routing.router import Routing
 from holdfast.settings import Settings
+from holdfast.store.conversations import ConversationNotes
 
 
 class Harness(Protocol):
@@ -55,6 +56,7 @@ class ApiState:
         self.harness = harness
         self.settings = harness.settings
         self.knowledge: KnowledgeStore | None = None
+        self.conversation_notes = ConversationNotes()
         self.counts = CachedRead(lambda: self.store.counts())
         self.outcomes = CachedRead(lambda: self.store.outcomes(INBOX))
         self.current = Current(lambda: self.store, lambda: configured(self.settings))

@@ -136,9 +136,9 @@ class _ChainReader:
 
         Live ones are also found by their lane: an agent may have given a response another key."""
         keyed = await self._rows(
-            f"select k.event_id, k.parent_id from {self._dialect.each}"
+            f"select k.event_id, k.parent_id from {self._dialect.each.format('names')}"
             f" join {self._table('message_key')} as k on k.queue = 'outbox'"
-            " and k.message_id >= name.value || '/' and k.message_id < name.value || '0'",
+            " and k.message_id >= names.value || '/' and k.message_id < names.value || '0'",
             names=self._dialect.array([member.name for member in members]),
         )
         parents = {member.id for member in members}

@@ -11,6 +11,7 @@ from holdfast.memory.knowledge import DEFAULT_AGENT_NAME, KnowledgeScope, Knowle
 from holdfast.memory.observation import USER, ObservationStore, former_key, parts_of, subject_key
 from holdfast.memory.people import People
 from holdfast.store import files as stored_files
+from holdfast.store.conversations import Conversations
 from holdfast.store.memory import open_people
 
 UNATTRIBUTED = "unattributed_"
@@ -90,6 +91,7 @@ async def _forget_identity(
     # A relay may have read the observations before. The index refuses what it writes late,
     # because clearing a scope leaves a tombstone with a newer version.
     removed["index"] = await knowledge.clear(KnowledgeScope(DEFAULT_AGENT_NAME, identity))
+    removed["conversations"] = await Conversations(observations.store).forget(identity)
     if files is not None:
         removed |= await asyncio.to_thread(_forget_files, files, identity)
     return removed

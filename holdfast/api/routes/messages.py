@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, NotRequired
 
 from fastapi import APIRouter, Request
@@ -14,9 +15,12 @@ from holdfast.api.response import ApiError, JsonResponse
 from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.security.caller import Caller, caller_of
 from holdfast.api.security.scope import bound_agent, bound_channel, bound_sender, bound_sender_id
-from holdfast.api.state import state_of
+from holdfast.api.state import ApiState, state_of
+from holdfast.message import subject_of
 from holdfast.routing.directory import waits_for_a_server
 from holdfast.routing.router import Address, put_message
+from holdfast.routing.router import message as new_message
+from holdfast.store.conversations import NewConversation
 
 routes = APIRouter(route_class=AuthorizedRoute, tags=["messages"])
 
@@ -118,13 +122,19 @@ async def post_message(request: Request) -> JsonResponse:
     caller = caller_of(request)
     directory, missing = await state.current.for_message(message.message, message.agent)
     routing = directory.routing
+    address = _address(caller, message)
+    agent = bound_agent(caller, routing, message.message, message.agent)
+    if agent:
+        # Before anything is written: an unknown agent is a 404.
+        routing.given(agent)
+    await _note_conversation(state, caller, address, message.message)
     id_, stored = await put_message(
         state.store,
         routing,
         message.message,
-        _address(caller, message),
+        address,
         max_attempts=state.settings.max_attempts,
-        agent=bound_agent(caller, routing, message.message, message.agent),
+        agent=agent,
         message_id=message.message_id,
         sent_by=caller.owner,
     )
@@ -144,3 +154,18 @@ def _address(caller: Caller, message: NewMessage) -> Address:
         sender_id=bound_sender_id(caller, message.sender_id) or None,
         topic=message.conversation,
     )
+
+
+async def _note_conversation(state: ApiState, caller: Caller, address: Address, text: str) -> None:
+    """List the conversation, before its message is stored: a crash between loses nothing."""
+    conversation, owner, now = address.conversation, caller.owner, time.monotonic()
+    if state.conversation_notes.is_due(conversation, owner, now):
+        new = NewConversation(
+            conversation=conversation,
+            owner=owner,
+            channel=address.channel,
+            sender=address.sender,
+            subject=subject_of(new_message(text, address)),
+            text=text,
+        )
+        await state.conversation_notes.note(state.store, new, now)

@@ -113,6 +113,9 @@ def sqlite_dialect(store: SqliteStore) -> Dialect:
     async def rows(statement: str, params: dict[str, Any]) -> Sequence[Any]:
         return await store.read(lambda connection: connection.execute(statement, params).fetchall())
 
+    async def write(statement: str, params: dict[str, Any]) -> Sequence[Any]:
+        return await store.write(lambda db: db.connection.execute(statement, params).fetchall())
+
     async def page(
         statement: str, params: dict[str, Any], limit: int, most_bytes: int | None
     ) -> Page[Any]:
@@ -130,7 +133,10 @@ def sqlite_dialect(store: SqliteStore) -> Dialect:
         ids="id in (select value from json_each(:ids))",
         moment=micros,
         array=dump,
-        each="json_each(:names) as name",
+        each="json_each(:{0}) as {0}",
+        write=write,
+        next_conversation_id="(select coalesce(max(id), 0) + 1 from conversation)",
+        to_datetime=moment,
         answers="json_valid(event) and exists (select 1 from json_each(event, '$.message_ids')"
         " where value = :message_id)",
         event=listed_event_of,

@@ -1,0 +1,330 @@
+"""Conversations that were begun by HTTP: their list, and their messages over all agents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.message import conversation_of, written_of
+from holdfast.queue.event import Event, FinishedEvent, payload_to_show
+from holdfast.queue.pages import Page
+from holdfast.queue.store import DEAD_OUTCOMES, Store
+from holdfast.store.scoped import (
+    COLUMNS,
+    FINISHED_COLUMNS,
+    GREATEST_ID,
+    Dialect,
+    Scope,
+    dialect_of,
+)
+
+TITLE_LENGTH = 80
+SEARCHED_EVENTS = 1000
+"""Live events and dead letters that are searched for those of one conversation."""
+HANDED_ON = ("internal_", "chat_")
+"""Prefixes of the ids of messages that an agent wrote to another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewConversation:
+    """A conversation as the message that is sent to it describes it."""
+
+    conversation: str
+    owner: str | None
+    channel: str
+    sender: str
+    subject: str
+    text: str
+
+    @property
+    def title(self) -> str:
+        """The beginning of the text, on one line."""
+        line = " ".join(self.text[: 4 * TITLE_LENGTH].split())
+        return line if len(line) <= TITLE_LENGTH else f"{line[: TITLE_LENGTH - 1]}…"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """A conversation in the list. `id` grows with every use."""
+
+    id: int
+    conversation: str
+    owner: str
+    channel: str
+    sender: str
+    title: str
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(slots=True, kw_only=True)
+class Line:
+    """A message or an answer. `id` is None while a message is not in an agent's history yet."""
+
+    id: int | None
+    message_id: str
+    role: str
+    agent: str
+    sender: str
+    content: str
+    created_at: datetime
+    status: str = "completed"
+    """pending, processing, completed or dead; answers are always completed."""
+    event_id: int | None = None
+    error: str | None = None
+    is_handoff: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.is_handoff = self.role == "user" and self.message_id.startswith(HANDED_ON)
+
+
+class Conversations:
+    """The conversations in a store's database."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._dialect: Dialect = dialect_of(store)
+
+    async def note(self, new: NewConversation) -> None:
+        """Add a conversation, or move it to the top of the list. Its first title stays."""
+        columns = "conversation, owner, channel, sender, title, subject, created_at, updated_at"
+        values = ", ".join(self._mark(name) for name in columns.split(", "))
+        now = self._dialect.moment(await self._store.now())
+        await self._dialect.write(
+            f"insert into {self._table('conversation')} (id, {columns})"
+            f" values ({self._dialect.next_conversation_id}, {values})"
+            " on conflict (conversation, owner) do update"
+            " set id = excluded.id, updated_at = excluded.updated_at returning id",
+            {
+                "conversation": new.conversation,
+                "owner": new.owner or "",
+                "channel": new.channel,
+                "sender": new.sender,
+                "title": new.title,
+                "subject": new.subject,
+                "created_at": now,
+                "updated_at": now,
+            },
+        )
+
+    async def recent(
+        self,
+        scope: Scope,
+        *,
+        channel: str | None = None,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[Conversation]:
+        """List the conversations of a scope, latest first."""
+        where, params = self._limits(scope)
+        if channel is not None:
+            where += f" and channel = {self._mark('channel')}"
+            params["channel"] = channel
+        params |= {"before_id": _or(before_id, GREATEST_ID), "since_id": _or(since_id, 0)}
+        found = await self._dialect.page(
+            "select id, conversation, owner, channel, sender, title, created_at, updated_at"
+            f" from {self._table('conversation')} as c where {where}"
+            f" and id < {self._mark('before_id')} and id > {self._mark('since_id')}"
+            f" order by id desc limit {self._mark('limit')}",
+            params | {"limit": limit},
+            limit,
+            most_bytes,
+        )
+        return found.made(self._conversation)
+
+    async def owners(self, conversation: str) -> dict[str, str]:
+        """Return the channel of a conversation by each of its owners; empty if it is unknown."""
+        rows = await self._dialect.rows(
+            f"select owner, channel from {self._table('conversation')}"
+            f" where conversation = {self._mark('conversation')}",
+            {"conversation": conversation},
+        )
+        return dict(rows)
+
+    async def lines(
+        self,
+        conversation: str,
+        *,
+        agents: Sequence[str] | None = None,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[Line]:
+        """List what was written in a conversation, newest first, with what agents answered.
+
+        The first page begins with messages that are in no history yet. `agents` limits it."""
+        known = await self._agents() if agents is None else agents
+        found = await self._dialect.page(
+            "select id, message_id, role, agent_id, sender, content, created_at"
+            f" from {self._table('agent_message')} where conversation = {self._mark('conversation')}"
+            f" and agent_id in (select value from {self._dialect.each.format('agents')})"
+            f" and id < {self._mark('before_id')} and id > {self._mark('since_id')}"
+            f" order by id desc limit {self._mark('limit')}",
+            {
+                "conversation": conversation,
+                "agents": self._dialect.array(list(known)),
+                "before_id": _or(before_id, GREATEST_ID),
+                "since_id": _or(since_id, 0),
+                "limit": limit,
+            },
+            limit,
+            most_bytes,
+        )
+        return found.made(self._line)
+
+    async def unfinished(self, conversation: str, lanes: Iterable[str]) -> list[Line]:
+        """List messages of a conversation that wait, are worked or are dead letters, newest first.
+
+        Live ones are looked for in these lanes."""
+        live = await self._dialect.rows(
+            f"select {COLUMNS} from {self._table('event')} where queue = 'inbox'"
+            f" and lane in (select value from {self._dialect.each.format('lanes')})"
+            f" limit {SEARCHED_EVENTS}",
+            {"lanes": self._dialect.array(list(lanes))},
+        )
+        outcomes = ", ".join(f"'{outcome}'" for outcome in DEAD_OUTCOMES)
+        dead = await self._dialect.rows(
+            f"select {FINISHED_COLUMNS} from {self._table('event_hist')} where queue = 'inbox'"
+            f" and outcome in ({outcomes}) order by id desc limit {SEARCHED_EVENTS}",
+            {},
+        )
+        events = [*map(self._dialect.event, live), *map(self._dialect.finished, dead)]
+        now = await self._store.now()
+        lines = [
+            _unfinished_line(event, now)
+            for event in events
+            if conversation_of(payload_to_show(event)) == conversation
+        ]
+        return sorted(lines, key=lambda line: line.event_id or 0, reverse=True)
+
+    async def forget(self, subject: str) -> int:
+        """Delete the conversations of a person. Returns how many."""
+        rows = await self._dialect.write(
+            f"delete from {self._table('conversation')}"
+            f" where subject = {self._mark('subject')} returning id",
+            {"subject": subject},
+        )
+        return len(rows)
+
+    async def _agents(self) -> Sequence[str]:
+        """Every agent that has a history, found by one index probe each."""
+        table = self._table("agent_message")
+        rows = await self._dialect.rows(
+            "with recursive one (agent_id) as"
+            f" ( select min(agent_id) from {table}"
+            f" union all select (select min(m.agent_id) from {table} as m"
+            " where m.agent_id > one.agent_id) from one where one.agent_id is not null )"
+            " select agent_id from one where agent_id is not null",
+            {},
+        )
+        return [agent for (agent,) in rows]
+
+    def _limits(self, scope: Scope) -> tuple[str, dict[str, Any]]:
+        where, params = "true", dict[str, Any]()
+        if scope.sent_by is not None:
+            where += f" and owner = {self._mark('owner')}"
+            params["owner"] = scope.sent_by
+        if scope.channels is not None:
+            where += f" and channel in (select value from {self._dialect.each.format('channels')})"
+            params["channels"] = self._dialect.array(scope.channels)
+        if scope.agents is not None:
+            agents = f"(select value from {self._dialect.each.format('agents')})"
+            where += (
+                f" and exists (select 1 from {self._table('agent_message')} as m"
+                f" where m.agent_id in {agents} and m.conversation = c.conversation)"
+            )
+            params["agents"] = self._dialect.array(scope.agents)
+        return where, params
+
+    def _conversation(self, row: Sequence[Any]) -> Conversation:
+        *first, created_at, updated_at = row
+        names = ("id", "conversation", "owner", "channel", "sender", "title")
+        return Conversation(
+            **dict(zip(names, first, strict=True)),
+            created_at=self._dialect.to_datetime(created_at),
+            updated_at=self._dialect.to_datetime(updated_at),
+        )
+
+    def _line(self, row: Sequence[Any]) -> Line:
+        id_, message_id, role, agent, sender, content, created_at = row
+        return Line(
+            id=id_,
+            message_id=message_id,
+            role=role,
+            agent=agent,
+            sender=sender,
+            content=content,
+            created_at=self._dialect.to_datetime(created_at),
+        )
+
+    def _table(self, name: str) -> str:
+        return f"{self._dialect.schema}{name}"
+
+    def _mark(self, name: str) -> str:
+        return self._dialect.mark.format(name)
+
+
+def merge_unfinished(page: Page[Line], unfinished: Sequence[Line], *, is_first: bool) -> Page[Line]:
+    """Mark the lines of a page whose messages are not completed.
+
+    The first page begins with those that have no line yet."""
+    by_id = {line.message_id: line for line in unfinished}
+    for line in page:
+        if line.role == "user" and (found := by_id.get(line.message_id)) is not None:
+            line.status, line.event_id, line.error = found.status, found.event_id, found.error
+    if not is_first:
+        return page
+    known = {line.message_id for line in page if line.role == "user"}
+    merged: Page[Line] = Page([line for line in unfinished if line.message_id not in known])
+    merged += page
+    merged.has_more = page.has_more
+    return merged
+
+
+def _unfinished_line(event: Event, now: datetime) -> Line:
+    payload = payload_to_show(event)
+    is_leased = event.fence > 0 and event.vt > now
+    is_dead = isinstance(event, FinishedEvent)
+    return Line(
+        id=None,
+        message_id=event.message_id or str(event.id),
+        role="user",
+        agent=event.target,
+        sender=str(payload.get("sender") or ""),
+        content=written_of(payload),
+        created_at=event.created_at,
+        status="dead" if is_dead else "processing" if is_leased else "pending",
+        event_id=event.id,
+        error=event.last_error,
+    )
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
+NOTED_FOR = timedelta(minutes=1)
+MOST_NOTED = 10_000
+
+
+class ConversationNotes:
+    """Notes conversations at most once a minute each, so that most messages cost no write."""
+
+    def __init__(self) -> None:
+        self._noted_until: dict[tuple[str, str | None], float] = {}
+
+    def is_due(self, conversation: str, owner: str | None, now: float) -> bool:
+        """Whether this process has not noted a conversation within the last minute."""
+        return now >= self._noted_until.get((conversation, owner), 0.0)
+
+    async def note(self, store: Store, new: NewConversation, now: float) -> None:
+        """Write a conversation to the list."""
+        await Conversations(store).note(new)
+        if len(self._noted_until) >= MOST_NOTED:
+            self._noted_until.clear()
+        self._noted_until[new.conversation, new.owner] = now + NOTED_FOR.total_seconds()
