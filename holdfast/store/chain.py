@@ -35,6 +35,11 @@ class Chain:
     """Ids of the responses that are not delivered or acked yet."""
 
     @property
+    def working(self) -> int:
+        """Messages of the chain that agents still have to finish."""
+        return self.open - len(self.pending)
+
+    @property
     def is_over(self) -> bool:
         return self.open == 0
 

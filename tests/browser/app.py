@@ -1,4 +1,4 @@
-"""Agents for tests of the page: one that answers, one that takes its time, one that fails until it is told not to."""
+"""Agents for tests of the page: some answer, one waits, one fails, and two work as a team."""
 
 from __future__ import annotations
 
@@ -28,3 +28,19 @@ async def broken(turn: Turn) -> str | Dead:
     if not Path("mended").exists():  # noqa: ASYNC240
         return Dead("the printer is on fire")
     return f"mended: {turn.text}"
+
+
+@app.agent("lead")
+async def lead(turn: Turn) -> str:
+    return f"I ask for help [@mate: {turn.text}]"
+
+
+@app.agent("mate")
+async def mate(turn: Turn) -> str:
+    """Waits for a file, so that the test sees the answer of the leader alone first."""
+    while not Path("go").exists():  # noqa: ASYNC110, ASYNC240 - another process makes it
+        await asyncio.sleep(0.02)
+    return "I helped"
+
+
+app.team("pair", name="Pair", agents=["lead", "mate"], leader="lead")

@@ -95,7 +95,7 @@ async def test_two_tabs_show_the_same_and_answer_once(page: Page, server: Server
         await expect(tab.locator(".said.theirs").last).to_have_text("you said from the second")
 
 
-async def test_another_browser_sees_nothing_of_it(
+async def test_a_new_browser_begins_a_conversation_of_its_own(
     page: Page, server: Server, browser: Browser
 ) -> None:
     await say(page, "between us")
@@ -106,6 +106,94 @@ async def test_another_browser_sees_nothing_of_it(
     await say(other, "hello")
     await expect(other.locator(".said.theirs")).to_have_text("you said hello")
     await context.close()
+
+
+async def test_a_conversation_is_opened_on_another_browser(
+    page: Page, server: Server, browser: Browser
+) -> None:
+    await say(page, "plan a trip")
+    await expect(page.locator(".said.theirs")).to_have_count(1)
+    context = await browser.new_context()
+    other = await context.new_page()
+    await other.goto(server.login("--name", "other"))
+    await other.get_by_role("button", name="Conversations").click()
+    await other.get_by_role("button", name="plan a trip").click()
+    await expect(other.locator(".said.theirs")).to_have_text("you said plan a trip")
+    await say(other, "go on")
+    await expect(other.locator(".said.theirs").last).to_have_text("you said go on")
+    await expect(page.locator(".said.theirs").last).to_have_text("you said go on")
+    await context.close()
+
+
+async def test_new_chat_is_a_new_conversation(page: Page, server: Server) -> None:
+    await say(page, "first topic")
+    await expect(page.locator(".said.theirs")).to_have_count(1)
+    await page.get_by_role("button", name="New chat").click()
+    await expect(page.locator(".said")).to_have_count(0)
+    await say(page, "second topic")
+    await expect(page.locator(".said.theirs")).to_have_text("you said second topic")
+    found = await page.evaluate("fetch('/api/conversations').then((answer) => answer.json())")
+    assert [one["title"] for one in found] == ["second topic", "first topic"]
+    assert len({one["conversation"] for one in found}) == 2
+    await page.get_by_role("button", name="Conversations").click()
+    await page.get_by_role("button", name="first topic").click()
+    await expect(page.locator(".said.theirs")).to_have_text("you said first topic")
+
+
+async def test_the_draft_survives_a_reload(page: Page) -> None:
+    await page.get_by_label("Message").fill("half a sentence")
+    await page.reload()
+    await expect(page.get_by_label("Message")).to_have_value("half a sentence")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".said.theirs")).to_have_text("you said half a sentence")
+    await page.reload()
+    await expect(page.get_by_label("Message")).to_have_value("")
+
+
+async def test_a_message_that_could_not_be_sent_survives_a_reload(page: Page) -> None:
+    await expect(page.locator("#line")).to_have_attribute("data-state", "live")
+    await page.route("**/api/message", lambda route: route.abort())
+    await say(page, "keep this")
+    await expect(page.locator(".state")).to_contain_text("not sent: no connection")
+    await page.reload()
+    await expect(page.locator(".state")).to_contain_text("not sent")
+    await page.unroute("**/api/message")
+    await page.get_by_role("button", name="Send again").click()
+    await expect(page.locator(".said.theirs")).to_have_text("you said keep this")
+
+
+FILL = """() => {
+  for (const size of [1e6, 1e4, 1e2, 1]) {
+    try {
+      for (let nth = 0; ; nth++) localStorage.setItem(`fill${size}-${nth}`, "x".repeat(size));
+    } catch {}
+  }
+}"""
+
+
+async def test_a_full_local_storage_loses_nothing(page: Page) -> None:
+    await expect(page.locator("#line")).to_have_attribute("data-state", "live")
+    await page.evaluate(FILL)
+    for number in range(3):
+        await say(page, f"message {number}")
+        await expect(page.locator(".said.theirs")).to_have_count(number + 1)
+    await page.get_by_label("Message").fill("half a sentence")
+    await page.reload()
+    await expect(page.locator(".said.mine")).to_have_text([f"message {n}" for n in range(3)])
+    await expect(page.locator(".said.theirs")).to_have_count(3)
+    await expect(page.get_by_label("Message")).to_have_value("half a sentence")
+
+
+async def test_the_answers_of_a_team_come_one_by_one_until_it_is_done(
+    page: Page, server: Server
+) -> None:
+    await say(page, "please", "pair")
+    await expect(page.locator(".said.theirs")).to_have_text("I ask for help")
+    await expect(page.locator(".exchange")).to_have_attribute("data-state", "working")
+    server.allow("go")
+    await expect(page.locator(".said.theirs")).to_have_text(["I ask for help", "I helped"])
+    await expect(page.locator(".exchange")).to_have_attribute("data-state", "answered")
+    await expect(page.locator(".state")).to_contain_text("done")
 
 
 async def test_what_is_written_never_becomes_markup(page: Page) -> None:

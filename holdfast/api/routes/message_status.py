@@ -33,6 +33,7 @@ class MessageStatus(TypedDict):
     attempts: int
     steps: list[dict[str, Any]]
     open: int
+    working: int
     responses: list[Response]
     message: str
     eventId: int
@@ -50,6 +51,7 @@ EXAMPLE = {
     "attempts": 1,
     "steps": [],
     "open": 0,
+    "working": 0,
     "responses": [],
     "message": "what broke the build?",
     "eventId": 7,
@@ -66,7 +68,8 @@ NOT_FOUND = "message not found"
 async def get_message(request: Request, id: MessageId) -> JsonResponse:
     """`status` is pending, processing, completed or dead. `responses` has the answers of all agents
     that worked on it, oldest first. `open` counts live messages and responses that came of it: at 0
-    the chain is over. A response that a client has to fetch is live until it is acked."""
+    the chain is over. A response that a client has to fetch is live until it is acked; `working`
+    counts live messages alone."""
     state = state_of(request)
     chain = await read_chain(state.store, id) if id.isprintable() else None
     if chain is None:
@@ -94,6 +97,7 @@ def _status(chain: Chain, default: str) -> MessageStatus:
         attempts=message.attempts,
         steps=[],
         open=chain.open,
+        working=chain.working,
         responses=[],
         message=written_of(payload),
         eventId=message.id,

@@ -1,49 +1,54 @@
-// The chat page: what is written goes to POST /api/message, what comes back is heard on the event stream.
+// The chat page: sends messages, follows the event stream and shows one conversation at a time.
 
 import { ask, Refused } from "./ask.js";
 import { Chat, randomId } from "./chat.js";
+import { ConversationList } from "./conversations.js";
+import { keep, readKept, readStored, store } from "./keep.js";
 import { Stream } from "./stream.js";
 import { element, View, written } from "./view.js";
 
 const CHANNEL = "web";
 const PAGE = 100;
+const REFRESH_AFTER = 300;
 const LINES = { connecting: "connecting", live: "live", away: "no connection, trying again", out: "not logged in" };
 const LOG_IN = "This browser is not logged in. Run `holdfast login` and open the link that it prints.";
 const READ_ONLY = "This login may only look: its role is read.";
-const of = (id) => document.getElementById(id);
+const byId = (id) => document.getElementById(id);
 
-const view = new View({ log: of("log"), empty: of("empty"), onRetry: retry, onSendAgain: sendAgain });
+const view = new View({ log: byId("log"), empty: byId("empty"), onRetry: retry, onSendAgain: sendAgain });
 const chat = new Chat((messages) => view.show(messages));
-
-function line(state) {
-  of("line").dataset.state = state;
-  of("line-text").textContent = LINES[state];
-}
+const list = new ConversationList({ panel: byId("conversations"), channel: CHANNEL, onOpen: openConversation });
+const text = byId("text");
 
 let role = "admin";
 // The only name that this session may speak under, if it is bound to one.
-let sender = null;
+let boundSender = null;
+let isLoggedOut = false;
 
-function notice(text) {
-  const shown = text || (role === "read" ? READ_ONLY : "");
-  of("notice").replaceChildren(...written(shown));
-  of("notice").hidden = !shown;
+function showConnection(state) {
+  byId("line").dataset.state = state;
+  byId("line-text").textContent = LINES[state];
 }
 
-// Everything that was refused is said once, in one place.
-let isLoggedOut = false;
-async function said(work) {
+function notice(message) {
+  const shown = message || (role === "read" ? READ_ONLY : "");
+  byId("notice").replaceChildren(...written(shown));
+  byId("notice").hidden = !shown;
+}
+
+// Run a request. A refusal is shown once, in one place.
+async function attempt(work) {
   try {
-    const told = await work();
+    const result = await work();
     isLoggedOut = false;
     notice("");
-    return told;
+    return result;
   } catch (error) {
     if (error instanceof Refused && error.status === 401) {
       isLoggedOut = true;
-      line("out");
+      showConnection("out");
       notice(LOG_IN);
-      of("notice").append(" ", element("a", { href: "/login" }, "Log in"));
+      byId("notice").append(" ", element("a", { href: "/login" }, "Log in"));
     } else if (error instanceof Refused) {
       notice(error.message);
     }
@@ -51,10 +56,29 @@ async function said(work) {
   }
 }
 
+// A conversation is named channel:sender/topic. The server builds the same name from the message.
+function address(conversation) {
+  const [sender, ...topic] = conversation.slice(CHANNEL.length + 1).split("/");
+  const who = boundSender ? { sender: boundSender } : { sender: "web", senderId: sender };
+  return { channel: CHANNEL, ...who, ...(topic.length ? { conversation: topic.join("/") } : {}) };
+}
+
+function newConversation() {
+  const senderId = readStored("sender") ?? `web-${randomId(9)}`;
+  store("sender", senderId);
+  return `${CHANNEL}:${boundSender ?? senderId}/${randomId(12)}`;
+}
+
+function openConversation(conversation) {
+  keep("conversation", conversation);
+  byId("conversations").hidden = true;
+  chat.open(conversation);
+  text.focus();
+  return attempt(() => chat.refresh());
+}
+
 async function post(message) {
-  const own = sender ? { sender } : { sender: "web", senderId: chat.senderId };
-  const body = { message: message.text, channel: CHANNEL, ...own };
-  body.messageId = message.id;
+  const body = { message: message.text, messageId: message.id, ...address(message.conversation) };
   if (message.agent) {
     body.agent = message.agent;
   }
@@ -64,41 +88,41 @@ async function post(message) {
   } catch (error) {
     // Known already: the first try had arrived, and only its answer was lost.
     if (!(error instanceof Refused && error.status === 409)) {
-      chat.put(message.id, { state: "unsent", error: error instanceof Refused ? error.message : "no connection" });
+      chat.failed(message.id, error instanceof Refused ? error.message : "no connection");
       return;
     }
   }
-  if (chat.find(message.id)?.state === "sending") {
-    chat.put(message.id, { state: "received" });
-  }
+  chat.arrived(message.id);
 }
 
-function send(text) {
-  const message = { id: `web_${randomId(12)}`, text, agent: of("agent").value, at: Date.now(), state: "sending" };
-  chat.put(message.id, message);
-  of("log").scrollTop = of("log").scrollHeight;
-  return post(message);
+function send(message) {
+  const { conversation } = chat;
+  const id = `web_${randomId(12)}`;
+  chat.put({ id, text: message, agent: byId("agent").value, at: Date.now(), state: "sending", conversation });
+  byId("log").scrollTop = byId("log").scrollHeight;
+  return post(chat.sent.get(id));
 }
 
-function sendAgain(message) {
-  chat.put(message.id, { state: "sending", error: undefined });
+function sendAgain({ id }) {
+  const message = { ...chat.sent.get(id), state: "sending", error: undefined };
+  chat.put(message);
   return post(message);
 }
 
 async function retry(message) {
-  const done = await said(() => ask(`/api/queue/dead/${message.eventId}/retry`, { method: "POST" }));
+  const done = await attempt(() => ask(`/api/queue/dead/${message.eventId}/retry`, { method: "POST" }));
   if (done) {
-    chat.put(message.id, { state: "received", error: undefined, eventId: undefined });
+    chat.retried(message.id);
   }
 }
 
-// All that waits for this browser, shown and then acknowledged: what is not acknowledged comes again.
-async function fetchAnswers() {
+// Acknowledge the responses to messages of this conversation: the page shows them from now on.
+async function acknowledge() {
   let since = 0;
   for (;;) {
     const waiting = await ask(`/api/responses/pending?channel=${CHANNEL}&limit=${PAGE}&since_id=${since}`);
     for (const response of waiting) {
-      if (chat.take(response)) {
+      if (chat.find(response.messageId)) {
         await ask(`/api/responses/${response.id}/ack`, { method: "POST" });
       }
       since = Math.max(since, response.id);
@@ -109,49 +133,49 @@ async function fetchAnswers() {
   }
 }
 
-// One fetch at a time, and another one after it for what came meanwhile.
-let fetching = null;
-let again = false;
-async function gather() {
-  if (role === "read") {
-    return;
+async function updateStatus(messageId) {
+  const status = await ask(`/api/message/${encodeURIComponent(messageId)}`);
+  chat.take(status);
+  if (status.responses.length && role !== "read") {
+    await acknowledge();
   }
-  if (fetching) {
-    again = true;
-    return;
-  }
-  do {
-    again = false;
-    fetching = said(fetchAnswers);
-    await fetching;
-  } while (again);
-  fetching = null;
 }
 
-// Frames that are not kept any more cannot tell: then the lists do.
+// Ask again for the conversation soon. Several frames in a row cost one request.
+let refreshing = null;
+function refreshSoon() {
+  refreshing ??= setTimeout(() => {
+    refreshing = null;
+    attempt(() => chat.refresh());
+  }, REFRESH_AFTER);
+}
+
+// What was missed while there was no connection.
 async function catchUp() {
-  await gather();
-  const open = chat.unfinished;
-  if (!open.length) {
-    return;
-  }
-  const answered = (await said(() => ask("/api/responses?limit=1000"))) ?? [];
-  for (const response of answered) {
-    if (open.some(({ id }) => id === response.messageId || response.messageIds?.includes(id))) {
-      chat.take(response);
+  await attempt(() => chat.refresh());
+  for (const { id, state } of chat.messages) {
+    if (["received", "routed", "working", "retrying"].includes(state)) {
+      await attempt(() => updateStatus(id));
     }
   }
-  const dead = (await said(() => ask("/api/queue/dead?limit=1000"))) ?? [];
-  for (const letter of dead) {
-    if (chat.find(letter.data.messageId)) {
-      chat.put(letter.data.messageId, { state: "failed", error: letter.failedReason, eventId: letter.id });
+}
+
+function onFrame(frame) {
+  const messages = chat.hear(frame);
+  if (!messages.length && frame.type === "message_received") {
+    // Another tab or browser may have written to this conversation.
+    refreshSoon();
+  }
+  if (["chain_step_done", "response_ready", "message_failed"].includes(frame.type)) {
+    for (const { id } of messages) {
+      attempt(() => updateStatus(id));
     }
   }
 }
 
 async function listAgents() {
-  const [agents, teams] = [await said(() => ask("/api/agents")), await said(() => ask("/api/teams"))];
-  const select = of("agent");
+  const [agents, teams] = [await attempt(() => ask("/api/agents")), await attempt(() => ask("/api/teams"))];
+  const select = byId("agent");
   const options = Object.entries(agents ?? {}).map(([id, agent]) => {
     const label = agent.default ? `${agent.name ?? id} (default)` : agent.name ?? id;
     return new Option(label, agent.default ? "" : id);
@@ -160,7 +184,7 @@ async function listAgents() {
     options.push(new Option(`${team.name ?? id} (team)`, id));
   }
   select.replaceChildren(...(options.length ? options : [new Option("default", "")]));
-  select.value = chat.agent;
+  select.value = readKept("agent") ?? "";
   if (select.selectedIndex < 0) {
     select.value = "";
   }
@@ -168,12 +192,13 @@ async function listAgents() {
 
 // The page offers what the role allows, and nothing else.
 async function offerWhatIsAllowed() {
-  const session = await said(() => ask("/api/session"));
+  const session = await attempt(() => ask("/api/session"));
   role = session?.role ?? "admin";
-  sender = session?.sender ?? null;
-  of("logout").hidden = !session?.isSession;
-  of("logout").title = session ? `Logged in as ${session.name} (${session.role})` : "";
-  of("composer").hidden = role === "read";
+  boundSender = session?.sender ?? null;
+  byId("logout").hidden = !session?.isSession;
+  byId("logout").title = session ? `Logged in as ${session.name} (${session.role})` : "";
+  byId("access").hidden = session?.role !== "admin";
+  byId("composer").hidden = role === "read";
   view.mayRetry = role === "admin";
   view.show(chat.messages);
   if (session) {
@@ -188,20 +213,15 @@ async function logOut() {
 
 const stream = new Stream({
   url: `/api/events/stream?channel=${CHANNEL}`,
-  position: () => chat.position,
+  position: () => readKept("position") ?? "",
   onPosition: (position) => {
-    chat.position = position || chat.position;
+    history.replaceState({ ...history.state, position: position || history.state?.position }, "");
   },
-  onFrame: (frame) => {
-    chat.hear(frame);
-    if (frame.type === "response_ready") {
-      gather();
-    }
-  },
+  onFrame,
   onGap: catchUp,
   onState: (state) => {
     // A browser does not tell why it was refused a stream.
-    line(state === "away" && isLoggedOut ? "out" : state);
+    showConnection(state === "away" && isLoggedOut ? "out" : state);
     if (state === "live") {
       listAgents();
       catchUp();
@@ -209,47 +229,54 @@ const stream = new Stream({
   },
 });
 
-const text = of("text");
-
 function fit() {
   text.style.height = "auto";
   text.style.height = `${text.scrollHeight}px`;
 }
 
-of("composer").addEventListener("submit", (event) => {
+byId("composer").addEventListener("submit", (event) => {
   event.preventDefault();
-  const written = text.value.trim();
-  if (written) {
+  const message = text.value.trim();
+  if (message) {
+    // Kept as unsent before the draft goes.
+    send(message);
     text.value = "";
+    keep("draft", "");
     fit();
-    send(written);
   }
   text.focus();
 });
-text.addEventListener("input", fit);
+text.addEventListener("input", () => {
+  keep("draft", text.value);
+  fit();
+});
 text.addEventListener("keydown", (event) => {
   // While a word is being composed, Enter accepts it.
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
     event.preventDefault();
-    of("composer").requestSubmit();
+    byId("composer").requestSubmit();
   }
 });
-of("agent").addEventListener("change", () => {
-  chat.agent = of("agent").value;
+byId("agent").addEventListener("change", () => keep("agent", byId("agent").value));
+byId("new").addEventListener("click", () => openConversation(newConversation()));
+byId("list").addEventListener("click", () => {
+  const panel = byId("conversations");
+  panel.hidden = !panel.hidden;
+  if (!panel.hidden) {
+    attempt(() => list.refresh(chat.conversation));
+  }
 });
-of("clear").addEventListener("click", () => {
-  chat.clear();
-  text.focus();
-});
-
-of("logout").addEventListener("click", logOut);
+byId("logout").addEventListener("click", logOut);
 
 async function start() {
+  text.value = readKept("draft") ?? "";
+  fit();
   await offerWhatIsAllowed();
+  await openConversation(readKept("conversation") ?? newConversation());
   await listAgents();
   stream.open();
   // A message that was being sent when the page went away: the server knows whether it arrived.
-  for (const message of chat.messages.filter((one) => one.state === "sending")) {
+  for (const message of [...chat.sent.values()].filter((one) => one.state === "sending")) {
     await post(message);
   }
 }

@@ -1,4 +1,4 @@
-// Questions to the API. The cookie of the login link says who asks.
+// Requests to the API. The session cookie says who asks.
 
 export class Refused extends Error {
   constructor(status, message) {
@@ -7,15 +7,25 @@ export class Refused extends Error {
   }
 }
 
-export async function ask(path, { method = "GET", body } = {}) {
+async function request(path, { method = "GET", body } = {}) {
   const answer = await fetch(path, {
     method,
     headers: body === undefined ? {} : { "content-type": "application/json" },
     body: body === undefined ? undefined : JSON.stringify(body),
   });
-  const told = await answer.json().catch(() => ({}));
+  const content = await answer.json().catch(() => ({}));
   if (!answer.ok) {
-    throw new Refused(answer.status, told.error || `the server answered ${answer.status}`);
+    throw new Refused(answer.status, content.error || `the server answered ${answer.status}`);
   }
-  return told;
+  return { content, headers: answer.headers };
+}
+
+export async function ask(path, options) {
+  return (await request(path, options)).content;
+}
+
+// One page of a list, and the id to go on with, if there is more.
+export async function askPage(path) {
+  const { content, headers } = await request(path);
+  return { rows: content, next: headers.get("x-next-before-id") };
 }

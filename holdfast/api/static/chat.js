@@ -1,135 +1,151 @@
-// The conversation of this browser: what was sent, how far each message is, and what came back.
-// It lives in localStorage, so that a reload, and a second tab, show the same. Every message and every answer has a key of
-// its own: tabs write at the same time, and none may undo what another has just written.
+// One conversation: its messages as the server tells them, and those that are still to be sent.
 
-const PREFIX = "holdfast.chat.";
-const MESSAGE = `${PREFIX}message.`;
-const ANSWER = `${PREFIX}answer.`;
-const KEPT = 200;
+import { ask } from "./ask.js";
+import { keep, readKept } from "./keep.js";
+
+const PAGE = 200;
+const STATES = { pending: "received", processing: "working", completed: "answered", dead: "failed" };
 const STEPS = ["sending", "received", "routed", "working", "answered"];
 
 export function randomId(length) {
   return [...crypto.getRandomValues(new Uint8Array(length))].map((byte) => (byte % 36).toString(36)).join("");
 }
 
-function read(key) {
-  try {
-    return JSON.parse(localStorage.getItem(key));
-  } catch {
-    return null;
-  }
-}
-
-function write(key, value) {
-  localStorage.setItem(key, JSON.stringify(value));
-}
-
-function all(prefix) {
-  const keys = Object.keys(localStorage).filter((key) => key.startsWith(prefix));
-  return keys.map(read).filter((value) => value !== null);
+// Ids of messages that agents hand on contain the id of the message they came of.
+function isOf(id, messageId) {
+  return id === messageId || Boolean(id?.includes(`_${messageId}/`));
 }
 
 export class Chat {
   constructor(onChange) {
     this.onChange = onChange;
-    if (!localStorage.getItem(`${PREFIX}sender`)) {
-      write(`${PREFIX}sender`, `web-${randomId(9)}`);
-    }
-    this.senderId = read(`${PREFIX}sender`);
-    addEventListener("storage", (event) => {
-      if (event.key === null || event.key.startsWith(MESSAGE) || event.key.startsWith(ANSWER)) {
-        this.#changed();
-      }
-    });
+    this.sent = new Map(Object.entries(readKept("unsent") ?? {}));
+    this.open("");
+  }
+
+  // Show another conversation. Its messages come with the next refresh.
+  open(conversation) {
+    this.conversation = conversation;
+    this.lines = [];
+    this.progress = new Map();
     this.#changed();
-  }
-
-  get agent() {
-    return read(`${PREFIX}agent`) ?? "";
-  }
-
-  set agent(agent) {
-    write(`${PREFIX}agent`, agent);
-  }
-
-  // Of this tab: another one may be further, or behind.
-  get position() {
-    return sessionStorage.getItem(`${PREFIX}position`) ?? "";
-  }
-
-  set position(position) {
-    sessionStorage.setItem(`${PREFIX}position`, position);
   }
 
   get messages() {
-    const answers = all(ANSWER).sort((one, other) => one.id - other.id);
-    const messages = all(MESSAGE).sort((one, other) => one.at - other.at);
-    return messages.map((message) => ({
-      ...message,
-      answers: answers.filter((answer) => answer.messageId === message.id),
-    }));
-  }
-
-  get unfinished() {
-    return this.messages.filter((message) => !["answered", "silent"].includes(message.state));
+    const known = new Map();
+    for (const line of this.lines) {
+      if (line.role === "user" && !line.handoff) {
+        known.set(line.messageId, fromLine(line));
+      }
+    }
+    for (const message of this.sent.values()) {
+      if (message.conversation === this.conversation && !known.has(message.id)) {
+        known.set(message.id, { ...message, answers: [] });
+      }
+    }
+    for (const line of this.lines.filter((one) => one.role === "assistant")) {
+      const asked = [...known.values()].find(({ id }) => isOf(line.messageId, id));
+      const answer = { id: line.id, agent: line.agent, text: line.message };
+      if (asked) {
+        asked.answers.push(answer);
+      } else {
+        known.set(`line-${line.id}`, { id: `line-${line.id}`, text: "", at: line.timestamp, state: "answered", answers: [answer] });
+      }
+    }
+    const messages = [...known.values()].map((message) => ({ ...message, ...this.progress.get(message.id) }));
+    return messages.sort((one, other) => one.at - other.at);
   }
 
   find(messageId) {
-    return read(MESSAGE + messageId);
+    return this.messages.find(({ id }) => id === messageId);
   }
 
-  put(messageId, values) {
-    write(MESSAGE + messageId, { ...this.find(messageId), ...values, id: messageId });
+  async refresh() {
+    const { conversation } = this;
+    const path = `/api/conversations/${encodeURIComponent(conversation)}/messages?limit=${PAGE}`;
+    const newest = await ask(path).catch((error) => {
+      if (error.status === 404) {
+        return [];
+      }
+      throw error;
+    });
+    if (conversation === this.conversation) {
+      this.lines = newest.reverse();
+      this.#changed();
+    }
+  }
+
+  // A message that this page sends stays here until the server has it.
+  put(message) {
+    this.sent.set(message.id, message);
+    this.#keepUnsent();
     this.#changed();
   }
 
-  // What a teammate works on carries the id of the message it came of.
+  arrived(messageId) {
+    const message = this.sent.get(messageId);
+    if (message) {
+      this.put({ ...message, state: "received", error: undefined });
+    }
+  }
+
+  failed(messageId, error) {
+    this.put({ ...this.sent.get(messageId), state: "unsent", error });
+  }
+
+  // The status of one message: the answers of all agents so far, and whether any still works.
+  take(status) {
+    const before = this.progress.get(status.messageId) ?? {};
+    const answers = status.responses.map(({ id, agent, message, files }) => ({ id, agent, text: message, files }));
+    const isOver = status.status === "completed" && status.working === 0;
+    const state = isOver ? (answers.length ? "answered" : "silent") : undefined;
+    const failed = status.status === "dead" ? { state: "failed", error: status.error, eventId: status.eventId } : {};
+    this.#note(status.messageId, { ...before, answers, ...(state ? { state, error: undefined } : {}), ...failed });
+  }
+
+  // Which messages of this conversation a frame is about, and what it changes about them.
   hear(frame) {
     const ids = [frame.messageId, ...(frame.messageIds || [])];
-    const isAbout = (message) => ids.some((id) => id === message.id || id?.includes(`_${message.id}`));
-    for (const message of all(MESSAGE).filter(isAbout)) {
-      const values = progress(message, frame);
+    const found = this.messages.filter((message) => ids.some((id) => isOf(id, message.id)));
+    for (const message of found) {
+      const values = changesOf(message, frame);
       if (values) {
-        this.put(message.id, values);
+        this.#note(message.id, { ...this.progress.get(message.id), ...values });
       }
     }
+    return found;
   }
 
-  // Whether it is one of ours, whose answers we show and acknowledge.
-  take(response) {
-    if (response.senderId !== this.senderId) {
-      return false;
-    }
-    const messageId = response.messageId || `response-${response.id}`;
-    const { id, agent, message: text, files } = response;
-    write(ANSWER + id, { id, messageId, agent, text, files });
-    // Something said unasked stands by itself.
-    const known = this.find(messageId) ?? { text: "", at: response.timestamp };
-    this.put(messageId, { ...known, state: "answered", error: undefined });
-    // Collected into one turn, they share this answer.
-    for (const other of (response.messageIds ?? []).filter((id) => id !== messageId && this.find(id))) {
-      this.put(other, { state: "answered", error: undefined });
-    }
-    return true;
+  retried(messageId) {
+    this.#note(messageId, { state: "received", error: undefined, eventId: undefined });
   }
 
-  clear() {
-    for (const key of Object.keys(localStorage)) {
-      if (key.startsWith(MESSAGE) || key.startsWith(ANSWER)) {
-        localStorage.removeItem(key);
-      }
-    }
+  #note(messageId, values) {
+    this.progress.set(messageId, values);
     this.#changed();
+  }
+
+  #keepUnsent() {
+    const unsent = [...this.sent.values()].filter(({ state }) => ["sending", "unsent"].includes(state));
+    keep("unsent", Object.fromEntries(unsent.map((message) => [message.id, message])));
   }
 
   #changed() {
-    const messages = this.messages;
-    for (const old of messages.splice(0, Math.max(messages.length - KEPT, 0))) {
-      localStorage.removeItem(MESSAGE + old.id);
-      old.answers.forEach((answer) => localStorage.removeItem(ANSWER + answer.id));
-    }
-    this.onChange(messages);
+    this.onChange(this.messages);
   }
+}
+
+function fromLine(line) {
+  return {
+    id: line.messageId,
+    text: line.message,
+    at: line.timestamp,
+    state: STATES[line.status],
+    worker: line.agent,
+    error: line.error,
+    eventId: line.eventId,
+    answers: [],
+  };
 }
 
 function forward(message, step, values = {}) {
@@ -138,24 +154,17 @@ function forward(message, step, values = {}) {
   return isBack || isFurther ? { ...values, state: step, error: undefined } : undefined;
 }
 
-// What a frame changes about a message; undefined for nothing.
-function progress(message, frame) {
-  const isOwn = frame.messageId === message.id;
+// The changes that a frame makes to a message; undefined for none.
+function changesOf(message, frame) {
   switch (frame.type) {
     case "message_received":
-      return isOwn ? forward(message, "received") : undefined;
+      return frame.messageId === message.id ? forward(message, "received") : undefined;
     case "agent_routed":
       return forward(message, "routed", { worker: frame.agent });
     case "chain_step_start":
-      return forward(message, "working", { worker: frame.agent }) ?? { worker: frame.agent };
+      return { state: "working", worker: frame.agent, error: undefined };
     case "chain_handoff":
       return { handed: [...(message.handed || []), `${frame.fromAgent} → ${frame.toAgent}`].slice(-8) };
-    case "chain_step_done":
-      // Taken together with an earlier one, that one has the answer.
-      if (!isOwn && frame.messageIds?.includes(message.id)) {
-        return { state: "answered" };
-      }
-      return isOwn && !frame.response && message.state !== "answered" ? { state: "silent" } : undefined;
     case "message_failed":
       return { state: frame.dead ? "failed" : "retrying", error: frame.error, eventId: frame.eventId };
   }

@@ -1,4 +1,4 @@
-// The event stream: resumes by itself after whatever it last heard, across reloads, restarts and servers.
+// The event stream. It resumes after the last frame, across reloads, restarts and servers.
 
 const FIRST_PAUSE = 500;
 const LONGEST_PAUSE = 8000;
@@ -13,7 +13,8 @@ const TYPES = [
 ];
 
 export class Stream {
-  // `position` and `onPosition` keep the id of the last frame; `onGap` hears that some are not kept any more.
+  // `position` and `onPosition` keep the id of the last frame. `onGap` is called when frames
+  // since then are no longer stored.
   constructor({ url, position, onPosition, onFrame, onGap, onState }) {
     Object.assign(this, { url, position, onPosition, onFrame, onGap, onState });
     this.pause = FIRST_PAUSE;
@@ -42,7 +43,8 @@ export class Stream {
     source.addEventListener("error", () => this.#lost(source));
   }
 
-  // The browser's own attempts end at the first refusal, such as that of a server about to stop: so they are ours.
+  // A browser stops reconnecting at the first refusal, such as a 503 of a server that is stopping.
+  // So the page reconnects by itself.
   #lost(source) {
     source.close();
     if (source !== this.source) {

@@ -1,4 +1,4 @@
-// What the conversation looks like. Texts are texts: nothing that anybody wrote becomes markup.
+// Shows a conversation. Messages are inserted as text, never as markup.
 
 const LABELS = {
   sending: "sending",
@@ -26,7 +26,7 @@ export function element(name, values = {}, ...children) {
   return made;
 }
 
-// Code between fences and backticks; the rest as it is.
+// Turn fenced and quoted code into elements; leave the rest as text.
 export function written(text) {
   return text.split(/\n?(```[\s\S]*?(?:```|$))\n?/).flatMap((part) => {
     if (part.startsWith("```")) {
@@ -54,6 +54,8 @@ function state(message, onRetry, onSendAgain) {
   const line = element("div", { class: "state", "data-state": message.state });
   if (PATH.includes(message.state)) {
     line.append(steps(message));
+  } else if (message.state === "answered" && message.answers.length > 1) {
+    line.append(element("span", { class: "why" }, "done"));
   } else if (message.state !== "answered") {
     const label = LABELS[message.state] || message.state;
     line.append(element("span", { class: "why" }, message.error ? `${label}: ${message.error}` : label));
@@ -97,7 +99,7 @@ export class View {
     return exchange(message, this.mayRetry ? this.onRetry : undefined, this.onSendAgain);
   }
 
-  // Only what changed is made anew, so that a reader's place and selection stay.
+  // Replace only nodes that changed, so that scroll position and selection stay.
   show(messages) {
     const wasAtEnd = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 80;
     this.empty.hidden = messages.length > 0;

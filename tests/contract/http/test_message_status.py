@@ -64,6 +64,7 @@ async def test_a_message_is_pending_then_processing_then_completed(api: Api) -> 
         "attempts": 0,
         "steps": [],
         "open": 1,
+        "working": 1,
         "responses": [],
         "message": "what broke the build?",
         "eventId": (await api.store.recent(INBOX))[0].id,
@@ -113,6 +114,7 @@ async def test_a_chain_is_over_once_no_live_event_has_its_root(api: Api) -> None
     await hand_on(api)
     found = await api.get(f"/api/message/{id_}")
     assert (found["status"], found["open"]) == ("completed", 2), "the teammate and one response"
+    assert found["working"] == 1
     await ack_all(api)
     assert (await api.get(f"/api/message/{id_}"))["open"] == 1, "the teammate still works"
     for _ in range(2):
