@@ -6,9 +6,7 @@ import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import repeat
-from sqlite3 import Connection, DataError
-from typing import Any
+from sqlite3 import Connection
 
 from holdfast.errors import LeaseLost
 from holdfast.queue.event import INBOX, Event
@@ -16,12 +14,10 @@ from holdfast.queue.store import COLLECT_BYTES
 from holdfast.queue.turn import LeasedTurn
 from holdfast.store.payload import dump, may_share_turn, parse
 from holdfast.store.sqlite.connection import load
-from holdfast.store.sqlite.rows import MICROSECOND, Moments, Row, event_of, moment
+from holdfast.store.sqlite.rows import MICROSECOND, Moments, event_of
 from holdfast.store.sqlite.writer import Writing
 
 SQL = load()
-
-_NO_RARE_VALUES = (None,) * 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,102 +34,55 @@ class ClaimRequest:
     at_most: Sequence[int | None] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """The values that a claim sets on all its events alike."""
-
-    queue: str
-    holder: str | None
-    vt: int
-    now: int
-
-    def apply(self, event: Event) -> Event:
-        """Update an event that was read before the claim, all but its fence."""
-        event.attempts += 1
-        event.claimed = (*event.claimed, moment(self.now))
-        event.holder, event.vt, event.updated_at = self.holder, moment(self.vt), moment(self.now)
-        return event
-
-    def build_events(self, target: str, ids: Sequence[int], columns: Row) -> list[Event]:
-        """Build the claimed events from the columns that the statement `ready` returned."""
-        if not ids:
-            return []
-        joined, rare, *documents = columns
-        payloads = joined.split("\x1e")
-        if len(payloads) != len(ids):
-            raise ValueError("a payload is not JSON")
-        [lanes, sent, attempts, claims, names, most, parents, roots, hops, created] = map(
-            parse, documents
-        )
-        rare_values = parse(rare)
-        if any(row[0] is not None and not isinstance(row[0], dict) for row in rare_values.values()):
-            raise ValueError("a state is no JSON object")
-        states, errors, error_classes, senders, texts, teams = (
-            zip(*[rare_values.get(str(id), _NO_RARE_VALUES) for id in ids], strict=True)
-            if rare_values
-            else repeat(repeat(None), 6)
-        )
-        at = Moments().__getitem__
-        now = at(self.now)
-        first = (now,)
-        claimed = [(*map(at, times), now) if times else first for times in claims]
-        # fmt: off
-        return list(map(
-            Event, ids, repeat(self.queue), repeat(target), lanes, repeat(True), map(at, sent),
-            [before + 1 for before in attempts], repeat(at(self.vt)), claimed, payloads, repeat(0),
-            repeat(self.holder), names, most, parents, roots, hops, states, errors, error_classes,
-            map(at, created), repeat(now), senders, texts, teams,
-        ))
-        # fmt: on
-
-
 def claim(db: Writing, request: ClaimRequest) -> list[LeasedTurn]:
     """Lease ready events and return their turns.
 
     Raises TypeError or ValueError if an event cannot be read; then nothing is leased."""
-    connection, now = db.connection, db.now
-    lease = Lease(request.queue, request.holder, now + request.lease // MICROSECOND, now)
-    heads = _find_heads(connection, request, lease)
+    connection = db.connection
+    heads = _find_heads(db, request)
     if not heads:
         return []
-    followers = _find_followers(connection, request, lease, heads)
+    followers = _find_followers(db, request, heads) if request.collect_limit > 1 else {}
     [last_fence] = connection.execute(SQL["next_fence"], {"turns": len(heads)}).fetchone()
-    first_fence = last_fence - len(heads) + 1
-    turns = [
-        LeasedTurn(request.queue, fence, (head, *followers.get(head.id, ())))
-        for fence, head in enumerate(heads, first_fence)
-    ]
-    for turn in turns:
-        for event in turn.events:
-            event.fence = turn.fence
-    params = {"until": lease.vt, "now": now, "holder": request.holder}
-    ids = dump([head.id for head in heads])
-    connection.execute(SQL["claim_heads"], params | {"heads": ids, "first_fence": first_fence})
-    if followers:
-        behind = [[event.id, event.fence] for turn in turns for event in turn.events[1:]]
+    fences = dict(zip(heads, range(last_fence - len(heads) + 1, last_fence + 1), strict=True))
+    until = db.now + request.lease // MICROSECOND
+    params = {"until": until, "now": db.now, "holder": request.holder}
+    connection.execute(
+        SQL["claim_heads"], params | {"heads": dump(heads), "first_fence": fences[heads[0]]}
+    )
+    behind = [(id, fences[head]) for head, run in followers.items() for id in run]
+    if behind:
         connection.execute(SQL["claim_followers"], params | {"followers": dump(behind)})
-    return turns
+    ids = [*heads, *(id for id, _ in behind)]
+    events = {event.id: event for event in read_events(connection, ids)}
+    return [
+        LeasedTurn(
+            request.queue, fence, tuple([events[id] for id in (head, *followers.get(head, ()))])
+        )
+        for head, fence in fences.items()
+    ]
 
 
 def read_events(connection: Connection, ids: Sequence[int]) -> list[Event]:
-    return [event_of(row) for row in connection.execute(SQL["events"], {"ids": dump(ids)})]
+    moments = Moments()
+    rows = connection.execute(SQL["events"], {"ids": dump(ids)})
+    return [event_of(row, moments) for row in rows]
 
 
-def _find_heads(connection: Connection, request: ClaimRequest, lease: Lease) -> list[Event]:
+def _find_heads(db: Writing, request: ClaimRequest) -> list[int]:
     """Find the heads to claim, each target within its limits."""
+    connection = db.connection
     limits: dict[str, int] = dict(
         connection.execute(SQL["limits"], {"queue": request.queue}).fetchall()
     )
     unnamed = _limit_of_unnamed(connection, request.queue) if limits else ""
     free = {
         limit: running
-        - _count_running(
-            connection, lease.now, request.queue, {limit, ""} if limit == unnamed else {limit}
-        )
+        - _count_running(db, request.queue, {limit, ""} if limit == unnamed else {limit})
         for limit, running in limits.items()
         if limit in {target or unnamed for target in request.targets}
     }
-    heads: list[Event] = []
+    heads: list[int] = []
     left = left_of_target = request.limit
     for target, most in _order_targets(request):
         limit = target or unnamed
@@ -141,7 +90,7 @@ def _find_heads(connection: Connection, request: ClaimRequest, lease: Lease) -> 
         allowed = min(left, left_of_target, free.get(limit, request.limit))
         if allowed < 1:
             continue
-        found = _find_ready(connection, request, lease, target, allowed)
+        found = _find_ready(db, request, target, allowed)
         left -= len(found)
         left_of_target -= len(found)
         if limit in free:
@@ -166,62 +115,33 @@ def _limit_of_unnamed(connection: Connection, queue: str) -> str:
     return str(row[0] or "") if row else ""
 
 
-def _count_running(connection: Connection, now: int, queue: str, targets: Collection[str]) -> int:
-    params = [{"queue": queue, "target": target, "now": now} for target in targets]
-    return sum(connection.execute(SQL["running"], one).fetchone()[0] for one in params)
+def _count_running(db: Writing, queue: str, targets: Collection[str]) -> int:
+    params = [{"queue": queue, "target": target, "now": db.now} for target in targets]
+    return sum(db.connection.execute(SQL["running"], one).fetchone()[0] for one in params)
 
 
-def _find_ready(
-    connection: Connection, request: ClaimRequest, lease: Lease, target: str, limit: int
-) -> list[Event]:
+def _find_ready(db: Writing, request: ClaimRequest, target: str, limit: int) -> list[int]:
     """Find the ready heads of one target, longest waiting first."""
     params = {
         "queue": request.queue,
         "target": target,
-        "now": lease.now,
+        "now": db.now,
         "limit": limit,
         "max_attempts": request.max_attempts,
     }
-    try:
-        has_expired_leases, ids, *columns = connection.execute(SQL["ready"], params).fetchone()
-    except DataError:
-        # The payloads together exceed a gigabyte, the largest value SQLite can return.
-        return _find_ready_by_row(connection, params, lease)
-    if has_expired_leases:
-        return _find_ready_by_row(connection, params, lease)
-    return lease.build_events(target, parse(ids), columns)
-
-
-def _find_ready_by_row(connection: Connection, params: dict[str, Any], lease: Lease) -> list[Event]:
-    """Find the same heads, and those with an expired lease, and read them row by row."""
-    ids = [id for (id,) in connection.execute(SQL["ready_or_expired"], params)]
-    by_id = {event.id: lease.apply(event) for event in read_events(connection, ids)}
-    return [by_id[id] for id in ids]
+    return [id for (id,) in db.connection.execute(SQL["ready"], params)]
 
 
 def _find_followers(
-    connection: Connection, request: ClaimRequest, lease: Lease, heads: Sequence[Event]
-) -> dict[int, list[Event]]:
+    db: Writing, request: ClaimRequest, heads: Sequence[int]
+) -> dict[int, list[int]]:
     """Find the events that join the turns of untried heads, by the id of the head."""
-    if request.collect_limit <= 1:
-        return {}
-    fresh = connection.execute(
-        SQL["fresh_heads"], {"ids": dump([head.id for head in heads])}
-    ).fetchall()
-    runs = {
-        head: _find_run_behind(connection, lease.now, request, head, *values)
-        for head, *values in fresh
-    }
-    behind = [id for run in runs.values() for id in run]
-    if not behind:
-        return {}
-    by_id = {event.id: lease.apply(event) for event in read_events(connection, behind)}
-    return {head: [by_id[id] for id in run] for head, run in runs.items() if run}
+    fresh = db.connection.execute(SQL["fresh_heads"], {"ids": dump(heads)}).fetchall()
+    return {head: _find_run_behind(db, request, head, *values) for head, *values in fresh}
 
 
 def _find_run_behind(
-    connection: Connection,
-    now: int,
+    db: Writing,
     request: ClaimRequest,
     head: int,
     lane: str,
@@ -238,11 +158,11 @@ def _find_run_behind(
         "limit": request.collect_limit - 1,
     }
     run: list[int] = []
-    for id, its_target, attempts, vt, its_sent_by, its_size, its_event in connection.execute(
+    for id, its_target, attempts, vt, its_sent_by, its_size, its_event in db.connection.execute(
         SQL["behind"], params
     ):
         size += its_size
-        if its_target != target or attempts > 0 or vt > now or size > COLLECT_BYTES:
+        if its_target != target or attempts > 0 or vt > db.now or size > COLLECT_BYTES:
             break
         if event is not None and not (its_sent_by == sent_by and _may_share(event, its_event)):
             break

@@ -2,39 +2,8 @@
 -- scan the table instead.
 
 -- name: ready
--- The ready events of one target that are under no lease, longest waiting first, and whether
--- other leases have expired. Each column comes as one document: faster to read than rows.
--- Payloads are joined by a character that JSON text cannot contain. Columns that are rarely set
--- come as an object by id.
-select
-  exists (
-    select 1 from event indexed by event_leased
-    where queue = :queue and target = :target and head and fence > 0 and vt <= :now
-      and attempts < coalesce(max_attempts, :max_attempts)
-  ),
-  json_group_array(id), group_concat(event, char(30)),
-  json_group_object(
-    id, json_array(json(state), last_error, error_class, sent_by, routed_text, routed_team)
-  ) filter (
-    where coalesce(state, last_error, error_class, sent_by, routed_text, routed_team) is not null
-  ),
-  json_group_array(lane), json_group_array(event_ts), json_group_array(attempts),
-  '[' || group_concat(claimed) || ']', json_group_array(message_id),
-  json_group_array(max_attempts), json_group_array(parent_id), json_group_array(root_id),
-  json_group_array(hops), json_group_array(created_at)
-from (
-  select
-    id, lane, event_ts, attempts, claimed, event, message_id, max_attempts, parent_id, root_id,
-    hops, state, last_error, error_class, created_at, sent_by, routed_text, routed_team
-  from event indexed by event_ready
-  where queue = :queue and target = :target and head and fence = 0 and vt <= :now
-    and attempts < coalesce(max_attempts, :max_attempts)
-  order by vt, id
-  limit :limit
-);
-
--- name: ready_or_expired
--- the ids of all ready events, with and without an expired lease, longest waiting first
+-- the ids of the ready heads of one target, never leased or with an expired lease, longest
+-- waiting first
 select id from (
   select vt, id from (
     select vt, id

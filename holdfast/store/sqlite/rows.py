@@ -75,9 +75,9 @@ class Moments(dict[int, datetime]):
         return result
 
 
-def event_of(columns: Row) -> Event:
+def event_of(columns: Row, moments: Moments | None = None) -> Event:
     """Return the event of a row; raises TypeError or ValueError if its claims are unreadable."""
-    return Event(*_convert(list(columns), Moments()))
+    return Event(*_convert(list(columns), Moments() if moments is None else moments))
 
 
 def listed_event_of(columns: Row) -> Event:
