@@ -18,7 +18,7 @@ from holdfast.migrations.script import Migration, Report, Script, one_line
 LOCK_KEY = 31321898691465844
 LOCK_TRIES = 10
 CONNECT_TIMEOUT_SECONDS = 10
-WAIT_TOLD_SECONDS = 1.0
+WAIT_REPORT_SECONDS = 1.0
 
 _BOOTSTRAP = Path(__file__).parent / "bootstrap" / "postgres.sql"
 
@@ -34,11 +34,16 @@ select
     current_user::text,
     pg_catalog.current_database()::text,
     pg_catalog.has_database_privilege(pg_catalog.current_database(), 'create'),
-    (select pg_catalog.pg_get_userbyid(n.nspowner)::text from pg_catalog.pg_namespace n where n.nspname = 'agent')
+    (
+        select pg_catalog.pg_get_userbyid(n.nspowner)::text
+        from pg_catalog.pg_namespace n where n.nspname = 'agent'
+    )
 """
 
 _WAIT = """
-select max(l.relation::regclass::text), pg_catalog.array_to_string(pg_catalog.pg_blocking_pids(l.pid), ', ')
+select
+    max(l.relation::regclass::text),
+    pg_catalog.array_to_string(pg_catalog.pg_blocking_pids(l.pid), ', ')
 from pg_catalog.pg_locks l
 where l.pid = %s and not l.granted
 group by l.pid
@@ -50,7 +55,7 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 def migrate_postgres(url: str, migration: Migration) -> Report:
-    """Bring a PostgreSQL database to the version asked for."""
+    """Bring a PostgreSQL database to the requested version."""
     with connected(url) as connection, clear_errors():
         _refuse_foreign_schema(connection, migration)
         found = _version(connection)
@@ -58,33 +63,38 @@ def migrate_postgres(url: str, migration: Migration) -> Report:
             return migration.nothing(found)
         if migration.dry_run:
             return _preview(connection, migration, found)
-        told = _warnings_of(connection)
+        warnings = _collect_warnings(connection)
         with _locked(connection, migration):
-            # Whoever held the lock before may have done the work.
+            # The last holder of the lock may have done the work.
             found = _version(connection)
             if not migration.is_due(found):
                 return migration.nothing(found)
-            with _telling_of_waits(connection, url, migration):
+            with _reporting_waits(connection, url, migration):
                 report = _apply(connection, migration, found)
-        return _validate_checks(connection, report.warned(*told))
+        return _validate_checks(connection, report.warned(*warnings))
 
 
 @contextmanager
 def connected(url: str) -> Iterator[Connection]:
-    # libpq quotes parts of a broken URL in its message, the password among them, so that message is not shown.
+    # Hide the message of libpq: it quotes parts of a broken URL, the password among them.
     try:
         options = {"connect_timeout": CONNECT_TIMEOUT_SECONDS, **conninfo.conninfo_to_dict(url)}
     except psycopg.Error:
         raise HoldfastError(
-            "the database URL cannot be read, expected postgresql://user:password@host:port/database "
+            "the database URL cannot be read, expected "
+            "postgresql://user:password@host:port/database "
             "with special characters percent-encoded"
         ) from None
     try:
-        connection = psycopg.connect(**options, autocommit=True, prepare_threshold=None)  # type: ignore[arg-type]
+        connection: Connection = psycopg.connect(
+            **options,  # type: ignore[arg-type]
+            autocommit=True,
+            prepare_threshold=None,
+        )
     except psycopg.Error as error:
         raise StoreUnavailable(f"the database cannot be reached: {one_line(error)}") from error
     with connection:
-        # In a stricter isolation the look after the lock would see what was there before it.
+        # In a stricter isolation, reads after the lock would see the state before it.
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         connection.read_only = False
         yield connection
@@ -98,21 +108,21 @@ def clear_errors() -> Iterator[None]:
         raise MigrationError(f"the database cannot be migrated: {_message(error)}") from error
 
 
-def _warnings_of(connection: Connection) -> list[str]:
-    """Collect the warnings that scripts raise from now on."""
-    told: list[str] = []
+def _collect_warnings(connection: Connection) -> list[str]:
+    """Return a list that collects the warnings of scripts from now on."""
+    warnings: list[str] = []
 
-    def tell(notice: psycopg.errors.Diagnostic) -> None:
+    def add(notice: psycopg.errors.Diagnostic) -> None:
         if notice.severity_nonlocalized == "WARNING" and notice.message_primary:
-            told.append(one_line(notice.message_primary))
+            warnings.append(one_line(notice.message_primary))
 
-    connection.add_notice_handler(tell)
-    return told
+    connection.add_notice_handler(add)
+    return warnings
 
 
 @contextmanager
 def _locked(connection: Connection, migration: Migration) -> Iterator[None]:
-    """A transaction that begins with the migration lock; between tries no transaction is open."""
+    """Open a transaction that holds the migration lock; none is open between tries."""
     for number in range(1, LOCK_TRIES + 1):
         with connection.transaction():
             if _one(connection, "select pg_catalog.pg_try_advisory_xact_lock(%s)", LOCK_KEY)[0]:
@@ -125,8 +135,8 @@ def _locked(connection: Connection, migration: Migration) -> Iterator[None]:
 
 
 @contextmanager
-def _telling_of_waits(connection: Connection, url: str, migration: Migration) -> Iterator[None]:
-    """Say so while a script waits for a lock, and who holds it; a migration that stands still looks broken."""
+def _reporting_waits(connection: Connection, url: str, migration: Migration) -> Iterator[None]:
+    """Report locks that a script waits for, and their holders: a silent wait looks broken."""
     done = threading.Event()
     watch = threading.Thread(
         target=_watch_waits, args=(connection.info.backend_pid, url, migration, done), daemon=True
@@ -140,22 +150,22 @@ def _telling_of_waits(connection: Connection, url: str, migration: Migration) ->
 
 
 def _watch_waits(pid: int, url: str, migration: Migration, done: threading.Event) -> None:
-    told: object = None
-    while not done.wait(WAIT_TOLD_SECONDS):
+    reported: object = None
+    while not done.wait(WAIT_REPORT_SECONDS):
         try:
             with psycopg.connect(
                 url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_SECONDS
             ) as watcher:
                 wait = watcher.execute(_WAIT, (pid,)).fetchone()
         except psycopg.Error:
-            # Only the message is lost: the migration itself has its own connection.
+            # Only the report is lost: the migration has a connection of its own.
             return
-        if wait is not None and wait != told:
+        if wait is not None and wait != reported:
             what, holders = wait
             migration.on_step(
                 f"waiting for a lock on {what or 'the database'}, held by process {holders}"
             )
-        told = wait
+        reported = wait
 
 
 def _preview(connection: Connection, migration: Migration, found: str | None) -> Report:
@@ -166,7 +176,7 @@ def _preview(connection: Connection, migration: Migration, found: str | None) ->
 
 
 def _apply(connection: Connection, migration: Migration, found: str | None) -> Report:
-    # A role's own search_path must not decide what a name in a script means.
+    # The search_path of the role must not decide the meaning of names in scripts.
     connection.execute("set local search_path = public, pg_temp")
     if not _check_owner(connection):
         connection.execute("create schema agent")
@@ -184,18 +194,19 @@ def _apply(connection: Connection, migration: Migration, found: str | None) -> R
 
 
 def _validate_checks(connection: Connection, report: Report) -> Report:
-    """Have the server check rows from before; a failure leaves the new version in place and is a warning."""
+    """Check the constraints on older rows. A failure is a warning; the new version stays."""
     if _one(connection, "select pg_catalog.to_regprocedure('agent.validate_checks()') is null")[0]:
         return report
     try:
         [buried] = _one(connection, "select agent.validate_checks()")
     except psycopg.Error as error:
         return report.warned(
-            f"rows from before could not be checked, the next migration tries again: {_message(error)}"
+            f"older rows could not be checked, the next migration tries again: {_message(error)}"
         )
     if buried:
         return report.warned(
-            f"dead letters made of unreadable rows: {buried}; see holdfast dead list --error unreadable"
+            f"dead letters made of unreadable rows: {buried}; "
+            "see holdfast dead list --error unreadable"
         )
     return report
 
@@ -203,7 +214,7 @@ def _validate_checks(connection: Connection, report: Report) -> Report:
 def _run(connection: Connection, migration: Migration, script: Script) -> None:
     migration.on_step(script.label)
     try:
-        # Without parameters: percent signs stay as they are, and a script may hold many statements.
+        # Without parameters, percent signs are literal and a script may hold many statements.
         connection.execute(script.body.encode())
     except psycopg.Error as error:
         raise MigrationError(f"{script.label}{_line(script, error)}: {_message(error)}") from error
@@ -214,12 +225,13 @@ def _run(connection: Connection, migration: Migration, script: Script) -> None:
 
 
 def _check_owner(connection: Connection) -> bool:
-    """Whether schema agent is there; refuses one of somebody else, or a database where it cannot be created."""
+    """Return whether schema agent exists. Refuse a foreign one, and one that cannot be created."""
     user, database, may_create, owner = _one(connection, _OWNER)
     if owner is None and not may_create:
         raise MigrationError(
             f'"{user}" may not create schema agent in database "{database}": '
-            f'grant create on database "{database}" to "{user}", or create schema agent authorization "{user}"'
+            f'grant create on database "{database}" to "{user}", '
+            f'or create schema agent authorization "{user}"'
         )
     if owner is not None and owner != user:
         raise MigrationError(
@@ -229,19 +241,20 @@ def _check_owner(connection: Connection) -> bool:
 
 
 def _refuse_foreign_schema(connection: Connection, migration: Migration) -> None:
-    """Refuse a schema agent whose tables another program made; Tiger Agent's have the same names as ours."""
+    """Refuse the schema of another program; the tables of Tiger Agent have the same names."""
     if not _table_exists(connection, "event") or not migration.incremental:
         return
     try:
         applied = _applied(connection)
     except errors.InsufficientPrivilege:
-        # Not the owner's role: the version says whether there is anything to do.
+        # Not the owner: the version says whether there is anything to do.
         return
     if migration.incremental[0].file_name not in applied:
         raise MigrationError(
-            "schema agent belongs to another program, perhaps Tiger Agent; nothing was changed. Keep its tables under "
-            "another name (alter schema agent rename to tiger_agent) and run holdfast migrate again, or use another "
-            "database. This version cannot import its events."
+            "schema agent belongs to another program, perhaps Tiger Agent; nothing was changed. "
+            "Keep its tables under another name (alter schema agent rename to tiger_agent) and run "
+            "holdfast migrate again, or use another database. "
+            "This version cannot import its events."
         )
 
 

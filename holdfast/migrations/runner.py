@@ -1,4 +1,4 @@
-"""Migrates a database to this version of Holdfast: all of it in one transaction, or nothing."""
+"""Migrate a database to this version of Holdfast: all of it in one transaction, or nothing."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def migrate(
     on_step: Callable[[str], None] | None = None,
     lock_interval: timedelta = LOCK_INTERVAL,
 ) -> Report:
-    """Bring the database at `url` to `version`; raises MigrationError, and then nothing was changed.
+    """Bring the database at `url` to `version`. Raises MigrationError; then nothing was changed.
 
-    `on_step` is told of each step as it begins. What it was told of counts only if this function returns.
+    `on_step` is called as each step begins. The steps take effect only if this function returns.
     """
     path = sqlite_path(url)
     migration = Migration(
@@ -41,7 +41,7 @@ def migrate(
     )
     if not migration.incremental and not migration.idempotent:
         raise MigrationError(f"no scripts in {scripts}: this installation is incomplete")
-    # Imported here, so that a machine without one of the drivers can use the other.
+    # Imported here, so that either engine works without the driver of the other.
     if path is None:
         from holdfast.migrations.postgres import migrate_postgres
 

@@ -1,4 +1,4 @@
-"""Scripts in their order, versions in theirs, and what of them a database still needs."""
+"""Ordered scripts and versions, and the scripts that a database still needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STAGES = ("dev", "a", "b", "rc", None)
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One file of SQL; `label` is how reports and errors name it."""
+    """One file of SQL; reports and errors name it by its `label`."""
 
     folder: str
     file_name: str
@@ -33,7 +33,9 @@ class Script:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a migration did or, in a dry run, would do. `found` is the version before, None for a new database."""
+    """The steps of a migration, done or, in a dry run, to be done.
+
+    `found` is the version before, None for a new database."""
 
     found: str | None
     version: str
@@ -55,7 +57,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """What was asked for: the version to reach, the scripts that lead there, and how."""
+    """The request for a migration: the version to reach, its scripts, and options."""
 
     version: str
     incremental: Sequence[Script]
@@ -65,7 +67,7 @@ class Migration:
     on_step: Callable[[str], None]
 
     def is_due(self, found: str | None) -> bool:
-        """Whether a database at version `found` needs migrating; a newer one is refused."""
+        """Return whether a database at version `found` needs migrating; refuse a newer one."""
         if found is None:
             return True
         if version_key(found) > version_key(self.version):
@@ -79,7 +81,7 @@ class Migration:
         return [script for script in self.incremental if script.file_name not in applied]
 
     def report(self, found: str | None, applied: Mapping[str, str]) -> Report:
-        """What this migration means for a database that has `applied` (bodies by file name)."""
+        """Return the steps for a database that has `applied` (bodies by file name)."""
         warnings = tuple(_differences(self.incremental, applied))
         for warning in warnings:
             logger.warning(warning)
@@ -97,7 +99,7 @@ class Migration:
 
 
 def read_scripts(folder: Path) -> list[Script]:
-    """The scripts of a folder in their order: 000-name.sql, 001-name.sql and so on, without a gap."""
+    """Read the scripts of a folder: 000-name.sql, 001-name.sql and so on, without a gap."""
     if not folder.is_dir():
         return []
     paths = sorted(path for path in folder.iterdir() if path.suffix.lower() == ".sql")
@@ -105,7 +107,7 @@ def read_scripts(folder: Path) -> list[Script]:
 
 
 def version_key(version: str) -> tuple[tuple[int, ...], int, int]:
-    """Orders versions as releases do: 0.9 < 0.10.dev1 < 0.10rc1 < 0.10 = 0.10.0."""
+    """Return a sort key of versions: 0.9 < 0.10.dev1 < 0.10rc1 < 0.10 = 0.10.0."""
     match = _VERSION.fullmatch(version)
     if match is None:
         raise MigrationError(
@@ -137,7 +139,8 @@ def _read_script(path: Path, number: int) -> Script:
 
 def _differences(scripts: Sequence[Script], applied: Mapping[str, str]) -> list[str]:
     changed = [
-        f"{script.label} was changed after it was applied; the change has no effect on this database"
+        f"{script.label} was changed after it was applied; "
+        "the change has no effect on this database"
         for script in scripts
         if script.file_name in applied and applied[script.file_name] != script.body
     ]

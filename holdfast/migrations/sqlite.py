@@ -1,4 +1,4 @@
-"""The SQLite side of a migration: the same rules, with a file lock and `begin immediate` as its locks."""
+"""The SQLite side of a migration: the same rules, locked by a file and `begin immediate`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _BOOTSTRAP = Path(__file__).parent / "bootstrap" / "sqlite.sql"
 
 
 def migrate_sqlite(path: Path, migration: Migration) -> Report:
-    """Bring a SQLite file to the version asked for; the file and its folder are created if need be."""
+    """Bring a SQLite file to the requested version; create the file and its folder if needed."""
     with _clear_errors(path):
-        report = _look(path, migration)
+        report = _inspect(path, migration)
         if migration.dry_run or not report.due:
             return report
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,9 @@ def migrate_sqlite(path: Path, migration: Migration) -> Report:
 
 
 def split(body: str) -> Iterator[tuple[int, str]]:
-    """The statements of a script, each with the line it starts at; `executescript` would commit first."""
+    """Yield the statements of a script, each with its first line.
+
+    `executescript` is no alternative: it would commit first."""
     start, statement = 0, ""
     for part in body.split(";"):
         statement += part
@@ -45,11 +47,11 @@ def split(body: str) -> Iterator[tuple[int, str]]:
         yield _first_line(body, start, statement), statement
 
 
-def _look(path: Path, migration: Migration) -> Report:
-    """What there is to do, without a lock and without creating a file."""
+def _inspect(path: Path, migration: Migration) -> Report:
+    """Return the steps to do, without a lock and without creating a file."""
     if not path.exists() or path.stat().st_size == 0:
         return migration.report(None, {}) if migration.dry_run else migration.nothing(None)
-    # Opened for writing though only read: closing a read-only connection would leave its -wal and -shm files.
+    # Opened for writing though only read: a read-only connection leaves its -wal and -shm files.
     with closing(
         sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None)
     ) as connection:
@@ -63,7 +65,7 @@ def _look(path: Path, migration: Migration) -> Report:
 def _connect(path: Path, migration: Migration) -> sqlite3.Connection:
     timeout = LOCK_TRIES * migration.lock_interval.total_seconds()
     with suppress(FileExistsError):
-        # SQLite would take its mode from the umask. The -wal and -shm files get the mode of this one.
+        # SQLite would take the mode from the umask. The -wal and -shm files inherit it.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     connection = sqlite3.connect(path, timeout=timeout, isolation_level=None)
     connection.execute("pragma foreign_keys = on")
@@ -81,55 +83,55 @@ def _use_wal(connection: sqlite3.Connection, path: Path) -> None:
 
 @contextmanager
 def _file_lock(path: Path, migration: Migration) -> Iterator[None]:
-    """The lock that every writer of this file takes, so that a migration gets its turn among busy writers."""
-    line = _Line(path)
-    threading.Thread(target=line.wait, daemon=True).start()
+    """Hold the lock that every writer of this file takes."""
+    lock = _QueuedLock(path)
+    threading.Thread(target=lock.acquire, daemon=True).start()
     for number in range(1, LOCK_TRIES + 1):
-        if line.arrived.wait(migration.lock_interval.total_seconds()):
+        if lock.acquired.wait(migration.lock_interval.total_seconds()):
             break
         migration.on_step(f"the file is locked, try {number} of {LOCK_TRIES}")
-    if not line.arrived.is_set() and line.leave():
+    if not lock.acquired.is_set() and lock.give_up():
         raise MigrationError("another migration is running: try again when it has ended")
     try:
         yield
     finally:
-        line.close()
+        lock.close()
 
 
-class _Line:
-    """The line in which writers wait: a door for the next one, then the lock itself.
+class _QueuedLock:
+    """The write lock of the store: writers queue at a second file, then take the lock itself.
 
-    Only a blocking call keeps a place in it, and flock knows no time limit: so a thread of its own waits, and
-    whoever lost patience leaves it there to let go of what it gets.
+    Only a blocking call keeps its position in the queue, and flock has no time limit. So a thread
+    waits; after giving up, it releases the lock as soon as it gets it.
     """
 
     def __init__(self, path: Path) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        self._lock = os.open(f"{path}.lock", flags, 0o600)
-        self._door = os.open(f"{path}.lock-next", flags, 0o600)
+        self._writer = os.open(f"{path}.lock", flags, 0o600)
+        self._next = os.open(f"{path}.lock-next", flags, 0o600)
         self._deciding = threading.Lock()
-        self._left = False
-        self.arrived = threading.Event()
+        self._given_up = False
+        self.acquired = threading.Event()
 
-    def wait(self) -> None:
-        fcntl.flock(self._door, fcntl.LOCK_EX)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        fcntl.flock(self._door, fcntl.LOCK_UN)
+    def acquire(self) -> None:
+        fcntl.flock(self._next, fcntl.LOCK_EX)
+        fcntl.flock(self._writer, fcntl.LOCK_EX)
+        fcntl.flock(self._next, fcntl.LOCK_UN)
         with self._deciding:
-            if self._left:
+            if self._given_up:
                 self.close()
             else:
-                self.arrived.set()
+                self.acquired.set()
 
-    def leave(self) -> bool:
-        """Give up waiting; False if the lock arrived just before."""
+    def give_up(self) -> bool:
+        """Stop waiting. Returns False if the lock was acquired just before."""
         with self._deciding:
-            self._left = not self.arrived.is_set()
-            return self._left
+            self._given_up = not self.acquired.is_set()
+            return self._given_up
 
     def close(self) -> None:
-        os.close(self._lock)
-        os.close(self._door)
+        os.close(self._writer)
+        os.close(self._next)
 
 
 @contextmanager
@@ -157,7 +159,7 @@ def _clear_errors(path: Path) -> Iterator[None]:
 
 
 def _apply(connection: sqlite3.Connection, migration: Migration) -> Report:
-    # Whoever held the lock before may have done the work.
+    # The last holder of the lock may have done the work.
     found = _version(connection)
     if not migration.is_due(found):
         return migration.nothing(found)
@@ -187,7 +189,8 @@ def _run(connection: sqlite3.Connection, migration: Migration, script: Script) -
 
 def _record(connection: sqlite3.Connection, script: Script, version: str) -> None:
     connection.execute(
-        "insert into migration (file_name, applied_at_version, applied_at, body) values (?, ?, ?, ?)",
+        "insert into migration (file_name, applied_at_version, applied_at, body) "
+        "values (?, ?, ?, ?)",
         (script.file_name, version, _now(), script.body),
     )
 

@@ -1,4 +1,4 @@
-"""Makes a plain history a TimescaleDB hypertable while workers go on."""
+"""Convert a plain history to a TimescaleDB hypertable while workers go on."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ Connection = psycopg.Connection[tuple[object, ...]]
 
 
 def use_timescale(url: str, on_step: Callable[[str], None]) -> bool:
-    """Turn history into a hypertable; False if it is one already. A run that was broken off can be repeated.
+    """Convert history to a hypertable. Returns False if it is one; an aborted run can be repeated.
 
-    Finished events are moved aside in small transactions, so that the table is locked only for the few rows that are
-    left, and moved back afterwards. Meanwhile they are missing from history; dead letters are not."""
+    Finished events are moved aside in small transactions and moved back afterwards, so that the
+    table is locked only for the few rows that are left. Meanwhile they are missing from history;
+    dead letters are not."""
     with connected(url) as connection, clear_errors():
         row = connection.execute(_FACTS).fetchone()
         assert row is not None
-        is_hypertable, can_be, has_extension, was_broken_off = row
-        if is_hypertable and not was_broken_off:
+        is_hypertable, can_be, has_extension, was_aborted = row
+        if is_hypertable and not was_aborted:
             return False
         if not is_hypertable and not (can_be or has_extension):
             raise MigrationError(
-                "the server does not load TimescaleDB: install it, add timescaledb to shared_preload_libraries, "
-                "restart the server and try again"
+                "the server does not load TimescaleDB: install it, add timescaledb to "
+                "shared_preload_libraries, restart the server and try again"
             )
         if connection.execute("select pg_try_advisory_lock(%s)", (LOCK_KEY,)).fetchone() != (True,):
             raise MigrationError("another migration is running: try again when it has ended")
@@ -44,7 +45,7 @@ def use_timescale(url: str, on_step: Callable[[str], None]) -> bool:
 
 
 def _convert(connection: Connection, on_step: Callable[[str], None]) -> None:
-    # Tried before anything is moved: a role that may not create the extension changes nothing.
+    # First of all: a role that may not create the extension must change nothing.
     with connection.transaction():
         connection.execute("create extension if not exists timescaledb schema public")
         connection.execute(
