@@ -1,4 +1,4 @@
-"""The memory queue: changes of observations go into the knowledge index, each subject in its order."""
+"""Consumer of the memory queue: write changes of observations to the knowledge index."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 POISON_CLAIM = "POISON"
-"""What agent.mem_outbox shows as the holder of a dead one."""
+"""Value of agent.mem_outbox.claimed_by for a dead letter."""
 
-LEAST = timedelta(milliseconds=1)
-LONGEST_DELAY = timedelta(seconds=60)
+MIN_DURATION = timedelta(milliseconds=1)
+MAX_DELAY = timedelta(seconds=60)
 STOP_WITHIN = timedelta(seconds=5)
 TURNS_AT_ONCE = 8
 COLLECT_LIMIT = 100
@@ -48,7 +48,7 @@ COLLECT_LIMIT = 100
 
 @dataclass(frozen=True, slots=True)
 class RelayOptions:
-    """How the relay works."""
+    """Settings of a relay."""
 
     batch_size: int = 32
     claim_duration: timedelta = timedelta(seconds=60)
@@ -57,17 +57,19 @@ class RelayOptions:
     node_id: str = field(default_factory=lambda: f"node-{uuid.uuid4()}")
 
     def __post_init__(self) -> None:
-        # The types are checked, too: what a user's own code gives may be anything.
+        # Check the types, too: untyped code of users may pass anything.
         numbers: tuple[object, ...] = (self.batch_size, self.max_attempts)
         durations: tuple[object, ...] = (self.claim_duration, self.poll_interval)
         if not all(isinstance(number, int) and number >= 1 for number in numbers):
             raise ValueError("batch_size and max_attempts must each be at least 1")
-        if not all(isinstance(duration, timedelta) and duration >= LEAST for duration in durations):
+        if not all(
+            isinstance(duration, timedelta) and duration >= MIN_DURATION for duration in durations
+        ):
             raise ValueError(
                 "claim_duration and poll_interval must each be at least 1 ms, as a timedelta"
             )
         if not str(self.node_id or "").strip():
-            raise ValueError("a node needs an id")
+            raise ValueError("node_id must not be empty")
 
     @classmethod
     def defaults(cls) -> RelayOptions:
@@ -76,7 +78,7 @@ class RelayOptions:
 
 @dataclass(frozen=True, slots=True)
 class DrainResult:
-    """How the events of one drain ended; what only waits for the index to come back is in none of these."""
+    """Number of events of one drain, by their end. Events that wait for the index count nowhere."""
 
     processed: int = 0
     failed: int = 0
@@ -98,7 +100,7 @@ DEFAULT_OPTIONS = RelayOptions.defaults()
 
 
 class KnowledgeStoreOutboxRelay:
-    """Carries changes of observations into a knowledge store; as many as wanted may run at once."""
+    """Writes changes of observations to a knowledge store. Any number of relays may run at once."""
 
     def __init__(
         self,
@@ -107,13 +109,13 @@ class KnowledgeStoreOutboxRelay:
         agent_name: str = DEFAULT_AGENT_NAME,
         options: RelayOptions = DEFAULT_OPTIONS,
     ) -> None:
-        # Checked although the types say so: the arguments of a user's own code may be anything.
+        # Check the arguments although they are typed: untyped code of users may pass anything.
         if None in (store, knowledge_store, options) or not str(agent_name or "").strip():
             raise ValueError(
                 "a relay needs an observation store, a knowledge store, an agent name and options"
             )
         self.agent_name = agent_name
-        # The default is one object: each relay that uses it has an id of its own all the same.
+        # The default is one shared object; each relay that uses it needs a node id of its own.
         self.options = RelayOptions.defaults() if options is DEFAULT_OPTIONS else options
         self._observations = store
         self._knowledge = knowledge_store
@@ -128,7 +130,7 @@ class KnowledgeStoreOutboxRelay:
         return self._observations.store
 
     async def drain_once(self) -> DrainResult:
-        """Work off at most a batch of what is due now."""
+        """Index at most one batch of the changes that are due now."""
         result, left = DrainResult(), self.options.batch_size
         while left > 0 and not self._breaker.is_open:
             turns = await self._store.claim(
@@ -141,7 +143,7 @@ class KnowledgeStoreOutboxRelay:
                 max_attempts=self.options.max_attempts,
             )
             if not turns:
-                # An event that killed every process that took it is claimed by nobody, and holds up its subject.
+                # Nobody can claim an event that used up its attempts, and it blocks its subject.
                 buried = await self._store.bury(MEMORY, self.options.max_attempts)
                 if not buried:
                     break
@@ -154,19 +156,22 @@ class KnowledgeStoreOutboxRelay:
     async def _work(self, turn: LeasedTurn) -> DrainResult:
         outcome = Snooze(FIRST_PAUSE) if self._breaker.is_open else await self.handle(turn)
         if isinstance(outcome, Retry | Dead) and len(turn.events) > 1:
-            # Each by itself, under the same lease: the others need not wait for the one that cannot be indexed.
+            # Settle each event by itself, under the same lease, so that one that cannot be indexed
+            # does not delay the others.
             result = DrainResult()
             for event in turn.events:
                 result += await self._work(replace(turn, events=(event,)))
             return result
         [end] = await self._store.settle([(turn, outcome)], max_attempts=self.options.max_attempts)
-        return _counted(turn, outcome, end)
+        return _count_result(turn, outcome, end)
 
     async def handle(self, turn: LeasedTurn) -> Outcome:
-        """Index once. A failure is due again in 2, 4, 8 … 60 s; an index that is away costs no attempt."""
+        """Index the changes of a turn once.
+
+        A failure is due again in 2, 4, 8 … 60 s. An unreachable index uses no attempt."""
         try:
-            return await self._tried(turn)
-        except _Away as away:
+            return await self._try_to_index(turn)
+        except _IndexAway as away:
             return Snooze(self._pause(away.error))
 
     def _pause(self, error: Exception) -> timedelta:
@@ -174,34 +179,36 @@ class KnowledgeStoreOutboxRelay:
         log.warning(Entry(INDEX_UNREACHABLE, error=error, pause_seconds=pause.total_seconds()))
         return pause
 
-    async def _tried(self, turn: LeasedTurn) -> Outcome:
-        """Index once. Raises _Away if nobody can reach the index."""
-        began = self._timeouts.answers
+    async def _try_to_index(self, turn: LeasedTurn) -> Outcome:
+        """Index the changes of a turn once. Raises _IndexAway if the index is unreachable."""
+        answers_before = self._timeouts.answers
         try:
-            # Half of the lease: when it is over the turn is still ours.
+            # Half of the lease, so that the turn is still ours when time is up.
             async with asyncio.timeout(self.options.claim_duration.total_seconds() / 2):
                 await self._dispatch(turn)
         except Unreadable as error:
             return failed(error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the relay goes on
-            return self._failed(turn, error, began)
+        except Exception as error:  # noqa: BLE001 - the relay survives any error
+            return self._classify_failure(turn, error, answers_before)
         self._timeouts.note_answer(turn.primary.id)
         self._breaker.close()
         return Done()
 
-    def _failed(self, turn: LeasedTurn, error: Exception, began: int) -> Outcome:
+    def _classify_failure(self, turn: LeasedTurn, error: Exception, answers_before: int) -> Outcome:
         if is_unreachable(error):
-            raise _Away(error)
+            raise _IndexAway(error)
         if isinstance(error, TimeoutError) and not self._timeouts.note_timeout(
-            turn.primary.id, began
+            turn.primary.id, answers_before
         ):
-            # The index may answer nobody. The turn is given back, so that others are tried meanwhile.
+            # The index may answer nobody. Give the turn back, so that others are tried meanwhile.
             return Snooze(self._pause(error))
         log.warning(Entry(INDEXING_FAILED, event_id=turn.primary.id, error=repr(error)))
         return Retry(f"{type(error).__name__}: {error}", _delay(turn.attempt), type(error).__name__)
 
     async def _dispatch(self, turn: LeasedTurn) -> None:
-        """What the store says now is what the index gets; of the payload only which observations to look at."""
+        """Write the current state of the observations to the index.
+
+        The payload only names them; it may be older than the stored observations."""
         key = str(turn.primary.event["subject_key"])
         scope = KnowledgeScope(self.agent_name, key)
         versions: dict[str, int] = {}
@@ -215,20 +222,21 @@ class KnowledgeStoreOutboxRelay:
         for observation in here:
             del versions[observation.id]
         if here:
-            await _answer(
+            await _call(
                 self._knowledge.upsert, scope, [document_of(observation) for observation in here]
             )
         for id_, version in versions.items():
-            await _answer(self._knowledge.delete, scope, [id_], version=version)
+            await _call(self._knowledge.delete, scope, [id_], version=version)
 
-    async def patiently(self, turn: LeasedTurn) -> Outcome:
-        """As `handle`, but keep the turn while the index is away: nothing else is claimed, no attempt is used.
+    async def handle_or_wait(self, turn: LeasedTurn) -> Outcome:
+        """Handle a turn, and keep it while the index is unreachable.
 
-        A stop does not wait for the index: the turn is given back at once."""
+        Meanwhile the relay claims no further turns and uses no attempt. A stop does not wait for
+        the index; it gives the turn back at once."""
         while True:
             try:
-                return await self._tried(turn)
-            except _Away as away:
+                return await self._try_to_index(turn)
+            except _IndexAway as away:
                 pause = self._pause(away.error)
             if self._consumer is None:
                 await asyncio.sleep(pause.total_seconds())
@@ -238,7 +246,7 @@ class KnowledgeStoreOutboxRelay:
     def consumer(
         self, *, poll: timedelta | None = None, jitter: timedelta | None = None
     ) -> Consumer:
-        """The one loop of every queue, over this relay; how often it polls may be given."""
+        """Return a consumer of the memory queue, with this relay as its handler."""
         options = self.options
         share = Share(
             targets=("",),
@@ -253,17 +261,17 @@ class KnowledgeStoreOutboxRelay:
             poll=poll or options.poll_interval,
             jitter=jitter or options.poll_interval / 4,
         )
-        self._consumer = Consumer(self._store, policy, self.patiently, options.node_id)
+        self._consumer = Consumer(self._store, policy, self.handle_or_wait, options.node_id)
         return self._consumer
 
     def start(self) -> None:
-        """Work in the background until stopped."""
+        """Index in the background until `stop`."""
         if self._running is None or self._running.done():
             self._stop.clear()
             self._running = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """No new turns; what runs is given back if it does not end soon."""
+        """Claim no more turns, and give running ones back if they do not end soon."""
         running, self._running = self._running, None
         if running is None:
             return
@@ -302,7 +310,7 @@ class KnowledgeStoreOutboxRelay:
                 task.cancel()
 
     async def _bury(self, consumer: Consumer) -> None:
-        """End what has no attempts left, since nobody sweeps for a relay that runs alone."""
+        """Bury events without attempts left. A relay that runs alone has no sweeper."""
         while True:
             with suppress(StoreUnavailable):
                 if await self._store.bury(MEMORY, self.options.max_attempts):
@@ -315,16 +323,16 @@ class KnowledgeStoreOutboxRelay:
                 consumer.wake.set()
 
 
-class _Away(Exception):
-    """Nobody can reach the index."""
+class _IndexAway(Exception):
+    """The index is unreachable."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
         self.error = error
 
 
-async def _answer(call: Callable[..., Awaitable[int]], *arguments: Any, **named: Any) -> None:
-    """A user's own index may have plain methods, too."""
+async def _call(call: Callable[..., Awaitable[int]], *arguments: Any, **named: Any) -> None:
+    """Call a method of an index, which may be a plain one of a user's own index."""
     if inspect.iscoroutinefunction(call):
         await call(*arguments, **named)
     else:
@@ -334,10 +342,10 @@ async def _answer(call: Callable[..., Awaitable[int]], *arguments: Any, **named:
 
 
 def _delay(attempt: int) -> timedelta:
-    return min(timedelta(seconds=2 ** min(attempt, 10)), LONGEST_DELAY)
+    return min(timedelta(seconds=2 ** min(attempt, 10)), MAX_DELAY)
 
 
-def _counted(turn: LeasedTurn, outcome: Outcome, end: Settled | Lost) -> DrainResult:
+def _count_result(turn: LeasedTurn, outcome: Outcome, end: Settled | Lost) -> DrainResult:
     count = len(turn.events)
     if isinstance(end, Lost):
         return DrainResult()

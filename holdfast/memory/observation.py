@@ -8,15 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from holdfast.errors import HoldfastError
 from holdfast.memory.knowledge import KnowledgeDocument
 from holdfast.message import USER as USER
-
-if TYPE_CHECKING:
-    from holdfast.queue.pages import Page
-    from holdfast.queue.store import Store, Transaction
+from holdfast.queue.pages import Page
+from holdfast.queue.store import Store, Transaction
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _NAME = re.compile(r"[^:\s][^:]*")

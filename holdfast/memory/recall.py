@@ -1,4 +1,4 @@
-"""What an agent remembers in its turn: relevant observations, ways to look for more, and to observe."""
+"""The memory of a turn: relevant observations, search, and new observations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from holdfast.errors import HoldfastError
 from holdfast.memory.knowledge import (
@@ -26,46 +26,68 @@ from holdfast.memory.observation import (
     subject_key,
 )
 from holdfast.memory.people import People
-from holdfast.message import person_of, workspace_of
-from holdfast.queue.event import MEMORY, NewEvent
+from holdfast.memory.turn import Memory
+from holdfast.message import Payload, person_of, workspace_of
+from holdfast.queue.event import MEMORY, Event, NewEvent
+from holdfast.queue.record import Record
 from holdfast.settings.extras import needs
 from holdfast.telemetry.redaction import redact_prose
 
-if TYPE_CHECKING:
-    from holdfast.agents.turn import Turn
-
 AGENT = "AGENT"
 CHARACTERS_PER_TOKEN = 4
-LEAST_SCORE = 0.2
-"""Below this a hit has nothing to do with the message."""
-CURRENT_WITHIN = timedelta(seconds=2)
-"""What was observed in the turn before is waited for this long."""
-LOOK_EVERY = 0.02
+MIN_SCORE = 0.2
+"""Hits below this score have nothing to do with the message."""
+INDEX_WAIT = timedelta(seconds=2)
+"""Maximum wait for observations of the turn before to reach the index."""
+POLL_SECONDS = 0.02
+"""Pause between two looks for changes that are on their way to the index."""
+
+
+class RememberingTurn(Protocol):
+    """The parts of an agent's turn that its memory needs."""
+
+    agent: str
+    memory: Memory
+    records: list[Record]
+
+    @property
+    def primary(self) -> Event: ...
+
+    @property
+    def event(self) -> Payload: ...
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def message_id(self) -> str | None: ...
+
+    def emit(self, new: NewEvent) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Gives turns their memory."""
+    """Gives turns a memory."""
 
     observations: ObservationStore
     knowledge: KnowledgeStore
     people: People
     budget: int = 1000
-    """Tokens that relevant observations may take in a turn."""
+    """Maximum number of tokens of relevant observations in a turn."""
     is_indexed: bool = True
-    """Without an index, observations are stored and nothing is relevant; a search is refused."""
+    """Without an index, observations are stored, none is relevant, and a search is refused."""
 
-    async def remind(self, turn: Turn) -> None:
-        """From now on the turn knows what is relevant to its text, and can remember more."""
+    async def remind(self, turn: RememberingTurn) -> None:
+        """Give the turn its memory, with the observations that are relevant to its text."""
         memory = TurnMemory(self, turn)
         turn.memory = memory
         if self.is_indexed:
             memory.relevant = self._within_budget(await memory.search(turn.text, max_results=20))
 
-    def _within_budget(self, found: Sequence[str]) -> list[str]:
+    def _within_budget(self, contents: Sequence[str]) -> list[str]:
         left = self.budget * CHARACTERS_PER_TOKEN
         kept = []
-        for content in found:
+        for content in contents:
             left -= len(content)
             if left < 0:
                 break
@@ -74,9 +96,9 @@ class Recall:
 
 
 class TurnMemory:
-    """The memory of one turn: about the person who asks and about the agent itself."""
+    """The memory of one turn: about the sender of the message and about the agent itself."""
 
-    def __init__(self, recall: Recall, turn: Turn) -> None:
+    def __init__(self, recall: Recall, turn: RememberingTurn) -> None:
         self.relevant: Sequence[str] = ()
         self._recall = recall
         self._turn = turn
@@ -84,7 +106,7 @@ class TurnMemory:
         self._person = person_of(turn.event)
 
     async def _people(self) -> list[str]:
-        """The subjects of the person who asks: this identity, and those that are linked to it."""
+        """Return the subjects of the sender: this identity, and those that are linked to it."""
         if not self._person:
             return []
         keys = await self._recall.people.identities(
@@ -94,31 +116,33 @@ class TurnMemory:
         return [*keys, *(former for key in keys if (former := former_key(key)) is not None)]
 
     async def search(self, query: str, *, max_results: int = 5) -> list[str]:
-        """Search for what bears on a question, best first. Refused if the packages of memory are not installed."""
+        """Search for observations that relate to a question, best first.
+
+        Refused if the packages of memory are not installed."""
         if not self._recall.is_indexed:
             raise HoldfastError(needs("memory", "searching in memory"))
         hits = []
         subjects = [*await self._people(), subject_key(self._workspace, AGENT, self._turn.agent)]
         for key in subjects:
-            await self._become_current(key)
+            await self._wait_until_indexed(key)
             try:
                 scope = KnowledgeScope(DEFAULT_AGENT_NAME, key)
-                hits += await self._recall.knowledge.search(scope, query, max_results, LEAST_SCORE)
+                hits += await self._recall.knowledge.search(scope, query, max_results, MIN_SCORE)
             except IndexUnavailable:
-                # An agent without its memory is better than none.
+                # An agent without its memory is better than no answer.
                 continue
         return [hit.content for hit in sorted(hits, key=lambda hit: -hit.score)[:max_results]]
 
-    async def _become_current(self, key: str) -> None:
-        """Changes that are on their way to the index arrive first, if they do so soon."""
-        until = asyncio.get_running_loop().time() + CURRENT_WITHIN.total_seconds()
+    async def _wait_until_indexed(self, key: str) -> None:
+        """Wait a moment for changes of a subject that are on their way to the index."""
+        until = asyncio.get_running_loop().time() + INDEX_WAIT.total_seconds()
         while await self._recall.observations.has_pending(key):
             if asyncio.get_running_loop().time() > until:
                 return
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def recall(self, *, limit: int = 20) -> list[str]:
-        """What was observed last about the person who asks."""
+        """Return the newest observations about the sender."""
         found: list[Observation] = []
         for key in await self._people():
             found += await self._recall.observations.find_by_subject(*parts_of(key), limit=limit)
@@ -128,7 +152,9 @@ class TurnMemory:
     def observe(
         self, content: str, *, about: str = USER, kind: ObservationType = ObservationType.EXPLICIT
     ) -> str:
-        """Remember something about the person who asks, or the agent itself; stored with the end of the turn."""
+        """Remember something about the sender or the agent itself.
+
+        It is stored when the turn ends. Returns the observation's id."""
         subject_id = self._turn.agent if about.upper() == AGENT else self._person
         observation = Observation(
             workspace_id=self._workspace,
@@ -145,7 +171,7 @@ class TurnMemory:
         return observation.id
 
     def _id(self, content: str) -> str:
-        """The same in a repeated turn, so that it is not remembered twice."""
+        """Return an id that is the same in a repeated turn, so that nothing is stored twice."""
         source = f"{self._turn.primary.id}\n{self._turn.agent}\n{content}"
         return f"obs_{hashlib.sha256(source.encode('utf-8', 'replace')).hexdigest()[:16]}"
 

@@ -12,14 +12,15 @@ Role = Literal["read", "send", "admin"]
 Kind = Literal["token", "session", "code"]
 
 USED_EVERY_SECONDS = 60
-"""The last use is written at most this often."""
+"""Minimum time between two writes of the last use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """A token, session or login code. `channels`, `agents` and `sender` are None where it is bound to none.
+    """A token, session or login code.
 
-    `owner` tells whose messages it sends, and sees with role send; None for the bootstrap tokens and their sessions.
+    `channels`, `agents` and `sender` are None if it is not bound to any. `owner` is the owner of
+    the messages that it sends, and sees with role send; None for bootstrap tokens and sessions.
     """
 
     id: str
@@ -39,7 +40,9 @@ class Credentials(Protocol):
     """The credentials of a store."""
 
     async def add(self, credential: Credential, digest: str) -> bool:
-        """Store a credential and drop expired sessions and codes. False if there is a token of this name."""
+        """Store a credential and drop expired sessions and codes.
+
+        Returns False if a token of this name exists."""
 
     async def find(self, kind: Kind, digest: str) -> Credential | None:
         """Return the live credential with this digest and note its use."""
@@ -48,10 +51,10 @@ class Credentials(Protocol):
         """Consume a login code. Of several callers, one gets it."""
 
     async def tokens(self) -> list[Credential]:
-        """All tokens by name, expired ones too."""
+        """Return all tokens by name, also expired ones."""
 
     async def revoke(self, name: str) -> Credential | None:
-        """Delete a token with its sessions and codes; None if there is no such token."""
+        """Delete a token with its sessions and codes. Returns None if there is no such token."""
 
     async def end(self, session_id: str) -> None:
         """Delete a session."""
@@ -62,7 +65,7 @@ class Credentials(Protocol):
 
 def open_credentials(store: Store) -> Credentials:
     """Return the credentials in a store's database."""
-    # By what it can do: a store may be wrapped.
+    # By its methods, since a store may be wrapped.
     if hasattr(store, "write"):
         from holdfast.store.sqlite.access import SqliteCredentials
         from holdfast.store.sqlite.store import SqliteStore

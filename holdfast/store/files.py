@@ -1,7 +1,8 @@
-"""The files root: whose files lie where, and which of them a reply may send.
+"""The files root: folders of conversations, and the files that a reply may send.
 
-Files that came with messages lie in a folder per conversation, and only that conversation can send them. Whatever else
-lies below the root was put there to be sent. Links and `..` are refused, so a path says where its file is."""
+Files that came with messages are in a folder per conversation, and only that conversation can send
+them. All other files below the root were put there to be sent. Links and `..` are refused, so a
+path always shows the location of its file."""
 
 from __future__ import annotations
 
@@ -21,22 +22,23 @@ from holdfast.message import Payload, channel_of, conversation_of, subject_of
 
 CONVERSATIONS = "conversations"
 FORMER_DOWNLOADS = "slack"
-"""Downloads of releases before 0.5: nobody can tell any more whose they are, so nobody can send them."""
+"""Folder of downloads of releases before 0.5. Their owner is unknown, so nobody can send them."""
 PERSON = "person-"
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def conversation_folder(root: Path, channel: str, conversation: str) -> Path:
-    """The folder of all files that came to a conversation or were made for it; it need not exist."""
+    """Return the folder of a conversation's files. It need not exist."""
     source = f"{channel}\0{conversation}".encode(errors="replace")
     return root / CONVERSATIONS / hashlib.sha256(source).hexdigest()[:32]
 
 
 def person_folder(root: Path, payload: Payload) -> Path:
-    """The folder of what came of one person's messages to a conversation; it need not exist.
+    """Return the folder of one person's files in a conversation. It need not exist.
 
-    It lies in that of the conversation. Its name is a hash of the memory subject, so that `forget` finds it."""
+    It is below the folder of the conversation. Its name is a hash of the memory subject, so that
+    `forget` finds it."""
     folder = conversation_folder(root, channel_of(payload), conversation_of(payload))
     return folder / _person_name(subject_of(payload))
 
@@ -46,7 +48,9 @@ def _person_name(subject: str) -> str:
 
 
 def resolve_below(root: Path, name: str) -> Path | None:
-    """The path that a name means below a folder, whether a file is there or not; None if it leads elsewhere."""
+    """Return the path of a name below a folder, or None if it leads elsewhere.
+
+    The file need not exist."""
     try:
         folder = root.resolve()
         parts = _parts(folder, root, name)
@@ -54,12 +58,14 @@ def resolve_below(root: Path, name: str) -> Path | None:
         steps = [folder.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
         return path if parts and not any(step.is_symlink() for step in steps) else None
     except (OSError, ValueError, RuntimeError):
-        # A name that no file can have, or links in a circle.
+        # No file can have this name, or links form a circle.
         return None
 
 
 def _parts(folder: Path, root: Path, name: str) -> tuple[str, ...]:
-    """The steps from the folder to a name, which may be absolute; none if it leads elsewhere."""
+    """Return the parts of a name below the folder; none if it leads elsewhere.
+
+    The name may be absolute."""
     path = PurePath(name)
     for base in (folder, root.absolute()):
         if path.is_absolute() and path.is_relative_to(base):
@@ -68,7 +74,7 @@ def _parts(folder: Path, root: Path, name: str) -> tuple[str, ...]:
 
 
 def relative_path(root: Path, name: str) -> str | None:
-    """The path of a file relative to the folder; None if there is no such file, or it lies elsewhere."""
+    """Return the path of an existing file relative to the folder, or None if it lies elsewhere."""
     path = resolve_below(root, name)
     try:
         return (
@@ -81,7 +87,9 @@ def relative_path(root: Path, name: str) -> str | None:
 
 
 def sendable_path(root: Path, name: str, channel: str, conversation: str) -> str | None:
-    """The path below the root under which a conversation may send a file, whether it is there or not."""
+    """Return the path below the root of a file that a conversation may send, or None.
+
+    The file need not exist."""
     path = resolve_below(root, name)
     if path is None:
         return None
@@ -96,7 +104,9 @@ def sendable_path(root: Path, name: str, channel: str, conversation: str) -> str
 
 @contextmanager
 def open_below(root: Path, name: str) -> Iterator[BinaryIO]:
-    """A regular file below a folder, opened step by step without following a link, even one made just now."""
+    """Open a regular file below a folder.
+
+    It opens folder by folder and follows no link, not even one that was created just now."""
     path = resolve_below(root, name)
     if path is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
@@ -129,7 +139,7 @@ def write_file(path: Path, content: bytes | BinaryIO) -> None:
 
 
 def forget(root: Path, subject: str) -> int:
-    """Delete all files that came of a person's messages, in every conversation. Returns how many."""
+    """Delete a person's files in every conversation. Returns their number."""
     removed = 0
     for folder in (root / CONVERSATIONS).glob(f"*/{_person_name(subject)}"):
         removed += sum(path.is_file() for path in folder.rglob("*"))
@@ -147,11 +157,12 @@ def count_unattributed(root: Path) -> int:
 
 
 def sweep(root: Path, keep_for: timedelta) -> int:
-    """Delete files of conversations that are older, and old empty folders. Returns the number of files deleted."""
+    """Delete older files of conversations, and old empty folders. Returns the number of files."""
     oldest, removed = time.time() - keep_for.total_seconds(), 0
     for area in (root / CONVERSATIONS, root / FORMER_DOWNLOADS):
         for folder, _, names in os.walk(area, topdown=False):
-            # Looked at first: a deletion counts as a change, and a folder that was just made is about to be used.
+            # Look at the folder first: deleting a file changes its time. A new folder is left
+            # alone, because somebody is about to use it.
             is_old = Path(folder) != area and _is_older(Path(folder), oldest)
             old = [path for name in names if _is_older(path := Path(folder, name), oldest)]
             for path in old:

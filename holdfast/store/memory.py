@@ -61,9 +61,10 @@ def _is_sqlite(store: Store) -> bool:
 
 
 async def wait_settled(store: Store, event_id: int, seconds: float) -> bool:
-    """Wait until a memory event is settled. Returns False if it is still live or became a dead letter.
+    """Wait until a memory event is settled.
 
-    A change is in the index once its event has been settled, so this gives read-your-writes."""
+    Returns False if it is still live after that time, or became a dead letter. A change
+    is in the index once its event has been settled, so this gives read-your-writes."""
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     while await store.live(event_id) is not None:

@@ -25,7 +25,7 @@ from holdfast.memory.observation import ObservationStore
     ],
 )
 def test_options_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"at least 1|needs an id"):
+    with pytest.raises(ValueError, match=r"at least 1|node_id must not be empty"):
         RelayOptions(**wrong)  # type: ignore[arg-type]
 
 
