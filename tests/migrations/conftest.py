@@ -1,4 +1,4 @@
-"""A folder of tiny scripts, and eyes on a database that do not use the runner."""
+"""A folder of tiny scripts, and queries that do not use the migration runner."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Scripts:
 
 @pytest.fixture
 def scripts(tmp_path: Path) -> Scripts:
-    """One incremental script for a start."""
+    """A folder with one incremental script."""
     folder = tmp_path / "scripts"
     folder.mkdir()
     scripts = Scripts(folder)
@@ -54,21 +54,21 @@ def scripts(tmp_path: Path) -> Scripts:
 
 @pytest.fixture
 def postgres(databases: Databases) -> Iterator[str]:
-    """An empty database on one PostgreSQL, for what has nothing to do with its release."""
+    """An empty database on one PostgreSQL, for tests that do not depend on its release."""
     with available("postgres", databases.empty("postgres")) as url:
         yield url
 
 
 @pytest.fixture
 def query(empty_url: str) -> Query:
-    """Asks the database under test; names of tables with the schema agent work on both engines."""
+    """Query the database under test; table names with the schema agent work on both engines."""
     return lambda statement: ask(empty_url, statement)
 
 
 def ask(url: str, statement: str) -> list[tuple[Any, ...]]:
     path = sqlite_path(url)
     if path is None:
-        # A lock too many in the runner is a failure here, not a test that never ends.
+        # A superfluous lock in the runner fails the test here instead of hanging it.
         with psycopg.connect(url, autocommit=True, options="-c lock_timeout=5s") as connection:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
@@ -77,7 +77,7 @@ def ask(url: str, statement: str) -> list[tuple[Any, ...]]:
 
 
 def tables(url: str) -> set[str]:
-    """Names of all tables and schemas of ours; empty for a database never migrated."""
+    """Return the names of our tables and schemas; none for a database never migrated."""
     path = sqlite_path(url)
     if path is None:
         names = "select nspname::text from pg_namespace where nspname = 'agent'"

@@ -1,4 +1,4 @@
-"""`holdfast migrate` and `holdfast up` as a person meets them: exit codes, and one line per error."""
+"""`holdfast migrate` and `holdfast up` on the command line: exit codes, one line per error."""
 
 from __future__ import annotations
 

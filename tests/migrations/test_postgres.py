@@ -1,4 +1,4 @@
-"""What only PostgreSQL has: idempotent scripts, an owner, an advisory lock, timeouts."""
+"""Migrations on PostgreSQL alone: idempotent scripts, owner, advisory lock, timeouts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def as_role(url: str, role: str) -> str:
 
 @pytest.fixture
 def stranger(postgres: str) -> Iterator[str]:
-    """The URL of a role that may log in and nothing more."""
+    """The URL of a role that may only log in."""
     ask(postgres, "create role stranger login")
     yield as_role(postgres, "stranger")
     ask(postgres, "drop owned by stranger cascade; drop role stranger")
@@ -96,7 +96,7 @@ def test_a_stranger_cannot_upgrade_the_schema_of_another(
     assert ask(postgres, "select version from agent.version") == [("1.0",)]
 
 
-def test_the_owner_does_not_matter_when_nothing_is_to_be_done(
+def test_the_owner_does_not_matter_if_there_is_nothing_to_do(
     scripts: Scripts, postgres: str, stranger: str
 ) -> None:
     scripts.migrate(postgres, "1.0")
@@ -107,7 +107,7 @@ def test_the_owner_does_not_matter_when_nothing_is_to_be_done(
     assert not scripts.migrate(stranger, "1.0").due
 
 
-def test_a_role_that_may_not_read_the_version_learns_whose_schema_it_is(
+def test_a_role_that_may_not_read_the_version_learns_the_owner_of_the_schema(
     scripts: Scripts, postgres: str, stranger: str
 ) -> None:
     scripts.migrate(postgres, "1.0")
@@ -143,7 +143,9 @@ def test_after_ten_tries_for_the_lock_another_migration_is_running(
     assert tables(postgres) == set()
 
 
-def test_a_lock_that_is_given_back_in_time_is_waited_for(scripts: Scripts, postgres: str) -> None:
+def test_a_migration_waits_for_a_lock_that_is_released_in_time(
+    scripts: Scripts, postgres: str
+) -> None:
     with lock_held(postgres) as other:
         report = scripts.migrate(
             postgres,
@@ -155,19 +157,22 @@ def test_a_lock_that_is_given_back_in_time_is_waited_for(scripts: Scripts, postg
 
 def test_between_tries_no_transaction_is_open(scripts: Scripts, postgres: str) -> None:
     states: set[str] = set()
-    watch = "select state from pg_stat_activity where datname = current_database() and application_name = 'migrator'"
+    watch = (
+        "select state from pg_stat_activity "
+        "where datname = current_database() and application_name = 'migrator'"
+    )
 
-    def look(_step: str) -> None:
+    def observe(_step: str) -> None:
         states.update(state for (state,) in ask(postgres, watch))
 
     with lock_held(postgres), pytest.raises(MigrationError):
         scripts.migrate(
-            f"{postgres}&application_name=migrator", lock_interval=AT_ONCE, on_step=look
+            f"{postgres}&application_name=migrator", lock_interval=AT_ONCE, on_step=observe
         )
     assert states == {"idle"}
 
 
-def test_the_lock_does_not_matter_when_nothing_is_to_be_done(
+def test_the_lock_does_not_matter_if_there_is_nothing_to_do(
     scripts: Scripts, postgres: str
 ) -> None:
     scripts.migrate(postgres, "1.0")
@@ -175,7 +180,7 @@ def test_the_lock_does_not_matter_when_nothing_is_to_be_done(
         assert not scripts.migrate(postgres, "1.0", lock_interval=AT_ONCE).due
 
 
-def test_what_another_migrator_did_meanwhile_is_not_done_again(
+def test_scripts_applied_by_another_migrator_meanwhile_do_not_run_again(
     scripts: Scripts, postgres: str
 ) -> None:
     with lock_held(postgres) as other:
@@ -189,7 +194,7 @@ def test_what_another_migrator_did_meanwhile_is_not_done_again(
     assert (report.due, report.incremental) == (False, ())
 
 
-def test_repeatable_read_as_a_default_does_not_hide_what_another_migrator_did(
+def test_repeatable_read_as_default_does_not_hide_the_work_of_another_migrator(
     scripts: Scripts, postgres: str
 ) -> None:
     ask(postgres, "do $$ begin execute format('alter database %I set default_transaction_isolation = "
@@ -206,7 +211,7 @@ def test_repeatable_read_as_a_default_does_not_hide_what_another_migrator_did(
     ("limit", "message"),
     [("lock_timeout", "lock timeout"), ("statement_timeout", "statement timeout")],
 )
-def test_a_timeout_of_the_user_is_one_clear_line(
+def test_a_timeout_set_by_the_user_gives_an_error_of_one_line(
     scripts: Scripts, postgres: str, limit: str, message: str
 ) -> None:
     scripts.migrate(postgres, "1.0")
@@ -221,7 +226,9 @@ def test_a_timeout_of_the_user_is_one_clear_line(
     assert ask(postgres, "select version from agent.version") == [("1.0",)]
 
 
-def test_a_locked_migration_table_is_one_clear_line(scripts: Scripts, postgres: str) -> None:
+def test_a_locked_migration_table_gives_an_error_of_one_line(
+    scripts: Scripts, postgres: str
+) -> None:
     scripts.migrate(postgres, "1.0")
     with psycopg.connect(postgres) as other:
         other.execute("lock table agent.migration in row exclusive mode")
@@ -229,7 +236,7 @@ def test_a_locked_migration_table_is_one_clear_line(scripts: Scripts, postgres: 
             scripts.migrate(f"{postgres}&options=-c%20lock_timeout%3D100ms", "1.1")
 
 
-def test_reading_the_records_goes_on_during_a_migration(scripts: Scripts, postgres: str) -> None:
+def test_the_records_can_be_read_during_a_migration(scripts: Scripts, postgres: str) -> None:
     scripts.migrate(postgres, "1.0")
     scripts.idempotent("000-again.sql", "select 1;")
     seen: list[object] = []
@@ -249,7 +256,7 @@ def test_the_search_path_of_the_role_does_not_matter(scripts: Scripts, postgres:
     assert ask(postgres, "select p from agent.path") == [("public, pg_temp",)]
 
 
-def test_an_unreachable_server_is_one_line_without_the_password() -> None:
+def test_an_unreachable_server_gives_one_line_without_the_password() -> None:
     with pytest.raises(StoreUnavailable, match="cannot be reached") as failure:
         migrate("postgresql://u:secret@127.0.0.1:1/d")
     assert "secret" not in str(failure.value)
@@ -262,12 +269,13 @@ def test_a_url_that_cannot_be_read_does_not_show_the_password() -> None:
     assert "sec" not in str(failure.value)
 
 
-def test_what_cannot_be_committed_is_one_line_and_nothing_is_changed(
+def test_a_failed_commit_gives_an_error_of_one_line_and_changes_nothing(
     scripts: Scripts, postgres: str
 ) -> None:
     scripts.incremental(
         "001-deferred.sql",
-        "create table agent.child (id int primary key, parent int references agent.child initially deferred);"
+        "create table agent.child "
+        "(id int primary key, parent int references agent.child initially deferred);"
         "insert into agent.child values (1, 2);",
     )
     with pytest.raises(MigrationError, match=r"cannot be migrated: .*foreign key"):
@@ -275,7 +283,7 @@ def test_what_cannot_be_committed_is_one_line_and_nothing_is_changed(
     assert tables(postgres) == set()
 
 
-def test_rows_from_before_the_checks_become_dead_letters(databases: Databases) -> None:
+def test_rows_older_than_the_checks_become_dead_letters(databases: Databases) -> None:
     with databases.fresh("postgres") as url:
         insert(url, {"vt": "'infinity'"}, checked=False)
         good = insert(url, {})
@@ -291,13 +299,16 @@ def test_rows_from_before_the_checks_become_dead_letters(databases: Databases) -
             assert sql.execute("select error_class, outcome from agent.event_hist").fetchall() == [
                 ("Unreadable", "dead")
             ]
-            checked = "select bool_and(convalidated) from pg_constraint where conrelid = 'agent.event'::regclass"
+            checked = (
+                "select bool_and(convalidated) from pg_constraint "
+                "where conrelid = 'agent.event'::regclass"
+            )
             assert sql.execute(checked).fetchone() == (True,)
         assert any("unreadable rows: 1" in warning for warning in report.warnings)
 
 
-def test_workers_go_on_while_rows_from_before_are_checked(databases: Databases) -> None:
-    """Adding the checks locks the table for a moment; looking at all its rows, afterwards, stops no worker."""
+def test_workers_go_on_while_older_rows_are_checked(databases: Databases) -> None:
+    """Adding the checks locks the table for a moment; validating its rows stops no worker."""
     with (
         databases.fresh("postgres") as url,
         psycopg.connect(url) as checking,
@@ -309,19 +320,19 @@ def test_workers_go_on_while_rows_from_before_are_checked(databases: Databases) 
         assert worker.execute("select count(*) from agent.claim_event()").fetchone() == (1,)
 
 
-def test_a_migration_that_waits_for_a_lock_says_so(scripts: Scripts, postgres: str) -> None:
+def test_a_migration_reports_a_lock_that_it_waits_for(scripts: Scripts, postgres: str) -> None:
     scripts.migrate(postgres)
     scripts.incremental("001-second.sql", "alter table agent.first add column name text;")
     steps: list[str] = []
     with psycopg.connect(postgres) as reader:
         reader.execute("select * from agent.first")
 
-        def told(step: str) -> None:
+        def release_lock(step: str) -> None:
             steps.append(step)
             if "waiting" in step:
                 reader.rollback()
 
-        scripts.migrate(postgres, version="2.0", on_step=told)
+        scripts.migrate(postgres, version="2.0", on_step=release_lock)
         assert (
             f"waiting for a lock on agent.first, held by process {reader.info.backend_pid}" in steps
         )
@@ -332,12 +343,14 @@ create schema agent;
 create table agent.version (version text not null, at timestamptz not null default now());
 insert into agent.version (version) values ('{version}');
 create table agent.migration
-( file_name text not null primary key, applied_at_version text not null, applied_at timestamptz not null default now()
-, body text not null );
-insert into agent.migration (file_name, applied_at_version, body) values ('000-event.sql', '{version}', '');
+( file_name text not null primary key, applied_at_version text not null
+, applied_at timestamptz not null default now(), body text not null );
+insert into agent.migration (file_name, applied_at_version, body)
+values ('000-event.sql', '{version}', '');
 create table agent.event
-( id int8 not null generated by default as identity primary key, event_ts timestamptz not null default now()
-, attempts int4 not null default 0, vt timestamptz not null default now(), claimed timestamptz[] not null default '{{}}'
+( id int8 not null generated by default as identity primary key
+, event_ts timestamptz not null default now(), attempts int4 not null default 0
+, vt timestamptz not null default now(), claimed timestamptz[] not null default '{{}}'
 , event jsonb not null );
 create table agent.event_hist (like agent.event);
 insert into agent.event (event) values ('{{"text": "theirs"}}');
@@ -346,7 +359,7 @@ insert into agent.event (event) values ('{{"text": "theirs"}}');
 
 @pytest.mark.parametrize("version", ["0.0.1", "99.0"])
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_an_agent_schema_that_is_not_ours_is_recognised_and_unchanged(
+def test_an_agent_schema_of_another_program_is_recognised_and_unchanged(
     postgres: str, version: str, dry_run: bool
 ) -> None:
     ask(postgres, TIGER.format(version=version))
@@ -361,7 +374,7 @@ def test_an_agent_schema_that_is_not_ours_is_recognised_and_unchanged(
     assert ask(postgres, "select event ->> 'text' from tiger_agent.event") == [("theirs",)]
 
 
-def test_doctor_does_not_promise_to_migrate_a_schema_that_is_not_ours(
+def test_doctor_does_not_promise_to_migrate_the_schema_of_another_program(
     postgres: str, tmp_path: Path
 ) -> None:
     ask(postgres, TIGER.format(version="0.0.1"))

@@ -1,4 +1,4 @@
-"""The rules of a migration that every engine keeps."""
+"""Rules of migrations on every engine."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_newer_database_is_refused_with_both_versions_and_unchanged(
     assert query("select version from agent.version") == [("1.10",)]
 
 
-def test_an_older_database_gets_only_what_is_new(
+def test_an_older_database_gets_only_new_scripts(
     scripts: Scripts, empty_url: str, query: Query
 ) -> None:
     scripts.migrate(empty_url, "1.0")
@@ -106,7 +106,7 @@ def test_an_applied_script_that_is_gone_is_a_warning(scripts: Scripts, empty_url
         ("001-loud.SQL", "NNN-name.sql"),
     ],
 )
-def test_a_wrong_script_name_is_refused_before_the_database_is_touched(
+def test_a_wrong_script_name_is_refused_before_any_change(
     scripts: Scripts, empty_url: str, name: str, problem: str
 ) -> None:
     scripts.incremental(name, "select 1;")
@@ -157,7 +157,7 @@ def test_a_script_that_ends_the_transaction_is_named(
         scripts.migrate(empty_url)
 
 
-def test_a_dry_run_tells_the_scripts_and_leaves_nothing_behind(
+def test_a_dry_run_reports_the_scripts_and_leaves_nothing_behind(
     scripts: Scripts, empty_url: str
 ) -> None:
     report = scripts.migrate(empty_url, dry_run=True)
@@ -167,7 +167,7 @@ def test_a_dry_run_tells_the_scripts_and_leaves_nothing_behind(
     assert path is None or list(path.parent.iterdir()) == []
 
 
-def test_a_dry_run_of_an_upgrade_tells_only_what_is_new(
+def test_a_dry_run_of_an_upgrade_reports_only_new_scripts(
     scripts: Scripts, empty_url: str, query: Query
 ) -> None:
     scripts.migrate(empty_url, "1.0")
@@ -175,7 +175,7 @@ def test_a_dry_run_of_an_upgrade_tells_only_what_is_new(
     files = path and set(path.parent.iterdir())
     scripts.incremental("001-second.sql", "create table agent.second (id int);")
     report = scripts.migrate(empty_url, "1.1", dry_run=True)
-    # Looked at before the next connection, which would tidy up.
+    # Compared before the next connection, which would clean up.
     assert files == (path and set(path.parent.iterdir()))
     assert [label.split("/")[1] for label in report.incremental] == ["001-second.sql"]
     assert query("select version from agent.version") == [("1.0",)]
@@ -199,7 +199,7 @@ def test_two_migrators_at_once_both_succeed_and_scripts_run_once(
     assert query("select id from agent.first") == [(1,)]
 
 
-def test_steps_are_told_as_they_begin(scripts: Scripts, empty_url: str) -> None:
+def test_steps_are_reported_as_they_begin(scripts: Scripts, empty_url: str) -> None:
     steps: list[str] = []
     report = scripts.migrate(empty_url, on_step=steps.append)
     assert steps == list(report.incremental)

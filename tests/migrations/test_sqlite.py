@@ -1,4 +1,4 @@
-"""What only SQLite has: a file, its folder, its locks, and statements one by one."""
+"""Migrations on SQLite alone: a file, its folder, its locks, and statements one by one."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ def test_a_script_is_split_into_its_statements(body: str, lines: list[int]) -> N
             connection.execute(statement)
 
 
-def test_a_comment_at_the_end_is_no_statement_that_fails(scripts: Scripts, url: str) -> None:
+def test_a_comment_at_the_end_is_not_run_as_a_statement(scripts: Scripts, url: str) -> None:
     scripts.incremental("001-comment.sql", "select 1;\n-- that is all\n")
     assert scripts.migrate(url).incremental
 
 
-def test_a_file_locked_by_a_writer_of_ours_for_too_long_is_refused(
+def test_a_migration_fails_if_a_writer_holds_the_file_lock_too_long(
     scripts: Scripts, url: str
 ) -> None:
     path_of(url).parent.mkdir(parents=True)
@@ -102,7 +102,7 @@ def test_a_file_locked_by_a_writer_of_ours_for_too_long_is_refused(
     assert tables(url) == set()
 
 
-def test_a_migration_waits_in_the_line_of_busy_writers(scripts: Scripts, url: str) -> None:
+def test_a_migration_queues_among_busy_writers(scripts: Scripts, url: str) -> None:
     path_of(url).parent.mkdir(parents=True)
     stop = threading.Event()
 
@@ -121,7 +121,9 @@ def test_a_migration_waits_in_the_line_of_busy_writers(scripts: Scripts, url: st
             stop.set()
 
 
-def test_what_another_migrator_did_meanwhile_is_not_done_again(scripts: Scripts, url: str) -> None:
+def test_scripts_applied_by_another_migrator_meanwhile_do_not_run_again(
+    scripts: Scripts, url: str
+) -> None:
     path_of(url).parent.mkdir(parents=True)
     with Path(f"{path_of(url)}.lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -136,7 +138,7 @@ def test_what_another_migrator_did_meanwhile_is_not_done_again(scripts: Scripts,
     assert (report.due, report.incremental) == (False, ())
 
 
-def test_a_writer_that_takes_no_file_lock_is_waited_for_and_then_refused(
+def test_a_migration_waits_for_a_writer_without_file_lock_then_fails(
     scripts: Scripts, url: str
 ) -> None:
     scripts.migrate(url, "1.0")
@@ -147,14 +149,14 @@ def test_a_writer_that_takes_no_file_lock_is_waited_for_and_then_refused(
     assert ask(url, "select version from version") == [("1.0",)]
 
 
-def test_the_lock_does_not_matter_when_nothing_is_to_be_done(scripts: Scripts, url: str) -> None:
+def test_the_lock_does_not_matter_if_there_is_nothing_to_do(scripts: Scripts, url: str) -> None:
     scripts.migrate(url, "1.0")
     with closing(sqlite3.connect(path_of(url), isolation_level=None)) as other:
         other.execute("begin immediate")
         assert not scripts.migrate(url, "1.0", lock_interval=AT_ONCE).due
 
 
-def test_a_file_that_is_no_database_is_one_line(scripts: Scripts, url: str) -> None:
+def test_a_file_that_is_no_database_gives_an_error_of_one_line(scripts: Scripts, url: str) -> None:
     path_of(url).parent.mkdir(parents=True)
     path_of(url).write_text("This is a text, and not a short one.\n" * 100)
     with pytest.raises(
@@ -163,7 +165,9 @@ def test_a_file_that_is_no_database_is_one_line(scripts: Scripts, url: str) -> N
         scripts.migrate(url)
 
 
-def test_a_folder_that_cannot_be_made_is_one_line(scripts: Scripts, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_gives_an_error_of_one_line(
+    scripts: Scripts, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(MigrationError, match="cannot be migrated"):
         scripts.migrate(f"sqlite:///{tmp_path}/file/holdfast.db")

@@ -22,9 +22,10 @@ from tests.migrations.test_postgres import as_role
 
 HISTORY = """
 insert into agent.event_hist
-( id, event_ts, attempts, vt, claimed, event, queue, target, head, fence, hops, created_at, updated_at, outcome )
-select -n, now() - n * interval '1 minute' - interval '1 hour', 1, now(), '{}', '{}', 'inbox', '', true, 0, 0, now()
-     , now()
+( id, event_ts, attempts, vt, claimed, event, queue, target, head, fence, hops, created_at
+, updated_at, outcome )
+select -n, now() - n * interval '1 minute' - interval '1 hour', 1, now(), '{}', '{}', 'inbox', ''
+     , true, 0, 0, now(), now()
      , case when n % 100 = 0 then 'dead' else 'completed' end
 from generate_series(1, 12000) as n
 """
@@ -32,7 +33,7 @@ from generate_series(1, 12000) as n
 
 @pytest.fixture
 def owned(databases: Databases) -> Iterator[str]:
-    """A database on a server with TimescaleDB, of an owner without any privilege beside it."""
+    """A database on a server with TimescaleDB; its owner has no other privileges."""
     with available("timescale", databases.empty("timescale")) as url:
         name, role = (
             psycopg.conninfo.conninfo_to_dict(url)["dbname"],
@@ -51,7 +52,7 @@ def owned(databases: Databases) -> Iterator[str]:
 
 @pytest.fixture
 def plain(owned: str) -> str:
-    """The same, migrated while its owner could not create extensions."""
+    """The same database, migrated while its owner could not create extensions."""
     with psycopg.connect(owned, autocommit=True) as session:
         name = sql.Identifier(session.info.dbname)
         session.execute("create schema agent")
@@ -84,7 +85,7 @@ def test_warnings_of_scripts_reach_the_user(scripts: Scripts, postgres: str) -> 
 
 @contextmanager
 def working(url: str) -> Iterator[list[int]]:
-    """A worker that puts and ends one event after the other."""
+    """Run a worker that puts and completes one event after the other."""
     done: list[int] = []
     stop = threading.Event()
 
@@ -111,15 +112,15 @@ def test_a_plain_history_becomes_a_hypertable_while_workers_go_on(plain: str) ->
     with psycopg.connect(plain, autocommit=True) as session, working(plain) as done:
         session.execute(HISTORY)
 
-        def told(step: str) -> None:
+        def check_dead_letters(step: str) -> None:
             steps.append(step)
             dead = session.execute(
                 "select count(*) from agent.event_hist where outcome = 'dead'"
             ).fetchone()
-            assert dead == (120,), "dead letters are there all the time"
+            assert dead == (120,), "dead letters stay visible all the time"
 
         before = len(done)
-        assert use_timescale(plain, told)
+        assert use_timescale(plain, check_dead_letters)
         assert len(done) > before
     assert is_hypertable(plain)
     with psycopg.connect(plain) as session:
@@ -131,10 +132,10 @@ def test_a_plain_history_becomes_a_hypertable_while_workers_go_on(plain: str) ->
         )
         assert session.execute("select to_regclass('agent.event_hist_moved')").fetchone() == (None,)
     assert any("aside" in step for step in steps)
-    assert not use_timescale(plain, told)
+    assert not use_timescale(plain, check_dead_letters)
 
 
-def test_a_broken_off_change_to_a_hypertable_is_finished_by_the_next_run(plain: str) -> None:
+def test_an_aborted_conversion_to_a_hypertable_is_finished_by_the_next_run(plain: str) -> None:
     with psycopg.connect(plain, autocommit=True) as session:
         session.execute(HISTORY)
 

@@ -1,4 +1,4 @@
-"""Races of real processes on real connections; what they wrote down is joined with both tables."""
+"""Races of real processes on real connections, checked by their journal and both tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.store import open_store
 from holdfast.testing.databases import POSTGRES_ENGINES, SQLITE
 from tests.checker import Report, check
 from tests.journal import Run, read_journal, read_tables
-from tests.race.worker import PART, complaints, workers
+from tests.race.worker import PART, errors_of, workers
 
 # By engine: processes, events, lanes.
 RACES = {
@@ -27,7 +27,7 @@ RACES = {
 
 
 async def put(url: str, events: int, lanes: int) -> list[int]:
-    """Events spread over lanes, and some without one; their ids."""
+    """Put events into many lanes, and some without a lane. Returns their ids."""
     new = [
         NewEvent(
             event={"number": number}, lane=None if number % 50 == 7 else f"lane {number % lanes}"
@@ -50,8 +50,10 @@ async def lanes_without_head(url: str) -> int:
         )
 
 
-def judge(url: str, journal: Path, stored: list[int], *, leases_may_end: bool = False) -> Report:
-    """What the checker says of an inbox that was drained, and of the replies that met in the lanes of the outbox."""
+def check_drained(
+    url: str, journal: Path, stored: list[int], *, leases_may_end: bool = False
+) -> Report:
+    """Check a drained inbox, and the replies that share lanes in the outbox."""
     runs, faults = read_journal(journal)
     rows = read_tables(url)
     assert faults == []
@@ -67,8 +69,8 @@ async def test_processes_that_race_lose_nothing_and_keep_every_lane_in_order(
     count, events, lanes = RACES[engine]
     stored = await put(database_url, events, lanes)
     with workers("drain", database_url, tmp_path / "journal", count) as processes:
-        assert complaints(processes) == []
-    report = judge(database_url, tmp_path / "journal", stored)
+        assert errors_of(processes) == []
+    report = check_drained(database_url, tmp_path / "journal", stored)
     assert report.violations == []
     assert report.reruns == []
     assert len(stored) == events < report.runs
@@ -82,8 +84,8 @@ async def test_killed_processes_lose_nothing(database_url: str, tmp_path: Path) 
         wait_for_lines(journal, 500)
         for process in processes[:2]:
             process.kill()
-        assert complaints(processes[2:]) == []
-    report = judge(database_url, journal, stored, leases_may_end=True)
+        assert errors_of(processes[2:]) == []
+    report = check_drained(database_url, journal, stored, leases_may_end=True)
     assert report.violations == []
     assert await lanes_without_head(database_url) == 0
 
@@ -91,7 +93,7 @@ async def test_killed_processes_lose_nothing(database_url: str, tmp_path: Path) 
 def wait_for_lines(journal: Path, lines: int) -> None:
     until = time.monotonic() + 60
     while not journal.exists() or journal.read_text().count("\n") < lines:
-        assert time.monotonic() < until, "the workers do not get going"
+        assert time.monotonic() < until, "the workers make no progress"
         time.sleep(0.01)
 
 
@@ -100,8 +102,8 @@ async def test_shuffled_puts_and_settles_with_emits_see_no_deadlock(
     engine: str, database_url: str, tmp_path: Path
 ) -> None:
     with workers("shuffle", database_url, tmp_path / "journal", 4) as processes:
-        assert complaints(processes) == []
-    # A store tries again after a deadlock, so that only the server knows.
+        assert errors_of(processes) == []
+    # A store retries after a deadlock, so only the server knows of it.
     with psycopg.connect(database_url) as connection:
         [(deadlocks,)] = connection.execute(
             "select deadlocks from pg_stat_database where datname = current_database()"
@@ -122,7 +124,7 @@ async def test_a_limit_is_exact_over_processes_and_both_names_of_the_default_age
         ]
         stored = [id for id in await store.put(new) if id is not None]
     with workers("hold_limited", database_url, tmp_path / "journal", 4) as processes:
-        assert complaints(processes) == []
+        assert errors_of(processes) == []
     runs, _ = read_journal(tmp_path / "journal")
     assert check(runs, read_tables(database_url), stored).violations == []
     assert len({run.process for run in runs}) == 4

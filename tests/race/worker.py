@@ -1,4 +1,4 @@
-"""Processes that race: `python -m tests.race.worker JOB URL JOURNAL NUMBER` does one job of those below."""
+"""Processes that race: `python -m tests.race.worker JOB URL JOURNAL NUMBER` runs one job."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ from tests.journal import Journal
 
 LONG, SHORT = timedelta(minutes=10), timedelta(seconds=2)
 AT_ONCE = 25
-LOOK_AGAIN = 0.02
+POLL_SECONDS = 0.02
 TRIES = 20
 ROUNDS = 30
 PART = 50
-MOMENT = 20_000_000
+MOMENT_NANOSECONDS = 20_000_000
 LANES = [f"lane {number}" for number in range(40)]
 
 
 class Worker(ForkedProcess):
-    """One process on a job; what it complains of goes to a file."""
+    """One process on a job; its errors go to a file."""
 
     def __init__(self, job: str, url: str, journal: Path, number: int) -> None:
-        self._complaint = journal.with_name(f"complaint-{number}")
-        with open(os.devnull, "r+") as nothing, self._complaint.open("w") as stderr:
+        self._stderr = journal.with_name(f"stderr-{number}")
+        with open(os.devnull, "r+") as nothing, self._stderr.open("w") as stderr:
             arguments = (job, url, str(journal), str(number))
             super().__init__(
                 "tests.race.worker", *arguments, stdin=nothing, stdout=nothing, stderr=stderr
             )
 
-    def complaint(self) -> str:
-        """Waits for it; nothing if all went well."""
+    def error(self) -> str:
+        """Wait for the process. Returns its error, '' if it has none."""
         code = self.wait()
-        return self._complaint.read_text() or (f"ended with {code}" if code else "")
+        return self._stderr.read_text() or (f"ended with {code}" if code else "")
 
 
 @contextmanager
 def workers(job: str, url: str, journal: Path, count: int) -> Iterator[list[Worker]]:
-    """So many processes on one job, killed at the end of the block if they still run."""
+    """Start processes on one job; kill those that still run at the end of the block."""
     processes = [Worker(job, url, journal, number) for number in range(count)]
     try:
         yield processes
@@ -60,13 +60,13 @@ def workers(job: str, url: str, journal: Path, count: int) -> Iterator[list[Work
             process.wait()
 
 
-def complaints(processes: Sequence[Worker]) -> list[str]:
-    """Waits for all; the errors of those that failed."""
-    return [said for process in processes if (said := process.complaint())]
+def errors_of(processes: Sequence[Worker]) -> list[str]:
+    """Wait for all processes. Returns the errors of those that failed."""
+    return [error for process in processes if (error := process.error())]
 
 
 async def drain(store: Store, journal: Journal, number: int, lease: timedelta = LONG) -> None:
-    """Work both queues until nothing lives in them."""
+    """Work both queues until they hold no live event."""
     busy = True
     while busy:
         busy = False
@@ -83,8 +83,8 @@ async def drain(store: Store, journal: Journal, number: int, lease: timedelta = 
             if turns or await store.next_due(queue, [""]) is not None:
                 busy = True
             if not turns:
-                # What is left is in the hands of others, or put back for a moment.
-                await asyncio.sleep(LOOK_AGAIN)
+                # The rest is leased by others, or delayed for a moment.
+                await asyncio.sleep(POLL_SECONDS)
 
 
 async def drain_with_short_leases(store: Store, journal: Journal, number: int) -> None:
@@ -101,7 +101,7 @@ async def handle(store: Store, journal: Journal, turn: LeasedTurn) -> None:
 
 
 async def hold_limited(store: Store, journal: Journal, number: int) -> None:
-    """Take one's part of an agent's work under both its names, as much at once as one may, and hold it for a moment."""
+    """Claim a part of an agent's events under both its names, and hold each for a moment."""
     left = PART
     while left:
         turns = await store.claim(
@@ -109,19 +109,19 @@ async def hold_limited(store: Store, journal: Journal, number: int) -> None:
         )
         left -= len(turns)
         await asyncio.gather(*(hold(store, journal, turn) for turn in turns))
-        await asyncio.sleep(LOOK_AGAIN / 4)
+        await asyncio.sleep(POLL_SECONDS / 4)
 
 
 async def hold(store: Store, journal: Journal, turn: LeasedTurn) -> None:
     journal.start(turn)
-    await asyncio.sleep(random.random() * LOOK_AGAIN)
+    await asyncio.sleep(random.random() * POLL_SECONDS)
     journal.end(turn)
     [result] = await store.settle([(turn, Done())])
     journal.settle(turn, result)
 
 
 def outcome_of(turn: LeasedTurn) -> Outcome:
-    """By the number of the event and how often it was tried, so that every run of the test does the same."""
+    """Choose by the id of the event and its attempts, so that every run does the same."""
     number, first = turn.primary.id, len(turn.primary.claimed) == 1
     if first and number % 97 == 0:
         return Retry("again", timedelta(milliseconds=number % 7))
@@ -139,7 +139,7 @@ def outcome_of(turn: LeasedTurn) -> Outcome:
 
 
 async def shuffle(store: Store, journal: Journal, number: int) -> None:
-    """Bulk puts, settles with emits and renewals that touch the same lanes and message ids in ever other orders."""
+    """Put, settle with emits and renew on the same lanes and message ids, in varying orders."""
     chance = random.Random(number)
     for _ in range(ROUNDS):
         await asyncio.gather(
@@ -151,8 +151,8 @@ async def shuffle(store: Store, journal: Journal, number: int) -> None:
 
 
 def shuffled(chance: random.Random) -> list[NewEvent]:
-    """One event for each lane, under message ids that all processes use at this moment."""
-    moment = time.monotonic_ns() // MOMENT
+    """Return one event per lane, under message ids that all processes use at this moment."""
+    moment = time.monotonic_ns() // MOMENT_NANOSECONDS
     return [
         NewEvent(event={}, lane=lane, message_id=f"{lane} at {moment} {chance.randrange(9)}")
         for lane in chance.sample(LANES, len(LANES))

@@ -1,4 +1,4 @@
--- What the runner itself needs, made in the migrating transaction where it is absent.
+-- Tables of the migration runner, created in the migrating transaction if absent.
 create table if not exists agent.version (
     version text not null,
     at timestamptz not null default now()
@@ -12,16 +12,20 @@ create table if not exists agent.migration (
     body text not null
 );
 
--- TimescaleDB comes before the first script, which looks for it. Without the preload, creating the extension would end
--- the session; a parameter that the library defines shows whether it is there, also to roles that may not read settings.
+-- TimescaleDB comes before the first script, which looks for it. If the library is not preloaded,
+-- creating the extension would end the session. A parameter that the library defines shows whether
+-- it is, also to roles that may not read settings.
 do $$
 begin
     if pg_catalog.to_regclass('agent.event_hist') is null
        and pg_catalog.current_setting('timescaledb.disable_load', true) is not null
-       and exists (select from pg_catalog.pg_available_extensions where name = 'timescaledb' and installed_version is null) then
+       and exists (
+           select from pg_catalog.pg_available_extensions
+           where name = 'timescaledb' and installed_version is null
+       ) then
         create extension timescaledb schema public;
     end if;
 exception when insufficient_privilege or undefined_file then
-    null; -- The script says so.
+    null; -- the first script warns
 end
 $$;

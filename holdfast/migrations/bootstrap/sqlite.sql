@@ -1,4 +1,5 @@
--- What the runner itself needs, made in the migrating transaction where it is absent. Times are microseconds.
+-- Tables of the migration runner, created in the migrating transaction if absent. Times are
+-- microseconds since 1970.
 create table if not exists version (
     version text not null,
     at integer not null
