@@ -13,9 +13,15 @@ from holdfast.queue.record import AgentMessage
 from holdfast.queue.store import DEAD_OUTCOMES, Count, Filter, Store
 
 GREATEST_ID = 2**63 - 1
-# The columns are named and ordered as the fields.
-COLUMNS = ", ".join(field.name for field in fields(Event))
-FINISHED_COLUMNS = ", ".join(field.name for field in fields(FinishedEvent))
+
+
+def _columns(row: type[Event]) -> str:
+    """Return the columns of a row in the order of its fields; the payload is column `event`."""
+    return ", ".join("event" if field.name == "payload" else field.name for field in fields(row))
+
+
+COLUMNS = _columns(Event)
+FINISHED_COLUMNS = _columns(FinishedEvent)
 COUNTS = (
     "queue, target, sum(case when head and vt <= {now} then 1 else 0 end),"
     " sum(case when head and vt > {now} and fence = 0 then 1 else 0 end),"
