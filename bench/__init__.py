@@ -1,1 +1,1 @@
-"""What the stores reach of what their engines can do, measured side by side in one run."""
+"""The benchmark: our stores beside the raw rates of their engines, measured in one run."""

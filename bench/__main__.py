@@ -1,4 +1,4 @@
-"""`make bench`: measures, prints one table, and saves JSON and a chart."""
+"""Measure, print one table, and save JSON and a chart (`make bench`)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FOLDER = Path(__file__).parents[1] / "build" / "bench"
 
 Measurement = Callable[[Engine, Scale], AsyncIterator[Row]]
 
-# In the order of the table. A new measurement is a function that yields rows, and a line here.
+# In the order of the table. A new measurement is a function that yields rows, and one line here.
 MEASUREMENTS: dict[str, Measurement] = {
     "put-one": put.put_one,
     "put-eight": put.put_eight,
@@ -63,7 +63,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "memory-index": remember.memory_index,
     "worker-memory": worker.worker_memory,
 }
-# Minutes per store; they run when they are named.
+# These take minutes per store and run only if they are named.
 LONG = ("worker-memory",)
 ENGINES: dict[str, Callable[[Databases], Engine]] = {
     "postgres": PostgresEngine,
@@ -102,10 +102,13 @@ def _arguments() -> argparse.Namespace:
         "--scale",
         choices=list(SCALES),
         default="full",
-        help="only a full run fails on a missed ratio",
+        help="size of the run; only a full one fails on a missed ratio",
     )
     parser.add_argument(
-        "--only", action="append", choices=list(MEASUREMENTS), help="may be given several times"
+        "--only",
+        action="append",
+        choices=list(MEASUREMENTS),
+        help="run only this; repeatable",
     )
     return parser.parse_args()
 

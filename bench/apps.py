@@ -1,4 +1,4 @@
-"""The apps that worker processes under measurement run: `holdfast work --app bench.apps:…`."""
+"""Apps of measured worker processes: `holdfast work --app bench.apps:…`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PING = "ping"
 
 
 async def do_nothing(turn: Turn) -> None:
-    """What is left is what we cost."""
+    """Do nothing, so that the measured time is our own."""
 
 
 async def note_start(turn: Turn) -> None:
-    """When the handler started goes to the file that the event names, as one line in one write."""
+    """Append the start time to the file that the event names, as one line in one write."""
     note = {"id": turn.primary.id, "started_at": time.time()}
     file = os.open(turn.event["journal"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(file, json.dumps(note).encode() + b"\n")
@@ -27,7 +27,7 @@ async def note_start(turn: Turn) -> None:
 
 
 async def hang_at_first(turn: Turn) -> None:
-    """The first who takes it never ends."""
+    """Hang in the first attempt, and note the start of each."""
     await note_start(turn)
     if len(turn.primary.claimed) == 1:
         await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""Whether the cost of a turn grows with what waits: the same work beside backlogs of 1,000 to 1,000,000 events."""
+"""Cost of a turn over the backlog: the same work at 1,000 to 1,000,000 waiting events."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from functools import partial
 from statistics import median
 from time import perf_counter
 
+from bench.database import with_backlog
 from bench.engine import Engine
-from bench.opened import with_backlog
 from bench.row import Row
 from bench.scale import Scale
 from bench.workload import BATCH, COLLECT, Feed, Shape, drain
@@ -24,14 +24,14 @@ Samples = dict[str, dict[int, list[float]]]
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A store with its backlog, which is as long after each step as before."""
+    """A store with a backlog that is as long after each step as before."""
 
     store: Store
     shape: Shape
     feed: Feed
 
     async def in_batches(self, batches: int) -> dict[str, float]:
-        # A lane gives one turn at a time: there a batch is what a turn collects.
+        # A lane gives one turn at a time, so there a batch is a turn that collects.
         collect = COLLECT if self.shape is Shape.ONE else 1
         what, size = (
             (f"turns of {COLLECT}", COLLECT) if self.shape is Shape.ONE else (f"by {BATCH}", BATCH)
@@ -85,7 +85,7 @@ without_lanes = partial(backlog, Shape.NONE)
 
 async def _sampled(queues: dict[int, Waiting], scale: Scale) -> Samples:
     samples: Samples = defaultdict(lambda: defaultdict(list))
-    # The first round fills caches and is not counted.
+    # The first round fills caches and does not count.
     for nth in range(scale.rounds + 1):
         for count, queue in queues.items():
             rates = await queue.in_batches(scale.batches // 2) | await queue.one_by_one(scale.turns)

@@ -1,4 +1,4 @@
-"""The chart as SVG, drawn by hand: ratios as bars with their marks, and rates over the backlog as lines."""
+"""Draw the chart as SVG: ratios as bars with their goals, rates over the backlog as lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ TOP = 60
 LONGEST = 10.0
 PLOT = 300
 COLOURS = ("#2f6f9f", "#d1702f", "#4d8f4d", "#a04d8f", "#8a7a2f", "#555f77")
-STYLE = "text{font:13px system-ui,sans-serif;fill:#222}.small{font-size:11px;fill:#666}.title{font-size:16px}"
+STYLE = (
+    "text{font:13px system-ui,sans-serif;fill:#222}"
+    ".small{font-size:11px;fill:#666}.title{font-size:16px}"
+)
 
 
 def chart(rows: Sequence[Row]) -> str:
@@ -29,8 +32,10 @@ def chart(rows: Sequence[Row]) -> str:
             store, [row for row in curves if row.store == store], bars + nth * (PLOT + 90)
         )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}">'
-        f'<style>{STYLE}</style><rect width="100%" height="100%" fill="white"/>{"".join(parts)}</svg>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}"'
+        f' width="{WIDTH}" height="{height}">'
+        f'<style>{STYLE}</style><rect width="100%" height="100%" fill="white"/>'
+        f"{''.join(parts)}</svg>\n"
     )
 
 
@@ -47,14 +52,15 @@ def _bars(rows: Sequence[Row]) -> list[str]:
 
 
 def _bar(row: Row, y: float, unit: float) -> list[str]:
-    # Ratios lie between 0.3 and 10: the square root lets the small ones be seen.
+    # Ratios are between 0.3 and 10; the square root keeps the small ones visible.
     width = unit * math.sqrt(min(row.ratio, LONGEST))
     colour = (
         "#c0392b" if row.passed is False else COLOURS[0] if row.store == "postgres" else COLOURS[2]
     )
     parts = [
         _text(LABELS - 8, y + 15, f"{row.store}: {row.what} / {row.against}", anchor="end"),
-        f'<rect x="{LABELS}" y="{y + 3}" width="{width:.1f}" height="{LINE - 10}" fill="{colour}"/>',
+        f'<rect x="{LABELS}" y="{y + 3}" width="{width:.1f}" height="{LINE - 10}"'
+        f' fill="{colour}"/>',
         _text(WIDTH - 20, y + 15, f"{row.ratio:.2f}", anchor="end"),
     ]
     for mark, shade in zip(_marks(row), ("black", "#999"), strict=False):
@@ -103,7 +109,10 @@ def _line(
     points: Sequence[tuple[float, float]], colour: str, width: float = 1.5, dash: str = ""
 ) -> str:
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-dasharray="{dash}"/>'
+    return (
+        f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}"'
+        f' stroke-dasharray="{dash}"/>'
+    )
 
 
 def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:

@@ -1,13 +1,13 @@
-"""Claiming and settling: one by one, and in batches."""
+"""Measure claim and settle: one by one, and in batches."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from time import perf_counter
 
+from bench.database import with_raw
 from bench.engine import Engine, Raw
-from bench.opened import with_raw
-from bench.row import Goal, Row, Run, blocking, compared, interleaved
+from bench.row import Goal, Row, Run, blocking, compare_runs, interleave
 from bench.scale import Scale
 from bench.workload import BATCH, Feed, Shape, drain
 from holdfast.store import Store
@@ -29,12 +29,12 @@ async def _drained(
 ) -> Row:
     async with with_raw(engine) as (store, raw):
         ours = draining(store, raw, Feed(Shape.MANY), events, batch)
-        theirs, found = await interleaved(scale.rounds, blocking(raw.drain, events, batch), ours)
-    return compared(engine.name, what, found, "claim, move to history", theirs, goal)
+        theirs, found = await interleave(scale.rounds, blocking(raw.drain, events, batch), ours)
+    return compare_runs(engine.name, what, found, "claim, move to history", theirs, goal)
 
 
 def draining(store: Store, raw: Raw, feed: Feed, events: int, batch: int) -> Run:
-    """Puts so many events, then drains them; only the second is timed."""
+    """Put `count` events, then drain them. Returns the rate of the drain alone."""
 
     async def run() -> float:
         await store.put(feed.take(events))

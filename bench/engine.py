@@ -1,4 +1,4 @@
-"""What a measurement needs of a database: fresh ones, a loaded backlog, and the engine's own limits."""
+"""Protocols of a measured engine: fresh databases, a loaded backlog, raw rates and goals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AT_A_MILLION = Goal(0.6, 0.8)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goals:
-    """What a store must reach of its engine's raw rates, and at 1,000,000 of its own rate at 1,000."""
+    """Ratios that a store must reach: to its engine's raw rates, and over a growing backlog."""
 
     put_one: Goal
     drain_batch: Goal
@@ -26,59 +26,64 @@ class Goals:
     backlog: Goal = AT_A_MILLION
     worker_drain: Goal | None = None
     worker_rate: Goal | None = None
-    """Events per second, whatever the engine does."""
+    """Events per second; not a ratio."""
     pick_up_half: Goal | None = None
-    """Milliseconds, the median."""
+    """Median in milliseconds; not a ratio."""
     pick_up_99: Goal
 
 
 class Raw(Protocol):
-    """The engine without us, on the same server or disk and with the same payload; each returns events per second."""
+    """Rates of the engine without us, on the same server or disk, with the same payload.
+
+    Each method returns events per second."""
 
     def put_one(self, count: int) -> float:
-        """One-row inserts, each with its commit, from one connection."""
+        """Insert rows one by one, each with its commit, from one connection."""
 
     def put_eight(self, count: int) -> float:
-        """The same from eight connections."""
+        """Insert rows one by one from eight connections."""
 
     def put_bulk(self, count: int) -> float:
-        """All rows in one transaction, by the quickest way in."""
+        """Insert all rows in one transaction, the fastest way."""
 
     def drain(self, events: int, batch: int) -> float:
-        """Claim a batch, then move it to a history table, each with its commit. Loading is not timed."""
+        """Claim a batch, then move it to a history table, each with its commit.
+
+        Loading is not timed."""
 
     def write_back(self) -> None:
-        """Bring what was put, ours and theirs, from the log to its place: not while a drain is timed. A server does
-        so in its own time."""
+        """Checkpoint the write-ahead log, so that this does not happen while a drain is timed.
+
+        A server does that by itself."""
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
 
 
 class Engine(Protocol):
-    """A database engine under measurement."""
+    """A measured database engine."""
 
     name: str
     goals: Goals
 
     def fresh(self) -> AbstractContextManager[str]:
-        """The URL of a migrated, empty database that keeps what it commits."""
+        """Yield the URL of a migrated, empty and durable database."""
 
     def load(self, url: str, shape: Shape, count: int) -> None:
-        """Put a backlog there, quickly and past the store; nothing of it is written back later."""
+        """Load a backlog directly, without the store, and checkpoint it."""
 
     def raw(self, url: str) -> Raw:
-        """The raw baselines, beside our tables in that database."""
+        """Yield the raw baselines, in tables beside ours in that database."""
 
     def transactions(self, url: str) -> int | None:
-        """How many that database has seen so far, None where nobody counts."""
+        """Return the number of transactions so far, or None if the engine does not count them."""
 
     def version(self) -> str:
-        """Which engine this is."""
+        """Return the engine's name and version."""
 
 
 def rate(count: int, work: Callable[[], object]) -> float:
-    """Events per second of some work."""
+    """Return the events per second of some work."""
     start = perf_counter()
     work()
     return count / (perf_counter() - start)

@@ -1,4 +1,4 @@
-"""A client of the event stream, light enough to run by the hundred."""
+"""A client of the event stream, light enough to run hundreds of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATH = "/api/events/stream"
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """An event of the stream; `comment` alone is set where it is none."""
+    """A frame of the stream. A comment sets `comment` alone."""
 
     id: str = ""
     event: str = ""
@@ -24,12 +24,12 @@ class Frame:
 
     @property
     def data(self) -> Any:
-        """Parsed when looked at: most of a crowd only count."""
+        """The payload, parsed on access: most clients of a crowd only count frames."""
         return json.loads(self.text)
 
 
 class Refused(Exception):
-    """The server answered with something else than a stream: its status and body."""
+    """The server answered with a status and body instead of a stream."""
 
     def __init__(self, status: int, body: str) -> None:
         super().__init__(f"{status} {body}")
@@ -38,7 +38,7 @@ class Refused(Exception):
 
 
 class Stream:
-    """Frames in the order they come, until the server ends it or, if it `broke_off`, is no more."""
+    """Frames in order, until the server ends the stream; `broke_off` if the connection broke."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self.headers: dict[str, str] = {}
@@ -68,7 +68,7 @@ class Stream:
                 yield frame
 
     async def next(self, within: float = 20.0) -> Frame:
-        """The next frame that is no mere comment."""
+        """Return the next frame that is not a comment."""
         async with asyncio.timeout(within):
             async for frame in self.frames():
                 if frame.event:
@@ -109,7 +109,7 @@ async def watching(
     host: str = "127.0.0.1",
     limit: int = 2**16,
 ) -> AsyncIterator[Stream]:
-    """A connection to the stream; raises Refused where there is none to be had."""
+    """Connect to the stream. Raises Refused if the server refuses."""
     reader, writer = await asyncio.open_connection(host, port, limit=limit)
     try:
         given = {

@@ -1,4 +1,4 @@
-"""What happens, told to two hundred clients of one server: how many frames a second, and how late."""
+"""Measure the event stream with 200 clients of one server: frames per second, and delay."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import median
 
 from bench.engine import Engine
 from bench.event_stream import watching
-from bench.process import started
+from bench.process import run_process
 from bench.row import Row
 from bench.scale import Scale
 from holdfast.queue.record import Activity
@@ -23,7 +23,7 @@ LAST = "processor_start"
 
 
 async def fan_out(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
-    with engine.fresh() as url, started("serve", url, "--port", str(PORT), "--no-auth"):
+    with engine.fresh() as url, run_process("serve", url, "--port", str(PORT), "--no-auth"):
         async with open_store(url) as store:
             rates, lates = zip(*[await _round(store) for _ in range(scale.rounds)], strict=True)
     yield Row(
@@ -36,16 +36,16 @@ async def fan_out(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
     )
     yield Row(
         store=engine.name,
-        what=f"until {CLIENTS} clients have a frame",
+        what=f"delay until {CLIENTS} clients have a frame",
         measured=median(lates) * 1000,
-        against="one look",
+        against="one poll",
         beside=100,
         unit="ms",
     )
 
 
 async def _round(store: Store) -> tuple[float, float]:
-    """Frames that reached clients per second, and how long one that is written alone takes to reach the last."""
+    """Return the frames per second of all clients, and the delay of a single frame to the last."""
     connected = asyncio.Semaphore(0)
     async with asyncio.TaskGroup() as group:
         clients = [group.create_task(_client(connected)) for _ in range(CLIENTS)]

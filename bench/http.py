@@ -1,4 +1,4 @@
-"""Messages by HTTP: eight clients that keep their connections, beside eight tasks that put into the store."""
+"""Measure POST /api/message: eight clients with open connections, beside eight tasks that put."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 from bench.engine import Engine
 from bench.latency import percentile
-from bench.process import Running, started
+from bench.process import Running, run_process
 from bench.put import TASKS, putting
-from bench.row import Goal, Row, Run, compared, interleaved
+from bench.row import Goal, Row, Run, compare_runs, interleave
 from bench.scale import Scale
 from bench.workload import TEXT, Feed, Shape
 from holdfast.store import open_store
@@ -26,16 +26,16 @@ _senders = itertools.count()
 
 async def http_put(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
     took: list[float] = []
-    with engine.fresh() as url, started("serve", url, "--port", "0") as server:
+    with engine.fresh() as url, run_process("serve", url, "--port", "0") as server:
         clients = [await Client.connected(server) for _ in range(TASKS)]
         async with open_store(url) as store:
-            theirs, ours = await interleaved(
+            theirs, ours = await interleave(
                 scale.rounds,
                 putting(store, Feed(Shape.MANY), scale.puts, tasks=TASKS),
                 posting(clients, scale.puts, took),
             )
     what = f"POST /api/message, {TASKS} clients"
-    yield compared(engine.name, what, ours, f"put by {TASKS} tasks", theirs, GOAL)
+    yield compare_runs(engine.name, what, ours, f"put by {TASKS} tasks", theirs, GOAL)
     half, most = percentile(took, 0.5) * 1000, percentile(took, 0.99) * 1000
     yield Row(
         store=engine.name,
@@ -48,7 +48,7 @@ async def http_put(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
 
 
 def posting(clients: list[Client], count: int, took: list[float]) -> Run:
-    """So many messages by all clients at once, each in a conversation of its own."""
+    """Send messages by all clients at once, each in a conversation of its own."""
 
     async def run() -> float:
         start = perf_counter()
@@ -61,7 +61,7 @@ def posting(clients: list[Client], count: int, took: list[float]) -> Run:
 
 
 class Client:
-    """The least that speaks HTTP, so that the server is what is measured."""
+    """A minimal HTTP client, so that the server is measured and not the client."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, token: str

@@ -1,4 +1,4 @@
-"""What a process costs before it has anything to do: transactions, memory, and the time it takes to start."""
+"""Measure an idle process: transactions, memory, and the time it takes to start."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from statistics import median
 from time import perf_counter
 
 from bench.engine import Engine
-from bench.process import MEGABYTE, Running, run, started
-from bench.row import Goal, Row, held_to
+from bench.process import MEGABYTE, Running, run, run_process
+from bench.row import Goal, Row, compare_to_goal
 from bench.scale import Scale
 
 TRANSACTIONS = Goal(3.0, at_most=True)
@@ -19,13 +19,15 @@ SETTLING = 3.0
 
 
 async def idle(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
-    with engine.fresh() as url, started("work", url) as worker:
-        # The start itself is not idleness.
+    with engine.fresh() as url, run_process("work", url) as worker:
+        # Do not count the start.
         await asyncio.sleep(SETTLING)
-        busy, count = await _used(engine, url, worker, scale.idle)
+        busy, count = await _measure_usage(engine, url, worker, scale.idle)
         size = worker.resident()
     if count is not None:
-        yield held_to(TRANSACTIONS, engine.name, "an idle worker, transactions", count, "1/s")
+        yield compare_to_goal(
+            TRANSACTIONS, engine.name, "an idle worker, transactions", count, "1/s"
+        )
     yield Row(
         store=engine.name,
         what="an idle worker, processor time",
@@ -34,15 +36,15 @@ async def idle(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
         beside=1000,
         unit="ms/s",
     )
-    yield held_to(
+    yield compare_to_goal(
         RESIDENT, engine.name, "an idle worker with the echo agent", size / MEGABYTE, "MB"
     )
 
 
-async def _used(
+async def _measure_usage(
     engine: Engine, url: str, worker: Running, seconds: int
 ) -> tuple[float, float | None]:
-    """Processor time and transactions per second; the latter where the engine counts them."""
+    """Return processor time and transactions per second, the latter if the engine counts them."""
     begun, busy, count = perf_counter(), worker.busy(), engine.transactions(url)
     await asyncio.sleep(seconds)
     took = perf_counter() - begun
@@ -54,7 +56,7 @@ async def _used(
 
 async def start_up(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
     with engine.fresh() as url:
-        with started("up", url, "--port", "0"):
+        with run_process("up", url, "--port", "0"):
             pass
         workers = [_ready_after(url) for _ in range(scale.rounds)]
         answers = [_answered_after(url) for _ in range(scale.rounds)]
@@ -62,24 +64,24 @@ async def start_up(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
         store=engine.name,
         what="start of a worker until it is ready",
         measured=median(workers),
-        against="what a first answer may take",
+        against="maximum for a first answer",
         beside=FIRST_ANSWER,
         unit="s",
         samples=[workers],
     )
     what = "`holdfast up` until `send --wait` is answered"
-    yield held_to(Goal(FIRST_ANSWER, at_most=True), engine.name, what, median(answers), "s")
+    yield compare_to_goal(Goal(FIRST_ANSWER, at_most=True), engine.name, what, median(answers), "s")
 
 
 def _ready_after(url: str) -> float:
-    with started("work", url) as worker:
+    with run_process("work", url) as worker:
         return worker.ready_after
 
 
 def _answered_after(url: str) -> float:
-    """With the start of the command that sends, which comes on top."""
+    """Return the seconds until `send --wait` is answered, with the start of that command."""
     begun = perf_counter()
-    with started("up", url, "--port", "0"):
+    with run_process("up", url, "--port", "0"):
         answer = run("send", url, "hello", "--wait")
         took = perf_counter() - begun
     assert "hello" in answer, answer

@@ -1,4 +1,4 @@
-"""How soon another process takes up what is put: at rest, while it drains, and after a kill -9."""
+"""Measure pick-up by another process: idle, while it drains, and after a kill -9."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 
 from bench.apps import PING
 from bench.engine import Engine
-from bench.process import started
-from bench.row import Goal, Row, held_to
+from bench.process import run_process
+from bench.row import Goal, Row, compare_to_goal
 from bench.scale import Scale
 from bench.workload import BATCH, PAYLOAD, Shape
 from holdfast.queue.event import NewEvent
@@ -23,7 +23,7 @@ from holdfast.store import Store, open_store
 PER_SECOND = 20
 PATIENCE = 30.0
 RECLAIM = Goal(5.0, at_most=True)
-# Whoever takes pings starts first.
+# The process that takes pings starts first.
 BUSY = {"while another drains": ("pings", "noop"), "while it drains for another agent": ("pinged",)}
 STUCK = ("--app", "bench.apps:stuck")
 PERCENTILES = (0.5, 0.99, 0.999)
@@ -34,39 +34,44 @@ async def pick_up(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
     goals = (engine.goals.pick_up_half, engine.goals.pick_up_99, None)
     for share, goal in zip(PERCENTILES, goals, strict=True):
         what, measured = (
-            f"pick-up at {PER_SECOND}/s, {_named(share, calm)}",
+            f"pick-up at {PER_SECOND}/s, {_percentile_name(share, calm)}",
             percentile(calm, share),
         )
         if goal is not None:
-            yield held_to(goal, engine.name, what, measured, "ms")
+            yield compare_to_goal(goal, engine.name, what, measured, "ms")
         else:
-            yield _beside(engine, what, measured, "the median", percentile(calm, 0.5))
+            yield _latency_row(engine, what, measured, "the median", percentile(calm, 0.5))
     for how, apps in BUSY.items():
         busy = await _latencies(engine, scale, scale.busy, *apps)
         for share in PERCENTILES:
-            what, measured = f"pick-up {how}, {_named(share, busy)}", percentile(busy, share)
-            yield _beside(
+            what, measured = (
+                f"pick-up {how}, {_percentile_name(share, busy)}",
+                percentile(busy, share),
+            )
+            yield _latency_row(
                 engine, what, measured, "while nothing else is to do", percentile(calm, share)
             )
 
 
-def _beside(engine: Engine, what: str, measured: float, against: str, beside: float) -> Row:
+def _latency_row(engine: Engine, what: str, measured: float, against: str, beside: float) -> Row:
     return Row(
         store=engine.name, what=what, measured=measured, against=against, beside=beside, unit="ms"
     )
 
 
 def percentile(found: Sequence[float], share: float) -> float:
-    """The least value that so large a share does not exceed."""
+    """Return the percentile of a list: the least value that this share does not exceed."""
     return sorted(found)[max(math.ceil(share * len(found)), 1) - 1]
 
 
-def _named(share: float, found: Sequence[float]) -> str:
+def _percentile_name(share: float, found: Sequence[float]) -> str:
     return f"p{share * 100:g} of {len(found):,}"
 
 
 async def _latencies(engine: Engine, scale: Scale, backlog: int, *apps: str) -> list[float]:
-    """Milliseconds from the request to commit until the handler started; over a backlog, as long as it lasts."""
+    """Return the milliseconds from the commit's request to the handler's start, of each ping.
+
+    Over a backlog, it pings as long as that lasts."""
     asked_at: dict[int, float] = {}
     with engine.fresh() as url, TemporaryDirectory(prefix="holdfast-bench-") as folder:
         journal = Path(folder, "journal")
@@ -75,7 +80,7 @@ async def _latencies(engine: Engine, scale: Scale, backlog: int, *apps: str) -> 
         with ExitStack() as workers:
             for app in apps:
                 workers.enter_context(
-                    started("work", url, "--workers", str(BATCH), "--app", f"bench.apps:{app}")
+                    run_process("work", url, "--workers", str(BATCH), "--app", f"bench.apps:{app}")
                 )
             async with open_store(url) as store:
                 await _ping(store, journal, asked_at, scale.watched * PER_SECOND, backlog)
@@ -94,7 +99,7 @@ async def _ping(
         async with store.transaction() as tx:
             [id] = await store.put([_event(journal)], tx=tx)
             assert id is not None
-            # The commit comes now. When it is done, the handler may have begun already.
+            # Take the time before the commit: the handler may start before `put` returns.
             asked_at[id] = time.time()
 
 
@@ -103,7 +108,7 @@ def _event(journal: Path) -> NewEvent:
 
 
 async def _starts(journal: Path, count: int) -> list[tuple[int, float]]:
-    """Which events' handlers started when, once there are so many."""
+    """Return the start time of each handler by event, once there are `count`."""
     give_up_at = time.monotonic() + PATIENCE
     while len(notes := _read(journal)) < count:
         assert time.monotonic() < give_up_at, f"{len(notes)} of {count} events were picked up"
@@ -121,8 +126,8 @@ def _read(journal: Path) -> list[tuple[int, float]]:
 
 
 async def re_claim(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
-    found = [await _reclaimed(engine) for _ in range(scale.kills)]
-    yield held_to(
+    found = [await _measure_reclaim(engine) for _ in range(scale.kills)]
+    yield compare_to_goal(
         RECLAIM,
         engine.name,
         f"kill -9 to the handler elsewhere, worst of {len(found)}",
@@ -131,15 +136,15 @@ async def re_claim(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
     )
 
 
-async def _reclaimed(engine: Engine) -> float:
-    """Seconds from the death of a worker in the middle of a turn until the turn's handler starts in another."""
+async def _measure_reclaim(engine: Engine) -> float:
+    """Return the seconds from the kill of a worker until its turn starts in another."""
     with engine.fresh() as url, TemporaryDirectory(prefix="holdfast-bench-") as folder:
         journal = Path(folder, "journal")
-        with started("work", url, *STUCK) as victim:
+        with run_process("work", url, *STUCK) as victim:
             async with open_store(url) as store:
                 await store.put([_event(journal)])
             await _starts(journal, 1)
-            with started("work", url, *STUCK):
+            with run_process("work", url, *STUCK):
                 killed_at = time.time()
                 victim.kill()
                 [_, (_, started_at)] = await _starts(journal, 2)

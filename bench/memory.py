@@ -1,4 +1,4 @@
-"""Whether memory stays flat: a process of its own drains a long backlog and says how big it was on the way."""
+"""Measure whether memory stays flat: a process drains a long backlog and prints its size."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def memory(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
         measured=late["resident"] / 2**20,
         against="at 10 %",
         beside=early["resident"] / 2**20,
-        # A short drain is still warming up at its tenth.
+        # A short drain is still warming up at 10 %.
         goal=FLAT if scale.binding else None,
         unit="MiB",
     )
@@ -51,7 +51,7 @@ def _drained(url: str, count: int) -> list[str]:
 
 
 async def _drain(url: str, count: int) -> None:
-    """Prints size and rate so far, after a tenth and at the end."""
+    """Print size and rate so far, at 10 % and at the end."""
     drained, start = 0, perf_counter()
     async with open_store(url) as store:
         for goal in (count // 10, count):
@@ -64,7 +64,7 @@ async def _drain(url: str, count: int) -> None:
 
 
 def resident() -> int:
-    """Bytes of this process in memory; where the system does not tell, the most there ever were."""
+    """Return the resident bytes of this process, or its maximum if the system tells only that."""
     statm = Path("/proc/self/statm")
     if statm.exists():
         return int(statm.read_text().split()[1]) * resource.getpagesize()

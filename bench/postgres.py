@@ -1,4 +1,4 @@
-"""PostgreSQL under measurement: a server of its own with fsync on, and what it does without us."""
+"""PostgreSQL as a measured engine: a server of its own with fsync on, and its raw rates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ COPY_GOAL = 25_000 / 70_000
 
 RAW_TABLES = """
 create table raw_put (id int8 generated always as identity primary key, event jsonb not null);
-create table raw_queue (id int8 generated always as identity primary key, event jsonb not null, claimed_at timestamptz);
+create table raw_queue (
+    id int8 generated always as identity primary key, event jsonb not null, claimed_at timestamptz);
 create table raw_history (id int8 not null, event jsonb not null, claimed_at timestamptz);
 """
 RAW_PUT = "insert into raw_put (event) values (%s)"
@@ -42,10 +43,12 @@ insert into raw_history (id, event, claimed_at) select id, event, claimed_at fro
 
 TRANSACTIONS = "select xact_commit + xact_rollback from pg_stat_database where datname = %s"
 
-# Heads are given as they would have become, and the triggers stay away; visible since before the first put.
+# Loads heads as triggers would set them, without the triggers, and visible at once.
 LOAD = """
 with given as materialized
-( select number, 'C' || lpad((number %% %(channels)s)::text, 4, '0') || ':' || (1700000000 + number) as conversation
+( select number
+       , 'C' || lpad((number %% %(channels)s)::text, 4, '0') || ':' || (1700000000 + number)
+         as conversation
        , agent.now() - interval '1 hour' + number * interval '1 microsecond' as vt
   from generate_series(1, %(count)s) as number
 )
@@ -53,7 +56,8 @@ with given as materialized
 ( insert into agent.event (id, event_ts, vt, event, queue, target, lane, head, message_id, root_id)
   overriding system value
   select number, vt, vt, %(event)s::jsonb, 'inbox', %(target)s
-       , case %(shape)s when 'a lane each' then 'coder/' || conversation when 'one lane' then %(one_lane)s end
+       , case %(shape)s when 'a lane each' then 'coder/' || conversation
+         when 'one lane' then %(one_lane)s end
        , %(shape)s <> 'one lane' or number = 1, 'slack_' || conversation, number
   from given
   order by number
@@ -64,7 +68,7 @@ select 'inbox', 'slack_' || conversation, number, vt from given
 
 
 class PostgresEngine:
-    """The project's own server, durable."""
+    """A durable server of the project's own."""
 
     name = "postgres"
     goals = Goals(
@@ -84,7 +88,7 @@ class PostgresEngine:
     def fresh(self) -> Iterator[str]:
         with self._databases.fresh("postgres") as url:
             with psycopg.connect(url, autocommit=True) as connection:
-                # The server has just started, and for half a minute nobody would count as gone.
+                # The server has just started: nobody would be declared dead for half a minute.
                 name = sql.Identifier(connection.info.dbname)
                 connection.execute(
                     sql.SQL("alter database {} set holdfast.restart_grace = '0s'").format(name)
@@ -109,7 +113,7 @@ class PostgresEngine:
         return PostgresRaw(url)
 
     def transactions(self, url: str) -> int:
-        # From another database, so that this look is not counted.
+        # From another database, so that this query does not count.
         with psycopg.connect(self._databases.server("postgres")) as connection:
             [count] = connection.execute(
                 TRANSACTIONS, [urlsplit(url).path.removeprefix("/")]
@@ -123,7 +127,7 @@ class PostgresEngine:
 
 
 class PostgresRaw:
-    """The fixed baselines, hand-written."""
+    """The raw baselines in hand-written SQL."""
 
     def __init__(self, url: str) -> None:
         self._connections = [psycopg.connect(url, autocommit=True) for _ in range(CONNECTIONS)]

@@ -1,4 +1,4 @@
-"""A `holdfast` process under measurement, seen from outside."""
+"""A measured `holdfast` process, seen from outside."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FOREIGN = ("HOLDFAST_", "LOGFIRE_", "OTEL_")
 
 
 class Running:
-    """A process that said it is ready, and how many seconds after its start it did."""
+    """A process that is ready, and the seconds that its start took."""
 
     def __init__(
         self, process: subprocess.Popen[str], home: Path, ready_after: float, line: str
@@ -32,51 +32,51 @@ class Running:
 
     @property
     def address(self) -> str:
-        """Where it answers HTTP."""
+        """Base URL of its HTTP server."""
         return next(word.rstrip(";") for word in self._line.split() if word.startswith("http://"))
 
     def token(self, role: str) -> str:
-        """The bootstrap token of a role."""
+        """Return the bootstrap token of a role."""
         return (self._home / f"token-{role}").read_text().strip()
 
     def kill(self) -> None:
-        """kill -9."""
+        """Send SIGKILL."""
         self._process.kill()
         self._process.wait()
 
     def resident(self) -> int:
-        """Bytes in memory."""
+        """Return its resident bytes."""
         statm = Path(f"/proc/{self._process.pid}/statm")
         if statm.exists():
             return int(statm.read_text().split()[1]) * resource.getpagesize()
-        return int(self._asked("rss=")) * 1024
+        return int(self._ask_ps("rss=")) * 1024
 
     def busy(self) -> float:
-        """Seconds of processor time since the start; `ps` tells them in whole seconds only."""
+        """Return the seconds of processor time since the start; `ps` gives whole seconds only."""
         stat = Path(f"/proc/{self._process.pid}/stat")
         if stat.exists():
-            # The name of the program, in brackets, may hold anything.
+            # The program's name, in brackets, may contain anything.
             user, system = stat.read_text().rpartition(")")[2].split()[11:13]
             return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
-        parts = re.split("[-:]", self._asked("time=").strip())
+        parts = re.split("[-:]", self._ask_ps("time=").strip())
         return sum(
             float(part) * unit
             for part, unit in zip(reversed(parts), (1, 60, 3600, 86_400), strict=False)
         )
 
-    def _asked(self, field: str) -> str:
+    def _ask_ps(self, field: str) -> str:
         command = ["ps", "-o", field, "-p", str(self._process.pid)]
         return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 @contextmanager
-def started(
+def run_process(
     command: str, url: str, *options: str, collector: str | None = None
 ) -> Iterator[Running]:
-    """`holdfast work` or `up` in a folder of its own; asked to stop after the block."""
+    """Start `holdfast work` or `up` in a folder of its own; stop it after the block."""
     with (
         TemporaryDirectory(prefix="holdfast-bench-") as home,
-        Path(home, "stderr").open("w+") as said,
+        Path(home, "stderr").open("w+") as output,
     ):
         begun = perf_counter()
         process = subprocess.Popen(
@@ -84,18 +84,18 @@ def started(
             cwd=home,
             env=_environment(collector),
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=output,
             text=True,
         )
         try:
-            line = _ready(process, Path(said.name))
+            line = _wait_ready(process, Path(output.name))
             yield Running(process, Path(home), perf_counter() - begun, line)
         finally:
             _stop(process)
 
 
 def run(command: str, url: str, *options: str) -> str:
-    """What a command that ends by itself prints."""
+    """Run a command to its end. Returns its output."""
     with TemporaryDirectory(prefix="holdfast-bench-") as home:
         words = _command(command, url, home, *options)
         return subprocess.run(
@@ -114,17 +114,17 @@ def _command(command: str, url: str, home: str, *options: str) -> list[str]:
 
 
 def _environment(collector: str | None = None) -> dict[str, str]:
-    """Nobody's settings but the defaults, and where spans go; our apps can be imported."""
+    """Return an environment with default settings, the collector of spans, and our import path."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     own = {"PYTHONPATH": str(ROOT)}
     return kept | own | ({"OTEL_EXPORTER_OTLP_ENDPOINT": collector} if collector else {})
 
 
-def _ready(process: subprocess.Popen[str], said: Path) -> str:
-    """Wait for the line that says that it is ready."""
+def _wait_ready(process: subprocess.Popen[str], output: Path) -> str:
+    """Wait for the line that says "ready"."""
     assert process.stdout is not None
     line = process.stdout.readline()
-    assert " is ready" in line, f"{line}{said.read_text()}"
+    assert " is ready" in line, f"{line}{output.read_text()}"
     return line
 
 

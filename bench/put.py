@@ -1,4 +1,4 @@
-"""Putting: one by one, by eight tasks at once, in bulk."""
+"""Measure put: one by one, by eight tasks at once, in bulk."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from time import perf_counter
 
+from bench.database import with_raw
 from bench.engine import Engine
-from bench.opened import with_raw
-from bench.row import Row, Run, blocking, compared, interleaved
+from bench.row import Row, Run, blocking, compare_runs, interleave
 from bench.scale import Scale
 from bench.workload import Feed, Shape
 from holdfast.queue.event import NewEvent
@@ -20,8 +20,8 @@ TASKS = 8
 async def put_one(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
     async with with_raw(engine) as (store, raw):
         ours = putting(store, Feed(Shape.MANY), scale.puts)
-        theirs, found = await interleaved(scale.rounds, blocking(raw.put_one, scale.puts), ours)
-    yield compared(
+        theirs, found = await interleave(scale.rounds, blocking(raw.put_one, scale.puts), ours)
+    yield compare_runs(
         engine.name, "put one by one", found, "one-row inserts", theirs, engine.goals.put_one
     )
 
@@ -30,17 +30,17 @@ async def put_eight(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
     count = scale.puts * 4
     async with with_raw(engine) as (store, raw):
         feed = Feed(Shape.MANY)
-        theirs, one, eight = await interleaved(
+        theirs, one, eight = await interleave(
             scale.rounds,
             blocking(raw.put_eight, count),
             putting(store, feed, scale.puts),
             putting(store, feed, count, tasks=TASKS),
         )
     goals = engine.goals
-    yield compared(
+    yield compare_runs(
         engine.name, "put by 8 tasks", eight, "inserts, 8 connections", theirs, goals.put_eight
     )
-    yield compared(
+    yield compare_runs(
         engine.name, "put by 8 tasks", eight, "our own, one by one", one, goals.put_eight_over_one
     )
 
@@ -48,8 +48,8 @@ async def put_eight(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
 async def put_bulk(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
     async with with_raw(engine) as (store, raw):
         ours = putting_together(store, Feed(Shape.MANY), scale.bulk)
-        theirs, found = await interleaved(scale.rounds, blocking(raw.put_bulk, scale.bulk), ours)
-    yield compared(
+        theirs, found = await interleave(scale.rounds, blocking(raw.put_bulk, scale.bulk), ours)
+    yield compare_runs(
         engine.name,
         f"put {scale.bulk:,} at once",
         found,
@@ -60,7 +60,7 @@ async def put_bulk(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
 
 
 def putting(store: Store, feed: Feed, count: int, *, tasks: int = 1) -> Run:
-    """Puts of one event each by so many tasks, which take them in turn: the same stream, whoever puts it."""
+    """Put events one by one from several tasks, which share one stream of events."""
 
     async def run() -> float:
         events = feed.take(count)
@@ -80,7 +80,7 @@ async def _put_each(store: Store, events: list[NewEvent]) -> None:
 
 
 def putting_together(store: Store, feed: Feed, count: int) -> Run:
-    """One put of so many events."""
+    """Put all events in one call."""
 
     async def run() -> float:
         events = feed.take(count)

@@ -1,8 +1,8 @@
-"""Facts about one person and questions about them: who asks uses other words than what is known, or a rare word."""
+"""Facts about one person, and questions about them in other words or with a rare name."""
 
 from __future__ import annotations
 
-# Question and answer share no word that carries meaning; a test sees to that.
+# Question and answer share no word that carries meaning; a test checks that.
 PARAPHRASED: tuple[tuple[str, str], ...] = (
     ("Which hot drink does she take at breakfast?", "A cup of jasmine tea starts every morning"),
     ("Does she own a pet?", "Two cats and an old dog live with her"),
@@ -80,7 +80,7 @@ PARAPHRASED: tuple[tuple[str, str], ...] = (
     ("Whom did she meet at the airport?", "She picked up her cousin from the plane"),
 )
 
-# A name or a code says more than the meaning of all other words.
+# Here a name or a code matters more than all other words.
 NAMED: tuple[tuple[str, str], ...] = (
     ("what was it about KX-4471?", "Ticket KX-4471 was closed without an answer"),
     ("anything on Quillfeather?", "The Quillfeather account pays late"),
@@ -96,7 +96,7 @@ NAMED: tuple[tuple[str, str], ...] = (
     ("who asked for the Lindqvist report?", "The Lindqvist report goes to the auditors"),
 )
 
-# Nobody asks for these; many are near to what is asked for.
+# No question is about these; many are close to an answer.
 BESIDE: tuple[str, ...] = (
     "The kettle in the office is broken",
     "Her neighbour keeps parrots",

@@ -1,4 +1,4 @@
-"""What memory costs: how fast observations reach the index, and how long a search takes in one that is full."""
+"""Measure memory: the rate of indexing observations, and the time of a search in a full index."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def memory_index(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
             whole = await _search_times(knowledge, EVERYTHING)
             yield Row(
                 store=engine.name,
-                what=f"search, 95 % within, 1 of {SUBJECTS} subjects",
+                what=f"search in 1 of {SUBJECTS} subjects, p95",
                 measured=own,
                 against=f"{count:,} facts of one subject",
                 beside=whole,
@@ -67,7 +67,7 @@ def _content(number: int) -> str:
 
 
 async def _save(store: Store, observations: ObservationStore, count: int) -> float:
-    """How many per second."""
+    """Save observations. Returns how many per second."""
     start = perf_counter()
     for first in range(0, count, TOGETHER):
         async with store.transaction() as tx:
@@ -89,16 +89,20 @@ def _observation(number: int) -> Observation:
 async def _index(
     store: Store, observations: ObservationStore, knowledge: KnowledgeStore, count: int
 ) -> float:
-    """How many per second, by one relay."""
+    """Index all observations by one relay. Returns how many per second."""
     start = perf_counter()
     async with KnowledgeStoreOutboxRelay(observations, knowledge, options=OPTIONS):
-        while any(found.queue == MEMORY for found in await store.counts()):  # noqa: ASYNC110 - it is the database's
+        while await _is_pending(store):  # noqa: ASYNC110 - the end has no signal
             await asyncio.sleep(0.1)
         return count / (perf_counter() - start)
 
 
+async def _is_pending(store: Store) -> bool:
+    return any(count.queue == MEMORY for count in await store.counts())
+
+
 async def _search_times(knowledge: KnowledgeStore, scope: KnowledgeScope) -> float:
-    """Milliseconds within which 95 of 100 searches are answered."""
+    """Return the 95th percentile of search times, in milliseconds."""
     times = []
     for question, _ in (*PARAPHRASED, *NAMED):
         start = perf_counter()

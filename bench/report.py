@@ -1,4 +1,4 @@
-"""What a run leaves behind: the table on the screen, JSON for machines, a chart for people."""
+"""Report a run: print the table, save JSON and the chart."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ VERDICTS = {True: "[green]pass[/green]", False: "[red]FAIL[/red]", None: ""}
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """One line per row; rates are medians."""
+    """Return the table, one line per row; rates are medians."""
     result = Table(
         title="Holdfast beside the raw engine, medians of interleaved rounds", title_justify="left"
     )
-    for name in ("store", "what", "against"):
+    for name in ("store", "measurement", "compared with"):
         result.add_column(name, overflow="fold")
-    for name in ("measured", "beside", "ratio", "required", "aim", ""):
+    for name in ("measured", "baseline", "ratio", "required", "aim", ""):
         result.add_column(name, justify="right", no_wrap=True)
     for before, row in zip([None, *rows], rows, strict=False):
         if before is not None and before.store != row.store:
@@ -51,7 +51,7 @@ def _cells(row: Row) -> list[str]:
 
 
 def _between(row: Row) -> str:
-    """The rates at the backlogs between the least and the most."""
+    """Return the rates at the backlogs between the smallest and the largest."""
     between = sorted(row.series.items())[1:-1]
     return "".join(f"\n[dim]{count:,}: {number(rate, '')}[/dim]" for count, rate in between)
 

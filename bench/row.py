@@ -1,4 +1,4 @@
-"""A line of the table: what was measured, what it is held against, and whether that is enough."""
+"""A row of the table: a measurement, its baseline, and whether the ratio is enough."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 EVENTS = "events/s"
 
 Run = Callable[[], Awaitable[float]]
-"""One round of a measurement; returns its rate. What it has to prepare is not timed."""
+"""One round of a measurement. Returns its rate, without the time of preparations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The ratio that must be reached, if any, and the one to aim for; `at_most` where less is better."""
+    """The required ratio, if any, and the one to aim for; `at_most` if less is better."""
 
     required: float | None
     aim: float | None = None
     at_most: bool = False
 
     def met_by(self, ratio: float) -> bool | None:
-        """None where nothing has to be reached."""
+        """Return whether a ratio is enough, or None if nothing is required."""
         if self.required is None:
             return None
         return ratio <= self.required if self.at_most else ratio >= self.required
@@ -30,7 +30,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """`measured` over `beside` is the ratio; `series` is the whole curve where there is one."""
+    """A row; its ratio is `measured` over `beside`. `series` is the whole curve, if any."""
 
     store: str
     what: str
@@ -55,7 +55,7 @@ class Row:
 
 
 def blocking(work: Callable[..., float], *arguments: int) -> Run:
-    """A run of something that is not async; nothing else runs meanwhile, and nothing should."""
+    """Make a run of a synchronous function. It blocks the loop, and nothing else should run."""
 
     async def run() -> float:
         return work(*arguments)
@@ -63,8 +63,8 @@ def blocking(work: Callable[..., float], *arguments: int) -> Run:
     return run
 
 
-async def interleaved(rounds: int, *runs: Run) -> list[list[float]]:
-    """The rates of each run, all runs taking turns, so that noise on the machine hits them alike."""
+async def interleave(rounds: int, *runs: Run) -> list[list[float]]:
+    """Return the rates of each run. The runs take turns, so that noise affects them alike."""
     rates: list[list[float]] = [[] for _ in runs]
     for _ in range(rounds):
         for run, found in zip(runs, rates, strict=True):
@@ -72,25 +72,25 @@ async def interleaved(rounds: int, *runs: Run) -> list[list[float]]:
     return rates
 
 
-def held_to(goal: Goal, store: str, what: str, measured: float, unit: str = EVENTS) -> Row:
-    """The row of what must be reached by itself, beside no other rate."""
+def compare_to_goal(goal: Goal, store: str, what: str, measured: float, unit: str = EVENTS) -> Row:
+    """Return a row that is compare_runs with a fixed number."""
     assert goal.required is not None
     aim = None if goal.aim is None else goal.aim / goal.required
     return Row(
         store=store,
         what=what,
         measured=measured,
-        against="the most allowed" if goal.at_most else "the least wanted",
+        against="maximum allowed" if goal.at_most else "minimum required",
         beside=goal.required,
         goal=Goal(1.0, aim, goal.at_most),
         unit=unit,
     )
 
 
-def compared(
+def compare_runs(
     store: str, what: str, ours: list[float], against: str, theirs: list[float], goal: Goal | None
 ) -> Row:
-    """The row of two runs, by their medians."""
+    """Return a row that compares the medians of two runs."""
     return Row(
         store=store,
         what=what,

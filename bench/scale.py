@@ -1,4 +1,4 @@
-"""How much is measured: a small run shows that it works, a full one what it reaches."""
+"""Sizes of a run: a small one shows that the benchmark works, a full one measures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """The size of a run. Only a binding one fails when a required ratio is missed."""
+    """Size of a run. Only a binding one fails if a required ratio is missed."""
 
     rounds: int
     puts: int
@@ -17,14 +17,14 @@ class Scale:
     backlogs: tuple[int, ...]
     drained: int
     busy: int
-    """Events that keep a worker busy while it is put more."""
+    """Number of events that keep a worker busy while others are put."""
     watched: int
-    """Seconds of putting at a steady rate."""
+    """Seconds of puts at a steady rate."""
     idle: int
-    """Seconds of doing nothing."""
+    """Seconds of idling."""
     kills: int
     observations: int
-    """What memory holds."""
+    """Number of observations in memory."""
     binding: bool
 
 
@@ -53,7 +53,7 @@ SCALES = {
         backlogs=(1_000, 10_000, 100_000, 1_000_000),
         drained=1_000_000,
         busy=200_000,
-        # A thousand samples, so that one in a thousand means something.
+        # A thousand samples, so that p99.9 means something.
         watched=50,
         idle=20,
         kills=3,

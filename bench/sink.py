@@ -1,4 +1,4 @@
-"""A collector that takes every span and metric, and forgets it."""
+"""A collector that accepts and drops every span and metric."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Sink(ThreadingHTTPServer):
-    """Counts what came, so that a run without spans cannot pass for one with them."""
+    """Counts requests, so that a run without spans cannot pass for one with them."""
 
     received = 0
 
@@ -28,8 +28,8 @@ class _Taking(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - so it is called there
-        """Nobody reads it."""
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - inherited
+        """Write no log."""
 
 
 @contextmanager

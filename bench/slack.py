@@ -1,4 +1,4 @@
-"""A mention's whole way through slack-bolt, the store, the echo agent and back, against a Slack on loopback."""
+"""Measure a mention from Slack to the reply, with a local Slack and the echo agent."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import os
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from itertools import pairwise
 
 from bench.engine import Engine
 from bench.latency import percentile
-from bench.process import started
-from bench.row import Goal, Row, held_to
+from bench.process import run_process
+from bench.row import Goal, Row, compare_to_goal
 from bench.scale import Scale
 from holdfast.testing.slack import FakeSlack
 from holdfast.testing.slack.faults import Limit
@@ -21,7 +22,7 @@ PER_SECOND = 20
 HALF, MOST = Goal(150.0, at_most=True), Goal(1000.0, at_most=True)
 THREADS, EACH = 100, 10
 LIMIT = Limit(most=50, seconds=1)
-PATIENCE = 300.0
+WAIT_SECONDS = 300.0
 
 
 async def mention_to_reply(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
@@ -31,13 +32,13 @@ async def mention_to_reply(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
         for nth in range(scale.watched * PER_SECOND):
             await asyncio.sleep(begun + nth / PER_SECOND - time.monotonic())
             roots.append(await slack.mention("hello"))
-        # By Slack's own stamps: nobody has to look at the right moment.
+        # By Slack's own timestamps, so that no polling distorts the times.
         found = [
             (float((await slack.replies(root))[0]["ts"]) - float(root)) * 1000 for root in roots
         ]
     for share, goal in ((0.5, HALF), (0.99, MOST)):
         what = f"mention to reply in Slack, p{share * 100:g} of {len(found):,}"
-        yield held_to(goal, engine.name, what, percentile(found, share), "ms")
+        yield compare_to_goal(goal, engine.name, what, percentile(found, share), "ms")
 
 
 async def mention_burst(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
@@ -48,12 +49,12 @@ async def mention_burst(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
         for number in range(1, EACH):
             for root in roots:
                 await slack.mention(str(number), thread_ts=root)
-        await slack.until(lambda: len(slack.bot_messages(roots[-1])) == EACH, PATIENCE)
+        await slack.until(lambda: len(slack.bot_messages(roots[-1])) == EACH, WAIT_SECONDS)
         for root in roots:
-            await slack.until(lambda root=root: len(slack.bot_messages(root)) == EACH, PATIENCE)  # type: ignore[misc]
+            await slack.until(partial(_is_answered, slack, root), WAIT_SECONDS)
         took = time.monotonic() - begun
         await asyncio.sleep(1)
-        _judge(slack, roots)
+        _check_replies(slack, roots)
     yield Row(
         store=engine.name,
         what=f"burst of {THREADS * EACH:,} mentions in {THREADS} threads, answered",
@@ -63,8 +64,12 @@ async def mention_burst(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
     )
 
 
-def _judge(slack: FakeSlack, roots: list[str]) -> None:
-    """All answered, each once and in order, and no request came while Slack had asked to wait."""
+def _is_answered(slack: FakeSlack, root: str) -> bool:
+    return len(slack.bot_messages(root)) == EACH
+
+
+def _check_replies(slack: FakeSlack, roots: list[str]) -> None:
+    """Check that all were answered once and in order, with no request before Retry-After."""
     for root in roots:
         replies = slack.bot_messages(root)
         assert [reply["text"] for reply in replies] == [
@@ -78,7 +83,7 @@ def _judge(slack: FakeSlack, roots: list[str]) -> None:
 async def _working(engine: Engine) -> AsyncIterator[FakeSlack]:
     async with FakeSlack() as slack:
         with engine.fresh() as url, _tokens(slack):
-            working = started("work", url)
+            working = run_process("work", url)
             await asyncio.to_thread(working.__enter__)
             try:
                 await slack.until(lambda: slack.sockets.connections)

@@ -1,4 +1,4 @@
-"""SQLite under measurement: a file on disk with full sync, and what it does without us."""
+"""SQLite as a measured engine: a file on disk with full sync, and its raw rates."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from holdfast.testing.databases import Databases
 
 RAW_TABLES = """
 create table raw_put (id integer primary key autoincrement, event text not null);
-create table raw_queue (id integer primary key autoincrement, event text not null, claimed_at integer);
+create table raw_queue (
+    id integer primary key autoincrement, event text not null, claimed_at integer);
 create table raw_history (id integer not null, event text not null, claimed_at integer);
 """
 RAW_PUT = "insert into raw_put (event) values (?)"
 RAW_LOAD = """
-with recursive series (number) as (select 1 union all select number + 1 from series where number < ?)
+with recursive series (number) as
+    (select 1 union all select number + 1 from series where number < ?)
 insert into raw_queue (event) select ? from series
 """
 RAW_CLAIM = """
@@ -36,16 +38,18 @@ RAW_DELETE = "delete from raw_queue where id in (select value from json_each(?))
 
 NAMED = """
 create temp table named as
-with recursive given (number) as (select 1 union all select number + 1 from given where number < :count)
+with recursive given (number) as
+    (select 1 union all select number + 1 from given where number < :count)
 select
   number,
   printf('C%04d:%d', number % :channels, 1700000000 + number) as conversation,
   (cast(strftime('%s', 'now') as integer) - 3600) * 1000000 + number as vt
 from given
 """
-# Heads are given as they would have become; visible since before the first put.
+# Loads heads as triggers would set them, and visible at once.
 LOAD_EVENTS = """
-insert into event (id, event_ts, vt, event, queue, target, lane, head, message_id, root_id, created_at, updated_at)
+insert into event (id, event_ts, vt, event, queue, target, lane, head, message_id, root_id
+    , created_at, updated_at)
 select
   number, vt, vt, :event, 'inbox', :target,
   case :shape when 'a lane each' then 'coder/' || conversation when 'one lane' then :one_lane end,
@@ -59,7 +63,7 @@ select 'inbox', 'slack_' || conversation, number, vt from named order by convers
 
 
 class SqliteEngine:
-    """Files on a disk, not in memory."""
+    """Databases in files on a disk, not in memory."""
 
     name = "sqlite"
     goals = Goals(
@@ -104,7 +108,7 @@ class SqliteEngine:
 
 
 class SqliteRaw:
-    """The fixed baselines, hand-written: WAL, a commit is on disk when it returns."""
+    """The raw baselines in hand-written SQL: WAL, and every commit is synced."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -121,7 +125,7 @@ class SqliteRaw:
         return rate(count, lambda: self._insert(count))
 
     def put_eight(self, count: int) -> float:
-        """SQLite has one writer: eight connections would only wait for each other."""
+        """Insert from one connection: SQLite has one writer, so eight would only wait."""
         return self.put_one(count)
 
     def put_bulk(self, count: int) -> float:

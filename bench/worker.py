@@ -1,4 +1,4 @@
-"""One `holdfast work` process with an agent that does nothing: how fast it drains, and whether it grows meanwhile."""
+"""Measure a `holdfast work` process with an agent that does nothing: drain rate and memory."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 from bench.engine import Engine
 from bench.memory import FLAT
-from bench.process import MEGABYTE, started
-from bench.row import Row, Run, blocking, compared, held_to, interleaved
+from bench.process import MEGABYTE, run_process
+from bench.row import Row, Run, blocking, compare_runs, compare_to_goal, interleave
 from bench.scale import Scale
 from bench.sink import sink
 from bench.workload import BATCH, TARGET, Feed, Shape
@@ -28,7 +28,7 @@ async def worker_drain(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
     with engine.fresh() as url, closing(engine.raw(url)) as raw, sink() as collector:
         async with open_store(url) as store:
             feed = Feed(Shape.MANY)
-            theirs, quiet, telling = await interleaved(
+            theirs, quiet, telling = await interleave(
                 scale.rounds,
                 blocking(raw.drain, EVENTS, BATCH),
                 draining(store, url, feed),
@@ -36,22 +36,22 @@ async def worker_drain(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
             )
         assert collector.received, "the worker that was to send spans sent none"
     for what, found in ((plain, quiet), (traced, telling)):
-        row = compared(
+        row = compare_runs(
             engine.name, what, found, "claim, move to history", theirs, engine.goals.worker_drain
         )
         yield row
         if engine.goals.worker_rate is not None:
-            yield held_to(engine.goals.worker_rate, engine.name, what, row.measured)
+            yield compare_to_goal(engine.goals.worker_rate, engine.name, what, row.measured)
 
 
 def draining(store: Store, url: str, feed: Feed, collector: str | None = None) -> Run:
-    """Puts the events, then starts a worker; timed from its first claim until nothing is left."""
+    """Put the events, then start a worker. Timed from its first claim until the queue is empty."""
 
     async def run() -> float:
         ids = [id for id in await store.put(feed.take(EVENTS)) if id is not None]
-        with started("work", url, *NOOP, collector=collector):
-            await _gone(store, ids[-1])
-            while await store.waiting(INBOX, TARGET, limit=1):  # noqa: ASYNC110 - the end comes in another process
+        with run_process("work", url, *NOOP, collector=collector):
+            await _wait_ended(store, ids[-1])
+            while await store.waiting(INBOX, TARGET, limit=1):  # noqa: ASYNC110 - no signal
                 await asyncio.sleep(LOOK_EVERY)
             ended_at = datetime.now(UTC)
         ended = await store.finished(Filter(queue=INBOX), limit=EVENTS, since_id=ids[0] - 1)
@@ -65,11 +65,11 @@ def draining(store: Store, url: str, feed: Feed, collector: str | None = None) -
 async def worker_memory(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
     with engine.fresh() as url:
         engine.load(url, Shape.MANY, scale.drained)
-        with started("work", url, *NOOP) as worker:
+        with run_process("work", url, *NOOP) as worker:
             async with open_store(url) as store:
-                await _gone(store, scale.drained // 10)
+                await _wait_ended(store, scale.drained // 10)
                 early = worker.resident()
-                await _gone(store, scale.drained)
+                await _wait_ended(store, scale.drained)
                 late = worker.resident()
     yield Row(
         store=engine.name,
@@ -77,13 +77,13 @@ async def worker_memory(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
         measured=late / MEGABYTE,
         against="at 10 %",
         beside=early / MEGABYTE,
-        # A short drain is still warming up at its tenth.
+        # A short drain is still warming up at 10 %.
         goal=FLAT if scale.binding else None,
         unit="MB",
     )
 
 
-async def _gone(store: Store, id: int) -> None:
-    """Until an event has ended; events end about in order, and to look for one costs next to nothing."""
-    while await store.live(id) is not None:  # noqa: ASYNC110 - the end comes in another process
+async def _wait_ended(store: Store, id: int) -> None:
+    """Wait until an event has ended. Events end about in order, and one look costs little."""
+    while await store.live(id) is not None:  # noqa: ASYNC110 - another process ends it
         await asyncio.sleep(LOOK_EVERY)

@@ -1,4 +1,4 @@
-"""The events every measurement works with: mentions in Slack, each with a dedup key and, as wanted, a lane."""
+"""Events of all measurements: Slack mentions with a dedup key and, optionally, a lane."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ BATCH = 500
 COLLECT = 100
 LEASE = timedelta(minutes=10)
 TARGET = "coder"
-# Threads of one channel are neighbours in the index, too. Set it to 2,000 to see what a workspace costs whose threads
-# are scattered over as many channels: the disk then bounds SQLite at 1,000,000 waiting events.
+# Threads of one channel are neighbours in the index. Set it to 2,000 to measure a workspace whose
+# threads are scattered over as many channels: then the disk limits SQLite at 1,000,000 events.
 CHANNELS = 1
 ONE_LANE = "coder/C0001:1700000000"
 
 TEXT = "could you look at the build that failed yesterday evening and tell us what to do?"
-# As Slack sends it: the text once flat and once in blocks.
+# As Slack sends it: the text plain and in blocks.
 PAYLOAD: Payload = {
     "type": "app_mention",
     "user": "U0DNTVY1H",
@@ -50,7 +50,7 @@ PAYLOAD: Payload = {
 
 
 class Shape(StrEnum):
-    """How a backlog lies in lanes."""
+    """Distribution of a backlog over lanes."""
 
     MANY = "a lane each"
     ONE = "one lane"
@@ -58,7 +58,7 @@ class Shape(StrEnum):
 
 
 class Feed:
-    """Events without end, numbered on from a backlog of so many; no two have the same key."""
+    """Yield events forever, numbered after a backlog; no two have the same key."""
 
     def __init__(self, shape: Shape, loaded: int = 0) -> None:
         self._shape = shape
@@ -68,7 +68,7 @@ class Feed:
         return [self._event(number) for number in itertools.islice(self._numbers, count)]
 
     def _event(self, number: int) -> NewEvent:
-        # The twin of what the engines load.
+        # The same lane as in the SQL with which engines load a backlog.
         conversation = f"C{number % CHANNELS:04}:{1_700_000_000 + number}"
         lanes = {Shape.MANY: f"coder/{conversation}", Shape.ONE: ONE_LANE, Shape.NONE: None}
         return NewEvent(
@@ -80,7 +80,7 @@ class Feed:
 
 
 async def drain(store: Store, *, limit: int, collect: int = 1) -> int:
-    """Claim and settle once; says how many events that were."""
+    """Claim and settle once. Returns the number of events."""
     turns = await store.claim(
         INBOX, [TARGET], limit=limit, lease=LEASE, holder="bench", collect_limit=collect
     )

@@ -1,1 +1,1 @@
-"""For tests, ours and those of plugin authors: a settable clock, a model of the store, database servers."""
+"""Tools for tests of apps and plugins: a settable clock, database servers, fixtures and trials."""

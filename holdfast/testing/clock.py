@@ -8,7 +8,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Clock:
-    """Call it for the time; `tick` and `set` are the only ways it passes."""
+    """A clock. Call it for the time; only `tick` and `set` change it."""
 
     def __init__(self, start: datetime = START) -> None:
         self._now = _utc(start)
@@ -30,7 +30,7 @@ class Clock:
         milliseconds: float = 0,
         microseconds: float = 0,
     ) -> datetime:
-        """Move on by so much, and return the new time."""
+        """Move the clock forward. Returns the new time."""
         self._now += timedelta(
             days=days,
             hours=hours,
@@ -48,6 +48,6 @@ class Clock:
 def _utc(moment: datetime) -> datetime:
     if moment.tzinfo is None:
         raise ValueError(
-            "a clock needs an aware datetime, such as datetime(2026, 1, 1, tzinfo=UTC)"
+            "a clock needs a datetime with a time zone, such as datetime(2026, 1, 1, tzinfo=UTC)"
         )
     return moment.astimezone(UTC)

@@ -22,15 +22,17 @@ ENGINES = (SQLITE, *POSTGRES_ENGINES)
 
 
 class Databases:
-    """Copies of one template per engine; servers start at the first use and stop when this is closed."""
+    """Databases for tests, copied from one template per engine.
+
+    Servers start at their first use and stop when this is closed."""
 
     def __init__(self, *, durable: bool = False) -> None:
         self._durable = durable
         self._stack = ExitStack()
-        place = tempfile.TemporaryDirectory(
+        folder = tempfile.TemporaryDirectory(
             prefix="holdfast-", dir=servers.scratch(durable=durable)
         )
-        self._folder = self._stack.enter_context(place)
+        self._folder = self._stack.enter_context(folder)
         self._servers: dict[str, str | servers.Unavailable] = {}
         self._admins: dict[str, psycopg.Connection[tuple[object, ...]]] = {}
         self._templates: dict[str, str] = {}
@@ -41,7 +43,9 @@ class Databases:
         self._stack.close()
 
     def server(self, engine: str) -> str:
-        """The URL of the engine's server, started at the first call; Unavailable if this machine cannot run it."""
+        """Return the URL of an engine's server, which starts at the first call.
+
+        Raises Unavailable if this machine cannot run it."""
         if engine not in self._servers:
             try:
                 self._servers[engine] = self._stack.enter_context(self._start(engine))
@@ -54,7 +58,7 @@ class Databases:
 
     @contextmanager
     def fresh(self, engine: str) -> Iterator[str]:
-        """The URL of a migrated database without events, gone after the block."""
+        """Yield the URL of a migrated database without events; drop it after the block."""
         if engine not in self._templates:
             self._templates[engine] = self._template(engine)
         with (
@@ -68,7 +72,7 @@ class Databases:
 
     @contextmanager
     def empty(self, engine: str) -> Iterator[str]:
-        """The URL of a database without our schema, gone after the block."""
+        """Yield the URL of a database without our schema; drop it after the block."""
         with self._sqlite() if engine == SQLITE else self._postgres(engine, "template0") as url:
             yield url
 
@@ -83,13 +87,14 @@ class Databases:
         raise ValueError(f"no engine {engine!r}; there are {', '.join(ENGINES)}")
 
     def _template(self, engine: str) -> str:
-        """The migrated database that others are copied from: a file, or a name on the engine's server."""
+        """Create the migrated template. Returns its file, or its name on the engine's server."""
         url = self._stack.enter_context(self.empty(engine))
         migrate(url)
         if engine == SQLITE:
             return _path(url)
         name = _path(url).removeprefix("/")
-        # TimescaleDB's scheduler sits in every database it can enter, and one that is in use cannot be copied.
+        # TimescaleDB's scheduler connects to every database it can, and PostgreSQL cannot copy a
+        # database that is in use.
         admin = self._admin(engine)
         admin.execute(
             sql.SQL("alter database {} with allow_connections false").format(sql.Identifier(name))
@@ -101,7 +106,7 @@ class Databases:
 
     @contextmanager
     def _sqlite(self) -> Iterator[str]:
-        # A folder of its own: WAL, locks and signs of life are files beside the database.
+        # A folder of its own: the WAL and the lock files are beside the database.
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
             yield f"sqlite:///{folder}/holdfast.db"
 
@@ -110,7 +115,7 @@ class Databases:
         name = f"holdfast_{os.getpid()}_{next(self._numbers)}"
         names = {"name": sql.Identifier(name), "template": sql.Identifier(template)}
         admin = self._admin(engine)
-        # Half the work of the default, which writes every page of the copy to the log as well.
+        # Half the work of the default strategy, which also writes every page to the WAL.
         admin.execute(
             sql.SQL("create database {name} template {template} strategy file_copy").format(**names)
         )
@@ -120,7 +125,7 @@ class Databases:
             admin.execute(sql.SQL("drop database {name} with (force)").format(**names))
 
     def _admin(self, engine: str) -> psycopg.Connection[tuple[object, ...]]:
-        """A session that makes and drops databases, kept as long as the server: there is a database for every test."""
+        """Return the session that creates and drops databases. It lives as long as the server."""
         if engine not in self._admins:
             session = psycopg.connect(self.server(engine), autocommit=True)
             self._admins[engine] = self._stack.enter_context(closing(session))

@@ -1,4 +1,6 @@
-"""The pytest plugin: a store on every engine, with a clock that the test moves (`pytest_plugins = [__name__]`)."""
+"""A pytest plugin: a store on every engine, with a clock that the test moves.
+
+Use it by `pytest_plugins = ["holdfast.testing.fixtures"]`."""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ OPTIONAL_ENGINES = {"postgres15"}
 
 @pytest.fixture
 def clock() -> Clock:
-    """The only time the stores of this test know."""
+    """The clock of all stores of this test."""
     return Clock()
 
 
 @pytest.fixture(scope="session")
 def databases() -> Iterator[Databases]:
-    """Where fresh databases come from; its servers live as long as the session."""
+    """The source of fresh databases; its servers run until the session ends."""
     databases = Databases()
     yield databases
     databases.close()
@@ -41,7 +43,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=POSTGRES_ENGINES)
 def postgres_engine(request: pytest.FixtureRequest) -> str:
-    """Each PostgreSQL in turn, for what is promised in SQL."""
+    """Each PostgreSQL in turn, for tests of SQL."""
     return str(request.param)
 
 
@@ -68,7 +70,7 @@ def postgres_url(postgres_engine: str, databases: Databases) -> Iterator[str]:
 
 @pytest_asyncio.fixture
 async def another_store(database_url: str, clock: Clock) -> AsyncIterator[StoreFactory]:
-    """Opens a further store on the same database and clock, as another process would; closed at the end."""
+    """Open a further store on the same database and clock, as another process would."""
     async with AsyncExitStack() as stack:
 
         async def open_another() -> Store:
@@ -84,11 +86,11 @@ async def store(another_store: StoreFactory) -> Store:
 
 
 @contextmanager
-def available(engine: str, opening: AbstractContextManager[str]) -> Iterator[str]:
-    """Skip where this machine cannot run the engine; in CI a missing part is a failure instead."""
+def available(engine: str, database: AbstractContextManager[str]) -> Iterator[str]:
+    """Skip the test if this machine cannot run the engine. In CI, fail instead."""
     with ExitStack() as stack:
         try:
-            url = stack.enter_context(opening)
+            url = stack.enter_context(database)
         except Unavailable as reason:
             if os.environ.get("CI") == "true" and engine not in OPTIONAL_ENGINES:
                 raise pytest.fail.Exception(f"{engine}: {reason}", pytrace=False) from None

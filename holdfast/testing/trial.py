@@ -1,4 +1,4 @@
-"""Test an app without processes: a temporary store, a clock that the test moves, and turns on demand."""
+"""Test an app without processes: a temporary store, a settable clock, and turns on demand."""
 
 from __future__ import annotations
 
@@ -47,14 +47,15 @@ class Trial:
     async def ask(self, text: str, *, agent: str | None = None, sender: str = "API") -> str:
         """Send a message, work until nothing is ready, and return the answer.
 
-        The answers of a team are joined by blank lines. Messages of one sender are one conversation. Raises
-        HoldfastError if the message became a dead letter, or waits for another attempt."""
+        The answers of a team are joined by blank lines. Messages of one sender are one
+        conversation. Raises HoldfastError if there is no answer: the message became a dead letter,
+        or waits for another attempt."""
         before = {event.id for event in await self.responses()}
         message_id = await self.say(text, agent=agent, address=Address(sender=sender))
         worked = await self.work()
         answers = [event for event in await self.responses() if event.id not in before]
         if not answers:
-            raise HoldfastError(f"no answer to {message_id}: {_ends(worked)}")
+            raise HoldfastError(f"no answer to {message_id}: {_describe(worked)}")
         return "\n\n".join(str(event.event["message"]) for event in answers)
 
     async def say(
@@ -72,11 +73,13 @@ class Trial:
         return id_
 
     async def post(self, team: str, text: str) -> int:
-        """Say something in a team's room; the id of the line."""
+        """Post a line in a team's room. Returns its id."""
         return await post(self.store, self.app.routing, team, text, max_attempts=MAX_ATTEMPTS)
 
     async def work(self) -> list[tuple[Turn, Outcome]]:
-        """Work what is ready, and what becomes ready by that. Returns each turn with its outcome."""
+        """Work all ready turns, and those that become ready by that.
+
+        Returns each turn with its outcome."""
         handle = self.app.worker(self.store, self.files, self.recall).handle
         done: list[tuple[Turn, Outcome]] = []
         while turns := await self.store.claim(
@@ -85,7 +88,7 @@ class Trial:
             turn = turns[0]
             try:
                 outcome = await handle(turn)
-            except Exception as error:  # noqa: BLE001 - as in the real loop, it is an outcome of its turn
+            except Exception as error:  # noqa: BLE001 - an outcome, as in the consumer
                 outcome = failed(error)
             outcome = Policy(
                 queue=INBOX, shares=(Share(targets=(), lease=LEASE),), at_once=1
@@ -97,7 +100,7 @@ class Trial:
         return done
 
     async def _index(self) -> None:
-        """Carry observations into the index, so that the next turn finds them."""
+        """Index new observations, so that the next turn finds them."""
         relay = KnowledgeStoreOutboxRelay(self.recall.observations, self.recall.knowledge)
         while (await relay.drain_once()).claimed:
             pass
@@ -106,12 +109,12 @@ class Trial:
         return [target for id_ in self.app.agents for target in self.app.targets_of(id_)]
 
     async def responses(self, channel: str = "api") -> list[Event]:
-        """What waits for a channel, oldest first."""
+        """Return the responses that wait for a channel, oldest first."""
         return await self.store.waiting(OUTBOX, channel)
 
     async def dead_letters(self) -> list[str | None]:
-        """The errors of what could not be answered, newest first."""
-        return [letter.last_error for letter in await self.store.dead(Filter(queue=INBOX))]
+        """Return the errors of messages that could not be answered, newest first."""
+        return [dead.last_error for dead in await self.store.dead(Filter(queue=INBOX))]
 
 
 @asynccontextmanager
@@ -126,6 +129,6 @@ async def trial(app: AgentHarness, clock: Clock | None = None) -> AsyncIterator[
                 yield Trial(app, store, clock, Path(folder) / "files")
 
 
-def _ends(worked: list[tuple[Turn, Outcome]]) -> str:
-    """Say how the turns ended, for the error of a message without an answer."""
+def _describe(worked: list[tuple[Turn, Outcome]]) -> str:
+    """Describe how the turns ended, for the error of a message without an answer."""
     return "; ".join(repr(outcome) for _, outcome in worked) or "no agent was ready to take it"

@@ -1,4 +1,4 @@
-"""A database under measurement, through our store and beside it."""
+"""Open a measured database, through our store and beside it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.store import Store, open_store
 
 @asynccontextmanager
 async def with_raw(engine: Engine) -> AsyncIterator[tuple[Store, Raw]]:
-    """A store without events, and the raw baselines on the same server or disk."""
+    """Yield a store without events, and the raw baselines on the same server or disk."""
     with engine.fresh() as url, closing(engine.raw(url)) as raw:
         async with open_store(url) as store:
             yield store, raw
@@ -20,7 +20,7 @@ async def with_raw(engine: Engine) -> AsyncIterator[tuple[Store, Raw]]:
 
 @asynccontextmanager
 async def with_backlog(engine: Engine, shape: Shape, count: int) -> AsyncIterator[Store]:
-    """A store in which so many events wait."""
+    """Yield a store with a backlog of waiting events."""
     with engine.fresh() as url:
         engine.load(url, shape, count)
         async with open_store(url) as store:
