@@ -15,7 +15,7 @@ import pytest
 
 import holdfast
 from holdfast.agents.transcript import transcript_of
-from holdfast.channels.slack.incoming import Bot, text_for
+from holdfast.channels.slack.incoming import Bot, text_without_mention
 from holdfast.channels.slack.mrkdwn import mrkdwn
 from holdfast.channels.split import split
 from holdfast.memory.indexing import split_text
@@ -133,7 +133,7 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "search_words": search_words,
     "terms": terms,
     "text lines": logged(TextLines()),
-    "text_for": lambda text: text_for(Bot("T1", "U1", "B1"), text),
+    "text_without_mention": lambda text: text_without_mention(Bot("T1", "U1", "B1"), text),
     "text_before_routing": lambda text: text_before_routing({"type": "app_mention", "text": text}),
     "transcript_of": transcript_of,
 }

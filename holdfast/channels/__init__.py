@@ -1,4 +1,4 @@
-"""Channels: each a file, or a folder where one is not enough."""
+"""Channels, one module or package for each platform."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 def configured(
     settings: Settings, store: Store, given: Collection[str] = (), app_token: str | None = None
 ) -> Iterator[Channel]:
-    """The channels that settings and environment name, except those that are given already."""
+    """Yield the channels of settings and environment, except those that were given already."""
     from holdfast.settings import Slack, slack_is_off
     from holdfast.settings.extras import require
 
@@ -31,12 +31,12 @@ def configured(
     wanted = settings.channels.slack or app_token or Slack().tokens().bot_token
     if wanted and "slack" not in given:
         require("slack", "Slack")
-        # Imported only here: a process without Slack does not pay for it.
+        # Imported here, so that a process without Slack does not pay for it.
         from holdfast.channels.slack import SlackChannel
         from holdfast.channels.slack.access import access_of
 
         accesses = [access_of(workspace, app_token) for workspace in workspaces]
         for access in accesses:
-            if access.bot_token and access.deafness:
-                log.warning(Entry(SLACK_INCOMPLETE, problem=access.deafness))
-        yield SlackChannel(accesses, files=settings.files, shared=store)
+            if access.bot_token and access.receiving_problem:
+                log.warning(Entry(SLACK_INCOMPLETE, problem=access.receiving_problem))
+        yield SlackChannel(accesses, files=settings.files, store=store)

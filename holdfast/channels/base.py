@@ -17,11 +17,13 @@ from holdfast.queue.event import Event, NewEvent
 Put = Callable[[NewEvent], Awaitable[int | None]]
 """Stores a message and returns after the commit; only then may a channel acknowledge its platform.
 
-An event that names neither agent nor lane goes to the default agent, in the lane of its conversation.
-Returns None if the message is already known."""
+An event that names neither agent nor lane goes to the default agent, in the lane of its
+conversation. Returns None if the message is already known."""
 
 Webhook = Callable[[bytes, Mapping[str, str]], Awaitable[tuple[int, str]]]
-"""Takes the body and the headers (lower-case names) of a request. Returns the status and the text of the answer."""
+"""Takes the body and the headers (lower-case names) of a request.
+
+Returns the status and the text of the answer."""
 
 
 class Undeliverable(HoldfastError):
@@ -33,7 +35,9 @@ class Undeliverable(HoldfastError):
 
 
 class NotNow(HoldfastError):
-    """The platform took nothing and asks to wait. The response is sent later and uses no attempt."""
+    """The platform took nothing and asks to wait.
+
+    The response is sent later and uses no attempt."""
 
     def __init__(self, delay: timedelta) -> None:
         super().__init__(f"the platform asks to wait {delay.total_seconds():g} s")
@@ -63,7 +67,8 @@ class Line:
 
 
 class Channel(ABC):
-    """One platform. A subclass sets `name` and defines `run`, and `send` or `split` with `send_part`.
+    """One platform. A subclass sets `name` and defines `run`, and `send` or `split` with
+    `send_part`.
 
     Everything else has a default that fits a platform without the feature."""
 
@@ -71,7 +76,8 @@ class Channel(ABC):
     """Responses with this channel name are delivered here; messages carry it as `turn.channel`."""
 
     notifies_senders: bool = False
-    """Whether the sender of a message that became a dead letter gets a notice through this channel."""
+    """Whether the sender of a message that became a dead letter gets a notice through this
+    channel."""
 
     # Receiving
 
@@ -85,7 +91,9 @@ class Channel(ABC):
 
     @property
     def webhooks(self) -> Mapping[str, Webhook]:
-        """HTTP paths at which the platform calls us. Requests have no token: the channel checks signatures."""
+        """HTTP paths at which the platform calls us.
+
+        Requests have no token: the channel checks signatures."""
         return {}
 
     async def run_webhooks(self, put: Put) -> None:
@@ -104,11 +112,13 @@ class Channel(ABC):
         return text_before_routing(payload)
 
     async def readable_text(self, event: Event) -> str:
-        """Return the text for the agent: names instead of ids, as far as the platform tells them."""
+        """Return the text for the agent: names instead of ids, as far as the platform tells
+        them."""
         return text_of(event)
 
     async def fetch_thread(self, payload: Payload) -> Sequence[Line]:
-        """Return the earlier messages of the conversation, oldest first, as the platform keeps them."""
+        """Return the earlier messages of the conversation, oldest first, as the platform keeps
+        them."""
         return ()
 
     async def fetch_files(self, payload: Payload) -> Sequence[Path]:
@@ -130,23 +140,29 @@ class Channel(ABC):
         raise NotImplementedError(f"{type(self).__name__} defines neither send nor split")
 
     def split(self, response: Event) -> Sequence[Part]:
-        """Return the parts of a response, always the same ones; no parts means that `send` delivers it whole.
+        """Return the parts of a response, always the same ones; no parts means that `send` delivers
+        it whole.
 
         Parts are sent in order. The outbox stores which were sent, so each arrives once."""
         return ()
 
     async def prepare_part(self, response: Event, part: Part) -> Payload:
-        """Do everything that is not visible yet, such as an upload. Returns a note for `find_part`."""
+        """Do everything that is not visible yet, such as an upload.
+
+        Returns a note for `find_part`."""
         return {}
 
     async def send_part(self, response: Event, part: Part, note: Payload) -> Payload:
-        """Make the part visible. Returns the receipt. Undeliverable and NotNow mean that it was not sent."""
+        """Make the part visible.
+
+        Returns the receipt. Undeliverable and NotNow mean that it was not sent."""
         raise NotImplementedError(f"{type(self).__name__} defines split but not send_part")
 
     async def find_part(self, response: Event, part: Part, note: Payload) -> Payload | None:
         """Look up a part whose sender crashed before it stored the receipt.
 
-        Returns the receipt, or None if the part is not there or the platform cannot tell; then it is sent again."""
+        Returns the receipt. None means that the part is not there or the platform cannot tell; then
+        it is sent again."""
         return None
 
 
@@ -177,7 +193,9 @@ class _Adapter(Channel):
 
 
 def as_channel(given: Channel | ChannelLike) -> Channel:
-    """Return the given channel, adapted if it only looks like one. Raises HoldfastError if it cannot work."""
+    """Return the given channel, adapted if it only looks like one.
+
+    Raises HoldfastError if it cannot work."""
     kind = type(given).__name__
     if not isinstance(given, Channel):
         has = {name for name in dir(Channel) if not name.startswith("_") and hasattr(given, name)}

@@ -28,7 +28,8 @@ PROMPT = (
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LONGEST_PAUSE = timedelta(minutes=1)
-"""Longest time between two looks at the store's clock, which may be set or run at another pace than ours."""
+"""Longest time between two looks at the store's clock, which may be set or run at another pace than
+ours."""
 RETRY_AFTER = timedelta(seconds=5)
 """Pause after a failed look or put."""
 
@@ -48,7 +49,9 @@ class Heartbeat:
         return EPOCH + (now - EPOCH) // self.every * self.every
 
     def event(self, slot: datetime, max_attempts: int) -> NewEvent:
-        """Build the prompt of an interval. The slot is part of its id, so the store keeps one prompt per slot."""
+        """Build the prompt of an interval.
+
+        The slot is part of its id, so the store keeps one prompt per slot."""
         payload = {
             "kind": "message",
             "channel": NAME,

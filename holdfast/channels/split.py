@@ -1,4 +1,4 @@
-"""Split long texts: at paragraphs, else lines, else words, and never with a code block left open."""
+"""Splits long texts at paragraphs, lines or words, and closes code blocks that are cut."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ _NEWLINES = re.compile(r"\n*+")
 
 
 def split(text: str, limit: int) -> list[str]:
-    """Parts of at most `limit` characters; a code block that is cut is closed and opened again.
+    """Return parts of at most `limit` characters. A cut code block is closed and opened again.
 
-    The text stays in one piece while it is read: cutting the rest anew for each part would take
-    time in proportion to the square of the text.
+    The text is never copied as a whole: copying the rest for each part would take quadratic time.
     """
     parts: list[str] = []
     text, at, reopen = text.strip("\n"), 0, ""
     while at < len(text):
-        room = limit - len(reopen)
-        if len(text) - at <= room:
+        space = limit - len(reopen)
+        if len(text) - at <= space:
             parts.append(reopen + text[at:])
             break
-        # Room for the fence that may have to be closed.
-        cut = _cut(text, at, at + max(room - len(FENCE) - 1, 1))
+        # Leave space for a closing fence.
+        cut = _cut(text, at, at + max(space - len(FENCE) - 1, 1))
         part = reopen + text[at:cut].rstrip("\n")
         opening = _open_fence(part)
         if opening is None:
@@ -42,20 +41,20 @@ def _after_newlines(text: str, at: int) -> int:
 
 
 def _cut(text: str, start: int, end: int) -> int:
-    """Where to cut, so that at least half of the room is used, unless there is no break."""
+    """Return where to cut: at a break in the second half if there is one, else at `end`."""
     for separator in _BREAKS:
-        place = text.rfind(separator, start + (end - start) // 2, end)
-        if place > start:
-            return place + len(separator)
-    # No break at all: at least not inside an entity or a link.
+        position = text.rfind(separator, start + (end - start) // 2, end)
+        if position > start:
+            return position + len(separator)
+    # Without a break, do not cut inside an entity or a link.
     for sign, closing in (("<", ">"), ("&", ";")):
-        place = text.rfind(sign, max(end - 200, start + 1), end)
-        if place > start and closing not in text[place:end]:
-            return place
+        position = text.rfind(sign, max(end - 200, start + 1), end)
+        if position > start and closing not in text[position:end]:
+            return position
     return end
 
 
 def _open_fence(part: str) -> str | None:
-    """The line that opened a block which this part leaves open; without what is too long to be repeated."""
+    """Return the line that opened a code block which the part leaves open, shortened; else None."""
     fences = _OPENING.findall(part)
     return None if len(fences) % 2 == 0 else str(fences[-1][:40])

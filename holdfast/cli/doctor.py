@@ -306,8 +306,8 @@ def _slack(settings: Settings) -> Iterator[Finding]:
             from holdfast.channels.slack.check import check
 
             access = access_of(workspace)
-            if access.deafness:
-                yield Finding(f"Slack{of}", "warn", access.deafness)
+            if access.receiving_problem:
+                yield Finding(f"Slack{of}", "warn", access.receiving_problem)
             lines = asyncio.run(check(access))
             yield from (Finding(f"{name}{of}", state, detail) for name, state, detail in lines)
         elif settings.channels.slack or tokens.app_token or tokens.signing_secret:

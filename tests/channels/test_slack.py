@@ -11,7 +11,7 @@ import pytest
 from holdfast.agents.echo import echo
 from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
-from holdfast.channels.slack import reading
+from holdfast.channels.slack import reader
 from holdfast.settings import Settings
 from holdfast.testing.slack import FakeSlack
 from holdfast.testing.slack.workspace import ADA, BOT_USER, DIRECT, GENERAL, TEAM
@@ -161,7 +161,7 @@ async def test_the_agent_reads_names_for_people_and_channels_and_the_event_stays
 async def test_a_name_that_slack_does_not_tell_costs_no_turn_and_no_acknowledgement(
     slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "NAMED_WITHIN", 0.2)
+    monkeypatch.setattr(reader, "NAME_WITHIN", 0.2)
     slack.faults.plan("users.info", "slow", seconds=20)
     slack.faults.plan("conversations.info", "status")
     app = AgentHarness(echo)

@@ -14,7 +14,7 @@ from holdfast import process
 from holdfast import process as plan
 from holdfast.agents.echo import echo
 from holdfast.app import AgentHarness
-from holdfast.channels.slack import SlackChannel, reading, workspace
+from holdfast.channels.slack import SlackChannel, reader, workspace
 from holdfast.queue.policy import Backoff
 from holdfast.queue.store import Filter
 from holdfast.settings import Settings
@@ -173,7 +173,7 @@ async def test_a_post_of_unknown_end_is_looked_up_and_not_repeated(
 async def test_a_look_up_reads_every_page(
     slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "PAGE", 2)
+    monkeypatch.setattr(reader, "PAGE", 2)
     room = slack.workspace.rooms[GENERAL]
     app = AgentHarness(echo)
     slack.faults.plan("conversations.replies", "status", times=2)

@@ -10,9 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.channels.base import Undeliverable
-from holdfast.channels.slack.incoming import Bot, Doors, message_of, platform_time, text_for
+from holdfast.channels.slack.destination import Destination, destination_of
+from holdfast.channels.slack.incoming import (
+    Bot,
+    Permissions,
+    message_of,
+    platform_time,
+    text_without_mention,
+)
 from holdfast.channels.slack.mrkdwn import mrkdwn
-from holdfast.channels.slack.place import Place, place_of
 from holdfast.channels.split import split
 from tests.growth import superlinear
 
@@ -32,10 +38,12 @@ def slack_in_the_environment() -> None:
     """None is needed here."""
 
 
-def heard(doors: Doors | None = None, /, **changed: Any) -> str | None:
+def heard(permissions: Permissions | None = None, /, **changed: Any) -> str | None:
     event = {name: value for name, value in {**MENTION, **changed}.items() if value is not None}
     new = message_of(
-        {"type": "event_callback", "team_id": "T9", "event": event}, BOT, doors or Doors()
+        {"type": "event_callback", "team_id": "T9", "event": event},
+        BOT,
+        permissions or Permissions(),
     )
     return None if new is None else new.message_id
 
@@ -74,13 +82,13 @@ def test_a_mention_without_text_and_one_with_files_are_heard() -> None:
 
 
 def test_lists_say_who_is_heard_and_where() -> None:
-    assert heard(Doors(allow_users=frozenset({"U2"}))) is None
-    assert heard(Doors(allow_users=frozenset({"U1"})))
-    assert heard(Doors(deny_users=frozenset({"U1"}), allow_users=frozenset({"U1"}))) is None
-    assert heard(Doors(allow_channels=frozenset({"C2"}))) is None
-    assert heard(Doors(deny_channels=frozenset({"C1"}))) is None
-    assert heard(Doors(bots=True), bot_id="B2", user=None)
-    assert heard(Doors(bots=True), bot_id="B1") is None
+    assert heard(Permissions(allow_users=frozenset({"U2"}))) is None
+    assert heard(Permissions(allow_users=frozenset({"U1"})))
+    assert heard(Permissions(deny_users=frozenset({"U1"}), allow_users=frozenset({"U1"}))) is None
+    assert heard(Permissions(allow_channels=frozenset({"C2"}))) is None
+    assert heard(Permissions(deny_channels=frozenset({"C1"}))) is None
+    assert heard(Permissions(bots=True), bot_id="B2", user=None)
+    assert heard(Permissions(bots=True), bot_id="B1") is None
 
 
 @pytest.mark.parametrize("name", ["user_team", "source_team", "team"])
@@ -88,19 +96,19 @@ def test_people_of_other_companies_in_shared_channels_are_not_answered_unless_it
     name: str,
 ) -> None:
     assert heard(None, **{name: "T2"}) is None
-    assert heard(Doors(external=True), **{name: "T2"})
-    assert heard(Doors(external=True, deny_users=frozenset({"U1"})), **{name: "T2"}) is None
+    assert heard(Permissions(external=True), **{name: "T2"})
+    assert heard(Permissions(external=True, deny_users=frozenset({"U1"})), **{name: "T2"}) is None
     assert heard(None, **{name: "T1"})
 
 
 def test_a_sender_of_no_known_team_is_external_in_a_shared_channel_alone() -> None:
     event = {name: value for name, value in MENTION.items() if name != "team"}
     body = {"type": "event_callback", "team_id": "T1", "event": event}
-    assert message_of(body, BOT, Doors()) is not None
+    assert message_of(body, BOT, Permissions()) is not None
     shared = body | {"is_ext_shared_channel": True}
-    assert message_of(shared, BOT, Doors()) is None
-    assert message_of(shared, BOT, Doors(external=True)) is not None
-    assert message_of(shared | {"event": MENTION}, BOT, Doors()) is not None, "one of our own"
+    assert message_of(shared, BOT, Permissions()) is None
+    assert message_of(shared, BOT, Permissions(external=True)) is not None
+    assert message_of(shared | {"event": MENTION}, BOT, Permissions()) is not None, "one of our own"
 
 
 def test_times_are_exact_to_the_microsecond() -> None:
@@ -110,9 +118,9 @@ def test_times_are_exact_to_the_microsecond() -> None:
 
 
 def test_the_name_of_the_bot_is_not_part_of_the_text() -> None:
-    assert text_for(BOT, "<@UBOT> hi") == "hi"
-    assert text_for(BOT, "hi <@UBOT|bot>, and <@U2>\nmore") == "hi and <@U2>\nmore"
-    assert text_for(BOT, "<@UBOTHER> hi") == "<@UBOTHER> hi"
+    assert text_without_mention(BOT, "<@UBOT> hi") == "hi"
+    assert text_without_mention(BOT, "hi <@UBOT|bot>, and <@U2>\nmore") == "hi and <@U2>\nmore"
+    assert text_without_mention(BOT, "<@UBOTHER> hi") == "<@UBOTHER> hi"
 
 
 @pytest.mark.parametrize(
@@ -265,23 +273,23 @@ def test_a_code_block_that_is_cut_is_closed_and_opened_again() -> None:
 @pytest.mark.parametrize(
     ("response", "place"),
     [
-        (("slack:T1:C1:1.2", "slack_T1_C1_1.2"), Place("T1", "C1", "1.2", "1.2")),
-        (("slack:T1:C1:1.2", "slack_T1_C1_3.4"), Place("T1", "C1", "1.2", "3.4")),
-        (("slack:C1:1.2", "slack_T1_C1_1.2"), Place("T1", "C1", "1.2", "1.2")),
-        (("slack:T1:D1:1.2", "slack_T1_D1_1.2"), Place("T1", "D1", None, "1.2")),
-        (("slack:T1:D1:1.2", "slack_T1_D1_1.2/1"), Place("T1", "D1", None, "1.2")),
-        (("slack:T1:D1:1.2", "slack_T1_D1_3.4"), Place("T1", "D1", "1.2", "3.4")),
-        (("slack:U123", "proactive_x"), Place(None, "U123", None, None)),
+        (("slack:T1:C1:1.2", "slack_T1_C1_1.2"), Destination("T1", "C1", "1.2", "1.2")),
+        (("slack:T1:C1:1.2", "slack_T1_C1_3.4"), Destination("T1", "C1", "1.2", "3.4")),
+        (("slack:C1:1.2", "slack_T1_C1_1.2"), Destination("T1", "C1", "1.2", "1.2")),
+        (("slack:T1:D1:1.2", "slack_T1_D1_1.2"), Destination("T1", "D1", None, "1.2")),
+        (("slack:T1:D1:1.2", "slack_T1_D1_1.2/1"), Destination("T1", "D1", None, "1.2")),
+        (("slack:T1:D1:1.2", "slack_T1_D1_3.4"), Destination("T1", "D1", "1.2", "3.4")),
+        (("slack:U123", "proactive_x"), Destination(None, "U123", None, None)),
     ],
 )
 def test_a_response_finds_its_place_by_its_conversation(
-    response: tuple[str, str], place: Place
+    response: tuple[str, str], place: Destination
 ) -> None:
     conversation, message_id = response
-    assert place_of({"conversation": conversation, "message_id": message_id}) == place
+    assert destination_of({"conversation": conversation, "message_id": message_id}) == place
 
 
 def test_a_message_of_our_own_accord_names_a_channel_or_a_person() -> None:
-    assert place_of({"sender": "ada", "sender_id": "C0123"}) == Place(None, "C0123")
+    assert destination_of({"sender": "ada", "sender_id": "C0123"}) == Destination(None, "C0123")
     with pytest.raises(Undeliverable, match="no_address"):
-        place_of({"sender": "ada"})
+        destination_of({"sender": "ada"})

@@ -14,7 +14,7 @@ from holdfast.agents.echo import echo
 from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
 from holdfast.channels.base import Line
-from holdfast.channels.slack import download, reading
+from holdfast.channels.slack import download, reader
 from holdfast.consumers import notices as apology
 from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Dead
@@ -120,8 +120,8 @@ async def test_two_processes_apologise_once(slack: FakeSlack, settings: Settings
 async def test_long_threads_are_read_to_their_newest_messages(
     slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "PAGE", 3)
-    monkeypatch.setattr(reading, "KEEP", 4)
+    monkeypatch.setattr(reader, "PAGE", 3)
+    monkeypatch.setattr(reader, "LONGEST_THREAD", 4)
     lines: list[Line] = []
 
     async def answer(turn: Turn) -> str:

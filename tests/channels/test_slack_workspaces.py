@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.agents.echo import echo
 from holdfast.app import AgentHarness
-from holdfast.channels.slack.refusal import NotLetIn
+from holdfast.channels.slack.errors import AccessDenied
 from holdfast.queue.event import NewEvent
 from holdfast.settings import Settings, Slack
 from holdfast.settings.channels import Channels
@@ -135,7 +135,7 @@ async def test_doctor_misses_the_bot_token_beside_an_app_token(shell: Shell) -> 
 def _first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    assert isinstance(error, NotLetIn)
+    assert isinstance(error, AccessDenied)
     return error
 
 

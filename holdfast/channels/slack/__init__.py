@@ -1,4 +1,4 @@
-"""Slack: mentions and direct messages in, replies in their threads out, for one workspace or several."""
+"""The Slack channel: mentions and direct messages in, replies in their threads out."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from holdfast.channels.base import (
     Webhook,
     part_key,
 )
-from holdfast.channels.slack import download, status, upload
+from holdfast.channels.slack import download, reaction, upload
 from holdfast.channels.slack.access import Access
-from holdfast.channels.slack.gate import Shared
-from holdfast.channels.slack.incoming import text_for
+from holdfast.channels.slack.destination import Destination, destination_of
+from holdfast.channels.slack.errors import AccessDenied, Refusal
+from holdfast.channels.slack.incoming import text_without_mention
 from holdfast.channels.slack.manifest import CUSTOMIZE_SCOPE
 from holdfast.channels.slack.mrkdwn import mrkdwn, unescape
-from holdfast.channels.slack.place import Place, place_of
-from holdfast.channels.slack.reading import Reader, messages
-from holdfast.channels.slack.refusal import NotLetIn, Refusal
+from holdfast.channels.slack.rate_limits import SharedSettings
+from holdfast.channels.slack.reader import Reader, messages
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.channels.split import split
 from holdfast.message import PROFILE, Payload, text_before_routing, text_of, written_of
@@ -39,57 +39,67 @@ from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
 
-LONGEST = 4000
+LONGEST_PART = 4000
+"""Characters of one message."""
 NO_ANSWER = "(no answer)"
 EVENT_TYPE = "holdfast_part"
-EARLIER = timedelta(minutes=10)
-SIGNING_IN = timedelta(seconds=1)
-MENDED_AFTER = timedelta(minutes=1)
-CANNOT_TELL = (
+LOOK_BACK = timedelta(minutes=10)
+"""A look-up starts this much before the response was stored, since clocks may differ."""
+SIGN_IN_DELAY = timedelta(seconds=1)
+"""Delay of a response while its workspace may still be signing in."""
+REPAIR_DELAY = timedelta(minutes=1)
+"""Delay of a response while a person has to repair a workspace."""
+LOOKUP_UNSUPPORTED = (
     "missing_scope",
     "not_allowed_token_type",
     "status_404",
     "status_405",
     "unknown_method",
 )
-"""Slack's words where it will never tell: better a part twice than not at all, and a turn without its thread."""
-LET_GO_WITHIN = 2.0
-"""Seconds that signs of work get to be taken away at a stop."""
+"""Error codes of look-ups that never work.
+
+Then a part may be sent twice, and a turn has no thread."""
+CLEAN_UP_WITHIN = 2.0
+"""Seconds in which reactions are removed at a stop."""
 
 
 class SlackChannel(Channel):
-    """Every workspace that was named; a response finds its own by the team in its conversation."""
+    """All configured workspaces. The team in a response's conversation selects its workspace."""
 
     name = "slack"
     notifies_senders = True
 
     def __init__(
-        self, accesses: Sequence[Access], *, files: Path | None = None, shared: Shared | None = None
+        self,
+        accesses: Sequence[Access],
+        *,
+        files: Path | None = None,
+        store: SharedSettings | None = None,
     ) -> None:
-        self.workspaces = [Workspace(access, shared) for access in accesses]
+        self.workspaces = [Workspace(access, store) for access in accesses]
         self._readers = {workspace: Reader(workspace) for workspace in self.workspaces}
         self._files = files
         self._group: asyncio.TaskGroup | None = None
         self._running: Sequence[Workspace] = self.workspaces
-        self._chores: set[asyncio.Task[None]] = set()
+        self._background_tasks: set[asyncio.Task[None]] = set()
         self._people: dict[tuple[Workspace, str], str] = {}
 
     async def run(self, put: Put) -> None:
         await self._run(self.workspaces, put, listens=True)
 
     async def run_webhooks(self, put: Put) -> None:
-        await self._run(self._signed, put, listens=False)
+        await self._run(self._signed_workspaces, put, listens=False)
 
     async def _run(self, workspaces: Sequence[Workspace], put: Put, *, listens: bool) -> None:
         async def run_one(workspace: Workspace) -> None:
             try:
                 await workspace.run(put, listens=listens)
-            except NotLetIn as error:
-                # Of several, the others work; of all, the one line says so of each.
+            except AccessDenied as error:
+                # Go on while another workspace works. If none does, fail with all reasons.
                 if all(problems := [one.problem for one in workspaces]):
-                    raise NotLetIn("; ".join(map(str, problems))) from None
+                    raise AccessDenied("; ".join(map(str, problems))) from None
                 log.error(Entry(SLACK_WORKSPACE_REFUSED, channel=self.name, error=error))
-                workspace.opened.set()
+                workspace.listening.set()
 
         self._running = workspaces
         async with asyncio.TaskGroup() as group:
@@ -99,30 +109,32 @@ class SlackChannel(Channel):
             try:
                 await asyncio.Event().wait()
             finally:
-                if self._chores:
-                    await asyncio.wait(self._chores, timeout=LET_GO_WITHIN)
+                if self._background_tasks:
+                    await asyncio.wait(self._background_tasks, timeout=CLEAN_UP_WITHIN)
                 self._group = None
 
     async def wait_ready(self) -> None:
         for workspace in self._running:
-            await workspace.opened.wait()
+            await workspace.listening.wait()
 
-    def _start(self, chore: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-        """Run a chore beside the turns. Returns None, and drops it, once a stop has begun."""
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+        """Run a coroutine in the background. Returns None, and drops it, once a stop has begun."""
         try:
             if self._group is None:
                 raise RuntimeError("the channel is closed")
-            task = self._group.create_task(chore)
+            task = self._group.create_task(work)
         except RuntimeError:
-            # A group that is being cancelled takes no new task, and leaves the coroutine to us.
-            chore.close()
+            # A group that is being cancelled takes no new task. Close the coroutine ourselves.
+            work.close()
             return None
-        self._chores.add(task)
-        task.add_done_callback(self._chores.discard)
+        self._background_tasks.add(task)
+        task.add_done_callback(self._background_tasks.discard)
         return task
 
     async def receive(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, str]:
-        """A request to /slack/events: only what one of our workspaces signed is looked at."""
+        """Handle a request to /slack/events.
+
+        Requests that no workspace signed are refused unread."""
         try:
             body.decode()
         except UnicodeDecodeError:
@@ -135,61 +147,58 @@ class SlackChannel(Channel):
 
     @property
     def webhooks(self) -> Mapping[str, Webhook]:
-        """Paths of the API that are this channel's."""
-        return {"/slack/events": self.receive} if self._signed else {}
+        return {"/slack/events": self.receive} if self._signed_workspaces else {}
 
     @property
-    def _signed(self) -> list[Workspace]:
+    def _signed_workspaces(self) -> list[Workspace]:
         return [workspace for workspace in self.workspaces if workspace.access.signing_secret]
 
     @property
     def problems(self) -> Sequence[str]:
-        found = [workspace.problem or workspace.access.deafness for workspace in self.workspaces]
+        found = [one.problem or one.access.receiving_problem for one in self.workspaces]
         return [problem for problem in found if problem]
 
     def routing_text(self, payload: Payload) -> str:
-        # A teammate's words are not Slack's.
-        return text_before_routing(payload) if "kind" in payload else unescape(self._said(payload))
+        # A hand-off of a teammate is our own payload, not one of Slack.
+        if "kind" in payload:
+            return text_before_routing(payload)
+        return unescape(self._text_without_mention(payload))
 
     async def readable_text(self, event: Event) -> str:
         payload = event.event
-        workspace = self._of_team(payload.get("team"))
+        workspace = self._workspace_of_team(payload.get("team"))
         if "kind" in payload or workspace is None:
             return text_of(event)
         reader, routed = self._readers[workspace], event.routed_text
-        # Routing found its text in what was heard.
-        return (
-            await reader.named(routed)
-            if routed is not None
-            else await reader.readable(self._said(payload))
-        )
+        # Routing has unescaped its text already.
+        if routed is not None:
+            return await reader.replace_ids(routed)
+        return await reader.readable(self._text_without_mention(payload))
 
-    def _said(self, payload: Payload) -> str:
-        """As Slack wrote it, without the name of the bot."""
-        workspace = self._of_team(payload.get("team"))
+    def _text_without_mention(self, payload: Payload) -> str:
+        """Return the text as Slack wrote it, without the mention of the bot."""
+        workspace = self._workspace_of_team(payload.get("team"))
         bot = None if workspace is None else workspace.bot
-        return (
-            text_before_routing(payload)
-            if bot is None or not bot.user
-            else text_for(bot, written_of(payload))
-        )
+        if bot is None or not bot.user:
+            return text_before_routing(payload)
+        return text_without_mention(bot, written_of(payload))
 
     async def fetch_thread(self, payload: Payload) -> Sequence[Line]:
-        workspace = self._of_team(payload.get("team"))
+        workspace = self._workspace_of_team(payload.get("team"))
         try:
             return () if workspace is None else await self._readers[workspace].thread(payload)
         except Refusal as refusal:
-            _untold(refusal, what="a thread")
+            _log_unsupported(refusal, what="a thread")
             return ()
 
     async def fetch_files(self, payload: Payload) -> Sequence[Path]:
-        workspace = self._of_team(payload.get("team"))
+        workspace = self._workspace_of_team(payload.get("team"))
         if self._files is None or workspace is None:
             return ()
-        return await download.download(workspace, self._files, payload)
+        return await download.download_files(workspace, self._files, payload)
 
     def show_typing(self, payload: Payload, *, again: bool) -> AbstractAsyncContextManager[object]:
-        workspace = self._of_team(payload.get("team"))
+        workspace = self._workspace_of_team(payload.get("team"))
         if (
             self._group is None
             or workspace is None
@@ -197,11 +206,11 @@ class SlackChannel(Channel):
             or not payload.get("ts")
         ):
             return nullcontext()
-        return status.shown(workspace, payload, self._start, again=again)
+        return reaction.show_reaction(workspace, payload, self._start, again=again)
 
     def split(self, response: Event) -> Sequence[Part]:
         files = [str(path) for path in response.event.get("files") or ()]
-        texts = split(mrkdwn(str(response.event.get("message") or "")), LONGEST)
+        texts = split(mrkdwn(str(response.event.get("message") or "")), LONGEST_PART)
         texts = texts or ([] if files else [NO_ANSWER])
         parts = [Part(part_key(response, number), text) for number, text in enumerate(texts)]
         return parts + [
@@ -212,80 +221,88 @@ class SlackChannel(Channel):
     async def prepare_part(self, response: Event, part: Part) -> Payload:
         if part.file is None:
             return {}
-        _, workspace = await self._place(response)
-        return await upload.upload(workspace, self._files, part.file, response.event)
+        _, workspace = await self._resolve(response)
+        return await upload.upload_file(workspace, self._files, part.file, response.event)
 
     async def send_part(self, response: Event, part: Part, note: Payload) -> Payload:
-        place, workspace = await self._place(response)
+        destination, workspace = await self._resolve(response)
         if part.file is not None:
-            return await upload.share(workspace, place, note)
+            return await upload.share_file(workspace, destination, note)
         message = {
-            "channel": place.channel,
+            "channel": destination.channel,
             "text": part.text,
-            "thread_ts": place.thread_ts,
+            "thread_ts": destination.thread_ts,
             "metadata": {"event_type": EVENT_TYPE, "event_payload": {"key": part.key}},
             "unfurl_links": False,
         }
         answer = await _post(workspace, message, response.event.get(PROFILE) or {})
-        return {"channel": answer.get("channel") or place.channel, "ts": answer.get("ts")}
+        return {"channel": answer.get("channel") or destination.channel, "ts": answer.get("ts")}
 
     async def find_part(self, response: Event, part: Part, note: Payload) -> Payload | None:
-        """Slack keeps the key of a text with its message, and a file has an id of its own."""
-        place, workspace = await self._place(response)
+        """Find a text by the key in its metadata, and a file by its id."""
+        destination, workspace = await self._resolve(response)
         try:
             if part.file is not None:
-                return await upload.shared(workspace, place, note)
-            # Not the whole history of a channel; clocks may differ by some minutes.
-            since = place.after or f"{(response.created_at - EARLIER).timestamp():.6f}"
+                return await upload.find_share(workspace, destination, note)
+            # Read only the part of the history that can contain the message.
+            since = destination.after or f"{(response.created_at - LOOK_BACK).timestamp():.6f}"
             wanted = {"oldest": since, "include_all_metadata": True}
-            async for message in messages(workspace, place.channel, place.thread_ts, **wanted):
+            async for message in messages(
+                workspace, destination.channel, destination.thread_ts, **wanted
+            ):
                 if _is_part(message, part, workspace):
-                    return {"channel": place.channel, "ts": message.get("ts")}
+                    return {"channel": destination.channel, "ts": message.get("ts")}
         except Refusal as refusal:
-            _untold(refusal, what=f"the part {part.key}")
+            _log_unsupported(refusal, what=f"the part {part.key}")
         return None
 
-    async def _place(self, response: Event) -> tuple[Place, Workspace]:
-        place = place_of(response.event)
-        workspace = await self._workspace(place)
-        if not place.is_person:
-            return place, workspace
-        key = (workspace, place.channel)
+    async def _resolve(self, response: Event) -> tuple[Destination, Workspace]:
+        """Return the destination of a response and its workspace; opens direct messages if
+        needed."""
+        destination = destination_of(response.event)
+        workspace = await self._sending_workspace(destination)
+        if not destination.is_person:
+            return destination, workspace
+        key = (workspace, destination.channel)
         if key not in self._people:
-            opened = await workspace.call("conversations.open", users=place.channel)
+            opened = await workspace.call("conversations.open", users=destination.channel)
             self._people[key] = opened["channel"]["id"]
-        return replace(place, channel=self._people[key]), workspace
+        return replace(destination, channel=self._people[key]), workspace
 
-    def _of_team(self, team: str | None) -> Workspace | None:
+    def _workspace_of_team(self, team: str | None) -> Workspace | None:
         if len(self.workspaces) == 1:
             return self.workspaces[0]
         return next(
             (one for one in self.workspaces if one.bot is not None and one.bot.team == team), None
         )
 
-    async def _workspace(self, place: Place) -> Workspace:
-        found = self._of_team(place.team)
+    async def _sending_workspace(self, destination: Destination) -> Workspace:
+        found = self._workspace_of_team(destination.team)
         if found is not None and found.is_ready:
             return found
-        # It may be one that is still signing in, however long Slack is out of reach.
+        # The workspace may be one that is still signing in, as long as Slack is unreachable.
         if not all(workspace.is_ready or workspace.problem for workspace in self.workspaces):
-            raise NotNow(SIGNING_IN)
-        return await self._sharing(place)
+            raise NotNow(SIGN_IN_DELAY)
+        return await self._workspace_in_channel(destination)
 
-    async def _sharing(self, place: Place) -> Workspace:
-        """In a channel that workspaces share, people of others speak: whichever of ours is in it may answer."""
+    async def _workspace_in_channel(self, destination: Destination) -> Workspace:
+        """Return a workspace whose bot is in the channel.
+
+        In a shared channel, people of a foreign team speak, so the team selects no workspace."""
         for workspace in self.workspaces:
-            with suppress(Undeliverable, Refusal, NotLetIn):
-                await workspace.call("conversations.info", channel=place.channel)
+            with suppress(Undeliverable, Refusal, AccessDenied):
+                await workspace.call("conversations.info", channel=destination.channel)
                 return workspace
         if any(workspace.problem for workspace in self.workspaces):
-            # It may be that one's, which a person has to mend first.
-            raise NotNow(MENDED_AFTER)
-        raise Undeliverable("team_not_found", f"there is no token for the workspace {place.team}")
+            # The channel may belong to the workspace that a person has to repair first.
+            raise NotNow(REPAIR_DELAY)
+        raise Undeliverable(
+            "team_not_found", f"there is no token for the workspace {destination.team}"
+        )
 
 
 async def _post(workspace: Workspace, message: Payload, profile: Payload) -> Payload:
-    """Post under the name and icon of a profile; under the bot's own if the app lacks the scope for it."""
+    """Post a message under the name and icon of a profile, if the app's scopes allow it."""
     if profile and workspace.can_customize:
         try:
             return await workspace.call("chat.postMessage", **message, **_customization(profile))
@@ -303,9 +320,9 @@ def _customization(profile: Payload) -> Payload:
     return {"username": profile["name"], **({kind: icon} if icon else {})}
 
 
-def _untold(refusal: Refusal, *, what: str) -> None:
-    """Goes on without what Slack will never tell; raises what may be over soon."""
-    if refusal.code not in CANNOT_TELL:
+def _log_unsupported(refusal: Refusal, *, what: str) -> None:
+    """Log a look-up that Slack never supports; raise any other refusal, which may pass."""
+    if refusal.code not in LOOKUP_UNSUPPORTED:
         raise refusal
     log.warning(Entry(SLACK_LOOKUP_FAILED, what=what, error=refusal))
 
@@ -314,6 +331,6 @@ def _is_part(message: Payload, part: Part, workspace: Workspace) -> bool:
     kept = message.get("metadata") or {}
     if kept.get("event_type") == EVENT_TYPE:
         return bool((kept.get("event_payload") or {}).get("key") == part.key)
-    # Where metadata does not come back, as from a server that is not Slack's own: the same words of ours.
+    # A server other than Slack may not return metadata. Then compare the text.
     is_ours = workspace.bot is not None and workspace.bot.is_author(message)
     return is_ours and not kept and message.get("text") == part.text

@@ -1,11 +1,11 @@
-"""How a workspace is reached, and who may speak there: its settings, with what their variables hold."""
+"""Tokens, address and permissions of one workspace, read from its settings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from holdfast.channels.slack.incoming import Doors
+from holdfast.channels.slack.incoming import Permissions
 from holdfast.settings import Slack
 
 API_URL = "https://slack.com/api/"
@@ -13,21 +13,21 @@ API_URL = "https://slack.com/api/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Without an app token, events come by HTTP, signed."""
+    """Everything needed to use a workspace. Without an app token, events come by signed HTTP."""
 
     name: str = "SLACK_BOT_TOKEN"
-    """The variable of its bot token, by which people know it from others."""
+    """Variable of the bot token. It tells workspaces apart in messages to people."""
     bot_token: str = field(repr=False)
     app_token: str = field(default="", repr=False)
     signing_secret: str = field(default="", repr=False)
     api_url: str = API_URL
-    doors: Doors = field(default_factory=Doors)
+    permissions: Permissions = field(default_factory=Permissions)
     status: str = "eyes"
     status_after: timedelta = timedelta(seconds=1)
 
     @property
-    def deafness(self) -> str | None:
-        """Why nothing comes in, where neither way is set up."""
+    def receiving_problem(self) -> str | None:
+        """Reason why no messages come in; None if Socket Mode or signed HTTP is set up."""
         if self.app_token or self.signing_secret:
             return None
         return (
@@ -37,8 +37,9 @@ class Access:
 
 
 def access_of(workspace: Slack, app_token: str | None = None) -> Access:
+    """Read the settings of a workspace and the variables they name."""
     tokens = workspace.tokens()
-    doors = Doors(
+    permissions = Permissions(
         allow_users=frozenset(workspace.allow_users),
         deny_users=frozenset(workspace.deny_users),
         allow_channels=frozenset(workspace.allow_channels),
@@ -52,7 +53,7 @@ def access_of(workspace: Slack, app_token: str | None = None) -> Access:
         app_token=app_token or tokens.app_token,
         signing_secret=tokens.signing_secret,
         api_url=tokens.api_url or API_URL,
-        doors=doors,
+        permissions=permissions,
         status=workspace.status,
         status_after=workspace.status_after,
     )

@@ -1,4 +1,4 @@
-"""What `holdfast doctor` asks Slack: whether the tokens are taken, which scopes they have, whether a socket opens."""
+"""Checks of a workspace for `holdfast doctor`: tokens, scopes and Socket Mode."""
 
 from __future__ import annotations
 
@@ -9,40 +9,43 @@ from typing import Any, Literal
 from holdfast.channels.slack.access import Access
 from holdfast.channels.slack.manifest import BOT_SCOPES
 
-WITHIN = 10
+CHECK_WITHIN = 10
+"""Seconds for each request."""
 State = Literal["ok", "warn", "fail"]
 Line = tuple[str, State, str]
 
 
 async def check(access: Access) -> list[Line]:
-    """Lines of name, state and detail; none of them holds a token."""
+    """Return lines of name, state and detail. None of them contains a token."""
     from slack_sdk.web.async_client import AsyncWebClient
 
-    client = AsyncWebClient(access.bot_token, access.api_url, timeout=WITHIN, retry_handlers=[])
-    lines = [await _asked("Slack", lambda: _bot(client))]
+    client = AsyncWebClient(
+        access.bot_token, access.api_url, timeout=CHECK_WITHIN, retry_handlers=[]
+    )
+    lines = [await _check("Slack", lambda: _bot(client))]
     if lines[0][1] != "ok":
         return lines
-    lines.append(await _asked("Slack scopes", lambda: _scopes(client)))
+    lines.append(await _check("Slack scopes", lambda: _scopes(client)))
     if access.app_token:
-        lines.append(await _asked("Slack socket", lambda: _socket(client, access.app_token)))
+        lines.append(await _check("Slack socket", lambda: _socket(client, access.app_token)))
     elif access.signing_secret:
-        lines.append(("Slack socket", "ok", "none: events come signed to /slack/events"))
+        lines.append(("Slack socket", "ok", "not used: signed events come to /slack/events"))
     else:
-        detail = "neither an app token nor a signing secret: nothing can come in"
+        detail = "no app token and no signing secret: no messages can come in"
         lines.append(("Slack socket", "warn", detail))
     return lines
 
 
-async def _asked(name: str, ask: Callable[[], Coroutine[Any, Any, tuple[State, str]]]) -> Line:
+async def _check(name: str, ask: Callable[[], Coroutine[Any, Any, tuple[State, str]]]) -> Line:
     from aiohttp import ClientError
     from slack_sdk.errors import SlackApiError
 
     try:
-        async with asyncio.timeout(WITHIN):
+        async with asyncio.timeout(CHECK_WITHIN):
             return (name, *await ask())
     except SlackApiError as error:
         data = getattr(error.response, "data", None)
-        code = data.get("error") if isinstance(data, dict) else "an answer that nobody understands"
+        code = data.get("error") if isinstance(data, dict) else "something unreadable"
         return name, "fail", f"Slack says {code}"
     except (ClientError, OSError, TimeoutError) as error:
         return name, "fail", f"Slack cannot be reached: {type(error).__name__}"
@@ -55,17 +58,18 @@ async def _bot(client: Any) -> tuple[State, str]:
 
 async def _scopes(client: Any) -> tuple[State, str]:
     answer = await client.auth_test()
-    told = answer.headers.get("x-oauth-scopes")
-    if told is None:
-        return "warn", "Slack does not say which the token has"
-    held = {scope.strip() for scope in told.split(",")}
+    listed = answer.headers.get("x-oauth-scopes")
+    if listed is None:
+        return "warn", "Slack does not list the scopes of the token"
+    held = {scope.strip() for scope in listed.split(",")}
     missing = [scope for scope in BOT_SCOPES if scope not in held]
     if missing:
         return (
             "warn",
-            f"missing are {', '.join(missing)}; `holdfast slack manifest` prints all, then install again",
+            f"missing: {', '.join(missing)}; update the app with `holdfast slack manifest`,"
+            " then install it again",
         )
-    return "ok", "all that are needed"
+    return "ok", "complete"
 
 
 async def _socket(client: Any, app_token: str) -> tuple[State, str]:

@@ -1,4 +1,4 @@
-"""Files that came with a message: fetched when an agent asks, by then from a sender who may speak to it."""
+"""Downloads of files that came with a message, once an agent asks for them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
 
-LARGEST = 20 * 1024 * 1024
-SLACKS = (".slack.com", ".slack-files.com", ".slack-gov.com")
+LARGEST_FILE = 20 * 1024 * 1024
+SLACK_DOMAINS = (".slack.com", ".slack-files.com", ".slack-gov.com")
 CHUNK = 64 * 1024
 _NOT_A_NAME = re.compile(r"[^\w. -]")
 
 
-async def download(workspace: Workspace, root: Path, payload: Payload) -> list[Path]:
-    """Fetch the files of a message into the folder of its conversation. Large files are left out."""
+async def download_files(workspace: Workspace, root: Path, payload: Payload) -> list[Path]:
+    """Fetch the files of a message into the folder of its conversation.
+
+    Large files are left out."""
     await workspace.ready()
-    folder = person_folder(root, payload) / _plain(str(payload.get("ts")))
+    folder = person_folder(root, payload) / _safe_name(str(payload.get("ts")))
     found = []
     for file in payload.get("files") or ():
         path = await _fetch(workspace, folder, file)
@@ -36,22 +38,24 @@ async def download(workspace: Workspace, root: Path, payload: Payload) -> list[P
 
 async def _fetch(workspace: Workspace, folder: Path, file: Payload) -> Path | None:
     url = str(file.get("url_private_download") or file.get("url_private") or "")
-    # The token goes with the request: to Slack alone, whatever the event says.
+    # The request carries the token, so it may go to Slack only, whatever the event says.
     content = (
         await _content(workspace, url)
-        if _is_slacks(url, workspace.access.api_url)
-        else "it is not at Slack"
+        if _is_slack_url(url, workspace.access.api_url)
+        else "its address is not one of Slack"
     )
     if isinstance(content, str):
         log.warning(Entry(FILE_NOT_FETCHED, file=file.get("id"), reason=content))
         return None
-    path = folder / f"{_plain(str(file.get('id')))}-{_plain(str(file.get('name') or 'file'))}"
+    path = (
+        folder / f"{_safe_name(str(file.get('id')))}-{_safe_name(str(file.get('name') or 'file'))}"
+    )
     await asyncio.to_thread(write_file, path, content)
     return path
 
 
 async def _content(workspace: Workspace, url: str) -> bytes | str:
-    """What it holds, or why it is not to be had."""
+    """Return the content of a file, or the reason why it cannot be had."""
     headers = {"authorization": f"Bearer {workspace.access.bot_token}"}
     async with workspace.session.get(url, headers=headers, allow_redirects=False) as answer:
         if answer.status != 200:
@@ -59,19 +63,19 @@ async def _content(workspace: Workspace, url: str) -> bytes | str:
         content = bytearray()
         async for chunk in answer.content.iter_chunked(CHUNK):
             content += chunk
-            if len(content) > LARGEST:
-                return f"it has more than {LARGEST // 1024 // 1024} MiB"
+            if len(content) > LARGEST_FILE:
+                return f"it has more than {LARGEST_FILE // 1024 // 1024} MiB"
     return bytes(content)
 
 
-def _is_slacks(url: str, api_url: str) -> bool:
+def _is_slack_url(url: str, api_url: str) -> bool:
     parts = urlsplit(url)
     own = urlsplit(api_url)
     if (parts.scheme, parts.netloc) == (own.scheme, own.netloc):
         return True
-    return parts.scheme == "https" and f".{parts.hostname or ''}".endswith(SLACKS)
+    return parts.scheme == "https" and f".{parts.hostname or ''}".endswith(SLACK_DOMAINS)
 
 
-def _plain(name: str) -> str:
-    """A name without folders."""
+def _safe_name(name: str) -> str:
+    """Return a file name without folders and special characters."""
     return _NOT_A_NAME.sub("_", name).lstrip(".")[:100] or "file"

@@ -1,4 +1,4 @@
-"""What of Slack's events is a message for an agent, and under which id, time and conversation it is stored."""
+"""Reads Slack events: which are messages for an agent, and from whom they are accepted."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from holdfast.message import Payload
 from holdfast.queue.event import NewEvent
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-SAID = (None, "file_share", "thread_broadcast", "bot_message")
-"""Subtypes under which somebody says something; the others tell of edits, joins and the like."""
+MESSAGE_SUBTYPES = (None, "file_share", "thread_broadcast", "bot_message")
+"""Subtypes of messages that somebody wrote; others report edits, joins and the like."""
 SLACKBOT = "USLACKBOT"
 SENDER_TEAMS = ("user_team", "source_team", "team")
-"""Where Slack says to which workspace the sender of a message belongs."""
+"""Keys that may hold the workspace of a message's sender."""
 _MENTION = re.compile(r"<@([A-Z0-9]++)(?:\|[^<>]*+)?>[:,]?[ \t]*+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
-    """Who may speak to the agents and where; an empty list of the allowed allows all."""
+class Permissions:
+    """Who may write to the agents, and in which channels. An empty allow-list allows all."""
 
     allow_users: frozenset[str] = field(default_factory=frozenset)
     deny_users: frozenset[str] = field(default_factory=frozenset)
@@ -31,7 +31,8 @@ class Doors:
     bots: bool = False
     external: bool = False
 
-    def admit(self, event: Payload) -> bool:
+    def allows(self, event: Payload) -> bool:
+        """Return whether the sender may write in this channel."""
         user, channel = (
             str(event.get("user") or event.get("bot_id") or ""),
             str(event.get("channel")),
@@ -40,18 +41,18 @@ class Doors:
             event.get("bot_id") or event.get("subtype") == "bot_message" or user == SLACKBOT
         ):
             return False
-        return _passes(user, self.allow_users, self.deny_users) and _passes(
+        return _is_allowed(user, self.allow_users, self.deny_users) and _is_allowed(
             channel, self.allow_channels, self.deny_channels
         )
 
 
-def _passes(name: str, allowed: frozenset[str], denied: frozenset[str]) -> bool:
+def _is_allowed(name: str, allowed: frozenset[str], denied: frozenset[str]) -> bool:
     return name not in denied and (not allowed or name in allowed)
 
 
 @dataclass(frozen=True, slots=True)
 class Bot:
-    """Who we are in a workspace, as far as Slack says."""
+    """The bot user of a workspace, as far as Slack describes it."""
 
     team: str
     user: str
@@ -64,37 +65,41 @@ class Bot:
         )
 
     def is_external(self, event: Payload, is_shared: bool) -> bool:
-        """Whether somebody of another workspace speaks, as in a channel shared with another company.
+        """Return whether the sender belongs to another workspace, as in a shared channel.
 
-        In a shared channel, a sender without a team counts as one of the others."""
+        In a shared channel, a sender without a team counts as external."""
         teams = {str(event[name]) for name in SENDER_TEAMS if event.get(name)}
         return bool(self.team) and (teams != {self.team} if teams else is_shared)
 
     def is_addressed(self, event: Payload) -> bool:
-        """A mention, also where it comes as a plain message of its channel, or a direct message."""
+        """Return whether the event is a mention or a direct message.
+
+        A mention may also come as a plain message of its channel."""
         if event.get("type") == "app_mention":
             return True
-        if event.get("type") != "message" or event.get("subtype") not in SAID:
+        if event.get("type") != "message" or event.get("subtype") not in MESSAGE_SUBTYPES:
             return False
         direct = event.get("channel_type") == "im" or str(event.get("channel", "")).startswith("D")
         return direct or (bool(self.user) and f"<@{self.user}" in str(event.get("text") or ""))
 
 
-def message_of(body: Payload, bot: Bot, doors: Doors) -> NewEvent | None:
-    """The event to store, its payload as Slack sent it; None where it is nobody's."""
+def message_of(body: Payload, bot: Bot, permissions: Permissions) -> NewEvent | None:
+    """Return the event to store, with the payload as Slack sent it; None if it is not for us."""
     event = body.get("event")
     if body.get("type") != "event_callback" or not isinstance(event, dict):
         return None
     if not (event.get("channel") and event.get("ts")) or bot.is_author(event):
         return None
-    if not bot.is_addressed(event) or not doors.admit(event):
+    if not bot.is_addressed(event) or not permissions.allows(event):
         return None
-    if not doors.external and bot.is_external(event, body.get("is_ext_shared_channel") is True):
+    if not permissions.external and bot.is_external(
+        event, body.get("is_ext_shared_channel") is True
+    ):
         return None
     team = event.get("team") or body.get("team_id")
     return NewEvent(
         event=event,
-        # From the message and not from the event: one message may come under several event ids.
+        # Built from the message, since one message may come under several event ids.
         message_id="_".join(
             str(part) for part in ("slack", team, event["channel"], event["ts"]) if part
         ),
@@ -103,20 +108,20 @@ def message_of(body: Payload, bot: Bot, doors: Doors) -> NewEvent | None:
 
 
 def platform_time(value: Any) -> datetime | None:
-    """Slack's seconds, exact to the microsecond; None where it is no time."""
+    """Convert Slack's seconds, exact to the microsecond. Returns None for an invalid time."""
     try:
         return EPOCH + timedelta(microseconds=int(Decimal(str(value)) * 1_000_000))
     except (InvalidOperation, OverflowError, ValueError):
         return None
 
 
-def text_for(bot: Bot, text: str) -> str:
-    """Return what was said to the bot, without its name."""
+def text_without_mention(bot: Bot, text: str) -> str:
+    """Return the text without mentions of the bot."""
     pieces: list[str] = []
     at = 0
     for mention in _MENTION.finditer(text):
         if mention[1] == bot.user:
-            # Blanks around the name go with it; one is left between the words on both sides.
+            # Remove the blanks around the mention, too, but leave one between words.
             pieces.append(text[at : mention.start()].rstrip(" \t") + " ")
             at = mention.end()
     return "".join([*pieces, text[at:]]).strip()

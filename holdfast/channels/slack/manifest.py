@@ -1,4 +1,4 @@
-"""The app manifest: what Slack has to know of the app, to be pasted at its creation."""
+"""The app manifest, which is pasted when the app is created in Slack."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BOT_EVENTS = ("app_mention", "message.im")
 
 
 def manifest(name: str, request_url: str | None = None) -> dict[str, Any]:
-    """With a request URL events come there by HTTP, without one by Socket Mode, which needs no public address."""
+    """Build the manifest. With a request URL, events come there by HTTP; else by Socket Mode."""
     subscriptions: dict[str, Any] = {"bot_events": list(BOT_EVENTS)}
     if request_url is not None:
         subscriptions = {"request_url": request_url} | subscriptions

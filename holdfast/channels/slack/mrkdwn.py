@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from holdfast.channels.slack.tables import with_tables_aligned
+from holdfast.channels.slack.tables import align_tables
 
-# Noncharacters, which Unicode reserves for use inside of a program; they are taken out of every
-# text before they are used here.
+# Unicode reserves these noncharacters for internal use. They are removed from every text first.
 _STAR = "\ufdd0"
-"""A bold sign, until single stars have become italics."""
+"""Stands for the sign of bold text until single stars have become italics."""
 _HELD = "\ufdd1"
-"""A piece that must not be changed, such as code. Pieces are put back in their order."""
+"""Stands for a piece that must not be changed, such as code. Pieces are restored in order."""
 _NO_MARKERS = {ord(_STAR): None, ord(_HELD): None}
 
 _FENCED = re.compile(r"(^```[^`\n]*$.*?(?:^```[ \t]*$|\Z))", re.MULTILINE | re.DOTALL)
@@ -43,13 +42,13 @@ def mrkdwn(text: str) -> str:
     """Convert bold, italics, strikes, links, lists, headings and tables; leave code as it is."""
     # Every second piece is a code block.
     pieces = _FENCED.split(text)
-    pieces[::2] = [with_tables_aligned(piece) for piece in pieces[::2]]
-    return "".join(map(_converted, _FENCED.split("".join(pieces)) if "|" in text else pieces))
+    pieces[::2] = [align_tables(piece) for piece in pieces[::2]]
+    return "".join(map(_convert_piece, _FENCED.split("".join(pieces)) if "|" in text else pieces))
 
 
-def _converted(piece: str) -> str:
+def _convert_piece(piece: str) -> str:
     if not _FENCED.match(piece):
-        return _styled(piece)
+        return _convert_text(piece)
     # Slack would show the language as a line of code.
     return escape(_LANGUAGE.sub("```", piece, count=1))
 
@@ -62,7 +61,7 @@ def unescape(text: str) -> str:
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
-def _styled(text: str) -> str:
+def _convert_text(text: str) -> str:
     """Convert a text outside of code blocks, with code, mentions and links held out of it."""
     held: list[str] = []
 
@@ -71,43 +70,43 @@ def _styled(text: str) -> str:
         return _HELD
 
     text = _VERBATIM.sub(hold, text.translate(_NO_MARKERS))
-    text, held = _with_links_held(text, iter(held))
-    text = "\n".join(_styled_line(line) for line in escape(text).split("\n"))
-    return _restored(text.replace(_STAR, "*"), iter(held))
+    text, held = _hold_links(text, iter(held))
+    text = "\n".join(_convert_line(line) for line in escape(text).split("\n"))
+    return _restore(text.replace(_STAR, "*"), iter(held))
 
 
-def _with_links_held(text: str, held: Iterator[str]) -> tuple[str, list[str]]:
-    """Hold links, too. A link may contain held pieces; they become a part of it."""
+def _hold_links(text: str, held: Iterator[str]) -> tuple[str, list[str]]:
+    """Hold links, too. Pieces inside a link become part of it."""
     pieces: list[str] = []
     outer: list[str] = []
     at = 0
     for link in _LINK.finditer(text):
         between = text[at : link.start()]
         outer += [next(held) for _ in range(between.count(_HELD))]
-        label, address = _restored(escape(link[1]), held), _restored(escape(link[2]), held)
+        label, address = _restore(escape(link[1]), held), _restore(escape(link[2]), held)
         outer.append(f"<{address}|{label or address}>")
         pieces += (between, _HELD)
         at = link.end()
     return "".join([*pieces, text[at:]]), [*outer, *held]
 
 
-def _restored(text: str, held: Iterator[str]) -> str:
-    """Put the held pieces back, in one pass: what they contain is not looked at again."""
+def _restore(text: str, held: Iterator[str]) -> str:
+    """Put the held pieces back in one pass. Their content is not searched again."""
     first, *others = text.split(_HELD)
     return "".join([first, *(part for other in others for part in (next(held), other))])
 
 
-def _styled_line(line: str) -> str:
+def _convert_line(line: str) -> str:
     line = _QUOTE.sub(lambda found: found[0].replace("&gt;", ">"), line)
-    line = _heading(line)
+    line = _convert_heading(line)
     line = _BULLET.sub(r"\1• ", line)
-    line = _emphasised(line, _BOLD_OPENS, _BOLD_CLOSES, _STAR)
+    line = _replace_delimiters(line, _BOLD_OPENS, _BOLD_CLOSES, _STAR)
     line = _ITALIC.sub(r"_\1_", line)
-    return _emphasised(line, _STRIKE_OPENS, _STRIKE_CLOSES, "~")
+    return _replace_delimiters(line, _STRIKE_OPENS, _STRIKE_CLOSES, "~")
 
 
-def _heading(line: str) -> str:
-    """Make a heading bold; bold words in it need no sign of their own."""
+def _convert_heading(line: str) -> str:
+    """Make a heading bold, without further signs for bold words in it."""
     found = _HEADING.match(line)
     if found is None:
         return line
@@ -115,11 +114,11 @@ def _heading(line: str) -> str:
     opened = title.rstrip("#")
     if opened[-1:] in ("", " ", "\t"):
         title = opened.rstrip(" \t")
-    title = _emphasised(title, _BOLD_OPENS, _BOLD_CLOSES, "")
+    title = _replace_delimiters(title, _BOLD_OPENS, _BOLD_CLOSES, "")
     return f"{_STAR}{title}{_STAR}" if title else line
 
 
-def _emphasised(
+def _replace_delimiters(
     line: str, opens: re.Pattern[str], closes: dict[str, re.Pattern[str]], sign: str
 ) -> str:
     """Replace pairs of delimiters by `sign`.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 FENCE = "```"
 MOST_COLUMNS = 20
 WIDEST = 60
-"""Cells are padded to at most this width; longer ones stand out of their column."""
+"""Cells are padded to at most this width. Longer ones exceed their column."""
 MOST_GROWTH = 4
 """A table that alignment would make larger than this many times its source stays as it is."""
 
@@ -17,7 +17,7 @@ _PIPE = re.compile(r"(?<!\\)\|")
 _SIGNS = re.compile(r"\*\*|__|~~|`")
 
 
-def with_tables_aligned(text: str) -> str:
+def align_tables(text: str) -> str:
     """Replace every table by a code block with aligned columns."""
     if "|" not in text or "-" not in text:
         return text
@@ -32,7 +32,7 @@ def with_tables_aligned(text: str) -> str:
 
 
 def _table_end(lines: Sequence[str], start: int) -> int | None:
-    """The line after the table that starts here, None if none does."""
+    """Return the line after the table that starts here, None if none does."""
     if "|" not in lines[start] or start + 1 == len(lines) or not _is_rule(lines[start + 1]):
         return None
     columns = len(_cells(lines[start]))
@@ -45,7 +45,7 @@ def _table_end(lines: Sequence[str], start: int) -> int | None:
 
 
 def _is_rule(line: str) -> bool:
-    """Whether a line is the rule below a table's head, such as `|---|:-:|`."""
+    """Return whether a line is the rule below a table's head, such as `|---|:-:|`."""
     cells = [cell.removeprefix(":").removesuffix(":") for cell in _cells(line)]
     return "-" in line and "|" in line and all(cell and not cell.strip("-") for cell in cells)
 
@@ -61,7 +61,7 @@ def _cells(line: str) -> list[str]:
 def _block(lines: Sequence[str]) -> list[str]:
     head, rule, *body = lines
     columns = len(_cells(head))
-    rows = [_fitted(_cells(line), columns) for line in (head, *body)]
+    rows = [_fit_cells(_cells(line), columns) for line in (head, *body)]
     widths = [min(max(map(_width, column)), WIDEST) for column in zip(*rows, strict=True)]
     sides = [_is_right(cell) for cell in _cells(rule)]
     if len(rows) * sum(widths) > MOST_GROWTH * sum(map(len, lines)) + 4_000:
@@ -70,8 +70,8 @@ def _block(lines: Sequence[str]) -> list[str]:
     return [FENCE, aligned[0], "  ".join("-" * width for width in widths), *aligned[1:], FENCE]
 
 
-def _fitted(cells: list[str], columns: int) -> list[str]:
-    """As many cells as the head has; what is beyond goes into the last."""
+def _fit_cells(cells: list[str], columns: int) -> list[str]:
+    """Return as many cells as the head has; the last one takes all further cells."""
     cells = [_SIGNS.sub("", cell).replace("\\|", "|") for cell in cells]
     cells += [""] * (columns - len(cells))
     return [*cells[: columns - 1], " | ".join(cells[columns - 1 :])]
@@ -90,7 +90,7 @@ def _is_right(rule: str) -> bool:
 
 
 def _width(text: str) -> int:
-    """Columns that a text takes in a fixed-width font."""
+    """Return the columns of a text in a fixed-width font."""
     if text.isascii():
         return len(text)
     wide = sum(unicodedata.east_asian_width(sign) in "WF" for sign in text)

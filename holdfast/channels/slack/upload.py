@@ -1,4 +1,4 @@
-"""Files that go out with a response: sent to Slack first, shared in the thread after."""
+"""Uploads of files of a response: sent to Slack first, then shared in the thread."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from datetime import timedelta
 from pathlib import Path, PurePath
 
 from holdfast.channels.base import NotNow, Undeliverable
-from holdfast.channels.slack.place import Place
-from holdfast.channels.slack.refusal import Refusal
+from holdfast.channels.slack.destination import Destination
+from holdfast.channels.slack.errors import Refusal
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.message import Payload
 from holdfast.store.files import open_below, sendable_path
 
-LARGEST = 100 * 1024 * 1024
+LARGEST_FILE = 100 * 1024 * 1024
 SHOWN_WITHIN = 60.0
-"""Seconds after which a file that Slack has and shows nowhere will not be shown any more."""
+"""Seconds in which Slack shows a shared file. After that, a file without a share was not shared."""
 LOOK_AGAIN_AFTER = timedelta(seconds=2)
 
 
-async def upload(workspace: Workspace, root: Path | None, file: str, response: Payload) -> Payload:
-    """Send a file of a response to Slack. Nobody sees it yet; the answer holds the id by which it can be found."""
+async def upload_file(
+    workspace: Workspace, root: Path | None, file: str, response: Payload
+) -> Payload:
+    """Send a file to Slack, where nobody sees it yet. Returns a note with its id."""
     name, content = await asyncio.to_thread(_read, root, file, response)
     answer = await workspace.call("files.getUploadURLExternal", filename=name, length=len(content))
     async with workspace.session.post(answer["upload_url"], data=content) as sent:
@@ -30,10 +32,13 @@ async def upload(workspace: Workspace, root: Path | None, file: str, response: P
     return {"file_id": answer["file_id"], "name": name}
 
 
-async def shared(workspace: Workspace, place: Place, note: Payload) -> Payload | None:
-    """The receipt of a file that may have been shared.
+async def find_share(
+    workspace: Workspace, destination: Destination, note: Payload
+) -> Payload | None:
+    """Return the receipt of a file that may have been shared, None if it was not.
 
-    Slack knows a file once its upload was completed and shows it a little later; in between this raises NotNow."""
+    Slack knows a file once its upload is complete and shows it a little later. In between this
+    raises NotNow."""
     try:
         file = (await workspace.call("files.info", file=note["file_id"])).get("file") or {}
     except Undeliverable as refusal:
@@ -41,28 +46,35 @@ async def shared(workspace: Workspace, place: Place, note: Payload) -> Payload |
             raise
         return None
     for shares in (file.get("shares") or {}).values():
-        for share in shares.get(place.channel) or ():
-            return {"channel": place.channel, "file_id": note["file_id"], "ts": share.get("ts")}
+        for share in shares.get(destination.channel) or ():
+            return {
+                "channel": destination.channel,
+                "file_id": note["file_id"],
+                "ts": share.get("ts"),
+            }
     if time.time() - float(file.get("created") or 0) < SHOWN_WITHIN:
         raise NotNow(LOOK_AGAIN_AFTER)
     return None
 
 
-async def share(workspace: Workspace, place: Place, note: Payload) -> Payload:
+async def share_file(workspace: Workspace, destination: Destination, note: Payload) -> Payload:
+    """Make an uploaded file visible in its thread. Returns the receipt."""
     files = [{"id": note["file_id"], "title": note["name"]}]
     await workspace.call(
         "files.completeUploadExternal",
         files=files,
-        channel_id=place.channel,
-        thread_ts=place.thread_ts,
+        channel_id=destination.channel,
+        thread_ts=destination.thread_ts,
     )
-    return {"channel": place.channel, "file_id": note["file_id"]}
+    return {"channel": destination.channel, "file_id": note["file_id"]}
 
 
 def _read(root: Path | None, file: str, response: Payload) -> tuple[str, bytes]:
-    """The name and content of a file that the conversation of a response may send, whoever stored the response."""
+    """Return the name and content of a file.
+
+    Raises Undeliverable if the conversation may not send it."""
     if root is None:
-        raise Undeliverable("file_refused", "no folder is set from which files may be sent")
+        raise Undeliverable("file_refused", "no files root is set")
     path = sendable_path(
         root, file, str(response.get("channel") or ""), str(response.get("conversation") or "")
     )
@@ -72,9 +84,9 @@ def _read(root: Path | None, file: str, response: Payload) -> tuple[str, bytes]:
         )
     try:
         with open_below(root, path) as content:
-            if content.seek(0, 2) > LARGEST:
+            if content.seek(0, 2) > LARGEST_FILE:
                 raise Undeliverable(
-                    "file_too_large", f"{file} has more than {LARGEST // 1024 // 1024} MiB"
+                    "file_too_large", f"{file} has more than {LARGEST_FILE // 1024 // 1024} MiB"
                 )
             content.seek(0)
             return PurePath(path).name, content.read()

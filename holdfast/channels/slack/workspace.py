@@ -1,4 +1,4 @@
-"""One workspace: signed in, listening by Socket Mode or HTTP, and called with its limits kept."""
+"""One workspace: signs in, listens by Socket Mode or HTTP, and calls the Web API."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from weakref import WeakValueDictionary
 
 from holdfast.channels.base import NotNow, Put
 from holdfast.channels.slack.access import Access
-from holdfast.channels.slack.gate import Gate, Shared
-from holdfast.channels.slack.incoming import Bot, message_of
-from holdfast.channels.slack.refusal import (
-    SLACK_WORKSPACE_REFUSED,
-    NotLetIn,
+from holdfast.channels.slack.errors import (
+    TOKEN_ERRORS,
+    AccessDenied,
     Unreachable,
-    translated,
+    translate_error,
 )
+from holdfast.channels.slack.incoming import Bot, message_of
+from holdfast.channels.slack.rate_limits import RateLimits, SharedSettings
 from holdfast.errors import HoldfastError
 from holdfast.message import Payload
 from holdfast.queue.policy import Backoff
@@ -39,29 +39,30 @@ log = logging.getLogger(__name__)
 
 REQUEST_WITHIN = timedelta(seconds=30)
 PING_EVERY = 5.0
-"""Seconds; a connection that is gone without a word is noticed after four of these."""
+"""Seconds between pings. A dead connection is noticed after four of them."""
 SIGN_IN = Backoff(first=timedelta(seconds=1), most=timedelta(seconds=60))
-SIGNED_IN_WITHIN = 2.5
-"""Seconds that a request waits where we have only just started; Slack itself waits three."""
-TRY_AGAIN_AFTER = timedelta(seconds=10)
-NO_EVENT = "the body is no event of Slack's"
+SIGN_IN_WITHIN = 2.5
+"""Seconds that an HTTP event waits for the sign-in; Slack waits three for the answer."""
+UNREACHABLE_DELAY = timedelta(seconds=10)
+"""Delay of a response while Slack is unreachable."""
+NO_EVENT = "the body is not a Slack event"
 
 
 class Workspace:
-    """Usable once it has signed in, which `run` does and keeps trying."""
+    """A workspace. `run` signs in, retrying while Slack is unreachable; then it can be used."""
 
-    def __init__(self, access: Access, shared: Shared | None = None) -> None:
+    def __init__(self, access: Access, store: SharedSettings | None = None) -> None:
         self.access = access
-        self._shared = shared
+        self._store = store
         self._signed_in = asyncio.Event()
-        self.opened = asyncio.Event()
+        self.listening = asyncio.Event()
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._bot: Bot | None = None
         self._bolt: AsyncApp | None = None
         self.problem: str | None = None
-        """What keeps it from working until a person does something about it."""
+        """Reason why it cannot work until a person repairs it; None while all is well."""
         self.can_customize = True
-        """Whether messages may carry another name than the bot's; false once Slack has refused it."""
+        """Whether messages may carry other names than the bot's; false once Slack refused it."""
         for secret in (access.bot_token, access.app_token, access.signing_secret):
             if secret:
                 hide(secret)
@@ -75,65 +76,67 @@ class Workspace:
         return self._signed_in.is_set()
 
     async def ready(self) -> Bot:
+        """Wait for the sign-in. Raises AccessDenied if Slack refuses the token."""
         if self.problem is not None:
-            raise NotLetIn(self.problem)
+            raise AccessDenied(self.problem)
         await self._signed_in.wait()
         assert self._bot is not None
         return self._bot
 
     async def run(self, put: Put, *, listens: bool) -> None:
-        """Receive until cancelled, by Socket Mode only if it listens; raises NotLetIn where a token is refused."""
+        """Receive until cancelled; by Socket Mode only if `listens`. Raises AccessDenied."""
         async with AsyncExitStack() as stack:
             self.session = await stack.enter_async_context(_session())
             self.client = self._client(self.access.bot_token)
             self._bot = await self._sign_in()
-            self._gate = Gate(self._bot.team, self._shared)
+            self._limits = RateLimits(self._bot.team, self._store)
             self._bolt = self._app(self._bot, put)
             self._signed_in.set()
             stack.callback(self._signed_in.clear)
             if listens and self.access.app_token:
                 await stack.enter_async_context(self._listening(self._bolt, await self._socket()))
-            self.opened.set()
+            self.listening.set()
             await asyncio.Event().wait()
 
     def _client(self, token: str | None) -> AsyncWebClient:
         from slack_sdk.web.async_client import AsyncWebClient
 
-        # Without retry handlers: the client would post again by itself what Slack took before the connection was lost.
+        # No retry handlers: if the connection breaks after Slack took a message, the client
+        # would post it again.
         return AsyncWebClient(token, self.access.api_url, session=self.session, retry_handlers=[])
 
     async def _sign_in(self) -> Bot:
         if not self.access.bot_token:
-            raise self._not_let_in(" is not set: Slack needs the token of its bot, xoxb-…")
-        found = await self._let_in("auth.test", "let the bot in")
+            raise self._access_denied(" is not set: Slack needs the token of its bot, xoxb-…")
+        found = await self._call_until_allowed("auth.test", "let the bot in")
         team, user, bot_id, name = (
             str(found.get(key) or "") for key in ("team_id", "user_id", "bot_id", "user")
         )
         return Bot(team, user, bot_id, name)
 
     async def _socket(self) -> str:
-        """Asked for here first: the client would ask with a token that is refused for ever."""
-        found = await self._let_in(
+        """Ask for the address here first: the client would retry a refused token for ever."""
+        found = await self._call_until_allowed(
             "apps.connections.open",
             "open a socket for the app token beside it",
             app_token=self.access.app_token,
         )
         if not found.get("url"):
-            raise self._not_let_in(": Slack gives no address for Socket Mode")
+            raise self._access_denied(": Slack gives no address for Socket Mode")
         return str(found["url"])
 
-    def _not_let_in(self, why: str) -> NotLetIn:
+    def _access_denied(self, why: str) -> AccessDenied:
         self.problem = f"{self.access.name}{why}"
-        return NotLetIn(self.problem)
+        return AccessDenied(self.problem)
 
-    async def _let_in(self, method: str, wish: str, **arguments: Any) -> Payload:
+    async def _call_until_allowed(self, method: str, wish: str, **arguments: Any) -> Payload:
         failures = 0
         while True:
             try:
                 found = await self._request(method, arguments)
-            except Exception as error:  # noqa: BLE001 - whatever keeps us from Slack now may be over soon
-                if (code := getattr(error, "code", None)) in SLACK_WORKSPACE_REFUSED:
-                    raise self._not_let_in(
+            except Exception as error:  # noqa: BLE001 - any failure may pass
+                if (code := getattr(error, "code", None)) in TOKEN_ERRORS:
+                    raise self._access_denied(
                         f": Slack does not {wish}: {code}; see `holdfast doctor`"
                     ) from None
                 failures += 1
@@ -151,14 +154,16 @@ class Workspace:
         from slack_bolt.response import BoltResponse
 
         async def authorize() -> AuthorizeResult:
-            # Known since the start: asked for at an event, a failure would have Bolt acknowledge what nobody stored.
+            # Bolt acknowledges an event if this fails, though nobody stored it. So use what
+            # auth.test returned at the start.
             return AuthorizeResult(
                 enterprise_id=None, team_id=bot.team, bot_user_id=bot.user, bot_id=bot.bot_id
             )
 
         async def receive(body: Payload) -> BoltResponse:
-            """The only one to acknowledge: after the commit, and at once what is nobody's, or Slack sends it again."""
-            new = message_of(body, bot, self.access.doors)
+            """Acknowledge after the commit; at once if it is not for us, or Slack sends it
+            again."""
+            new = message_of(body, bot, self.access.permissions)
             try:
                 if new is not None:
                     await put(new)
@@ -171,7 +176,7 @@ class Workspace:
         quiet.setLevel(logging.ERROR)
         app = AsyncApp(
             logger=quiet,
-            # Bolt sets up the logger of this name as its own: ours would fall silent.
+            # Bolt configures the logger of this name, so it must not be one of ours.
             name="slack_bolt",
             process_before_response=True,
             client=self._client(None),
@@ -200,7 +205,7 @@ class Workspace:
             await handler.close_async()  # type: ignore[no-untyped-call]
 
     async def receive(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, str] | None:
-        """A request to /slack/events, if this workspace's Slack signed it: status and answer."""
+        """Handle a request to /slack/events. Returns None if this workspace did not sign it."""
         from slack_bolt.request.async_request import AsyncBoltRequest
         from slack_sdk.signature import SignatureVerifier
 
@@ -212,36 +217,36 @@ class Workspace:
         if not _is_event(body):
             return 400, NO_EVENT
         try:
-            async with asyncio.timeout(SIGNED_IN_WITHIN):
+            async with asyncio.timeout(SIGN_IN_WITHIN):
                 await self.ready()
-        except (TimeoutError, NotLetIn):
+        except (TimeoutError, AccessDenied):
             return 503, ""
         assert self._bolt is not None
         try:
-            # Several values of a header would be a list there.
+            # Bolt expects a list of values for each header.
             request = AsyncBoltRequest(
                 body=body.decode(), headers={name: [value] for name, value in headers.items()}
             )
-        except Exception:  # noqa: BLE001 - Bolt reads many fields here, and trusts each to be of its type
+        except Exception:  # noqa: BLE001 - Bolt trusts the types of many fields
             return 400, NO_EVENT
         answer = await self._bolt.async_dispatch(request)
-        # Bolt's own word for a body that it cannot read; our failures are 503, so that Slack sends again.
+        # Bolt answers 500 to a body it cannot read. Our own failures are 503, so Slack retries.
         return (400, NO_EVENT) if answer.status == 500 else (answer.status, answer.body)
 
     async def call(self, method: str, **arguments: Any) -> Payload:
-        """One request; raises NotNow, Undeliverable or Refusal for what Slack says, and what the network raises."""
+        """Call a method. Raises NotNow, Undeliverable or Refusal, and errors of the network."""
         await self.ready()
         channel = str(arguments.get("channel", ""))
-        # One at a time in a channel: were several on their way, all but the first would come too early after a 429.
+        # One request at a time per channel: after a 429, all further ones would be too early.
         async with self._locks.setdefault((method, channel), asyncio.Lock()):
-            await self._gate.passing(method)
+            await self._limits.check(method)
             try:
                 return await self._request(method, arguments)
             except Unreachable:
-                # That is our own way to Slack, and no wish of Slack's that others would have to know of.
+                # The network is down here; other processes may still reach Slack.
                 raise
             except NotNow as wait:
-                await self._gate.close(method, wait.delay.total_seconds())
+                await self._limits.wait(method, wait.delay.total_seconds())
                 raise
 
     async def _request(self, method: str, arguments: Payload) -> Payload:
@@ -251,15 +256,15 @@ class Workspace:
         try:
             answer = await getattr(self.client, method.replace(".", "_"))(**arguments)
         except SlackApiError as error:
-            raise translated(method, error) from None
+            raise translate_error(method, error) from None
         except ClientConnectorError as error:
-            raise Unreachable(TRY_AGAIN_AFTER, str(error)) from None
+            raise Unreachable(UNREACHABLE_DELAY, str(error)) from None
         found: Payload = answer.data
         return found | {"headers": {name.lower(): value for name, value in answer.headers.items()}}
 
 
 def _can_be_signed(headers: Mapping[str, str]) -> bool:
-    """Whether Slack's headers are of the right kind: its verifier raises for what is no number and no ASCII."""
+    """Return whether the headers can be verified; Slack's verifier raises for malformed ones."""
     timestamp, signature = (
         headers.get(f"x-slack-{name}", "") for name in ("request-timestamp", "signature")
     )
@@ -269,9 +274,9 @@ def _can_be_signed(headers: Mapping[str, str]) -> bool:
 
 
 def _is_event(text: bytes) -> bool:
-    """Whether a signed body has the shape of Slack's events, as far as Bolt relies on it."""
+    """Return whether a signed body has the shape that Bolt relies on."""
     try:
-        # Decoded first: of bytes, json.loads would take more encodings than Bolt does.
+        # Decode first: json.loads accepts more encodings than Bolt does.
         body = json.loads(text.decode())
     except (ValueError, RecursionError):
         return False

@@ -1,4 +1,4 @@
-"""What Slack says no with, and what we make of it: never, not now, or a failure like others."""
+"""Slack's error codes, translated: permanent, not now, or a failure that is tried again."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from slack_sdk.errors import SlackApiError
 
 DEFAULT_WAIT = 30.0
+"""Seconds to wait if a rate limit names no time."""
 
-FINAL = frozenset(
+PERMANENT_ERRORS = frozenset(
     (
         "account_inactive",
         "as_user_not_supported",
@@ -43,8 +44,8 @@ FINAL = frozenset(
         "user_not_visible",
     )
 )
-"""What Slack says where trying again is useless."""
-SLACK_WORKSPACE_REFUSED = frozenset(
+"""Codes after which trying again is useless."""
+TOKEN_ERRORS = frozenset(
     (
         "account_inactive",
         "invalid_auth",
@@ -55,15 +56,17 @@ SLACK_WORKSPACE_REFUSED = frozenset(
         "token_revoked",
     )
 )
-"""What Slack says of a token that a person has to change."""
+"""Codes of a token that a person has to replace."""
 
 
-class NotLetIn(HoldfastError):
-    """Slack refuses a token of this workspace, or there is none."""
+class AccessDenied(HoldfastError):
+    """Slack refuses a token of a workspace, or there is none."""
 
 
 class Unreachable(NotNow):
-    """No connection, so nothing was taken; an outage, however long, makes no dead letters."""
+    """No connection, so nothing was sent.
+
+    An outage makes no dead letters, however long it takes."""
 
     def __init__(self, delay: timedelta, reason: str) -> None:
         super().__init__(delay)
@@ -71,14 +74,15 @@ class Unreachable(NotNow):
 
 
 class Refusal(HoldfastError):
-    """Slack did not do it; `code` is its word for why."""
+    """Slack refused a request; `code` is its error code."""
 
     def __init__(self, method: str, code: str) -> None:
         super().__init__(f"{code} (Slack's answer to {method})")
         self.code = code
 
 
-def translated(method: str, error: SlackApiError) -> HoldfastError:
+def translate_error(method: str, error: SlackApiError) -> HoldfastError:
+    """Return NotNow for a rate limit, Undeliverable for a permanent error, else Refusal."""
     answer: Any = error.response
     status = getattr(answer, "status_code", None) or getattr(answer, "status", 0)
     data = getattr(answer, "data", None)
@@ -88,6 +92,6 @@ def translated(method: str, error: SlackApiError) -> HoldfastError:
             answer.headers.get("retry-after") or answer.headers.get("Retry-After") or DEFAULT_WAIT
         )
         return NotNow(timedelta(seconds=float(given)))
-    if code in FINAL:
+    if code in PERMANENT_ERRORS:
         return Undeliverable(code, f"is Slack's answer to {method}")
     return Refusal(method, code or f"status_{status}")

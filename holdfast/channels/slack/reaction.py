@@ -1,4 +1,4 @@
-"""The one sign that an agent works on a message: a reaction, which goes when the work is over."""
+"""The reaction on a message while an agent works on it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.channels.base import NotNow
-from holdfast.channels.slack.refusal import Refusal
+from holdfast.channels.slack.errors import Refusal
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.message import Payload
 from holdfast.telemetry import SLACK_STATUS_FAILED
@@ -17,16 +17,16 @@ from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
 
-TRIES = 5
+REMOVE_TRIES = 5
 
 Start = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None] | None]
 
 
 @asynccontextmanager
-async def shown(
+async def show_reaction(
     workspace: Workspace, payload: Payload, start: Start, *, again: bool
 ) -> AsyncIterator[None]:
-    """Adds the reaction after a while, and takes it away after the block; neither holds up the work."""
+    """Add the reaction after a while, remove it after the block. The work waits for neither."""
     access = workspace.access
     added: list[asyncio.Task[None]] = []
 
@@ -44,15 +44,15 @@ async def shown(
         yield
     finally:
         later.cancel()
-        # A worker that died before us may have left it there.
+        # A worker that died in an earlier attempt may have left its reaction.
         if added or again:
-            start(_take_away(workspace, where, added))
+            start(_remove(workspace, where, added))
 
 
-async def _take_away(workspace: Workspace, where: Payload, added: list[asyncio.Task[None]]) -> None:
+async def _remove(workspace: Workspace, where: Payload, added: list[asyncio.Task[None]]) -> None:
     if added:
         await asyncio.wait(added)
-    await _try(workspace, "reactions.remove", where, TRIES)
+    await _try(workspace, "reactions.remove", where, REMOVE_TRIES)
 
 
 async def _try(workspace: Workspace, method: str, where: Payload, tries: int) -> None:
@@ -67,6 +67,6 @@ async def _try(workspace: Workspace, method: str, where: Payload, tries: int) ->
             if refusal.code not in ("already_reacted", "no_reaction"):
                 log.warning(Entry(SLACK_STATUS_FAILED, error=refusal))
             return
-        except Exception as error:  # noqa: BLE001 - a sign is not worth a turn
+        except Exception as error:  # noqa: BLE001 - a reaction is not worth a turn
             log.warning(Entry(SLACK_STATUS_FAILED, error=error))
             return

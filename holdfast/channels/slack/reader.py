@@ -1,4 +1,4 @@
-"""What Slack knows of a conversation: its messages, page by page, and the names of people and channels."""
+"""Reads conversations from Slack: messages page by page, names of people and channels."""
 
 from __future__ import annotations
 
@@ -22,22 +22,24 @@ from holdfast.telemetry.logs import Entry
 log = logging.getLogger(__name__)
 
 PAGE = 200
-KEEP = 200
-"""Lines of a thread that an agent is offered; of a longer one the newest."""
-REMEMBER = 5000
-FORGET_AFTER = 3600.0
-ASK_AGAIN_AFTER = 60.0
-"""Seconds for which a name that Slack did not tell is not asked for again."""
-NAMED_WITHIN = 2.0
-"""Seconds that an agent waits for a name; after that it reads the id."""
-_NAMED = re.compile(r"<([@#])([A-Z0-9]+)(?:\|([^<>]*))?>")
+LONGEST_THREAD = 200
+"""Lines of a thread that an agent gets; the newest of a longer one."""
+MOST_NAMES = 5000
+"""Names that are cached."""
+NAME_TTL = 3600.0
+"""Seconds for which a name is cached."""
+MISSING_NAME_TTL = 60.0
+"""Seconds after which an unknown name is asked for again."""
+NAME_WITHIN = 2.0
+"""Seconds to wait for a name; after that the id is used."""
+_ID = re.compile(r"<([@#])([A-Z0-9]+)(?:\|([^<>]*))?>")
 _LINK = re.compile(r"<((?:https?|mailto):[^<>|]+)(?:\|([^<>]*))?>")
 
 
 async def messages(
     workspace: Workspace, channel: str, thread_ts: str | None, **wanted: Any
 ) -> AsyncIterator[Payload]:
-    """All messages of a thread, oldest first, or of a channel, newest first; as many pages as there are."""
+    """Yield all messages of a thread, oldest first, or of a channel, newest first."""
     method = "conversations.replies" if thread_ts else "conversations.history"
     where = {"channel": channel, "ts": thread_ts} if thread_ts else {"channel": channel}
     cursor: str | None = None
@@ -51,21 +53,22 @@ async def messages(
 
 
 class Reader:
-    """Reads threads of one workspace, and remembers who is who for a while."""
+    """Reads threads of one workspace, and caches names."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._names: OrderedDict[str, tuple[float, str | None]] = OrderedDict()
 
     async def thread(self, payload: Payload) -> Sequence[Line]:
-        """What was said before this message in its thread, or in its direct messages; the newest, oldest first."""
+        """Return the newest messages before this one in its thread or direct messages, oldest
+        first."""
         channel, thread_ts, ts = (
             str(payload.get("channel")),
             payload.get("thread_ts"),
             str(payload.get("ts")),
         )
         if thread_ts:
-            before: deque[Payload] = deque(maxlen=KEEP)
+            before: deque[Payload] = deque(maxlen=LONGEST_THREAD)
             async for message in messages(self._workspace, channel, thread_ts):
                 if str(message.get("ts")) < ts:
                     before.append(message)
@@ -73,7 +76,7 @@ class Reader:
             before = deque()
             async for message in messages(self._workspace, channel, None, latest=ts):
                 before.appendleft(message)
-                if len(before) == KEEP:
+                if len(before) == LONGEST_THREAD:
                     break
         else:
             return ()
@@ -92,37 +95,40 @@ class Reader:
         )
 
     async def readable(self, text: str) -> str:
-        return unescape(await self.named(text))
+        """Return Slack's text for an agent: unescaped, with names and Markdown links."""
+        return unescape(await self.replace_ids(text))
 
-    async def named(self, text: str) -> str:
-        """With names for people and channels, as far as they are to be had, and links as Markdown."""
+    async def replace_ids(self, text: str) -> str:
+        """Replace ids of people and channels by known names, and links by Markdown."""
         names: dict[str, str | None] = {}
-        for found in _NAMED.finditer(text):
+        for found in _ID.finditer(text):
             names[found[2]] = found[3] or await self._name(found[2])
-        text = _NAMED.sub(
+        text = _ID.sub(
             lambda found: f"{found[1]}{name}" if (name := names.get(found[2])) else found[0], text
         )
         return _LINK.sub(lambda found: f"[{found[2]}]({found[1]})" if found[2] else found[1], text)
 
     async def _name(self, id: str) -> str | None:
-        """Of a person or a channel; none where Slack does not say, or cannot be asked."""
+        """Return the name of a person or a channel; None if Slack does not tell it."""
         match id[:1]:
             case "U" | "W":
-                return await self._remembered(id, self._user)
+                return await self._cached_name(id, self._user)
             case "C" | "G":
-                return await self._remembered(id, self._channel)
+                return await self._cached_name(id, self._channel)
         return None
 
-    async def _remembered(self, id: str, ask: Callable[[str], Awaitable[str | None]]) -> str | None:
+    async def _cached_name(
+        self, id: str, ask: Callable[[str], Awaitable[str | None]]
+    ) -> str | None:
         known = self._names.get(id)
         if known is not None and known[0] > time.monotonic():
             return known[1]
         if not self._workspace.is_ready:
             return None
-        name = await _softly(ask(id))
-        self._names[id] = (time.monotonic() + (FORGET_AFTER if name else ASK_AGAIN_AFTER), name)
+        name = await _try_name(ask(id))
+        self._names[id] = (time.monotonic() + (NAME_TTL if name else MISSING_NAME_TTL), name)
         self._names.move_to_end(id)
-        while len(self._names) > REMEMBER:
+        while len(self._names) > MOST_NAMES:
             self._names.popitem(last=False)
         return name
 
@@ -142,13 +148,13 @@ class Reader:
         return name
 
 
-async def _softly(asked: Awaitable[str | None]) -> str | None:
-    """A name is not worth a turn: who cannot be asked has none."""
+async def _try_name(request: Awaitable[str | None]) -> str | None:
+    """Return a name, or None after any failure: a name is not worth failing a turn."""
     from aiohttp import ClientError
 
     try:
-        async with asyncio.timeout(NAMED_WITHIN):
-            return await asked
+        async with asyncio.timeout(NAME_WITHIN):
+            return await request
     except (HoldfastError, ClientError, TimeoutError, OSError) as error:
         log.debug(Entry(SLACK_NAME_UNKNOWN, error=error))
         return None

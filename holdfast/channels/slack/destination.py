@@ -1,4 +1,4 @@
-"""Where in Slack a response goes: workspace, channel and thread, read from its conversation."""
+"""Destination of a response: workspace, channel and thread, read from its conversation."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ _RECIPIENT = re.compile(r"[CDGUW][A-Z0-9]{2,}")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """`channel` may be a person, whose direct messages are meant; `after` is when Slack had the message answered."""
+class Destination:
+    """Target of a response in Slack.
+
+    `channel` may be the id of a person, for direct messages. `after` is the time of the answered
+    message; look-ups start there."""
 
     team: str | None
     channel: str
@@ -28,21 +31,22 @@ class Place:
         return self.channel[0] in "UW"
 
 
-def place_of(response: Payload) -> Place:
+def destination_of(response: Payload) -> Destination:
+    """Read the destination of a response. Raises Undeliverable if it names none."""
     answered = _ANSWERED.match(str(response.get("message_id") or ""))
     found = _CONVERSATION.fullmatch(str(response.get("conversation") or ""))
     if found is None:
-        return Place(None, _recipient(response))
+        return Destination(None, _recipient(response))
     team, channel, thread_ts = found.groups()
     if answered is None or answered[2] != channel:
-        return Place(team, channel, thread_ts, thread_ts)
-    # A direct message outside a thread is a conversation of its own, and answered outside a thread.
+        return Destination(team, channel, thread_ts, thread_ts)
+    # A direct message outside a thread is a conversation of its own. Answer it outside a thread.
     outside = channel.startswith("D") and answered[3] == thread_ts
-    return Place(team or answered[1], channel, None if outside else thread_ts, answered[3])
+    return Destination(team or answered[1], channel, None if outside else thread_ts, answered[3])
 
 
 def _recipient(response: Payload) -> str:
-    """A message of our own accord names a channel or a person."""
+    """Return the channel or person of a proactive message."""
     for name in ("sender_id", "sender"):
         if _RECIPIENT.fullmatch(given := str(response.get(name) or "")):
             return given
