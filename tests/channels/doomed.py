@@ -71,8 +71,8 @@ def after(call: Call, nth: int = 1) -> Call:
 
 
 MINES: dict[str, tuple[type, str, Callable[[Call], Call]]] = {
-    BEFORE_INSERT: (AgentHarness, "_on_event", before),
-    AFTER_INSERT: (AgentHarness, "_on_event", after),
+    BEFORE_INSERT: (AgentHarness, "receive", before),
+    AFTER_INSERT: (AgentHarness, "receive", after),
     AFTER_ACK: (AsyncBaseSocketModeClient, "send_socket_mode_response", after),
     BEFORE_POST: (SlackChannel, "send_part", before),
     IN_BETWEEN: (SlackChannel, "send_part", after),

@@ -219,7 +219,7 @@ async def test_a_channel_that_is_slow_answers_late_and_once(
 async def test_while_slack_is_out_of_reach_no_attempt_is_used(
     slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workspace, "TRY_AGAIN_AFTER", timedelta(milliseconds=20))
+    monkeypatch.setattr(workspace, "UNREACHABLE_DELAY", timedelta(milliseconds=20))
     app = AgentHarness(echo)
     async with running(app, settings):
         await slack.replies(await slack.mention("before"))

@@ -225,7 +225,7 @@ async def test_a_file_that_may_have_been_shared_is_looked_up(
 async def test_files_that_came_along_are_fetched_when_the_agent_asks(
     slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(download, "LARGEST", 10)
+    monkeypatch.setattr(download, "LARGEST_FILE", 10)
     found: list[tuple[str, bytes]] = []
 
     async def answer(turn: Turn) -> str:

@@ -129,7 +129,7 @@ async def test_doctor_tells_of_each_workspace_by_its_variable(
 async def test_doctor_misses_the_bot_token_beside_an_app_token(shell: Shell) -> None:
     done = await asyncio.to_thread(shell.run, "doctor", SLACK_BOT_TOKEN="")
     assert done.returncode == 1
-    assert "fail  Slack: SLACK_BOT_TOKEN is not set, nothing comes in or out" in done.stdout
+    assert "fail  Slack: SLACK_BOT_TOKEN is not set: Slack is off" in done.stdout
 
 
 def _first(error: BaseException) -> BaseException:
