@@ -16,7 +16,7 @@ from typing_extensions import Unpack
 
 from holdfast import process
 from holdfast import settings as configuration
-from holdfast.activity.reporter import Listener, Listeners
+from holdfast.activity.listeners import Listener, Listeners
 from holdfast.agents.base import Agent, AgentOptions, AgentPolicy, AgentProfile, Team, policy_of
 from holdfast.agents.function import Function, FunctionAgent
 from holdfast.channels.base import Channel, ChannelLike, as_channel

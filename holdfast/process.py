@@ -83,7 +83,10 @@ async def run(
         await asyncio.to_thread(migrate, settings.database)
     pool_size = settings.pool_size(num_workers, len(app.agents))
     async with open_store(
-        settings.database, direct_url=settings.database_direct, pool_size=pool_size
+        settings.database,
+        direct_url=settings.database_direct,
+        pool_size=pool_size,
+        on_put=app.listeners.publish_put if app.listeners else None,
     ) as store:
         with watching(settings.blocked_after), app.using(store), _channels(app, store, app_token):
             async with serve(app):
@@ -151,7 +154,7 @@ class RunningProcess:
         )
         app.consumers = consumers = self._consumers(num_workers, default)
         if self._reporter is not None:
-            await self._reporter.look()
+            await self._reporter.read_setting()
         async with asyncio.TaskGroup() as group:
             working = [
                 group.create_task(consumer.run(self._settings.grace)) for consumer in consumers
@@ -164,7 +167,7 @@ class RunningProcess:
                 consumer.stop()
             if working:
                 await asyncio.wait(working)
-            await app.listeners.heard()
+            await app.listeners.drain()
             for task in others:
                 task.cancel()
         await _sign_off(store, process.id, consumers)

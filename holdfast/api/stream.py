@@ -12,7 +12,7 @@ from sse_starlette.event import ServerSentEvent
 from sse_starlette.sse import EventSourceResponse
 from starlette.responses import Response
 
-from holdfast.activity.reporter import TYPES
+from holdfast.activity.frames import TYPES
 from holdfast.api.feed import Cursor, Feed, Watcher, encoded
 from holdfast.api.response import ApiError
 from holdfast.api.route import AuthorizedRoute, route_options

@@ -16,7 +16,7 @@ from holdfast.queue.outcome import Dead, Outcome, Retry
 from holdfast.queue.policy import Policy, Share, failed
 from holdfast.queue.settler import OUTAGE, Ended, Held, Settler
 from holdfast.queue.slots import Request, Slots
-from holdfast.queue.store import Store
+from holdfast.queue.store import EventQueue
 from holdfast.queue.turn import LeasedTurn
 from holdfast.queue.wake import Reason, Wake
 from holdfast.telemetry import (
@@ -45,7 +45,7 @@ ENDS_WITHIN = 3 * LET_GO_WITHIN
 """After the grace period, a consumer is through, unless a handler does not let go at all."""
 
 WHOLE = 50
-"""Slots that one claim fills. Of more, a server claims for one half while we work on the other."""
+"""Slots that one claim fills. Of more, one claim fills half while the other half is being worked."""
 
 HAND_ON_AT_MOST = timedelta(seconds=1)
 """A wake-up of all processes costs each a look, so a full one sends them at most this often."""
@@ -56,7 +56,7 @@ class Consumer:
 
     def __init__(
         self,
-        store: Store,
+        store: EventQueue,
         policy: Policy,
         handler: Handler,
         holder: str,
@@ -79,7 +79,7 @@ class Consumer:
         self.slots = Slots(names, each=policy.each or policy.at_once, total=policy.at_once)
         self.serve_unnamed(policy.unnamed)
         most = self.slots.total
-        self._batch = max(most // 2, min(most, WHOLE)) if store.has_server else most
+        self._batch = max(most // 2, min(most, WHOLE))
 
     @property
     def running(self) -> int:

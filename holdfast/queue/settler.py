@@ -13,7 +13,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.queue.metrics import Meter
 from holdfast.queue.outcome import Lost, Outcome, Retry, Settled
 from holdfast.queue.policy import Backoff, Policy, Share
-from holdfast.queue.store import Store
+from holdfast.queue.store import EventQueue
 from holdfast.queue.turn import LeasedTurn
 from holdfast.telemetry import SETTLE_FAILED, SETTLE_GIVEN_UP, SETTLE_REFUSED, TURNS_LOST
 from holdfast.telemetry.logs import Entry
@@ -48,7 +48,7 @@ class Settler:
 
     def __init__(
         self,
-        store: Store,
+        store: EventQueue,
         policy: Policy,
         meter: Meter,
         forget: Callable[[Held], None],

@@ -102,13 +102,8 @@ Acked = Literal["acked", "busy", "unknown"]
 """Whether an event is completed (also earlier), being worked on, or not there."""
 
 
-class Store(Protocol):
-    """Where events live. All methods are safe to call from many tasks; times are aware datetimes in UTC.
-
-    A list ends with the row that reaches `most_bytes`; where it is not given, only rows are counted."""
-
-    has_server: bool
-    """Whether a claim is the work of a server beside us, and not of this very process."""
+class EventQueue(Protocol):
+    """Put, claim and settle events. A lost turn never fails the others of its call."""
 
     async def now(self) -> datetime:
         """The store's clock: the only clock that decides what is due."""
@@ -124,9 +119,6 @@ class Store(Protocol):
         tx: Transaction | None = None,
     ) -> list[int | None]:
         """Store all events or none; the id of each, or None where its message_id is already known."""
-
-    async def say(self, line: ChatMessage, *, tx: Transaction | None = None) -> int:
-        """Append a line to a team's room; its id."""
 
     async def claim(
         self,
@@ -173,6 +165,9 @@ class Store(Protocol):
 
         An `actor`, here and below, is recorded in the audit log in the same transaction."""
 
+    async def ack(self, event_id: int, queue: str = OUTBOX) -> Acked:
+        """A live event of a queue that nobody works on is completed, because its client says it has it."""
+
     async def limit(self, queue: str, target: str, running: int | None) -> None:
         """At most so many leased turns of a target over all processes; None lifts the limit.
 
@@ -188,6 +183,53 @@ class Store(Protocol):
 
     async def sweep(self, policy: SweepPolicy) -> Swept:
         """End what is over, forget what is old, give every lane its head."""
+
+    async def wake(self, queue: str) -> None:
+        """Let every process look at a queue again."""
+
+    def wakeups(self) -> AsyncIterator[str]:
+        """Names of queues in which something became ready, '' for any; never the only way to learn of it."""
+
+
+class History(Protocol):
+    """Read events, live and finished, dead letters and conversations; work dead letters again."""
+
+    async def live(self, event_id: int) -> Event | None:
+        """A live event by its id."""
+
+    async def leased(
+        self,
+        queue: str,
+        *,
+        limit: int | None = None,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[Event]:
+        """The events being worked now, newest first."""
+
+    async def waiting(
+        self,
+        queue: str,
+        target: str,
+        *,
+        limit: int = 100,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[Event]:
+        """Live events of a target, oldest first, without claiming them."""
+
+    async def recent(
+        self,
+        queue: str,
+        *,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[Event]:
+        """Live and finished events of a queue, newest first; those discarded are left out."""
 
     async def finished(
         self,
@@ -225,69 +267,6 @@ class Store(Protocol):
     async def replay(self, ids: Sequence[int], *, actor: str | None = None) -> list[int]:
         """Put finished events once more, as new ones."""
 
-    async def audit(self, entry: AuditEntry, *, tx: Transaction | None = None) -> int:
-        """Append an act to the audit log and return its id; `id` and `at` of the entry are ignored."""
-
-    async def audit_log(
-        self,
-        which: AuditFilter,
-        *,
-        limit: int = 20,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[AuditEntry]:
-        """List the audit log, newest first."""
-
-    async def pseudonym(self, name: str) -> str:
-        """Return an opaque name of a person for the audit log: a salted hash, the same each time."""
-
-    async def prune_audit(self, keep: timedelta) -> int:
-        """Delete audit entries older than `keep` and return how many."""
-
-    async def ack(self, event_id: int, queue: str = OUTBOX) -> Acked:
-        """A live event of a queue that nobody works on is completed, because its client says it has it."""
-
-    async def waiting(
-        self,
-        queue: str,
-        target: str,
-        *,
-        limit: int = 100,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[Event]:
-        """Live events of a target, oldest first, without claiming them."""
-
-    async def recent(
-        self,
-        queue: str,
-        *,
-        limit: int = 20,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[Event]:
-        """Live and finished events of a queue, newest first; those discarded are left out."""
-
-    async def wake(self, queue: str) -> None:
-        """Let every process look at a queue again."""
-
-    async def live(self, event_id: int) -> Event | None:
-        """A live event by its id."""
-
-    async def leased(
-        self,
-        queue: str,
-        *,
-        limit: int | None = None,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[Event]:
-        """The events being worked now, newest first."""
-
     async def handed_on(self, root_id: int, before_id: int) -> int:
         """How many messages were handed on, at whatever remove, from one root message; those with lesser ids."""
 
@@ -303,42 +282,8 @@ class Store(Protocol):
     async def oldest_snapshot(self) -> timedelta | None:
         """Age of the oldest transaction that keeps dead rows from being removed; None where there is none."""
 
-    async def setting(self, key: str) -> Any:
-        """A value that processes share, None if never written."""
-
-    async def set_setting(self, key: str, value: Any, *, tx: Transaction | None = None) -> None:
-        """Write a value that processes share; None removes it."""
-
-    async def use_choice(self, key: str, *, tx: Transaction | None = None) -> None:
-        """Note that the setting of a conversation was used: drop the time since which it is unused."""
-
-    async def prune_choices(
-        self, keep: timedelta | None, most: int, channels: Sequence[str]
-    ) -> int:
-        """Delete settings `default/<conversation>` that are unused for `keep`, and return how many.
-
-        At most so many are left of each of these channels, and of all others together, latest used first. A setting
-        counts as unused from the first call on that finds it so."""
-
-    async def register(self, process: Process) -> None:
-        """Make this process known and hold its sign of life until the store is closed."""
-
-    async def unregister(self, process_id: str) -> None:
-        """This process ends in good order: nobody has to find it dead."""
-
-    async def beat(self, process: Process) -> None:
-        """Say that this process is still there, and what it is doing."""
-
-    async def processes(self) -> list[Process]:
-        """All processes that registered and were not seen to die."""
-
-    async def reap(self, max_attempts: Mapping[str, int] | None = None) -> list[str]:
-        """Look for dead processes; those seen dead twice lose their turns. Their ids are returned.
-
-        `max_attempts` by queue, for events without a number of their own."""
-
-    def wakeups(self) -> AsyncIterator[str]:
-        """Names of queues in which something became ready, '' for any; never the only way to learn of it."""
+    async def say(self, line: ChatMessage, *, tx: Transaction | None = None) -> int:
+        """Append a line to a team's room; its id."""
 
     async def agent_messages(
         self,
@@ -363,6 +308,31 @@ class Store(Protocol):
     ) -> Page[ChatMessage]:
         """A room's history, newest first."""
 
+
+class ProcessTable(Protocol):
+    """The processes that work on this store, and the end of those that died."""
+
+    async def register(self, process: Process) -> None:
+        """Make this process known and hold its sign of life until the store is closed."""
+
+    async def unregister(self, process_id: str) -> None:
+        """This process ends in good order: nobody has to find it dead."""
+
+    async def beat(self, process: Process) -> None:
+        """Say that this process is still there, and what it is doing."""
+
+    async def processes(self) -> list[Process]:
+        """All processes that registered and were not seen to die."""
+
+    async def reap(self, max_attempts: Mapping[str, int] | None = None) -> list[str]:
+        """Look for dead processes; those seen dead twice lose their turns. Their ids are returned.
+
+        `max_attempts` by queue, for events without a number of their own."""
+
+
+class ActivityLog(Protocol):
+    """Frames of what happened to messages, in one order for all readers."""
+
     async def activity(
         self, position: int, *, limit: int = 500, most_bytes: int | None = None
     ) -> Page[Happened]:
@@ -374,11 +344,67 @@ class Store(Protocol):
     async def forget_activity(self, keep: timedelta) -> int:
         """Drop what happened longer ago; how many rows."""
 
-    async def vacuum(self) -> None:
+
+class SettingTable(Protocol):
+    """Values that all processes see."""
+
+    async def setting(self, key: str) -> Any:
+        """A value that processes share, None if never written."""
+
+    async def set_setting(self, key: str, value: Any, *, tx: Transaction | None = None) -> None:
+        """Write a value that processes share; None removes it."""
+
+    async def use_choice(self, key: str, *, tx: Transaction | None = None) -> None:
+        """Note that the setting of a conversation was used: drop the time since which it is unused."""
+
+    async def prune_choices(
+        self, keep: timedelta | None, most: int, channels: Sequence[str]
+    ) -> int:
+        """Delete settings `default/<conversation>` that are unused for `keep`, and return how many.
+
+        At most so many are left of each of these channels, and of all others together, latest used first. A setting
+        counts as unused from the first call on that finds it so."""
+
+
+class AuditLog(Protocol):
+    """Acts of people and programs: who did what to which event or person."""
+
+    async def audit(self, entry: AuditEntry, *, tx: Transaction | None = None) -> int:
+        """Append an act to the audit log and return its id; `id` and `at` of the entry are ignored."""
+
+    async def audit_log(
+        self,
+        which: AuditFilter,
+        *,
+        limit: int = 20,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[AuditEntry]:
+        """List the audit log, newest first."""
+
+    async def pseudonym(self, name: str) -> str:
+        """Return an opaque name of a person for the audit log: a salted hash, the same each time."""
+
+    async def prune_audit(self, keep: timedelta) -> int:
+        """Delete audit entries older than `keep` and return how many."""
+
+
+class Store(EventQueue, History, ProcessTable, ActivityLog, SettingTable, AuditLog, Protocol):
+    """The database of one installation. All methods are safe to call from many tasks.
+
+    Times are aware datetimes in UTC. A list ends with the row that reaches `most_bytes`; without it, only rows are
+    counted."""
+
+    @property
+    def engine(self) -> object:
+        """The engine that does the work: the store itself, unless it wraps one."""
+
+    async def vacuum(self, *, at_once: bool = True) -> None:
         """Free the bytes of deleted rows.
 
         SQLite rewrites its file without them, rebuilds the full-text index and empties the write-ahead log;
-        writers wait meanwhile. PostgreSQL vacuums its tables."""
+        writers wait meanwhile. PostgreSQL vacuums its tables, or leaves that to autovacuum if not `at_once`."""
 
     async def close(self) -> None:
         """Let go of connections, threads and the sign of life."""

@@ -19,7 +19,7 @@ SHOWN = 2000
 """Characters of a message that its frame carries; the whole is in its event."""
 
 
-def about(
+def message_frame(
     kind: str,
     id: int,
     message_id: str | None,
@@ -39,7 +39,7 @@ def about(
     return shared if sent_by is None else shared | {SENT_BY: sent_by}
 
 
-def received(events: Sequence[NewEvent], ids: Sequence[int | None]) -> Iterator[Payload]:
+def received_frames(events: Sequence[NewEvent], ids: Sequence[int | None]) -> Iterator[Payload]:
     """Frames of what was stored in the inbox."""
     for new, id in zip(events, ids, strict=True):
         if id is not None and new.queue == INBOX:
@@ -49,7 +49,7 @@ def received(events: Sequence[NewEvent], ids: Sequence[int | None]) -> Iterator[
 def received_frame(
     id: int, message_id: str | None, target: str, event: Payload, sent_by: str | None = None
 ) -> Payload:
-    return about("message_received", id, message_id, target, event, sent_by) | {
+    return message_frame("message_received", id, message_id, target, event, sent_by) | {
         "message": written_of(event)[:SHOWN]
     }
 

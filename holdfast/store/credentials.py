@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, Protocol, cast
+from typing import Literal, Protocol
 
 from holdfast.queue.store import Store
+from holdfast.store.engine import is_sqlite, postgres_engine, sqlite_engine
 
 Role = Literal["read", "send", "admin"]
 Kind = Literal["token", "session", "code"]
@@ -65,13 +66,10 @@ class Credentials(Protocol):
 
 def open_credentials(store: Store) -> Credentials:
     """Return the credentials in a store's database."""
-    # By its methods, since a store may be wrapped.
-    if hasattr(store, "write"):
+    if is_sqlite(store):
         from holdfast.store.sqlite.access import SqliteCredentials
-        from holdfast.store.sqlite.store import SqliteStore
 
-        return SqliteCredentials(cast(SqliteStore, store))
+        return SqliteCredentials(sqlite_engine(store))
     from holdfast.store.postgres.credentials import PostgresCredentials
-    from holdfast.store.postgres.store import PostgresStore
 
-    return PostgresCredentials(cast(PostgresStore, store))
+    return PostgresCredentials(postgres_engine(store))

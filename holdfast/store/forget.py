@@ -49,8 +49,7 @@ async def forget(
     # Only people can have been linked.
     for identity in found.all if subject_type.upper() == USER else ():
         await people.unlink(identity)
-    if vacuum or not store.has_server:
-        await store.vacuum()
+    await store.vacuum(at_once=vacuum)
     return removed
 
 

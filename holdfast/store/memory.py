@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 
 from holdfast.memory.embedder import Embedder
 from holdfast.memory.index import KnowledgeIndex
@@ -11,6 +10,7 @@ from holdfast.memory.observation import ObservationStore
 from holdfast.memory.people import People
 from holdfast.queue.event import MEMORY
 from holdfast.queue.store import Filter, Store
+from holdfast.store.engine import is_sqlite, postgres_engine, sqlite_engine
 
 POLL_SECONDS = 0.02
 """Pause between two looks at an event that has not been settled yet."""
@@ -18,46 +18,35 @@ POLL_SECONDS = 0.02
 
 def open_observations(store: Store) -> ObservationStore:
     """Return the observations in a store's database."""
-    if _is_sqlite(store):
+    if is_sqlite(store):
         from holdfast.store.sqlite.observations import SqliteObservationStore
-        from holdfast.store.sqlite.store import SqliteStore
 
-        return SqliteObservationStore(cast(SqliteStore, store))
+        return SqliteObservationStore(store)
     from holdfast.store.postgres.observations import PostgresObservationStore
-    from holdfast.store.postgres.store import PostgresStore
 
-    return PostgresObservationStore(cast(PostgresStore, store))
+    return PostgresObservationStore(store)
 
 
 def open_knowledge(store: Store, embedder: Embedder | None = None) -> KnowledgeIndex:
     """Return the knowledge index in a store's database."""
-    if _is_sqlite(store):
+    if is_sqlite(store):
         from holdfast.store.sqlite.knowledge import SqliteKnowledge
-        from holdfast.store.sqlite.store import SqliteStore
 
-        return KnowledgeIndex(SqliteKnowledge(cast(SqliteStore, store)), embedder)
+        return KnowledgeIndex(SqliteKnowledge(sqlite_engine(store)), embedder)
     from holdfast.store.postgres.knowledge import PostgresKnowledge
-    from holdfast.store.postgres.store import PostgresStore
 
-    return KnowledgeIndex(PostgresKnowledge(cast(PostgresStore, store)), embedder)
+    return KnowledgeIndex(PostgresKnowledge(postgres_engine(store)), embedder)
 
 
 def open_people(store: Store) -> People:
     """Return the links between identities in a store's database."""
-    if _is_sqlite(store):
+    if is_sqlite(store):
         from holdfast.store.sqlite.access import SqlitePeople
-        from holdfast.store.sqlite.store import SqliteStore
 
-        return SqlitePeople(cast(SqliteStore, store))
+        return SqlitePeople(sqlite_engine(store))
     from holdfast.store.postgres.people import PostgresPeople
-    from holdfast.store.postgres.store import PostgresStore
 
-    return PostgresPeople(cast(PostgresStore, store))
-
-
-def _is_sqlite(store: Store) -> bool:
-    # By its methods, since a store may be wrapped.
-    return hasattr(store, "write")
+    return PostgresPeople(postgres_engine(store))
 
 
 async def wait_settled(store: Store, event_id: int, seconds: float) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 from holdfast.queue.event import INBOX, Event, FinishedEvent
 from holdfast.queue.pages import Page
 from holdfast.queue.record import AgentMessage
 from holdfast.queue.store import DEAD_OUTCOMES, Count, Filter, Store
+from holdfast.store.engine import is_sqlite, postgres_engine, sqlite_engine
 
 GREATEST_ID = 2**63 - 1
 
@@ -277,13 +278,10 @@ def open_scoped(store: Store, scope: Scope) -> ScopedReads:
 
 def dialect_of(store: Store) -> Dialect:
     """Return the dialect of a store's engine."""
-    # By what it can do: a store may be wrapped.
-    if hasattr(store, "write"):
+    if is_sqlite(store):
         from holdfast.store.sqlite.reads import sqlite_dialect
-        from holdfast.store.sqlite.store import SqliteStore
 
-        return sqlite_dialect(cast(SqliteStore, store))
+        return sqlite_dialect(sqlite_engine(store))
     from holdfast.store.postgres.scoped import postgres_dialect
-    from holdfast.store.postgres.store import PostgresStore
 
-    return postgres_dialect(cast(PostgresStore, store))
+    return postgres_dialect(postgres_engine(store))

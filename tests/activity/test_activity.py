@@ -10,7 +10,8 @@ import pytest
 import pytest_asyncio
 
 from holdfast import AgentHarness, Dead, Done, Turn
-from holdfast.activity.reporter import Listeners, Reporter
+from holdfast.activity.listeners import Listeners
+from holdfast.activity.reporter import Reporter
 from holdfast.errors import HoldfastError
 from holdfast.queue.event import INBOX, NewEvent
 from holdfast.queue.store import Store

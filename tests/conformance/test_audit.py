@@ -31,10 +31,12 @@ async def dead_letter(store: Store) -> int:
 
 async def run_sql(store: Any, statement: str) -> None:
     """Run a statement by hand, past the store's own methods."""
-    if hasattr(store, "write"):
-        await store.write(lambda db: db.connection.execute(statement).fetchall())
+    if hasattr(store.engine, "write"):
+        await store.engine.write(lambda db: db.connection.execute(statement).fetchall())
     else:
-        await store.connections.rows(f"{statement.replace(' audit', ' agent.audit')} returning id")
+        await store.engine.connections.rows(
+            f"{statement.replace(' audit', ' agent.audit')} returning id"
+        )
 
 
 async def test_who_retried_discarded_cancelled_and_replayed_is_recorded(store: Store) -> None:

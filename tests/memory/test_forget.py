@@ -256,11 +256,11 @@ async def test_what_agents_made_of_a_slack_message_is_its_persons_too(store: Sto
 
 async def write_activity(store: Any, frames: str) -> None:
     """Write a row that no store would write."""
-    if hasattr(store, "write"):
+    if hasattr(store.engine, "write"):
         statement = "insert into activity (frames) values (?)"
-        await store.write(lambda db: db.connection.execute(statement, (frames,)).fetchall())
+        await store.engine.write(lambda db: db.connection.execute(statement, (frames,)).fetchall())
     else:
-        await store.connections.rows(
+        await store.engine.connections.rows(
             "insert into agent.activity (frames) values (%s) returning id", (frames,)
         )
 

@@ -63,14 +63,12 @@ async def test_it_claims_as_many_turns_as_it_has_places(store: Store) -> None:
 
 
 @both_engines
-async def test_a_server_fills_many_places_in_halves_and_fills_them_whole(store: Store) -> None:
+async def test_many_slots_are_claimed_in_halves_until_all_are_taken(store: Store) -> None:
     await put(store, 150)
     gate = Gate()
     async with consuming(store, gate, policy(at_once=120)):
         await until(lambda: len(gate.inside) == 120)
-        assert len({turn.primary.claimed[0] for turn in gate.inside}) == (
-            2 if store.has_server else 1
-        )
+        assert len({turn.primary.claimed[0] for turn in gate.inside}) == 2
         gate.open.set()
         await finished(store, 150)
     assert gate.most == 120

@@ -15,10 +15,10 @@ from holdfast.memory.observation import (
     subject_key,
 )
 from holdfast.queue.pages import Page
-from holdfast.queue.store import Transaction
+from holdfast.queue.store import Store, Transaction
+from holdfast.store.engine import postgres_engine
 from holdfast.store.memory import wait_settled
 from holdfast.store.payload import dump, parse
-from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.wire import observation_row
 from holdfast.store.readable import observation_type_of, texts_of
 
@@ -32,10 +32,11 @@ FIRST = ("", "", "")
 class PostgresObservationStore:
     """The observations of a PostgreSQL store."""
 
-    def __init__(self, store: PostgresStore) -> None:
+    def __init__(self, store: Store) -> None:
         if store is None:
             raise ValueError("an observation store needs the store that holds it")
         self.store = store
+        self._engine = postgres_engine(store)
 
     async def save(self, observation: Observation, *, tx: Transaction | None = None) -> int:
         return int(
@@ -74,7 +75,7 @@ class PostgresObservationStore:
         self, statement: str, arguments: tuple[Any, ...], tx: Transaction | None
     ) -> Any:
         if tx is None:
-            return await self.store.connections.value(statement, arguments)
+            return await self._engine.connections.value(statement, arguments)
         cursor = await tx.execute(statement, arguments)
         return (await cursor.fetchone())[0]
 
@@ -104,7 +105,7 @@ class PostgresObservationStore:
         )
 
     async def _found(self, condition: str, arguments: tuple[Any, ...]) -> list[Observation]:
-        rows = await self.store.connections.rows(
+        rows = await self._engine.connections.rows(
             f"select {_COLUMNS} from agent.observation where deleted_at is null and {condition}",
             arguments,
         )
@@ -119,7 +120,7 @@ class PostgresObservationStore:
         most_bytes: int | None = None,
     ) -> Page[Subject]:
         most = check_limit(limit) or MAX_LIMIT
-        found = await self.store.connections.page(
+        found = await self._engine.connections.page(
             "select workspace_id, subject_type, subject_id, count(*) from agent.observation"
             " where deleted_at is null and (%s::text is null or workspace_id = %s)"
             " and (workspace_id, subject_type, subject_id) > (%s, %s, %s)"
@@ -136,12 +137,12 @@ class PostgresObservationStore:
 
     async def purge_soft_deleted_before(self, moment: datetime) -> int:
         return int(
-            await self.store.connections.value("select agent.purge_observations(%s)", (moment,))
+            await self._engine.connections.value("select agent.purge_observations(%s)", (moment,))
         )
 
     async def delete_workspace(self, workspace_id: str) -> int:
         return int(
-            await self.store.connections.value(
+            await self._engine.connections.value(
                 "select count(agent.remove_observation(workspace_id, id)) from (select workspace_id, id"
                 " from agent.observation where workspace_id = %s order by id for update) as all_of_it",
                 (workspace_id,),
@@ -153,7 +154,7 @@ class PostgresObservationStore:
 
     async def has_pending(self, subject_key: str) -> bool:
         return bool(
-            await self.store.connections.value(
+            await self._engine.connections.value(
                 "select exists (select from agent.event where queue = 'memory' and lane = %s)",
                 (subject_key,),
             )
@@ -161,7 +162,7 @@ class PostgresObservationStore:
 
     async def requeue_outdated(self, agent_name: str, model: str, *, limit: int = 1000) -> int:
         return int(
-            await self.store.connections.value(
+            await self._engine.connections.value(
                 "select agent.tell_again(%s, %s, %s)", (agent_name, model, limit)
             )
         )
@@ -170,7 +171,7 @@ class PostgresObservationStore:
         self, workspace_id: str, subject_type: str, subject_id: str, *, actor: str | None = None
     ) -> dict[str, int]:
         key = subject_key(workspace_id, subject_type, subject_id)
-        rows = await self.store.connections.rows(
+        rows = await self._engine.connections.rows(
             "select removed, agent.add_audit(%s, 'forgot', agent.pseudonym(%s), removed)"
             " from agent.forget_subject(%s, %s, %s) as removed",
             (actor, key, workspace_id, subject_type, subject_id),

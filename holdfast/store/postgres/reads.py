@@ -22,8 +22,6 @@ ANY_NUMBER = 2**31 - 1
 class PostgresReads:
     """The reading half of the store."""
 
-    has_server = True
-
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 

@@ -109,6 +109,11 @@ class PostgresStore(PostgresReads):
     async def close(self) -> None:
         await self.__aexit__(None, None, None)
 
+    @property
+    def engine(self) -> PostgresStore:
+        """Return this store."""
+        return self
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
         with translated():
@@ -338,8 +343,9 @@ class PostgresStore(PostgresReads):
             await self._connections.value("select agent.prune_audit(agent.now() - %s)", (keep,))
         )
 
-    async def vacuum(self) -> None:
-        await self._connections.execute_alone(VACUUM)
+    async def vacuum(self, *, at_once: bool = True) -> None:
+        if at_once:
+            await self._connections.execute_alone(VACUUM)
 
     async def set_setting(self, key: str, value: Any, *, tx: Transaction | None = None) -> None:
         statement, arguments = (

@@ -8,7 +8,7 @@ from sqlite3 import Connection
 from holdfast.message import Payload
 from holdfast.queue.pages import Measure, Page
 from holdfast.queue.store import Happened
-from holdfast.store.activity import about, happened, received_frame
+from holdfast.store.activity import happened, message_frame, received_frame
 from holdfast.store.payload import dump
 from holdfast.store.readable import shown_payload
 from holdfast.store.sqlite.connection import load
@@ -34,7 +34,9 @@ def failed(connection: Connection, ids: Sequence[int], *, dead: bool) -> Iterato
     """Return a frame for each event whose turn failed: it comes back, or is a dead letter."""
     rows = connection.execute(SQL["buried" if dead else "failed"], {"ids": dump(ids)})
     for id, message_id, target, event, sent_by, attempts, error, error_class in rows:
-        yield about("message_failed", id, message_id, target, shown_payload(event), sent_by) | {
+        yield message_frame(
+            "message_failed", id, message_id, target, shown_payload(event), sent_by
+        ) | {
             "eventId": id,
             "error": error,
             "errorClass": error_class,

@@ -21,8 +21,9 @@ from holdfast.memory.observation import (
 from holdfast.queue.audit import AuditEntry
 from holdfast.queue.event import MEMORY, NewEvent
 from holdfast.queue.pages import Measure, Page
-from holdfast.queue.store import Transaction
+from holdfast.queue.store import Store, Transaction
 from holdfast.store.activity import FORGOTTEN
+from holdfast.store.engine import sqlite_engine
 from holdfast.store.memory import wait_settled
 from holdfast.store.payload import dump, parse
 from holdfast.store.readable import observation_type_of, texts_of
@@ -34,7 +35,7 @@ from holdfast.store.sqlite.rows import ANY_ID, MICROSECOND, micros, moment
 from holdfast.store.sqlite.writer import Writing
 
 if TYPE_CHECKING:
-    from holdfast.store.sqlite.store import SqliteStore
+    pass
 
 T = TypeVar("T")
 
@@ -48,10 +49,11 @@ TOMBSTONE_AGE = timedelta(days=1)
 class SqliteObservationStore:
     """The observations of a SQLite store."""
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: Store) -> None:
         if store is None:
             raise ValueError("an observation store needs the store that holds it")
         self.store = store
+        self._engine = sqlite_engine(store)
 
     async def save(self, observation: Observation, *, tx: Transaction | None = None) -> int:
         return await self._write(lambda db: save(db, observation), tx)
@@ -78,7 +80,7 @@ class SqliteObservationStore:
         return await self._write(lambda db: merge(db, *ids, merged), tx)
 
     async def _write(self, work: Callable[[Writing], T], tx: Transaction | None) -> T:
-        result: T = await (self.store.write(work) if tx is None else tx.run(work))
+        result: T = await (self._engine.write(work) if tx is None else tx.run(work))
         return result
 
     async def find_by_id(self, workspace_id: str, id: str) -> Observation | None:
@@ -113,7 +115,7 @@ class SqliteObservationStore:
         return await self._find("doubtful_observations", wanted)
 
     async def _find(self, query: str, params: dict[str, Any]) -> list[Observation]:
-        rows = await self.store.read(
+        rows = await self._engine.read(
             lambda connection: connection.execute(SQL[query], params).fetchall()
         )
         return [_observation_of(row) for row in rows]
@@ -136,7 +138,7 @@ class SqliteObservationStore:
                 connection.execute(SQL["observation_subjects"], params)
             )
 
-        return (await self.store.read(read)).made(lambda row: Subject(*row))
+        return (await self._engine.read(read)).made(lambda row: Subject(*row))
 
     async def count(self, workspace_id: str | None = None) -> int:
         return sum(subject.observations for subject in await self.find_subjects(workspace_id))
@@ -149,7 +151,7 @@ class SqliteObservationStore:
             db.connection.execute(SQL["purge_tombstones"], {"before": oldest})
             return db.connection.execute(SQL["purge_observations"], params).rowcount
 
-        return await self.store.write(work)
+        return await self._engine.write(work)
 
     async def delete_workspace(self, workspace_id: str) -> int:
         params = {"workspace_id": workspace_id}
@@ -158,21 +160,21 @@ class SqliteObservationStore:
             ids = db.connection.execute(SQL["observations_of_workspace"], params).fetchall()
             return sum(remove(db, workspace_id, id_, soft=False) is not None for (id_,) in ids)
 
-        return await self.store.write(work)
+        return await self._engine.write(work)
 
     async def wait_indexed(self, position: int, *, within: float = 5.0) -> bool:
         return await wait_settled(self.store, position, within)
 
     async def has_pending(self, subject_key: str) -> bool:
         params = {"subject_key": subject_key}
-        [is_pending] = await self.store.read(
+        [is_pending] = await self._engine.read(
             lambda connection: connection.execute(SQL["pending_changes"], params).fetchone()
         )
         return bool(is_pending)
 
     async def requeue_outdated(self, agent_name: str, model: str, *, limit: int = 1000) -> int:
         params = {"agent_name": agent_name, "model": model, "limit": limit}
-        return await self.store.write(lambda db: _index_again(db, params))
+        return await self._engine.write(lambda db: _index_again(db, params))
 
     async def forget(
         self, workspace_id: str, subject_type: str, subject_id: str, *, actor: str | None = None
@@ -194,7 +196,7 @@ class SqliteObservationStore:
                 )
             return removed
 
-        return await self.store.write(work)
+        return await self._engine.write(work)
 
 
 def save(db: Writing, observation: Observation, *, id_: str | None = None) -> int:

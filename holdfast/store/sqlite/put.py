@@ -10,7 +10,7 @@ from typing import Any, assert_never
 from holdfast.memory.observation import Observation
 from holdfast.queue.event import INBOX, Event, NewEvent
 from holdfast.queue.record import Activity, AgentMessage, ChatMessage, Record
-from holdfast.store.activity import received, received_frame
+from holdfast.store.activity import received_frame, received_frames
 from holdfast.store.payload import dump, parse, storable, storable_name
 from holdfast.store.sqlite.connection import load
 from holdfast.store.sqlite.rows import line_row, new_row
@@ -41,7 +41,7 @@ def put_events(
         ids = put_rows(db, text, len(events), keyed=keyed)
     if records:
         put_records(db, records)
-    db.frames.append(received(events, ids))
+    db.frames.append(received_frames(events, ids))
     db.ready.update(event.queue for event in events)
     return ids
 

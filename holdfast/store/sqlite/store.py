@@ -62,8 +62,6 @@ SMALL = 32 * 1024
 class SqliteStore:
     """Events in one SQLite file, for many tasks and many processes; an async context manager."""
 
-    has_server = False
-
     def __init__(
         self,
         path: str | Path,
@@ -112,6 +110,11 @@ class SqliteStore:
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run a read beside the writer."""
         return await self._reader.run(work)
+
+    @property
+    def engine(self) -> SqliteStore:
+        """Return this store."""
+        return self
 
     def write(self, work: Callable[[Writing], T]) -> asyncio.Future[T]:
         """Run work in a transaction of the writer."""
@@ -424,7 +427,7 @@ class SqliteStore:
     async def prune_audit(self, keep: timedelta) -> int:
         return await self.write(lambda db: access.prune_audit(db, keep))
 
-    async def vacuum(self) -> None:
+    async def vacuum(self, *, at_once: bool = True) -> None:
         await asyncio.to_thread(vacuum, self.path)
 
     async def setting(self, key: str) -> Any:
