@@ -197,8 +197,12 @@ def test_scripts_applied_by_another_migrator_meanwhile_do_not_run_again(
 def test_repeatable_read_as_default_does_not_hide_the_work_of_another_migrator(
     scripts: Scripts, postgres: str
 ) -> None:
-    ask(postgres, "do $$ begin execute format('alter database %I set default_transaction_isolation = "
-        "''repeatable read''', current_database()); end $$")  # fmt: skip
+    ask(
+        postgres,
+        "do $$ begin execute format("
+        "'alter database %I set default_transaction_isolation = ''repeatable read''', "
+        "current_database()); end $$",
+    )
     scripts.incremental(
         "001-level.sql",
         "create table agent.level as select current_setting('transaction_isolation') l",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from holdfast.queue.event import Event, NewEvent
 from holdfast.queue.outcome import Done, Lost, Retry, Settled
@@ -16,8 +17,8 @@ from tests.journal import Journal, Row, Run, read_journal, read_tables
 
 
 def run(id: int, started_at: int, ended_at: int | None, **fields: object) -> Run:
-    """A run that completed its event, in lane a, unless told otherwise."""
-    told = {
+    """Return a run that completed its event in lane a, unless `fields` say otherwise."""
+    defaults: dict[str, object] = {
         "process": 1,
         "queue": "inbox",
         "lane": "a",
@@ -25,7 +26,8 @@ def run(id: int, started_at: int, ended_at: int | None, **fields: object) -> Run
         "attempt": 1,
         "settles": ["completed"],
     }
-    return Run(id=id, started_at=started_at, ended_at=ended_at, **{**told, **fields})  # type: ignore[arg-type]
+    values: dict[str, Any] = {**defaults, **fields}
+    return Run(id=id, started_at=started_at, ended_at=ended_at, **values)
 
 
 RUNS = [
@@ -39,8 +41,9 @@ ROWS = [Row(id=id, claims=1, outcome="completed") for id in (1, 2, 3, 4, 5)]
 STORED = [1, 2, 3, 4, 5]
 
 
-def found(runs: list[Run] = RUNS, rows: list[Row] = ROWS, **options: object) -> list[str]:
-    return check(sorted(runs, key=lambda run: run.started_at), rows, STORED, **options).violations  # type: ignore[arg-type]
+def violations(runs: list[Run] = RUNS, rows: list[Row] = ROWS, **options: Any) -> list[str]:
+    ordered = sorted(runs, key=lambda run: run.started_at)
+    return check(ordered, rows, STORED, **options).violations
 
 
 def test_a_sound_history_has_no_violations() -> None:
@@ -48,17 +51,17 @@ def test_a_sound_history_has_no_violations() -> None:
 
 
 def test_a_lost_event_is_found() -> None:
-    assert "event 2 was stored and is lost: neither live nor in history" in found(
+    assert "event 2 was stored and is lost: neither live nor in history" in violations(
         rows=[ROWS[0], *ROWS[2:]]
     )
 
 
 def test_an_event_that_nobody_ran_yet_is_not_lost() -> None:
-    assert found(runs=RUNS[1:], rows=[Row(id=1), *ROWS[1:]]) == []
+    assert violations(runs=RUNS[1:], rows=[Row(id=1), *ROWS[1:]]) == []
 
 
 def test_an_event_in_both_tables_is_found() -> None:
-    assert found(rows=[*ROWS, Row(id=3, claims=1)]) == [
+    assert violations(rows=[*ROWS, Row(id=3, claims=1)]) == [
         "event 3 is there 2 times",
         "event 3 (fence 50, process 1) was told 'completed' and is live",
     ]
@@ -66,29 +69,30 @@ def test_an_event_in_both_tables_is_found() -> None:
 
 def test_swapped_events_of_a_lane_are_found() -> None:
     swapped = [run(2, 10, 20), run(1, 30, 40), *RUNS[2:]]
-    assert found(swapped) == [
+    assert violations(swapped) == [
         "lane a of inbox: event 1 (fence 30, process 1) ran after event 2 (fence 10, process 1)"
     ]
 
 
 def test_an_event_that_a_person_retried_may_run_late() -> None:
-    assert found([run(2, 10, 20), run(1, 30, 40), *RUNS[2:]], unordered=[1]) == []
+    assert violations([run(2, 10, 20), run(1, 30, 40), *RUNS[2:]], unordered=[1]) == []
 
 
 def test_overlapping_runs_of_a_lane_are_found() -> None:
-    [fault] = found([run(1, 10, 31), *RUNS[1:]])
+    [fault] = violations([run(1, 10, 31), *RUNS[1:]])
     assert fault == (
-        "lane a of inbox: event 2 (fence 30, process 1) started before event 1 (fence 10, process 1) was through"
+        "lane a of inbox: event 2 (fence 30, process 1) "
+        "started before event 1 (fence 10, process 1) was through"
     )
 
 
 def test_a_long_run_overlaps_with_more_than_the_next() -> None:
-    assert len(found([run(1, 10, 55), *RUNS[1:]])) == 2
+    assert len(violations([run(1, 10, 55), *RUNS[1:]])) == 2
 
 
 def test_one_event_in_two_hands_is_found() -> None:
     twice = run(1, 15, 25, process=2, settles=["lost"])
-    faults = found([*RUNS, twice], rows=[replace(ROWS[0], claims=2), *ROWS[1:]])
+    faults = violations([*RUNS, twice], rows=[replace(ROWS[0], claims=2), *ROWS[1:]])
     assert any(
         "started before event 1 (fence 10, process 1) was through" in fault for fault in faults
     )
@@ -99,8 +103,10 @@ def test_one_event_in_two_hands_is_found() -> None:
 
 def test_a_claim_settled_twice_is_found() -> None:
     twice = [run(1, 10, 20, settles=["completed", "completed"]), *RUNS[1:]]
-    assert "event 1 (fence 10, process 1) was settled 2 times: completed, completed" in found(twice)
-    assert "event 1 ended 2 times" in found(twice)
+    assert "event 1 (fence 10, process 1) was settled 2 times: completed, completed" in violations(
+        twice
+    )
+    assert "event 1 ended 2 times" in violations(twice)
 
 
 def test_an_event_that_ended_under_two_claims_is_found() -> None:
@@ -110,41 +116,45 @@ def test_an_event_that_ended_under_two_claims_is_found() -> None:
         "event 3 ended 2 times",
         f"{again[2]} completed although the turn was that of {again[3]}",
     ]
-    assert found(again, rows) == faults
-    assert found(again, rows, leases_may_end=True) == faults
+    assert violations(again, rows) == faults
+    assert violations(again, rows, leases_may_end=True) == faults
 
 
 def test_a_claim_that_was_never_settled_is_found() -> None:
     unsettled = [run(1, 10, 20, settles=[]), *RUNS[1:]]
-    assert found(unsettled) == [
+    assert violations(unsettled) == [
         "event 1 (fence 10, process 1) was never settled, though nobody died and no lease ran out"
     ]
 
 
 def test_a_settle_that_the_tables_do_not_show_is_found() -> None:
     rows = [Row(id=1, claims=1), *ROWS[1:]]
-    assert found(rows=rows) == ["event 1 (fence 10, process 1) was told 'completed' and is live"]
+    assert violations(rows=rows) == [
+        "event 1 (fence 10, process 1) was told 'completed' and is live"
+    ]
     dead = [replace(ROWS[0], outcome="dead"), *ROWS[1:]]
-    assert found(rows=dead) == ["event 1 (fence 10, process 1) was told 'completed' and is dead"]
+    assert violations(rows=dead) == [
+        "event 1 (fence 10, process 1) was told 'completed' and is dead"
+    ]
 
 
 def test_a_run_that_no_claim_shows_is_found() -> None:
     rows = [replace(ROWS[0], claims=0), *ROWS[1:]]
-    assert found(rows=rows) == ["event 1 ran 1 times and was claimed 0 times"]
+    assert violations(rows=rows) == ["event 1 ran 1 times and was claimed 0 times"]
 
 
 def test_a_claim_that_nobody_ran_is_found_unless_somebody_died() -> None:
     rows = [replace(ROWS[0], claims=2), *ROWS[1:]]
-    assert found(rows=rows) == ["event 1 ran 1 times and was claimed 2 times"]
-    assert found(rows=rows, may_die=True) == []
+    assert violations(rows=rows) == ["event 1 ran 1 times and was claimed 2 times"]
+    assert violations(rows=rows, may_die=True) == []
 
 
 def test_a_retry_runs_again_before_what_follows() -> None:
     back = run(1, 5, 8, settles=["back"])
     rows = [replace(ROWS[0], claims=2), *ROWS[1:]]
-    assert found([back, *RUNS], rows) == []
+    assert violations([back, *RUNS], rows) == []
     late = [run(1, 5, 8, settles=["back"]), run(2, 10, 20), run(1, 30, 40), *RUNS[2:]]
-    assert len(found(late, rows)) == 1
+    assert len(violations(late, rows)) == 1
 
 
 def test_a_crash_costs_a_run_and_is_reported() -> None:
@@ -173,97 +183,103 @@ def test_two_handlers_of_one_event_at_once_are_found_where_processes_only_die() 
     """A process that was taken for dead, and lived."""
     for settles in (["lost"], []):
         zombie = run(1, 5, 15, process=2, settles=settles)
-        assert found([zombie, *RUNS], TWICE, may_die=True) == [
-            "lane a of inbox: event 1 (fence 10, process 1) started before event 1 (fence 5, process 2) was through"
+        assert violations([zombie, *RUNS], TWICE, may_die=True) == [
+            "lane a of inbox: event 1 (fence 10, process 1) "
+            "started before event 1 (fence 5, process 2) was through"
         ]
-        assert found([zombie, *RUNS], TWICE, leases_may_end=True) == []
+        assert violations([zombie, *RUNS], TWICE, leases_may_end=True) == []
 
 
 def test_one_that_lost_its_turn_was_alone_until_then() -> None:
     """Its event is taken over at 30: what of its lane ran before that ran beside it."""
     lost = run(1, 5, 99, process=2, settles=["lost"])
     runs = [lost, run(2, 10, 20), run(1, 30, 40), *RUNS[2:]]
-    faults = found(runs, TWICE, leases_may_end=True)
+    faults = violations(runs, TWICE, leases_may_end=True)
     assert f"lane a of inbox: {runs[1]} started before {lost} was through" in faults
 
 
 def test_a_turn_that_is_lost_to_nobody_excuses_nothing() -> None:
     """As after an answer that was lost on the way: the end counted, and so does the run."""
     lost = run(1, 10, 35, settles=["lost"])
-    assert found([lost, *RUNS[1:]], leases_may_end=True) == [
-        "lane a of inbox: event 2 (fence 30, process 1) started before event 1 (fence 10, process 1) was through"
+    assert violations([lost, *RUNS[1:]], leases_may_end=True) == [
+        "lane a of inbox: event 2 (fence 30, process 1) "
+        "started before event 1 (fence 10, process 1) was through"
     ]
 
 
 def test_a_zombie_that_was_overtaken_before_it_started_is_no_fault_where_leases_end() -> None:
     """It stood still between claim and start."""
     late = run(1, 15, None, fence=5, process=2, settles=[])
-    assert found([*RUNS, late], TWICE, leases_may_end=True) == []
-    assert found([*RUNS, late], TWICE, may_die=True) != []
+    assert violations([*RUNS, late], TWICE, leases_may_end=True) == []
+    assert violations([*RUNS, late], TWICE, may_die=True) != []
     newest = run(1, 15, None, fence=11, process=2, settles=[])
-    assert found([*RUNS, newest], TWICE, leases_may_end=True) != []
+    assert violations([*RUNS, newest], TWICE, leases_may_end=True) != []
 
 
 def test_a_zombie_whose_end_counted_is_never_excused() -> None:
     for ended in ("completed", "back", "dead"):
         late = run(1, 15, 25, fence=5, process=2, settles=[ended])
-        assert found([*RUNS, late], TWICE, leases_may_end=True) != []
+        assert violations([*RUNS, late], TWICE, leases_may_end=True) != []
 
 
 def test_an_event_that_was_handled_and_never_answered_is_found() -> None:
     unanswered = [run(1, 10, 20, emits=1, settles=[]), *RUNS[1:]]
-    assert found(unanswered, leases_may_end=True) == ["event 1 emitted 0 events instead of 1"]
+    assert violations(unanswered, leases_may_end=True) == ["event 1 emitted 0 events instead of 1"]
     live = [Row(id=1, claims=1), *ROWS[1:], Row(id=6, parent_id=1)]
-    assert found(unanswered, live, leases_may_end=True) == ["event 1 is live and emitted 1 events"]
+    assert violations(unanswered, live, leases_may_end=True) == [
+        "event 1 is live and emitted 1 events"
+    ]
 
 
 def test_what_was_collected_and_came_back_is_worked_one_by_one() -> None:
     together = [run(id, 5, 8, settles=["back"]) for id in (1, 2, 3)]
     rows = [replace(row, claims=1 + (row.id <= 3)) for row in ROWS]
-    assert found([*together, *RUNS], rows) == []
+    assert violations([*together, *RUNS], rows) == []
     swapped = [*together, run(2, 10, 20), run(1, 30, 40), *RUNS[2:]]
-    assert len(found(swapped, rows)) == 1
+    assert len(violations(swapped, rows)) == 1
 
 
 def test_an_end_under_a_fence_that_is_no_longer_the_latest_is_found() -> None:
     owner = run(1, 15, 25, process=2, settles=["lost"])
-    faults = found([*RUNS, owner], [replace(ROWS[0], claims=2), *ROWS[1:]], leases_may_end=True)
+    faults = violations(
+        [*RUNS, owner], [replace(ROWS[0], claims=2), *ROWS[1:]], leases_may_end=True
+    )
     assert faults == [
-        "event 1 (fence 10, process 1) completed although the turn was that of event 1 (fence 15, process 2)",
-        "lane a of inbox: event 1 (fence 15, process 2) started before event 1 (fence 10, process 1) was through",
+        "event 1 (fence 10, process 1) completed although the turn was that of "
+        "event 1 (fence 15, process 2)",
+        "lane a of inbox: event 1 (fence 15, process 2) "
+        "started before event 1 (fence 10, process 1) was through",
     ]
 
 
 def test_emits_are_there_as_often_as_the_turn_said() -> None:
     emitting = [run(1, 10, 20, emits=1), *RUNS[1:]]
     child = Row(id=6, parent_id=1)
-    assert found(emitting, [*ROWS, child]) == []
-    assert found(emitting) == ["event 1 emitted 0 events instead of 1"]
-    assert found(emitting, [*ROWS, child, replace(child, id=7)]) == [
+    assert violations(emitting, [*ROWS, child]) == []
+    assert violations(emitting) == ["event 1 emitted 0 events instead of 1"]
+    assert violations(emitting, [*ROWS, child, replace(child, id=7)]) == [
         "event 1 emitted 2 events instead of 1"
     ]
-    assert found(RUNS, [*ROWS, child]) == ["event 1 emitted 1 events instead of 0"]
+    assert violations(RUNS, [*ROWS, child]) == ["event 1 emitted 1 events instead of 0"]
 
 
 def test_what_has_not_completed_emits_nothing() -> None:
     back = [run(1, 10, 20, emits=1, settles=["back"]), *RUNS[1:]]
     rows = [Row(id=1, claims=1), *ROWS[1:], Row(id=6, parent_id=1)]
-    assert found(back, rows) == ["event 1 is live and emitted 1 events"]
+    assert violations(back, rows) == ["event 1 is live and emitted 1 events"]
 
 
 def test_the_answer_to_a_crash_after_the_commit_is_in_the_tables() -> None:
     unheard = [run(1, 10, 20, emits=1, settles=[]), *RUNS[1:]]
-    assert found(unheard, [*ROWS, Row(id=6, parent_id=1)], leases_may_end=True) == []
-    assert found(unheard, leases_may_end=True) == ["event 1 emitted 0 events instead of 1"]
+    assert violations(unheard, [*ROWS, Row(id=6, parent_id=1)], leases_may_end=True) == []
+    assert violations(unheard, leases_may_end=True) == ["event 1 emitted 0 events instead of 1"]
 
 
 def turn_of(*ids: int, fence: int = 7) -> LeasedTurn:
-    fields = dict.fromkeys(field.name for field in dataclasses.fields(Event)) | {
-        "queue": "inbox",
-        "lane": "a",
-        "attempts": 1,
-    }
-    return LeasedTurn("inbox", fence, tuple(Event(**fields | {"id": id}) for id in ids))  # type: ignore[arg-type]
+    names = [field.name for field in dataclasses.fields(Event)]
+    fields: dict[str, Any] = dict.fromkeys(names)
+    fields |= {"queue": "inbox", "lane": "a", "attempts": 1}
+    return LeasedTurn("inbox", fence, tuple(Event(**fields | {"id": id}) for id in ids))
 
 
 def test_a_journal_reads_as_it_was_written(tmp_path: Path) -> None:

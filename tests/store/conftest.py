@@ -1,4 +1,4 @@
-"""Fixtures for what is particular to one engine."""
+"""Fixtures for tests of one engine."""
 
 from __future__ import annotations
 

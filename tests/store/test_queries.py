@@ -1,4 +1,4 @@
-"""Named queries are found by their names, each of which is given once."""
+"""Statements are loaded by their names, which are unique."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.errors import HoldfastError
 from holdfast.store.sqlite.connection import load, parse_statements
 
 
-def test_a_section_is_a_query_and_what_stands_before_is_a_comment() -> None:
+def test_a_section_is_a_statement_and_the_text_before_is_a_comment() -> None:
     text = "-- about this file\n\n-- name: one\n-- why\nselect 1;\n\n-- name: two\nselect 2;\n"
     assert parse_statements(text) == [("one", "-- why\nselect 1;"), ("two", "select 2;")]
 

@@ -26,7 +26,9 @@ from tests.conformance.steps import claim, claim_one, message, put
 from tests.store.test_sqlite_writer import another_writer
 
 
-async def test_a_writer_waits_for_a_hand_in_the_shell(sqlite: SqliteStore, database: Path) -> None:
+async def test_a_writer_waits_for_a_transaction_in_a_shell(
+    sqlite: SqliteStore, database: Path
+) -> None:
     with closing(sqlite3.connect(database, isolation_level=None)) as shell:
         shell.execute("begin immediate")
         shell.execute("""insert into event (event) values ('{"text": "by hand"}')""")
@@ -36,7 +38,7 @@ async def test_a_writer_waits_for_a_hand_in_the_shell(sqlite: SqliteStore, datab
     assert await waiting == 2
 
 
-async def test_a_database_locked_for_too_long_is_one_clear_error_and_no_more(
+async def test_a_database_locked_for_too_long_gives_one_clear_error(
     database: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "BUSY_SECONDS", 0.001)
@@ -68,16 +70,16 @@ async def test_a_missing_database_is_not_created(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_the_write_lock_goes_to_who_waited(database: Path) -> None:
+def test_the_write_lock_goes_to_the_waiting_writer(database: Path) -> None:
     first, second = WriteLock(database), WriteLock(database)
     order: list[str] = []
 
-    def wait_in_line() -> None:
+    def wait_for_lock() -> None:
         with second:
-            order.append("who waited")
+            order.append("waiting")
 
     with first:
-        waiting = threading.Thread(target=wait_in_line)
+        waiting = threading.Thread(target=wait_for_lock)
         waiting.start()
         next_writer = LockFile(database.with_name(database.name + ".lock-next"))
         until = time.monotonic() + 10
@@ -85,14 +87,14 @@ def test_the_write_lock_goes_to_who_waited(database: Path) -> None:
             next_writer.unlock()
             assert time.monotonic() < until, "nobody waits for the lock"
     with first:
-        order.append("who held it")
+        order.append("releasing")
     waiting.join()
-    assert order == ["who waited", "who held it"]
+    assert order == ["waiting", "releasing"]
     for lock in (first, second, next_writer):
         lock.close()
 
 
-async def test_a_process_that_stands_still_in_line_holds_up_nobody(
+async def test_a_stopped_process_in_the_queue_for_the_lock_blocks_nobody(
     sqlite: SqliteStore, database: Path
 ) -> None:
     with closing(LockFile(database.with_name(database.name + ".lock-next"))) as next_writer:
@@ -103,7 +105,9 @@ async def test_a_process_that_stands_still_in_line_holds_up_nobody(
                 await sqlite.put([message()], tx=tx)
 
 
-async def test_a_transaction_cancelled_in_line_lets_go(sqlite: SqliteStore, database: Path) -> None:
+async def test_a_transaction_cancelled_while_waiting_releases_the_lock(
+    sqlite: SqliteStore, database: Path
+) -> None:
     async def join() -> None:
         async with sqlite.transaction() as tx:
             await sqlite.put([message()], tx=tx)
@@ -117,26 +121,26 @@ async def test_a_transaction_cancelled_in_line_lets_go(sqlite: SqliteStore, data
     assert await put(sqlite) == 1
 
 
-async def test_another_store_hears_of_a_put_by_looking_at_the_file(
+async def test_another_store_notices_a_put_by_polling_the_file(
     sqlite: SqliteStore, database: Path
 ) -> None:
     names = sqlite.wakeups()
-    heard = asyncio.ensure_future(anext(names))
+    woken = asyncio.ensure_future(anext(names))
     await asyncio.sleep(0)
     async with SqliteStore(database) as other:
         await put(other)
-        assert await asyncio.wait_for(heard, 10) == ""
+        assert await asyncio.wait_for(woken, 10) == ""
 
 
-async def test_another_store_hears_of_a_wake(sqlite: SqliteStore, database: Path) -> None:
-    heard = asyncio.ensure_future(anext(sqlite.wakeups()))
+async def test_another_store_notices_a_wake(sqlite: SqliteStore, database: Path) -> None:
+    woken = asyncio.ensure_future(anext(sqlite.wakeups()))
     await asyncio.sleep(0)
     async with SqliteStore(database) as other:
         await other.wake("inbox")
-        assert await asyncio.wait_for(heard, 10) == ""
+        assert await asyncio.wait_for(woken, 10) == ""
 
 
-async def test_a_process_that_ends_in_good_order_leaves_nothing(
+async def test_a_process_that_unregisters_leaves_no_row_and_no_file(
     sqlite: SqliteStore, clock: Clock
 ) -> None:
     await sqlite.register(Process(id="me", host="here", started_at=clock(), seen_at=clock()))
@@ -156,7 +160,7 @@ async def test_ids_and_fences_are_never_used_twice(sqlite: SqliteStore) -> None:
     assert await put(sqlite) == 2
 
 
-async def test_a_claim_of_more_than_the_parameters_sqlite_takes(sqlite: SqliteStore) -> None:
+async def test_a_claim_of_more_events_than_sqlite_takes_parameters(sqlite: SqliteStore) -> None:
     await sqlite.put([NewEvent(event={}) for _ in range(40_000)])
     turns = await claim(sqlite, limit=40_000)
     assert len(await sqlite.release(turns)) == 40_000
@@ -188,7 +192,9 @@ async def test_ids_grow_in_the_order_of_commits_whoever_writes(
     assert ids == sorted(set(ids))
 
 
-async def test_ids_drawn_ahead_in_what_was_rolled_back_are_drawn_again(sqlite: SqliteStore) -> None:
+async def test_ids_reserved_in_a_rolled_back_transaction_are_reserved_again(
+    sqlite: SqliteStore,
+) -> None:
     first = await put(sqlite)
     for _ in range(3):
         with pytest.raises(HoldfastError, match="max_attempts"):
@@ -202,7 +208,7 @@ async def test_ids_drawn_ahead_in_what_was_rolled_back_are_drawn_again(sqlite: S
     assert first < by_hand < await put(sqlite)
 
 
-async def test_many_keys_are_walked_in_parts_and_not_again_at_once(
+async def test_many_keys_are_examined_in_parts_and_not_again_at_once(
     sqlite: SqliteStore, clock: Clock
 ) -> None:
     policy = SweepPolicy(dedup_window=timedelta(hours=1))
@@ -226,7 +232,9 @@ async def test_many_keys_are_walked_in_parts_and_not_again_at_once(
     assert (await sqlite.sweep(SweepPolicy(dedup_window=timedelta(seconds=1)))).forgotten == 2
 
 
-async def test_what_is_too_much_for_one_value_is_claimed_all_the_same(sqlite: SqliteStore) -> None:
+async def test_payloads_larger_together_than_a_value_may_be_are_claimed(
+    sqlite: SqliteStore,
+) -> None:
     texts = [str(number) * 60_000 for number in range(5)]
     await sqlite.put([message(text) for text in texts])
     await sqlite.write(lambda db: db.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100_000))

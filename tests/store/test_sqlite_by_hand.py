@@ -34,7 +34,7 @@ def shell(database: Path) -> Iterator[sqlite3.Connection]:
 
 @pytest_asyncio.fixture
 async def store(database: Path) -> AsyncIterator[SqliteStore]:
-    """With the machine's own clock, which is the only one a shell knows."""
+    """A store with the clock of the machine, the only one that a shell knows."""
     async with SqliteStore(database) as store:
         yield store
 
@@ -73,7 +73,7 @@ async def test_the_six_classical_columns_can_be_inserted_from_history(
     assert [event.id for event in await store.finished(Filter())] == [event_id]
 
 
-def test_what_is_not_json_is_refused(shell: sqlite3.Connection) -> None:
+def test_an_insert_that_is_not_json_is_refused(shell: sqlite3.Connection) -> None:
     with pytest.raises(sqlite3.IntegrityError):
         shell.execute("insert into event (event) values ('hello')")
 
@@ -188,7 +188,7 @@ async def test_messages_show_a_slack_event(store: SqliteStore, shell: sqlite3.Co
     }
 
 
-async def test_messages_count_failures_and_leave_out_what_was_discarded(
+async def test_messages_count_failures_and_leave_out_discarded_events(
     store: SqliteStore, shell: sqlite3.Connection
 ) -> None:
     def state() -> list[tuple[str, int]]:
@@ -358,7 +358,7 @@ async def test_unreadable_rows_that_come_while_others_are_buried_end_no_claim(
         is_found = await bury(store, queue)
         if len(rounds) == 1:
             insert(url, broken, checked=False)
-        # As if another task had buried it.
+        # Pretend that another task buried it.
         return is_found and len(rounds) != 2
 
     monkeypatch.setattr(SqliteStore, "_bury_unreadable", bury_while_others_come)

@@ -59,7 +59,7 @@ def rows(database: Path, query: str) -> list[tuple[Any, ...]]:
 
 
 def syncs(task: str, database: Path, count: int) -> int:
-    """How often a process that puts so many events asks the kernel for durability."""
+    """Count the syncs of a process that puts `count` events."""
     if shutil.which("strace") is None:
         reason = "strace is not installed"
         pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
@@ -112,7 +112,7 @@ def test_a_killed_writer_does_not_hold_up_others(database: Path) -> None:
     second.communicate()
 
 
-def test_processes_crowd_one_file_without_an_error(database: Path) -> None:
+def test_many_processes_use_one_file_without_an_error(database: Path) -> None:
     processes = [start("put_and_work", database, "100") for _ in range(4)]
     done = sum(int(output_of(process)) for process in processes)
     [(live,)] = rows(database, "select count(*) from event")
@@ -121,7 +121,7 @@ def test_processes_crowd_one_file_without_an_error(database: Path) -> None:
     assert rows(database, "pragma integrity_check") == [("ok",)]
 
 
-def test_a_full_disk_is_one_clear_error_and_passes(database: Path) -> None:
+def test_a_full_disk_gives_one_clear_error_and_puts_work_again_afterwards(database: Path) -> None:
     error, stored = output_of(start("fill_the_disk", database)).splitlines()
     assert re.match(r"the database .* cannot be used right now: .*; try again$", error)
     [(count,)] = rows(database, "select count(*) from event")
@@ -129,7 +129,7 @@ def test_a_full_disk_is_one_clear_error_and_passes(database: Path) -> None:
     assert rows(database, "pragma integrity_check") == [("ok",)]
 
 
-def test_a_forked_child_does_not_keep_the_sign_of_life(database: Path) -> None:
+def test_a_forked_child_does_not_keep_the_lock_of_its_parent(database: Path) -> None:
     parent = start("live_with_a_child", database)
     child = int(next_line(parent))
     locks = ProcessLocks(database)

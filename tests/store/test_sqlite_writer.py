@@ -117,7 +117,7 @@ async def test_a_request_that_fails_leaves_the_others_of_its_group(
     sqlite: SqliteStore, database: Path
 ) -> None:
     with another_writer(database):
-        # two at a time, as a small request would come after what is not
+        # Two at a time: a single event would be a small request, which comes after the others.
         good = asyncio.ensure_future(sqlite.put([message(), message()]))
         bad = asyncio.ensure_future(
             sqlite.put([message(message_id="m"), message(max_attempts="many")])
@@ -128,7 +128,7 @@ async def test_a_request_that_fails_leaves_the_others_of_its_group(
         await bad
     assert len(await claim(sqlite, limit=9)) == 4
     assert None not in await good + await also_good
-    # not even its key is left
+    # Not even its key is stored.
     assert await sqlite.put([message(message_id="m")]) != [None]
 
 
@@ -146,7 +146,7 @@ async def test_a_put_cancelled_before_its_turn_is_not_stored(
     assert [turn.primary.event for turn in turns] == [{"text": "first"}]
 
 
-async def test_a_put_that_is_cancelled_leaves_those_it_would_have_shared_a_commit_with(
+async def test_a_cancelled_put_does_not_affect_the_others_of_its_commit(
     sqlite: SqliteStore,
 ) -> None:
     dropped, *others = [
@@ -160,7 +160,7 @@ async def test_a_put_that_is_cancelled_leaves_those_it_would_have_shared_a_commi
     assert [turn.primary.event["text"] for turn in turns] == ["second", "third"]
 
 
-async def test_a_small_request_that_fails_alone_says_why(sqlite: SqliteStore) -> None:
+async def test_a_small_request_that_fails_alone_gets_its_error(sqlite: SqliteStore) -> None:
     good, bad = sqlite.put([message()]), sqlite.put([message(message_id="m", max_attempts="many")])
     results = await asyncio.gather(good, bad, return_exceptions=True)
     assert results[0] == [1]
@@ -172,7 +172,7 @@ async def test_a_small_request_that_fails_alone_says_why(sqlite: SqliteStore) ->
 @pytest.mark.parametrize(
     "error", [sqlite3.OperationalError("disk I/O error"), OSError("no locks available")]
 )
-async def test_puts_whose_transaction_cannot_begin_all_fail(
+async def test_all_waiting_puts_fail_if_the_transaction_cannot_begin(
     sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def begin(connection: sqlite3.Connection) -> bool:
@@ -189,9 +189,7 @@ async def test_puts_whose_transaction_cannot_begin_all_fail(
     assert await put(sqlite) == 1
 
 
-async def test_turns_of_a_cancelled_claim_are_given_back(
-    sqlite: SqliteStore, database: Path
-) -> None:
+async def test_turns_of_a_cancelled_claim_are_released(sqlite: SqliteStore, database: Path) -> None:
     event_id = await put(sqlite)
     given_back = asyncio.ensure_future(anext(sqlite.wakeups()))
     with another_writer(database):
@@ -205,14 +203,14 @@ async def test_turns_of_a_cancelled_claim_are_given_back(
     assert (turn.primary.id, turn.primary.attempts, turn.fence) == (event_id, 1, 2)
 
 
-async def test_close_finishes_what_was_asked(database: Path) -> None:
+async def test_close_finishes_the_waiting_requests(database: Path) -> None:
     async with SqliteStore(database) as store:
         puts = [asyncio.ensure_future(store.put([message()])) for _ in range(50)]
         await asyncio.sleep(0)
     assert len(await asyncio.gather(*puts)) == 50
 
 
-async def test_a_closed_store_says_so(database: Path) -> None:
+async def test_a_closed_store_refuses_a_put(database: Path) -> None:
     async with SqliteStore(database) as store:
         pass
     with pytest.raises(HoldfastError, match="closed"):
@@ -220,7 +218,7 @@ async def test_a_closed_store_says_so(database: Path) -> None:
 
 
 def fails_half_read(connection: sqlite3.Connection) -> None:
-    """Fail as a row does that cannot be read, with others behind it."""
+    """Fail in the middle of a query, as an unreadable row does."""
     rows = connection.execute("select key from setting")
     for _ in rows:
         raise ValueError("unreadable")
