@@ -1,1 +1,1 @@
-"""What speaks HTTP: the application, and the server that runs it inside a harness."""
+"""The HTTP API: the application, and the server that runs it inside a harness."""

@@ -1,4 +1,4 @@
-"""The application: what answers HTTP for a harness."""
+"""The FastAPI application of a harness."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from holdfast.api.routes import (
     queue,
     responses,
     rooms,
+    sessions,
     static_files,
     webhook,
 )
@@ -52,7 +53,7 @@ CORS: dict[str, Any] = {
 }
 PHRASES = {404: "Not found", 405: "Method not allowed"}
 
-# What is asked most often comes first: routes are tried in turn.
+# The busiest routes come first: routes are tried in this order.
 FAMILIES = [
     family.routes
     for family in (
@@ -71,12 +72,13 @@ FAMILIES = [
         static_files,
         login,
         token_routes,
+        sessions,
     )
 ]
 
 
 def create_app(harness: Harness, host: str) -> FastAPI:
-    """The whole API, to be served at `host`."""
+    """Create the whole API, to be served at `host`."""
     app = _application(harness, host)
     app.state.feed = Feed(lambda: harness.store)
     for routes in [*FAMILIES, static_files.open_routes, login.open_routes, oidc_routes.open_routes]:
@@ -86,7 +88,7 @@ def create_app(harness: Harness, host: str) -> FastAPI:
 
 
 def create_metrics_app(harness: Harness, host: str) -> FastAPI:
-    """Health and metrics alone, for a process that only works."""
+    """Create an API of health and metrics alone, for a process without the full API."""
     return _with_health(_application(harness, host, metrics=True))
 
 
@@ -109,7 +111,7 @@ def _application(harness: Harness, host: str, *, metrics: bool = False) -> FastA
     )
     if access.origins:
         app.add_middleware(CORSMiddleware, allow_origins=sorted(access.origins), **CORS)
-    # Added last, it stands before all others.
+    # Middleware that is added last runs first.
     app.add_middleware(Guard, access=access)
     handlers: dict[Any, Any] = {
         HTTPException: _no_route,
@@ -154,6 +156,6 @@ async def _unavailable(_: Request, error: HoldfastError) -> JsonResponse:
 
 
 async def _failed(request: Request, error: Exception) -> JsonResponse:
-    """What we did not think of: the log has it all, the client nothing of it."""
+    """Log an unexpected error; the client gets no details."""
     log.error(Entry(REQUEST_FAILED, path=request.url.path, error=error))
-    return JsonResponse({"error": "something went wrong here, the log says what"}, 500)
+    return JsonResponse({"error": "internal error; see the log of the server"}, 500)

@@ -1,4 +1,4 @@
-"""A request's body, read within limits and checked strictly: nothing is guessed and nothing is taken twice."""
+"""Reads and validates request bodies, within limits of size, time and depth."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from holdfast.api.response import ApiError
 MOST = 1024 * 1024
 DEEPEST = 32
 WITHIN = 30.0
-"""Seconds that a client may take to send a body."""
+"""Seconds within which a body must arrive."""
 STALLED_AFTER, SLOWEST = 5.0, 32 * 1024
-"""A body may lag behind this many bytes per second by so many seconds."""
+"""A body may be STALLED_AFTER seconds behind SLOWEST bytes per second, and no more."""
 
 TOO_LARGE = f"the body is over {MOST // 1024 // 1024} MiB"
 
@@ -27,7 +27,7 @@ B = TypeVar("B", bound="Body")
 
 
 class Body(BaseModel):
-    """What a client sends: keys in camel case, types as they are named. Further keys are ignored."""
+    """A JSON body. Keys are in camel case, types are strict, unknown keys are ignored."""
 
     model_config = ConfigDict(alias_generator=to_camel, strict=True, frozen=True)
 
@@ -43,7 +43,7 @@ async def read_body(request: Request, kind: type[B]) -> B:
 
 
 def describe_error(problem: ErrorDetails) -> str:
-    """One mistake in one line; what was given is not repeated."""
+    """Describe a validation error in one line, without repeating the given value."""
     place = ".".join(str(part) for part in problem["loc"] if part not in ("query", "path"))
     if problem["type"] == "missing" or problem["input"] is None:
         return f"{place} is required"
@@ -53,7 +53,7 @@ def describe_error(problem: ErrorDetails) -> str:
 
 
 async def read(request: Request) -> bytes:
-    """The whole body. One that is too large, too slow or cut short is refused."""
+    """Read the whole body. Refuse one that is too large, too slow or cut short."""
     chunks, size = [], 0
     began_at = asyncio.get_running_loop().time()
     try:
@@ -66,10 +66,10 @@ async def read(request: Request) -> bytes:
                 limit.reschedule(began_at + min(STALLED_AFTER + size / SLOWEST, WITHIN))
     except TimeoutError:
         raise ApiError(
-            408, f"the body came too slowly: send at least {SLOWEST // 1024} KiB a second"
+            408, f"the body arrived too slowly; send at least {SLOWEST // 1024} KiB a second"
         ) from None
     except ClientDisconnect:
-        raise ApiError(400, "the body was not sent in full") from None
+        raise ApiError(400, "the body is incomplete") from None
     return b"".join(chunks)
 
 
@@ -84,33 +84,33 @@ def parse_json(body: bytes) -> Any:
     except RecursionError:
         raise ApiError(400, "the body is nested too deeply") from None
     except ValueError as error:
-        raise ApiError(400, f"the body cannot be taken: {error}") from None
+        raise ApiError(400, f"the body is invalid: {error}") from None
     return value
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise ValueError("a key appears twice in one object")
     return found
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no number of JSON")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_without_duplicates, parse_constant=_refuse)
 
 
 def _check(value: Any, depth: int) -> None:
-    """What no database could keep, or no reader could read again."""
+    """Raise ValueError for values that a database cannot store or JSON cannot express."""
     match value:
         case str():
             _check_text(value)
         case float() if not math.isfinite(value):
             raise ValueError("a number is too large")
         case dict() | list() if depth == 0:
-            raise ValueError("it is nested too deeply")
+            raise ValueError("the body is nested too deeply")
         case dict():
             for key, item in value.items():
                 _check_text(key)
@@ -122,6 +122,6 @@ def _check(value: Any, depth: int) -> None:
 
 def _check_text(text: str) -> None:
     if "\x00" in text:
-        raise ValueError("a text holds NUL")
+        raise ValueError("a text contains NUL")
     if not text.isascii() and any("\ud800" <= sign <= "\udfff" for sign in text):
-        raise ValueError("a text holds half a surrogate pair")
+        raise ValueError("a text contains half a surrogate pair")

@@ -1,4 +1,4 @@
-"""Answers that take the database long: asked for once for all who wait, and told again for a while."""
+"""Caches results of slow queries, and shares one query among all callers that wait."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 QUICK = timedelta(milliseconds=50)
-"""What is found within this time is never told again."""
+"""Results of queries that take less than this are not cached."""
 REST = 20
-"""How many times as long as it took to find it an answer is told: so a twentieth of the time is spent on it."""
+"""A result is valid for this many times the duration of its query.
+
+So the query uses at most a twentieth of the time."""
 OLDEST = timedelta(seconds=10)
 
 
 class CachedRead(Generic[T]):
-    """To count exactly costs more the more there is, or else every turn would pay for it."""
+    """One cached query, such as an exact count over a large table."""
 
     def __init__(
         self, find: Callable[[], Awaitable[T]], clock: Callable[[], float] = time.monotonic
@@ -28,7 +30,7 @@ class CachedRead(Generic[T]):
         self._lock = asyncio.Lock()
         self._found: T | None = None
         self._good_until = -1.0
-        """Good is also what was begun to be found after one had asked."""
+        """Also valid for callers that asked before this query started."""
 
     async def get(self) -> T:
         asked_at = self._clock()

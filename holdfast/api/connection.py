@@ -1,4 +1,4 @@
-"""One connection to the API: strict about where requests end, and never held by a client that stalls."""
+"""A connection to the API: strict framing, and time limits for slow clients."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from holdfast.telemetry.logs import Entry
 log = logging.getLogger(__name__)
 
 HEAD_WITHIN = 10.0
-"""Seconds in which the head of a request must have come."""
+"""Seconds within which the head of a request must arrive."""
 TAKEN_WITHIN = 30.0
-"""Seconds in which a client must take what was written to it: at least 48 KiB, or the rest of an answer."""
+"""Seconds within which a client must read 48 KiB, or the rest of a response."""
 LINGER = 2.0
-"""Seconds for which we read on after the last answer, or the client's system would throw that answer away."""
+"""Seconds to read on after the last response.
+
+Closing with unread input resets the connection, and the client would lose the response."""
 LINGER_BYTES = 8 * 1024 * 1024
 MOST_WAITING = 64 * 1024
 LOOP_TURNS = 3
-"""Turns of the loop until the first bytes of a new connection can have been read."""
+"""Iterations of the event loop until the first bytes of a new connection are read."""
 CLOSE = (b"connection", b"close")
 BODY_REFUSED = (408, 413)
 
@@ -51,7 +53,7 @@ _TOO_MANY = ApiError(
 
 
 class Gathering(asyncio.Transport):
-    """Joins what is written in one turn of the loop: uvicorn writes the head of an answer, then its body."""
+    """Joins writes of one loop iteration: uvicorn writes the head and the body separately."""
 
     def __init__(
         self,
@@ -171,7 +173,7 @@ class Connection(H11Protocol):
             self.evict()
 
     def evict(self) -> None:
-        """End it at once, whatever is still to be sent."""
+        """Abort the connection, without sending the rest."""
         if self._socket is not None:
             self._socket.abort()
 
@@ -180,7 +182,7 @@ class Connection(H11Protocol):
             if message["type"] == "http.response.start":
                 self._had_answer |= message["status"] < 400
                 if self.conn.their_state is h11.SEND_BODY or message["status"] in BODY_REFUSED:
-                    # The bytes behind it would be taken for a request, and could be anybody's.
+                    # Unread bytes of the body would be parsed as the next request.
                     message = {**message, "headers": [*message["headers"], CLOSE]}
             await _send_in_pieces(send, message)
 
@@ -190,7 +192,7 @@ class Connection(H11Protocol):
         await answering(scope, receive, send_bounded)
 
     def _place_in(self, turns: int) -> None:
-        """Take a place after some turns of the loop: a client that has said what it wants comes first by then."""
+        """Ask for a slot after some loop iterations, so that clients with a request come first."""
         if turns:
             self.loop.call_soon(self._place_in, turns - 1)
         elif not self.transport.is_closing():
@@ -200,7 +202,7 @@ class Connection(H11Protocol):
                 self._refuse(TOO_MANY)
 
     def _limit_head(self) -> None:
-        """Limit the time until the head of a request is there."""
+        """Limit the time until the head of a request has arrived."""
         if self.transport.is_closing():
             return
         if self.conn.their_state is not h11.IDLE:
@@ -229,7 +231,7 @@ class Connection(H11Protocol):
         self.transport.close()
 
     def _end(self, transport: asyncio.Transport) -> None:
-        """Close the socket. Input that is not read yet would reset it and destroy our answer: read that first."""
+        """Close the socket after reading pending input, which would otherwise reset it."""
         _cancel(self._timer)
         has_more = self._is_refused or self.conn.their_state is h11.SEND_BODY
         if has_more and not transport.is_closing() and self._write_eof(transport):
@@ -242,7 +244,7 @@ class Connection(H11Protocol):
             self._timer = self.loop.call_later(TAKEN_WITHIN, self._drop_slow_reader)
 
     def _write_eof(self, transport: asyncio.Transport) -> bool:
-        """Tell the client that nothing follows, and read on. Returns whether there is still a client."""
+        """Close the sending side and read on. Returns whether the client is still connected."""
         try:
             transport.resume_reading()
             transport.write_eof()
@@ -261,7 +263,7 @@ def _cancel(timer: asyncio.TimerHandle | None) -> None:
 
 
 async def _send_in_pieces(send: Send, message: Message) -> None:
-    """Send large bodies piece by piece, so that a reader that takes them slowly still shows progress."""
+    """Send large bodies in pieces, so that slow readers still make measurable progress."""
     body = message.get("body", b"")
     if len(body) <= MOST_WAITING:
         await send(message)
@@ -273,5 +275,5 @@ async def _send_in_pieces(send: Send, message: Message) -> None:
 
 
 def connection_of(connection_limit: ConnectionLimit) -> type[Connection]:
-    """The protocol of one server."""
+    """Return the protocol class of one server."""
     return type("ServerConnection", (Connection,), {"connection_limit": connection_limit})

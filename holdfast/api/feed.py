@@ -1,4 +1,6 @@
-"""One reader of what happened, for all who watch in this process: each takes from a shared window at its own pace."""
+"""Reads the activity log once per process, for all clients of the event stream.
+
+Every client takes frames from one shared window, at its own pace."""
 
 from __future__ import annotations
 
@@ -26,23 +28,23 @@ from holdfast.telemetry.logs import Entry
 log = logging.getLogger(__name__)
 
 POLL = timedelta(milliseconds=100)
-"""Between looks that nothing called for; starts of turns, for one, wake nobody."""
+"""Interval between reads without a wake-up: some frames, such as starts of turns, send none."""
 PACE = timedelta(milliseconds=10)
-"""Between looks at the least: what happens meanwhile is read together."""
+"""Minimum interval between reads, so that frames are read in batches."""
 PAGE = 200
 WINDOW_BYTES = 16 * 1024 * 1024
-"""What is held for those who lag behind; who lags further is disconnected, and can resume."""
+"""Size of the window. A client that falls behind it is disconnected and can resume."""
 CHUNK_BYTES = 64 * 1024
 OUTAGE = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=2))
 CATCHING_UP = 4
-"""Clients that read from the store at once, to catch up; the others wait their turn."""
+"""Maximum number of clients that catch up from the store at the same time."""
 
 _CURSOR = re.compile(r"(\d{1,18})(?:\.(\d{1,9}))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cursor:
-    """Where to go on: a position, and the frame in it."""
+    """A position in the activity log, and the index of a frame in that row."""
 
     position: int
     frame: int = 0
@@ -58,7 +60,7 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class FeedFrame:
-    """A frame as all clients get it, and where to go on after it."""
+    """An encoded frame, and the cursor behind it."""
 
     frame: Payload
     after: Cursor
@@ -67,15 +69,15 @@ class FeedFrame:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one call told."""
+    """A row of the activity log with its encoded frames."""
 
     position: int
     frames: list[FeedFrame]
     size: int
 
 
-def encoded(frame: Payload, after: Cursor, retry: int | None = None) -> bytes:
-    """A frame on the wire. JSON has no line breaks of its own."""
+def encode(frame: Payload, after: Cursor, retry: int | None = None) -> bytes:
+    """Encode a frame as a server-sent event. The JSON has no line breaks."""
     again = "" if retry is None else f"retry: {retry}\n"
     return b"%bid: %b\nevent: %b\ndata: %b\n\n" % (
         again.encode(),
@@ -86,42 +88,43 @@ def encoded(frame: Payload, after: Cursor, retry: int | None = None) -> bytes:
 
 
 def row_of(happened: Happened) -> Row:
-    position, last, told = happened.position, len(happened.frames) - 1, list[FeedFrame]()
+    position, last, encoded_frames = happened.position, len(happened.frames) - 1, list[FeedFrame]()
     for nth, frame in enumerate(happened.frames):
         after = Cursor(position, nth + 1) if nth < last else Cursor(position + 1)
-        told.append(FeedFrame(frame, after, encoded(frame, after)))
-    return Row(position, told, sum(len(one.text) for one in told))
+        encoded_frames.append(FeedFrame(frame, after, encode(frame, after)))
+    return Row(position, encoded_frames, sum(len(one.text) for one in encoded_frames))
 
 
 @dataclass(slots=True, eq=False)
 class Watcher:
-    """One client: where it is, and what it wants to hear of.
+    """One client: its cursor and its filter.
 
-    `sent` is how far it is surely behind us, `heard` the last id that it was given."""
+    `sent` is the cursor behind all frames that were sent or filtered out; `last_id` is the last id
+    that the client was given."""
 
     cursor: Cursor
     wants: Callable[[Payload], bool]
     is_fresh: bool = False
     is_live: bool = False
     sent: Cursor = field(init=False)
-    heard: Cursor = field(init=False)
+    last_id: Cursor = field(init=False)
 
     def __post_init__(self) -> None:
-        self.sent = self.heard = self.cursor
+        self.sent = self.last_id = self.cursor
 
     def take(self, rows: Sequence[Row]) -> Iterator[bytes]:
-        """Moves on past these rows; what it wants of them, in pieces of a decent size."""
+        """Advance the cursor past these rows. Yields the wanted frames in chunks."""
         chunk: list[bytes] = []
         size = 0
         for row in rows:
-            for told in row.frames:
-                if told.after <= self.cursor:
+            for frame in row.frames:
+                if frame.after <= self.cursor:
                     continue
-                self.cursor = told.after
-                if self.wants(told.frame):
-                    self.heard = told.after
-                    chunk.append(told.text)
-                    size += len(told.text)
+                self.cursor = frame.after
+                if self.wants(frame.frame):
+                    self.last_id = frame.after
+                    chunk.append(frame.text)
+                    size += len(frame.text)
                 if size >= CHUNK_BYTES:
                     yield b"".join(chunk)
                     chunk, size = [], 0
@@ -130,7 +133,7 @@ class Watcher:
 
 
 class Feed:
-    """Reads while somebody watches, and not at all otherwise."""
+    """Reads the activity log while at least one client watches."""
 
     def __init__(self, store: Callable[[], Store], window_bytes: int = WINDOW_BYTES) -> None:
         self._store = store
@@ -146,7 +149,7 @@ class Feed:
         self.is_closed = False
 
     async def run(self) -> None:
-        """Belongs in the server's TaskGroup."""
+        """Read until cancelled; runs in the TaskGroup of the server."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen())
             while True:
@@ -154,9 +157,9 @@ class Feed:
                 await self._follow()
 
     def close(self) -> None:
-        """All streams end; their clients resume elsewhere."""
+        """End all streams. Their clients resume at another server."""
         self.is_closed = True
-        self._tell()
+        self._notify()
 
     async def span(self) -> tuple[int, int]:
         return await self._store().activity_span()
@@ -164,9 +167,9 @@ class Feed:
     async def watch(
         self, watcher: Watcher, gap: Callable[[Cursor, Cursor], bytes]
     ) -> AsyncGenerator[bytes]:
-        """What the watcher wants from its cursor on, until the feed is closed or the watcher is too slow."""
+        """Yield the frames a watcher wants, until the feed closes or the watcher is too slow."""
         if self._next is None and watcher.is_fresh:
-            # The window begins where its first watcher does, or all who come before the first look had to catch up.
+            # Begin the window at the first watcher: the others need not catch up then.
             self._next = watcher.cursor.position
         with self._watching():
             while not self.is_closed:
@@ -189,7 +192,7 @@ class Feed:
                     await news.wait()
 
     async def _read(self, position: int) -> list[Row] | None:
-        """From the store itself, to catch up; None where it cannot be reached, and the client had better come again."""
+        """Read rows from the store to catch up; None if it is unreachable: the client resumes."""
         async with self._catching_up:
             try:
                 found = await self._store().activity(position, limit=PAGE, most_bytes=PAGE_BYTES)
@@ -199,7 +202,9 @@ class Feed:
                 return None
 
     def _since(self, position: int) -> list[Row] | None:
-        """The next rows of the window, not many at once: who is slow keeps them. None where it does not reach back."""
+        """Return the next few rows of the window; None if the position is older than the window.
+
+        A slow client holds on to the rows it is given, so it gets few at once."""
         if self._next is None or position < (self._rows[0].position if self._rows else self._next):
             return None
         begin = end = bisect_left(self._rows, position, key=lambda row: row.position)
@@ -226,7 +231,7 @@ class Feed:
             self._wake.set()
 
     async def _follow(self) -> None:
-        """From now on, until nobody watches any more; an outage only holds it up."""
+        """Read until nobody watches any more. An outage of the database only delays it."""
         failures = 0
         while self._watchers:
             try:
@@ -244,20 +249,20 @@ class Feed:
         self._rows, self._held, self._next = [], 0, None
 
     async def _look(self) -> bool:
-        """Whether there may be more at once."""
+        """Read once. Returns whether there may be more."""
         if self._next is None:
             [_, self._next] = await self.span()
-            # Who came first has read from the store so far.
-            self._tell()
+            # The first watchers have read from the store so far.
+            self._notify()
         found = await self._store().activity(self._next, limit=PAGE, most_bytes=PAGE_BYTES)
         if found:
             self._add([row_of(one) for one in found])
-            self._tell()
+            self._notify()
         return found.has_more
 
     def _add(self, rows: list[Row]) -> None:
-        if any(told.frame["type"] == FORGOTTEN for row in rows for told in row.frames):
-            # What the window holds may have been blanked meanwhile: who has not taken it yet reads it again.
+        if any(frame.frame["type"] == FORGOTTEN for row in rows for frame in row.frames):
+            # Forgetting blanks stored frames: drop the window, so that watchers read them again.
             self._rows, self._held = [], 0
         self._rows += rows
         self._held += sum(row.size for row in rows)
@@ -268,6 +273,6 @@ class Feed:
             gone += 1
         del self._rows[:gone]
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._news.set()
         self._news = asyncio.Event()

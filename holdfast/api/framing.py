@@ -1,4 +1,4 @@
-"""Where a request ends: h11, without the leniencies that let one request hide behind another."""
+"""HTTP framing: h11 without the leniencies that allow request smuggling."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import re
 import h11
 
 MOST_CHUNKS = 4096
-"""Chunks of one body; more are not worth the time it takes to read them."""
+"""Maximum number of chunks of a body: many tiny chunks would cost much time."""
 LONGEST_CHUNK_LINE = 20
 
 LINE_BREAK = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")
 FOLDED = re.compile(rb"\n[ \t]")
 LENGTH = re.compile(rb"\ncontent-length:([^\r\n]*)\r", re.IGNORECASE)
 CHUNK_BYTES = b"0123456789abcdefABCDEF\r\n"
-# The last chunk is matched with its end, any other with its first byte, so that h11 always gets whole lines.
+# The last chunk is matched with its end, any other with its first byte,
+# so that h11 always gets whole lines.
 CHUNK = re.compile(rb"0{1,8}\r\n\r\n|(?!0{1,8}\r\n)[0-9a-fA-F]{1,8}\r\n.", re.DOTALL)
 NEXT_CHUNK = re.compile(rb"\r\n(?:%b)" % CHUNK.pattern, re.DOTALL)
 

@@ -1,4 +1,4 @@
-"""Lists in parts: how many, and before or after which id."""
+"""Paging of lists: limit, before_id and since_id."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Page(BaseModel):
 
 
 class Bounds(TypedDict):
-    """What the store takes."""
+    """The bounds of a page, as the store takes them."""
 
     limit: int
     before_id: int | None
@@ -49,7 +49,7 @@ class Bounds(TypedDict):
 
 
 class ByteBounds(Bounds):
-    """The same, with a limit in bytes."""
+    """The bounds of a page, with a limit in bytes."""
 
     most_bytes: int
 
@@ -57,7 +57,7 @@ class ByteBounds(Bounds):
 def list_response(
     request: Request, found: Rows[Any], shape: Callable[[Any], Any], *, oldest_first: bool = False
 ) -> JsonResponse:
-    """An array of rows. Where it may go on, headers name the next page: a page also ends at 4 MiB."""
+    """Return a JSON array of rows. If there may be more, headers name the next page."""
     if not found.has_more or not found:
         return JsonResponse([shape(row) for row in found])
     name = "since_id" if oldest_first else "before_id"
@@ -75,7 +75,7 @@ def next_page_header(request: Request, name: str, value: object) -> dict[str, st
 
 
 def _id(value: Any) -> int:
-    """What is no id at all is the id of nothing."""
+    """Read an id. Invalid ids become 0, which matches no row."""
     text = str(value)
     return (
         int(text) if text.isascii() and text.isdigit() and len(text) < len(str(GREATEST_ID)) else 0

@@ -1,4 +1,4 @@
-"""What goes back: JSON of plain values, and refusals as {"error": …}."""
+"""JSON responses, and errors as {"error": …}."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def millis(moment: datetime) -> int:
-    """As times are told here: milliseconds since 1970."""
+    """Return a time as the API shows it: milliseconds since 1970."""
     return (moment - EPOCH) // MILLISECOND
 
 
 class Ok(TypedDict):
-    """It is done."""
+    """The request succeeded."""
 
     ok: bool
 
 
 class Error(TypedDict):
-    """What was wrong, and what to do."""
+    """The reason of a refusal, and what to do."""
 
     error: str
 
 
 class JsonResponse(Response):
-    """JSON, written by pydantic_core."""
+    """A JSON response, encoded by pydantic_core."""
 
     media_type = "application/json"
 
@@ -41,7 +41,7 @@ class JsonResponse(Response):
 
 
 class ApiError(Exception):
-    """Ends a request; the message is for the one who asked."""
+    """Ends a request with a status and a message for the client."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A route: a role that must be had before anything is read, and what the OpenAPI document says of it."""
+"""Routes that require a role, and their OpenAPI texts."""
 
 from __future__ import annotations
 
@@ -17,28 +17,32 @@ from holdfast.api.security.guard import find_caller
 from holdfast.store.credentials import Role
 
 ROLE = "x-role"
-NO_TOKEN = "no valid token or session; `holdfast token` prints a token, `holdfast login` a link for a browser"  # noqa: S105
+UNAUTHENTICATED = (
+    "no valid token or session; `holdfast token` prints a token,"
+    " `holdfast login` a link for a browser"
+)
 EVERYWHERE = {
-    401: "No token, or a wrong one.",
-    403: "The token's role is too small, or the page is of another origin.",
+    401: "The token is missing or wrong.",
+    403: "The role of the token is too small, or the page has another origin.",
     413: "The body is over 1 MiB.",
-    421: "The request names a foreign host.",
+    421: "The Host header is unknown.",
     429: "Too many requests.",
-    503: "The database does not answer.",
+    503: "The database is unavailable.",
 }
 SOMETIMES = {
-    400: "The request is not as it should be.",
-    404: "There is no such thing.",
-    408: "The body did not arrive.",
-    409: "It is in use, or was there before.",
+    400: "The request is invalid.",
+    404: "Not found.",
+    408: "The body did not arrive in time.",
+    409: "It is in use, or exists already.",
 }
 
 
 class AuthorizedRoute(APIRoute):
-    """A route without a role cannot be made."""
+    """A route that checks the role of its caller first. A route without a role cannot be created."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        # What asks for the request alone needs nothing found for it, which takes a tenth of a short answer's time.
+        # Handlers that take the request alone need no parameters: skip FastAPI's search for them,
+        # which takes a tenth of the time of a short request.
         alone = list(inspect.signature(self.endpoint).parameters) == ["request"]
         handle = self.endpoint if alone else super().get_route_handler()
         needed: Role = (self.openapi_extra or {})[ROLE]
@@ -46,10 +50,10 @@ class AuthorizedRoute(APIRoute):
         async def guarded(request: Request) -> Response:
             caller = await find_caller(request)
             if caller is None:
-                raise ApiError(401, NO_TOKEN, headers={"www-authenticate": "Bearer"})
+                raise ApiError(401, UNAUTHENTICATED, headers={"www-authenticate": "Bearer"})
             if not allows(caller.role, needed):
                 raise ApiError(
-                    403, f"this needs the role {needed}, and {caller.name!r} has {caller.role}"
+                    403, f"this needs the role {needed}; {caller.name!r} has the role {caller.role}"
                 )
             return await handle(request)
 
@@ -65,7 +69,7 @@ def route_options(
     given: Any = None,
     content: str = "application/json",
 ) -> dict[str, Any]:
-    """Arguments of a route: who may ask, what comes back, and what is given with it."""
+    """Return the arguments of a route: its role, and the OpenAPI text of body and responses."""
     texts = EVERYWHERE | {
         status: SOMETIMES[status] for status in (*refusals, *((400, 408) if body else ()))
     }

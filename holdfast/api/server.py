@@ -1,4 +1,4 @@
-"""uvicorn inside a harness: up before the harness says that it is ready, down after its last turn."""
+"""Runs uvicorn inside a harness: started before it is ready, stopped after its last turn."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from holdfast.settings import Settings
 from holdfast.settings.networks import networks
 
 LAST_ANSWERS = 5
-"""Seconds that running requests get when the harness ends."""
+"""Seconds that running requests get when the harness stops."""
 OTHER_FILES = 512
 """Open files beside connections: the database, agents' pipes, logs."""
 
 
 @asynccontextmanager
 async def serve_http(harness: Harness, host: str, port: int) -> AsyncIterator[int]:
-    """The whole API while the block runs; yields the port, a free one for 0."""
+    """Serve the whole API while the block runs. Yields the port; 0 chooses a free one."""
     app = create_app(harness, host)
     async with _serve(app, host, port) as bound:
         if app.state.api.settings.activity:
-            # From now on there may be readers: every process notes what happens.
+            # There may be readers from now on: all processes write the activity log.
             await harness.store.set_setting(activity.SETTING, True)
         yield bound
 
 
 def serve_metrics(harness: Harness, host: str, port: int) -> AbstractAsyncContextManager[int]:
-    """Health and metrics alone while the block runs; yields the port, a free one for 0."""
+    """Serve health and metrics while the block runs. Yields the port; 0 chooses a free one."""
     return _serve(create_metrics_app(harness, host), host, port)
 
 
@@ -72,7 +72,7 @@ def _config(app: FastAPI) -> Config:
         lifespan="off",
         log_config=None,
         log_level="warning",
-        # Anybody may write X-Forwarded-For; only known proxies are believed.
+        # Any client can send X-Forwarded-For; trust configured proxies alone.
         proxy_headers=bool(connection_limit.proxies),
         forwarded_allow_ips=[str(network) for network in connection_limit.proxies],
         server_header=False,
@@ -82,7 +82,9 @@ def _config(app: FastAPI) -> Config:
 
 
 def _allow_files(needed: int) -> None:
-    """Raise the limit of open files, as far as the system lets us: without it, accepting fails before our own limit."""
+    """Raise the limit of open files as far as the system allows.
+
+    Otherwise accepting connections fails before our own limit is reached."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -91,7 +93,7 @@ def _allow_files(needed: int) -> None:
 
 @contextmanager
 def _fed(app: FastAPI, group: asyncio.TaskGroup) -> Iterator[None]:
-    """Streams, if it has any, are fed during the block and end with it: the server waits for them."""
+    """Run the feed of event streams during the block, and end all streams with it."""
     feed: Feed | None = getattr(app.state, "feed", None)
     if feed is None:
         yield
@@ -107,16 +109,17 @@ def _fed(app: FastAPI, group: asyncio.TaskGroup) -> Iterator[None]:
 class _Server(Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the harness's."""
+        """Leave signals to the harness."""
         yield
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Bound and listening at once, so that who hears that we are ready can connect."""
+    """Bind and listen, so that clients can connect as soon as "ready" is printed."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family)
-        # Connections inherit it; asyncio sets it only where it made the socket. Without it an answer waits 40 ms.
+        # Connections inherit it; asyncio sets it only on sockets that it created itself.
+        # Without it a response waits 40 ms.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What the routes answer for: a harness, its store, and the agents that all processes have announced."""
+"""State shared by all routes: the harness, its store, and the agents of all processes."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ from holdfast.store.conversations import ConversationNotes
 
 
 class Harness(Protocol):
-    """What the routes need of the harness that they answer for."""
+    """The part of a harness that the routes use."""
 
     @property
     def settings(self) -> Settings | None:
-        """Loaded once it runs."""
+        """The settings; None until the harness runs."""
 
     @property
     def store(self) -> Store:
-        """Raises HoldfastError unless the harness runs."""
+        """The store. Raises HoldfastError unless the harness runs."""
 
     @property
     def embedder(self) -> Embedder:
-        """What makes texts comparable, for memory."""
+        """The embedder of memory."""
 
     @property
     def stopping(self) -> bool:
-        """Whether a stop was asked for."""
+        """Whether the harness is stopping."""
 
     @property
     def channels(self) -> Mapping[str, Channel]:
-        """What it serves beside the API."""
+        """The channels of this process, by name."""
 
     @property
     def consumers(self) -> Sequence[Consumer]:
-        """What it works with, if it works."""
+        """The consumers of this process; empty if it only serves."""
 
 
 class ApiState:
-    """One per application."""
+    """State of one application, created once."""
 
     def __init__(self, harness: Harness) -> None:
         assert harness.settings is not None, "a harness that runs has its settings"
@@ -66,7 +66,9 @@ class ApiState:
         return self.harness.store
 
     async def directory(self) -> Directory:
-        """The agents of all live processes and of the configuration; our own harness may have others, or none."""
+        """Return the agents of all live processes and of the configuration.
+
+        The harness of this process may have others, or none."""
         return await self.current.get()
 
     async def routing(self) -> Routing:

@@ -1,4 +1,4 @@
-"""GET /api/events/stream: what happens to messages, live and resumable, as server-sent events."""
+"""GET /api/events/stream: activity of messages as server-sent events, live and resumable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sse_starlette.sse import EventSourceResponse
 from starlette.responses import Response
 
 from holdfast.activity.frames import TYPES
-from holdfast.api.feed import Cursor, Feed, Watcher, encoded
+from holdfast.api.feed import Cursor, Feed, Watcher, encode
 from holdfast.api.response import ApiError
 from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.security.scope import frame_filter, is_still_allowed
@@ -21,16 +21,16 @@ from holdfast.message import Payload
 from holdfast.store.activity import FORGOTTEN
 
 PING = 15
-"""Seconds between comments, so that nobody on the way takes the stream for dead."""
+"""Seconds between comments, so that proxies do not close an idle stream."""
 RETRY = 1000
-"""Milliseconds after which a browser comes again."""
+"""Milliseconds after which a browser reconnects."""
 OWN = ("connected", "gap")
-"""What is told to one client of its own stream; no filter holds it back."""
+"""Frames about the stream itself; filters do not apply to them."""
 
 
 EXAMPLE = """id: 17.0
 event: response_ready
-data: {"type": "response_ready", "messageId": "api_m8boovyb", "agent": "coder", "channel": "api", "sender": "API"}
+data: {"type": "response_ready", "messageId": "api_m8boovyb", "agent": "coder", "channel": "api"}
 """
 
 routes = APIRouter(route_class=AuthorizedRoute, tags=["events"])
@@ -40,7 +40,7 @@ Names = Annotated[list[str], Query()]
 
 @routes.get(
     "/api/events/stream",
-    summary="What happens to messages, live",
+    summary="Stream events of messages",
     response_class=Response,
     **route_options("read", None, EXAMPLE, 400, content="text/event-stream"),
 )
@@ -52,19 +52,19 @@ async def events(
     last_event_id: Annotated[str, Header(alias="Last-Event-ID")] = "",
     since: Annotated[str, Query(alias="last_event_id")] = "",
 ) -> Response:
-    """Everything from now on, or since Last-Event-ID (`last_event_id` where a client cannot send headers). Filters take
-    several names, by comma."""
+    """Stream events from now on, or after `Last-Event-ID`. Clients that cannot send headers use the
+    parameter `last_event_id`. Filters take several names, separated by commas."""
     feed: Feed = request.app.state.feed
     if feed.is_closed:
         raise ApiError(503, "stopping")
-    wants = _wanted(_names(agent), _names(channel), _names(type), await frame_filter(request))
-    given = _given(last_event_id or since)
+    wants = _frame_filter(_names(agent), _names(channel), _names(type), await frame_filter(request))
+    given = _read_cursor(last_event_id or since)
     first, following = await feed.span()
     watcher = Watcher(given or Cursor(following), wants, is_fresh=given is None)
     return _Stream(request, watcher, _reaches(given, first, following), first)
 
 
-def _given(text: str) -> Cursor | None:
+def _read_cursor(text: str) -> Cursor | None:
     if not text:
         return None
     cursor = Cursor.read(text)
@@ -74,16 +74,16 @@ def _given(text: str) -> Cursor | None:
 
 
 def _reaches(given: Cursor | None, first: int, following: int) -> bool:
-    """Whether all that came after it is still there; a position yet to come is another database's."""
+    """Whether all frames since the cursor are stored. A future position is of another database."""
     return given is None or (max(given.position, 1) >= first and given <= Cursor(following))
 
 
-def _wanted(
+def _frame_filter(
     agents: set[str], channels: set[str], types: set[str], sees: Callable[[Payload], bool]
 ) -> Callable[[Payload], bool]:
     if unknown := sorted(types - {*TYPES, *OWN}):
         raise ApiError(
-            400, f"there is no event named {unknown[0]!r}; known are: {', '.join((*TYPES, *OWN))}"
+            400, f"unknown event type {unknown[0]!r}; known types: {', '.join((*TYPES, *OWN))}"
         )
 
     def wants(frame: Payload) -> bool:
@@ -106,7 +106,7 @@ def _names(texts: Iterable[str]) -> set[str]:
 
 
 class _Stream(EventSourceResponse):
-    """One client's stream. The connection drops a client that is too slow: it comes again."""
+    """The stream of one client. The connection drops a client that reads too slowly."""
 
     def __init__(self, request: Request, watcher: Watcher, reaches: bool, first: int) -> None:
         self._request = request
@@ -114,11 +114,13 @@ class _Stream(EventSourceResponse):
         self._watcher = watcher
         self._reaches = reaches
         self._first = first
-        super().__init__(self._told(), ping=PING, sep="\n", ping_message_factory=self._ping_message)
+        super().__init__(
+            self._chunks(), ping=PING, sep="\n", ping_message_factory=self._ping_message
+        )
 
-    async def _told(self) -> AsyncIterator[bytes]:
+    async def _chunks(self) -> AsyncIterator[bytes]:
         watcher = self._watcher
-        yield encoded(_own("connected"), watcher.cursor, RETRY)
+        yield encode(_own("connected"), watcher.cursor, RETRY)
         if not self._reaches:
             before, watcher.cursor = watcher.cursor, Cursor(self._first)
             yield _gap(before, watcher.cursor)
@@ -129,10 +131,10 @@ class _Stream(EventSourceResponse):
                 yield chunk
 
     def _ping_message(self) -> ServerSentEvent:
-        """A comment; where all that came was filtered out, with the id to resume from, which is no event either."""
+        """Return a comment. If all frames since were filtered out, it carries the id to resume from."""
         watcher = self._watcher
-        moved = watcher.sent > watcher.heard
-        watcher.heard = watcher.sent
+        moved = watcher.sent > watcher.last_id
+        watcher.last_id = watcher.sent
         return ServerSentEvent(
             comment="still here", id=str(watcher.sent) if moved else None, sep="\n"
         )
@@ -143,4 +145,4 @@ def _own(kind: str, **further: str) -> Payload:
 
 
 def _gap(before: Cursor, after: Cursor) -> bytes:
-    return encoded(_own("gap", since=str(before)), after)
+    return encode(_own("gap", since=str(before)), after)

@@ -57,6 +57,9 @@ class Credentials(Protocol):
     async def revoke(self, name: str) -> Credential | None:
         """Delete a token with its sessions and codes. Returns None if there is no such token."""
 
+    async def sessions(self) -> list[Credential]:
+        """All sessions that have not expired, the latest first."""
+
     async def end(self, session_id: str) -> None:
         """Delete a session."""
 

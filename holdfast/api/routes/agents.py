@@ -1,4 +1,4 @@
-"""The agents, and what they heard and said."""
+"""Agents and their histories."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ LINE: dict[str, Any] = {
 
 @routes.get(
     "/api/agents",
-    summary="The agents",
+    summary="List the agents",
     **route_options("read", dict[str, Agent], {"coder": AGENT}),
 )
 async def get_agents(request: Request) -> JsonResponse:
-    """By id. `lane` says what is worked one at a time: each conversation, the whole agent, or nothing. `processes`
-    serve the agent; where there are none, its messages wait for a server."""
+    """Return agents by id. `lane` is the unit that is worked one at a time: conversation, agent or
+    none. `processes` serve the agent; if there are none, its messages wait."""
     directory = await state_of(request).directory()
     routing = directory.routing
     return JsonResponse(
@@ -90,14 +90,14 @@ async def get_agents(request: Request) -> JsonResponse:
 
 @routes.get(
     "/api/agents/{id}/messages",
-    summary="What an agent heard and said",
+    summary="List the history of an agent",
     **route_options("read", list[AgentLine], [LINE], 400, 404),
 )
 async def get_agent_messages(request: Request, id: AgentId, page: Paged) -> JsonResponse:
-    """Newest first."""
+    """List messages and answers of an agent, newest first."""
     state = state_of(request)
     named = {known.lower(): known for known in (await state.routing()).lanes}.get(id.lower())
-    # An agent that was taken away has a history all the same.
+    # An agent that was removed still has a history.
     reads = await visible_reads(request)
     found = await reads.agent_messages(named or id, **page.within) if id.isprintable() else Page()
     if not found and named is None:

@@ -1,4 +1,4 @@
-"""The audit log: who did what."""
+"""The audit log."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class AuditPage(Page):
 
 
 class Act(TypedDict):
-    """One act. People are named by a pseudonym, so that the log outlives what is forgotten."""
+    """One act. People appear under a pseudonym, so that the log survives forgetting."""
 
     id: int
     at: int
@@ -56,10 +56,10 @@ EXAMPLE: dict[str, Any] = {
 
 
 @routes.get(
-    "/api/audit", summary="Who did what", **route_options("admin", list[Act], [EXAMPLE], 400)
+    "/api/audit", summary="List the audit log", **route_options("admin", list[Act], [EXAMPLE], 400)
 )
 async def get_audit(request: Request, page: Annotated[AuditPage, Query()]) -> JsonResponse:
-    """Newest first. Entries are only ever added; `keep_audit` removes old ones."""
+    """List acts, newest first. The log is append-only; `keep_audit` limits its age."""
     since = None if page.since is None else EPOCH + page.since * MILLISECOND
     which = AuditFilter(action=page.action, actor=page.actor, subject=page.subject, since=since)
     found = await state_of(request).store.audit_log(which, **page.within)

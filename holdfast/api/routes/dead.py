@@ -1,4 +1,4 @@
-"""Dead letters of any queue: seen, tried again, or emptied."""
+"""Dead letters of any queue: listed, retried and discarded."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ NOT_FOUND = "dead message not found"
 class DeadPage(Page):
     """Dead letters of one queue."""
 
-    queue: Printable = Field(
-        INBOX, description="Of which queue: inbox, outbox, memory or one of yours."
-    )
+    queue: Printable = Field(INBOX, description="The queue: inbox, outbox, memory or one of yours.")
 
 
 class DeadData(TypedDict):
@@ -80,11 +78,13 @@ EXAMPLE: dict[str, Any] = {
 
 
 @routes.get(
-    "/api/queue/dead", summary="Dead letters", **route_options("read", list[Dead], [EXAMPLE], 400)
+    "/api/queue/dead",
+    summary="List dead letters",
+    **route_options("read", list[Dead], [EXAMPLE], 400),
 )
 async def get_dead(request: Request, page: Annotated[DeadPage, Query()]) -> JsonResponse:
-    """Newest first. `timestamp` is when it came, `finishedAt` when it was given up; `traceback` says where its
-    handler raised, if it did."""
+    """List dead letters, newest first. `timestamp` is the time of receipt, `finishedAt` the time of
+    the last failure. `traceback` is present if the handler raised."""
     state = state_of(request)
     default = (await state.routing()).default
     found = await (await visible_reads(request)).dead(Filter(queue=page.queue), **page.within)
@@ -93,11 +93,11 @@ async def get_dead(request: Request, page: Annotated[DeadPage, Query()]) -> Json
 
 @routes.post(
     "/api/queue/dead/{id}/retry",
-    summary="Try a dead letter again",
+    summary="Retry a dead letter",
     **route_options("admin", Ok, {"ok": True}, 404),
 )
 async def retry_dead(request: Request, id: EventId) -> JsonResponse:
-    """It is live again, with its id and full attempts."""
+    """Make it live again, with the same id and all attempts."""
     if not await state_of(request).store.retry(Filter(ids=[id]), actor=actor_of(request)):
         raise ApiError(404, NOT_FOUND)
     return JsonResponse(OK)
@@ -105,11 +105,12 @@ async def retry_dead(request: Request, id: EventId) -> JsonResponse:
 
 @routes.delete(
     "/api/queue/dead/{id}",
-    summary="Empty a dead letter",
+    summary="Discard a dead letter",
     **route_options("admin", Ok, {"ok": True}, 404),
 )
 async def discard_dead(request: Request, id: EventId) -> JsonResponse:
-    """Payload and error go; ids, times and the outcome stay, so that its message is known and not taken again."""
+    """Delete payload and error. Ids, times and the outcome stay, so that the message id remains
+    known."""
     if not await state_of(request).store.discard(Filter(ids=[id]), actor=actor_of(request)):
         raise ApiError(404, NOT_FOUND)
     return JsonResponse(OK)

@@ -19,17 +19,17 @@ SCHEMES = {
 
 @routes.get(
     "/openapi.json",
-    summary="This document",
+    summary="Get the OpenAPI document",
     **route_options("read", dict[str, Any], {"openapi": "3.1.0"}),
 )
 async def get_openapi(request: Request) -> JsonResponse:
-    """For tools that make clients."""
+    """Return the OpenAPI document of this API."""
     # In a thread: the first call takes a quarter of a second.
     return JsonResponse(await asyncio.to_thread(document_of, request.app))
 
 
 def document_of(app: FastAPI) -> dict[str, Any]:
-    """What FastAPI says of the routes, with roles; and without its own answer to mistakes, which is not ours."""
+    """Return the OpenAPI document, with roles and without FastAPI's 422, which is never sent."""
     document = app.openapi()
     document.setdefault("components", {})["securitySchemes"] = SCHEMES
     for operations in document["paths"].values():

@@ -1,4 +1,4 @@
-"""Whether this process lives and takes messages, and what it measures."""
+"""Liveness, readiness and metrics of this process."""
 
 from __future__ import annotations
 
@@ -24,20 +24,22 @@ open_routes = APIRouter(tags=["health"])
 routes = APIRouter(route_class=AuthorizedRoute, tags=["health"])
 
 
-@open_routes.get("/healthz", summary="The process lives", response_model=dict[str, str])
+@open_routes.get("/healthz", summary="Check liveness", response_model=dict[str, str])
 async def healthz(request: Request) -> JsonResponse:
-    """Its loop turns; a database that is away does not make it sick. A channel that needs a person is named."""
+    """The process is alive. Database outages do not fail this check. Channels with problems are
+    named."""
     return JsonResponse({"status": "ok"} | _ailing(state_of(request).harness))
 
 
 @open_routes.get(
     "/readyz",
-    summary="A message would be taken now",
+    summary="Check readiness",
     response_model=dict[str, str],
-    responses={503: {"description": "Not now.", "model": dict[str, str]}},
+    responses={503: {"description": "Not ready.", "model": dict[str, str]}},
 )
 async def readyz(request: Request) -> JsonResponse:
-    """The database answers, it has our tables, and no stop was asked for. A channel that needs a person is named."""
+    """The database answers and is migrated, and the process is not stopping. Channels with problems
+    are named, and do not fail this check."""
     harness = state_of(request).harness
     problem = await _problem(harness)
     if problem is not None:
@@ -46,7 +48,7 @@ async def readyz(request: Request) -> JsonResponse:
 
 
 def _ailing(harness: Harness) -> dict[str, str]:
-    """What does not work by the channel's name; what does work goes on."""
+    """Return the problems of channels, by name."""
     ailing = {name: channel.problems for name, channel in harness.channels.items()}
     if "slack" not in harness.channels and (problem := slack_is_off()):
         ailing["slack"] = [problem]
@@ -68,12 +70,12 @@ async def _problem(harness: Harness) -> str | None:
 
 @routes.get(
     "/metrics",
-    summary="For Prometheus",
+    summary="Get metrics for Prometheus",
     response_class=Response,
     **route_options("read", None, None, content="text/plain"),
 )
 async def metrics(request: Request) -> Response:
-    """Also while the database is away."""
+    """Return metrics, also during an outage of the database."""
     await refuse_limited(request)
     harness = state_of(request).harness
     readings = await gauge.read(harness.store, harness.consumers)

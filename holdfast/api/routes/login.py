@@ -1,4 +1,4 @@
-"""Logging a browser in by a one-time link, and out again."""
+"""Login of a browser by a one-time link, and logout."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ routes = APIRouter(route_class=AuthorizedRoute, tags=["access"])
 INVALID = "invalid or used login link; run `holdfast login` for a new one"
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"description": "The request is not as it should be.", "model": Error},
+    400: {"description": "The request is invalid.", "model": Error},
     401: {"description": "An invalid or used login link.", "model": Error},
-    421: {"description": "The request names a foreign host.", "model": Error},
+    421: {"description": "The Host header is unknown.", "model": Error},
     429: {"description": "Too many wrong codes.", "model": Error},
-    503: {"description": "The database does not answer.", "model": Error},
+    503: {"description": "The database is unavailable.", "model": Error},
 }
 
 
 class Session(TypedDict):
-    """The caller, and what it is bound to; null: nothing."""
+    """The caller and its bounds; null means not bound."""
 
     name: str
     role: str
@@ -55,13 +55,17 @@ class Session(TypedDict):
     responses={
         **REFUSALS,
         200: {"description": "A page that asks for confirmation.", "content": {"text/html": {}}},
-        303: {"description": "To the page."},
+        303: {"description": "Redirect to the page."},
     },
 )
 async def login(
-    request: Request, code: Annotated[str, Query(description="What `holdfast login` prints.")] = ""
+    request: Request,
+    code: Annotated[
+        str, Query(description="The code in the link that `holdfast login` prints.")
+    ] = "",
 ) -> Response:
-    """Open a session with a one-time code and lead to the page. Asks first if another page sent the browser here."""
+    """Open a session with a one-time code and redirect to the page. Ask for confirmation first if
+    another site sent the browser here."""
     if access_of(request).tokens is None:
         return RedirectResponse("/", 303)
     found = await _credentials(request).find("code", digest_of(code)) if _is_code(code) else None
@@ -81,7 +85,7 @@ async def login(
     summary="Confirm a login",
     status_code=303,
     response_class=Response,
-    responses={**REFUSALS, 303: {"description": "To the page."}},
+    responses={**REFUSALS, 303: {"description": "Redirect to the page."}},
     openapi_extra={
         "requestBody": {
             "content": {
@@ -117,7 +121,7 @@ async def logout(request: Request) -> Response:
 
 @routes.get(
     "/api/session",
-    summary="Who is asking",
+    summary="Get the current session or token",
     **route_options(
         "read",
         Session,
@@ -184,7 +188,7 @@ async def _log_in(request: Request, code: str) -> Response:
 
 
 async def open_session(request: Request, rights: Credential | Grant) -> Response:
-    """Replace the session of this browser by one with these rights, and lead to the page."""
+    """Replace the session of this browser by one with these rights, and redirect to the page."""
     state = state_of(request)
     await _end_session(request)
     grant = rights if isinstance(rights, Grant) else Grant.of(rights)
@@ -203,14 +207,15 @@ async def open_session(request: Request, rights: Credential | Grant) -> Response
 
 
 def is_foreign(request: Request) -> bool:
-    """Whether another site may have sent the browser here, or it only looks ahead."""
+    """Whether another site may have sent the browser here, or the browser only prefetches."""
     if "prefetch" in request.headers.get("sec-purpose", "") or "prefetch" in request.headers.get(
         "purpose", ""
     ):
         return True
     site = request.headers.get("sec-fetch-site")
     if site is None:
-        # Browsers say where they come from only to TLS and loopback addresses; programs do not ask for HTML.
+        # Browsers send Sec-Fetch-Site only to TLS and loopback addresses; programs do not ask for
+        # HTML.
         return wants_html(request) and not is_loopback(request.url.hostname or "")
     return site not in ("none", "same-origin")
 

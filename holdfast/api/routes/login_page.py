@@ -1,4 +1,4 @@
-"""Small pages around the login: a question, or what to do instead."""
+"""Small pages of the login: a confirmation, or the reason of a refusal."""
 
 from __future__ import annotations
 
@@ -46,16 +46,19 @@ def wants_html(request: Request) -> bool:
 
 
 def refusal(text: str, status: int = 401, *, has_provider: bool = False) -> HTMLResponse:
-    """A page that says why there is no session and what to do."""
+    """Return a page that says why the login failed and what to do."""
     return _page("Not logged in", _with_code(text), PROVIDER if has_provider else "", status=status)
 
 
 def confirmation(code: str, found: Credential, caller: Caller | None) -> HTMLResponse:
-    """A page that asks whether this browser shall have another session."""
+    """Return a page that asks for confirmation of a login."""
     who = f"as {found.name} (role {found.role})"
     text = f"A link asks to log this browser in {who}. Go on only if you expected that."
     if caller is not None:
-        text = f"You are logged in as {caller.name} (role {caller.role}). The link would log you in {who} instead."
+        text = (
+            f"You are logged in as {caller.name} (role {caller.role})."
+            f" The link would log you in {who} instead."
+        )
     form = FORM.format(code=escape(code, quote=True), name=escape(found.name))
     return _page("Log in?", escape(text), form)
 
@@ -65,6 +68,6 @@ def _page(title: str, text: str, form: str = "", *, status: int = 200) -> HTMLRe
 
 
 def _with_code(text: str) -> str:
-    """Escape a text; what stands in back quotes is code."""
+    """Escape a text and turn text in backquotes into code."""
     parts = escape(text).split("`")
     return "".join(f"<code>{part}</code>" if nth % 2 else part for nth, part in enumerate(parts))

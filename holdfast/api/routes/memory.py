@@ -1,4 +1,4 @@
-"""What agents remember: looked for, listed, and forgotten."""
+"""Memory of agents: searched, listed and forgotten."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ SubjectKey = Annotated[str, Path(description="workspace:TYPE:id, such as default
 
 
 class Asked(BaseModel):
-    """What is looked for, and about whom."""
+    """A search, and the subject to search."""
 
     model_config = ConfigDict(frozen=True)
 
     subject: Printable = Field(description="workspace:TYPE:id, such as default:USER:api:id:ann.")
-    q: Text = Field(max_length=4000, description="What to look for, in any words.")
+    q: Text = Field(max_length=4000, description="The text to search for.")
     limit: int = Field(
         5,
         ge=1,
@@ -57,7 +57,7 @@ class SubjectPage(BaseModel):
 
 
 class Found(TypedDict):
-    """An observation that bears on what was asked for; the score is between 0 and 1."""
+    """An observation that matches; the score is between 0 and 1."""
 
     id: str
     content: str
@@ -65,7 +65,7 @@ class Found(TypedDict):
 
 
 class Remembered(TypedDict):
-    """Somebody, or something, that is remembered."""
+    """A subject of memory: a person or a thing."""
 
     subject: str
     workspace: str
@@ -101,17 +101,18 @@ FORGOTTEN = {
 
 @routes.get(
     "/api/memory/search",
-    summary="Find what is known about a subject",
+    summary="Search memory",
     **route_options("read", list[Found], [FOUND], 400),
 )
 async def search_memory(request: Request, asked: Annotated[Asked, Query()]) -> JsonResponse:
-    """Search by words and by meaning, best first. An answer ends with the observation that reaches 4 MiB."""
+    """Search by words and by meaning, best match first. The list ends with the observation that
+    reaches 4 MiB."""
     await refuse_limited(request)
     scope = KnowledgeScope(DEFAULT_AGENT_NAME, ":".join(_parts(asked.subject)))
     try:
         hits = await _knowledge(state_of(request)).search(scope, asked.q, asked.limit)
     except HoldfastError as error:
-        # The index is away, or the packages of memory are not installed.
+        # The index is unavailable, or the packages of memory are not installed.
         raise ApiError(503, str(error)) from None
     rows = ((hit.id, hit.content, hit.score) for hit in hits)
     page = Measure(asked.limit, PAGE_BYTES).page(rows)
@@ -122,11 +123,12 @@ async def search_memory(request: Request, asked: Annotated[Asked, Query()]) -> J
 
 @routes.get(
     "/api/memory/subjects",
-    summary="Who is remembered",
+    summary="List subjects of memory",
     **route_options("read", list[Remembered], [REMEMBERED], 400),
 )
 async def get_subjects(request: Request, page: Annotated[SubjectPage, Query()]) -> JsonResponse:
-    """List subjects by workspace, type and id. Where there may be more, a header `Link` names the next page."""
+    """List subjects by workspace, type and id. If there may be more, a header `Link` names the next
+    page."""
     await refuse_limited(request)
     after = None if page.after is None else _place(page.after)
     found = await open_observations(state_of(request).store).find_subjects(
@@ -154,10 +156,11 @@ def _remembered(one: Subject) -> Remembered:
 async def forget_subject(
     request: Request, subject: SubjectKey, vacuum: Vacuum = False
 ) -> JsonResponse:
-    """Remove every trace: observations, index, and the person's messages with all that came of them.
+    """Remove every trace: observations, index, the messages of a person and all that came of them.
 
-    Answers how many rows of each kind went; `unattributed_…` counts rows of earlier releases that name no person. On
-    SQLite the bytes are gone from the files, too; on PostgreSQL a vacuum frees them."""
+    Returns the number of rows removed, by kind; `unattributed_…` counts rows of earlier releases
+    that name no person. On SQLite the bytes are gone from the files, too; on PostgreSQL a vacuum
+    frees them."""
     state = state_of(request)
     removed = await forget(
         open_observations(state.store),
@@ -171,7 +174,7 @@ async def forget_subject(
 
 
 def _place(key: str) -> tuple[str, str, str]:
-    """Return where a key is in the order of all; it may be of a kind that is no longer stored."""
+    """Return the parts of a key to page after; the subject itself need not exist any more."""
     parts = key.split(":", 2)
     if len(parts) != 3 or "\0" in key:
         raise ApiError(
@@ -188,7 +191,7 @@ def _parts(subject: str) -> tuple[str, str, str]:
 
 
 def _knowledge(state: ApiState) -> KnowledgeStore:
-    """One for all requests: what it has loaded to compare meanings is kept."""
+    """Return the index, opened once, so that the embedder stays loaded."""
     if state.knowledge is None:
         state.knowledge = open_knowledge(state.store, state.harness.embedder)
     return state.knowledge

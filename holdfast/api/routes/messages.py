@@ -1,4 +1,4 @@
-"""Messages come in: stored, then answered 200."""
+"""POST /api/message: stores a message, then answers 200."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from holdfast.store.conversations import NewConversation
 routes = APIRouter(route_class=AuthorizedRoute, tags=["messages"])
 
 LONGEST_NAME = 200
-"""Names become a part of index keys, which have a limit of their own."""
+"""Names are parts of index keys, which have a limited length."""
 RESERVED_PREFIXES = frozenset(
     {
         *("slack", "discord", "telegram", "whatsapp", "matrix", "email"),
         *("internal", "chat", "chatroom", "proactive", "heartbeat", "schedule"),
     }
 )
-"""First words of the ids of platforms' messages and of those that we make."""
+"""Prefixes of message ids that channels and Holdfast itself generate."""
 
 
 def printable(text: str) -> str:
     if not text or not text.isprintable():
-        raise ValueError("only printable characters are allowed, and at least one")
+        raise ValueError("must be printable characters, at least one")
     return text
 
 
@@ -48,11 +48,13 @@ def said(text: str) -> str:
 
 
 def refuse_reserved_prefix(message_id: str) -> str:
-    """Refuse ids that are a platform's or our own: a client could take one, and the real message would be dropped."""
+    """Refuse ids with a reserved prefix.
+
+    A client could take the id of a message to come, which would then be dropped as a duplicate."""
     prefix = message_id.partition("_")[0].lower()
     if "_" in message_id and prefix in RESERVED_PREFIXES:
         raise ValueError(
-            f"ids that begin with {prefix}_ are given by Holdfast itself; choose another"
+            f"the prefix {prefix}_ is reserved for ids that Holdfast generates; choose another"
         )
     return message_id
 
@@ -73,29 +75,29 @@ MessageId = Annotated[
 class NewMessage(Body):
     """A message for an agent."""
 
-    message: Text = Field(description="The text; `@agent` before it names who shall answer.")
+    message: Text = Field(description="The text; `@agent` at its beginning chooses the agent.")
     agent: Name | None = Field(
-        None, description="Who shall answer, an agent or a team; wins over `@agent`."
+        None, description="An agent or a team; wins over `@agent` in the text."
     )
-    sender: Name | None = Field(None, description="Who says it; by default `API`.")
+    sender: Name | None = Field(None, description="Name of the sender; default `API`.")
     sender_id: Name | None = Field(
-        None, description="Tells senders of one name apart: whose conversation it is."
+        None, description="Id of the sender, which tells senders of one name apart."
     )
     channel: Channel | None = Field(
-        None, description="Where it comes from, and the answer goes; by default `api`."
+        None, description="Channel of the message and its answer; default `api`."
     )
     conversation: Printable | None = Field(
         None,
-        description="Makes a conversation of its own for this sender; without it a sender has one.",
+        description="Name of a conversation; without it a sender has a single one.",
     )
     message_id: MessageId | None = Field(
         None,
-        description="Makes a second post of the same message a 409. May not begin with a platform's `slack_`.",
+        description="Makes a repeated post a 409. Prefixes such as `slack_` are reserved.",
     )
 
 
 class Stored(TypedDict):
-    """The message is stored, whatever happens next."""
+    """The message is stored durably."""
 
     ok: bool
     messageId: str
@@ -116,7 +118,8 @@ class Stored(TypedDict):
     ),
 )
 async def post_message(request: Request) -> JsonResponse:
-    """Stored before it is answered: a crash right after loses nothing. The answer of the agent is a response."""
+    """Store a message, then answer: a crash right after loses nothing. The answer of the agent is a
+    response."""
     state = state_of(request)
     message = await read_body(request, NewMessage)
     caller = caller_of(request)

@@ -1,4 +1,4 @@
-"""What waits, and what is worked."""
+"""Status of the queues, and messages that are being processed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BY_API = "by the API"
 
 
 class Status(TypedDict):
-    """How much there is of what. All count the inbox, `outgoing` the outbox."""
+    """Numbers of events. `outgoing` counts the outbox, all others the inbox."""
 
     incoming: int
     queued: int
@@ -38,18 +38,18 @@ class Status(TypedDict):
 
 
 class AgentQueue(TypedDict):
-    """What waits for one agent; `pending` includes `queued`."""
+    """Numbers of messages for one agent; `pending` includes `queued`."""
 
     agent: str
     pending: int
     queued: int
     processing: int
     served: NotRequired[bool]
-    """False, or not there."""
+    """False, or absent."""
 
 
 class Processing(TypedDict):
-    """A message that is being worked."""
+    """A message that is being processed."""
 
     id: int
     messageId: str | None
@@ -87,7 +87,7 @@ def _sum(counts: Sequence[Count], *states: str) -> int:
 
 @routes.get(
     "/api/queue/status",
-    summary="How much waits, is worked and has ended",
+    summary="Get the status of the queues",
     **route_options(
         "read",
         Status,
@@ -103,9 +103,10 @@ def _sum(counts: Sequence[Count], *states: str) -> int:
     ),
 )
 async def get_status(request: Request) -> JsonResponse:
-    """incoming: ready or delayed; queued: behind another of its lane; pending: both; processing: leased.
+    """incoming: ready or delayed; queued: behind another of its lane; pending: both; processing:
+    leased.
 
-    Exact; where there is so much that to count it takes over 50 ms, up to twenty times that old."""
+    Exact. If counting takes longer than 50 ms, the result is cached for up to 20 times that long."""
     counts, ended = await _counts(request), await _outcomes(request)
     inbox = [count for count in counts if count.queue == INBOX]
     outbox = [count for count in counts if count.queue == OUTBOX]
@@ -123,7 +124,7 @@ async def get_status(request: Request) -> JsonResponse:
 
 @routes.get(
     "/api/queue/agents",
-    summary="What waits for each agent",
+    summary="Get pending messages by agent",
     **route_options(
         "read", list[AgentQueue], [{"agent": "coder", "pending": 3, "queued": 2, "processing": 1}]
     ),
@@ -131,7 +132,7 @@ async def get_status(request: Request) -> JsonResponse:
 async def get_agent_queues(request: Request) -> JsonResponse:
     """List agents with live messages.
 
-    While processes run and none of them serves an agent, its entry has `served`: false: the messages wait for one."""
+    An entry has `served`: false if processes run and none of them serves the agent."""
     state = state_of(request)
     directory = await state.directory()
     default = directory.routing.default
@@ -160,7 +161,7 @@ def _agent_queue(agent: str, counts: Sequence[Count], is_unserved: bool) -> Agen
 
 @routes.get(
     "/api/queue/processing",
-    summary="What is being worked",
+    summary="List messages that are being processed",
     **route_options(
         "read",
         list[Processing],
@@ -182,7 +183,7 @@ def _agent_queue(agent: str, counts: Sequence[Count], is_unserved: bool) -> Agen
     ),
 )
 async def get_processing(request: Request, page: Paged) -> JsonResponse:
-    """Newest first."""
+    """List leased messages, newest first."""
     state = state_of(request)
     default, now = (await state.routing()).default, await state.store.now()
     found = await (await visible_reads(request)).leased(INBOX, **page.within)
@@ -207,11 +208,11 @@ def _processing(event: Event, default: str, now: datetime) -> Processing:
 
 @routes.post(
     "/api/queue/processing/{id}/kill",
-    summary="Cancel what is being worked",
+    summary="Cancel a message that is being processed",
     **route_options("admin", Ok, {"ok": True}, 404),
 )
 async def kill(request: Request, id: EventId) -> JsonResponse:
-    """It ends as a dead letter with outcome cancelled; its worker finds its lease lost and can end nothing."""
+    """End it as a dead letter with outcome cancelled. Its worker loses the lease and cannot settle."""
     store = state_of(request).store
     event = await store.live(id)
     if (

@@ -1,4 +1,4 @@
-"""Responses go out: listed, fetched and acked by clients, or made without a question."""
+"""Responses: listed, fetched and acked by clients, or sent proactively."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ routes = APIRouter(route_class=AuthorizedRoute, tags=["responses"])
 
 
 class Response(TypedDict):
-    """What an agent answered, or what was said without a question."""
+    """An answer of an agent, or a proactive message."""
 
     id: int
     channel: str
@@ -51,30 +51,32 @@ class Response(TypedDict):
 
 
 class PendingPage(Page):
-    """Responses that one channel's client has not acked."""
+    """Responses of one channel that no client has acked."""
 
     limit: int = Field(
         100, ge=1, le=1000, description="Maximum number of rows; a page also ends at 4 MiB."
     )
-    channel: Printable = Field(description="Of which channel.")
+    channel: Printable = Field(description="The channel.")
 
 
 class NewResponse(Body):
-    """Something to say to somebody who did not ask."""
+    """A proactive message."""
 
-    channel: Channel = Field(description="Where it is said.")
-    sender: Named = Field(description="To whom.")
+    channel: Channel = Field(description="The channel to send it to.")
+    sender: Named = Field(description="Name of the recipient.")
     message: Text = Field(description="The text.")
     sender_id: Name | None = Field(
-        None, description="Tells senders of one name apart: whose conversation it is."
+        None, description="Id of the recipient, which tells people of one name apart."
     )
-    agent: Name | None = Field(None, description="Who says it.")
+    agent: Name | None = Field(None, description="The agent that sends it.")
     files: list[str] | None = Field(
         None,
         max_length=100,
         description="Files below the files root: shared ones, or of this conversation.",
     )
-    metadata: dict[str, Any] | None = Field(None, description="Anything, kept with it.")
+    metadata: dict[str, Any] | None = Field(
+        None, description="Any JSON object, kept with the response."
+    )
 
 
 EXAMPLE = {
@@ -92,31 +94,31 @@ EXAMPLE = {
 
 @routes.get(
     "/api/responses",
-    summary="Recent responses",
+    summary="List responses",
     **route_options("read", list[Response], [EXAMPLE], 400),
 )
 async def get_responses(request: Request, page: Paged) -> JsonResponse:
-    """Newest first, whether they were fetched or not. `messageId` is that of the message answered; if a turn collected
-    several, `messageIds` names them all."""
+    """List responses, newest first, acked or not. `messageId` is the id of the answered message; if a
+    turn collected several, `messageIds` has all of them."""
     found = await (await visible_reads(request)).recent(OUTBOX, **page.within)
     return list_response(request, found, response_of)
 
 
 @routes.get(
     "/api/responses/pending",
-    summary="Responses that wait for a channel's client",
+    summary="List responses to fetch",
     **route_options("send", list[Response], [EXAMPLE], 400),
 )
 async def get_pending(request: Request, page: Annotated[PendingPage, Query()]) -> JsonResponse:
-    """Oldest first, without claiming them; they stay until they are acked. `messageIds` names all messages answered if
-    they are several."""
+    """List responses of a channel, oldest first, without claiming them. They stay until they are
+    acked. `messageIds` has the ids of all answered messages if they are several."""
     found = await (await visible_reads(request)).waiting(OUTBOX, page.channel, **page.within)
     return list_response(request, found, response_of, oldest_first=True)
 
 
 @routes.post(
     "/api/responses",
-    summary="Say something unasked",
+    summary="Send a proactive message",
     **route_options(
         "send",
         Stored,
@@ -126,7 +128,7 @@ async def get_pending(request: Request, page: Annotated[PendingPage, Query()]) -
     ),
 )
 async def post_response(request: Request) -> JsonResponse:
-    """Stored before it is answered, and delivered like an answer."""
+    """Store a message, then answer. It is delivered like a response."""
     state = state_of(request)
     said = await read_body(request, NewResponse)
     _refuse_unbound(caller_of(request), said)
@@ -140,17 +142,17 @@ async def post_response(request: Request) -> JsonResponse:
 
 @routes.post(
     "/api/responses/{id}/ack",
-    summary="The client has it",
+    summary="Acknowledge a response",
     **route_options("send", Ok, {"ok": True}, 404, 409),
 )
 async def ack(request: Request, id: EventId) -> JsonResponse:
-    """It does not come again. Asking twice is no mistake; one that a channel is delivering right now is a 409."""
+    """Mark a response as fetched. Idempotent; 409 if a channel is delivering it right now."""
     await refuse_foreign(request, id, "response not found")
     match await state_of(request).store.ack(id, OUTBOX):
         case "unknown":
             raise ApiError(404, "response not found")
         case "busy":
-            raise ApiError(409, "the response is being delivered by its channel")
+            raise ApiError(409, "a channel is delivering this response")
         case "acked":
             return JsonResponse(OK)
 
@@ -213,7 +215,7 @@ def _proactive(said: NewResponse, message_id: str, sent_by: str | None) -> NewEv
 
 
 def _refuse_foreign(root: Path, said: NewResponse) -> None:
-    """Refuse files that lie elsewhere or came to another conversation."""
+    """Refuse files outside of the files root, or of another conversation."""
     conversation = _address(said).conversation
     for name in said.files or ():
         if sendable_path(root, name, said.channel, conversation) is None:

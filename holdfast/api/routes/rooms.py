@@ -1,4 +1,4 @@
-"""Teams, and what is said in their rooms."""
+"""Teams and their rooms."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class RoomLine(TypedDict):
 
 
 class NewLine(Body):
-    """Something to say to a whole team."""
+    """A line for the room of a team."""
 
     message: Text = Field(description="The text.")
 
@@ -68,7 +68,7 @@ LINE: dict[str, Any] = {
 
 @routes.get(
     "/api/teams",
-    summary="The teams",
+    summary="List the teams",
     **route_options(
         "read",
         dict[str, Team],
@@ -76,7 +76,7 @@ LINE: dict[str, Any] = {
     ),
 )
 async def get_teams(request: Request) -> JsonResponse:
-    """By id."""
+    """Return teams by id."""
     routing = await state_of(request).routing()
     return JsonResponse(
         {
@@ -89,17 +89,17 @@ async def get_teams(request: Request) -> JsonResponse:
 
 @routes.get(
     "/api/chatroom/{team}",
-    summary="What was said in a team's room",
+    summary="List the lines of a team's room",
     **route_options("read", list[RoomLine], [LINE], 400, 404),
 )
 async def get_room(request: Request, team: TeamId, page: Paged) -> JsonResponse:
-    """Newest first."""
+    """List lines, newest first."""
     await refuse_limited(request)
     state = state_of(request)
     try:
         team, _ = (await state.routing()).team(team)
     except Unknown:
-        # A team that is no more has left its room.
+        # The room of a removed team stays readable.
         found = (
             await state.store.chat_messages(team, **page.within) if team.isprintable() else Page()
         )
@@ -112,13 +112,13 @@ async def get_room(request: Request, team: TeamId, page: Paged) -> JsonResponse:
 
 @routes.post(
     "/api/chatroom/{team}",
-    summary="Say something to a whole team",
+    summary="Post to a team's room",
     **route_options(
         "send", Posted, {"ok": True, "id": 3}, 404, body=NewLine, given={"message": "what is new?"}
     ),
 )
 async def post_to_room(request: Request, team: TeamId) -> JsonResponse:
-    """One line in the room, and one message to every agent of the team."""
+    """Add a line to the room, and send a message to every agent of the team."""
     state = state_of(request)
     said = await read_body(request, NewLine)
     caller, routing = caller_of(request), await state.routing()

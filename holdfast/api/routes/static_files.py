@@ -1,4 +1,4 @@
-"""Pages and what belongs to them, read once from our own folder; no request ever names a path of the disk."""
+"""Pages, scripts and styles, read once from this package. No request names a path on disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ routes = APIRouter(route_class=AuthorizedRoute, tags=["documentation"])
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A file as it is served; it may be kept, and is asked for again before it is used."""
+    """A file with its ETag: browsers may keep it, and revalidate it before use."""
 
     content: bytes
     kind: str
@@ -47,8 +47,14 @@ def pages() -> dict[str, Page]:
 
 @open_routes.get("/")
 async def get_index(request: Request) -> Response:
-    """The chat page holds no secret: what it shows, it asks for with the cookie."""
+    """Return the chat page. It holds no secret: it asks for data with the session cookie."""
     return pages()["index.html"].answer(request)
+
+
+@open_routes.get("/access")
+async def get_access(request: Request) -> Response:
+    """Return the page on tokens and sessions, which holds no secret either."""
+    return pages()["access.html"].answer(request)
 
 
 @open_routes.get("/static/{name:path}")
@@ -61,10 +67,10 @@ async def get_static(request: Request, name: str) -> Response:
 
 @routes.get(
     "/docs",
-    summary="A page that shows the OpenAPI document",
+    summary="Show the OpenAPI document",
     response_class=Response,
     **route_options("read", None, None, content="text/html"),
 )
 async def get_docs(request: Request) -> Response:
-    """Our own: it loads nothing from elsewhere."""
+    """Return a page that shows the OpenAPI document. It loads nothing from other hosts."""
     return pages()["docs.html"].answer(request)

@@ -47,12 +47,12 @@ class NewToken(Body):
         Annotated[timedelta, PlainValidator(duration, json_schema_input_type=str | float)] | None
     ) = Field(
         None,
-        description='When it ends: a duration such as "30d", or a number of seconds. By default never.',
+        description='A duration such as "30d", or a number of seconds. Default: never.',
     )
 
 
 class Token(TypedDict):
-    """A token without its secret; null: not bound, never."""
+    """A token without its secret; null means not bound, or never."""
 
     id: str
     name: str
@@ -86,9 +86,11 @@ EXAMPLE: dict[str, Any] = {
 }
 
 
-@routes.get("/api/tokens", summary="The tokens", **route_options("admin", list[Token], [EXAMPLE]))
+@routes.get(
+    "/api/tokens", summary="List the tokens", **route_options("admin", list[Token], [EXAMPLE])
+)
 async def get_tokens(request: Request) -> JsonResponse:
-    """By name, without their secrets; the bootstrap tokens are not among them."""
+    """List tokens by name, without secrets and without the bootstrap tokens."""
     store = state_of(request).store
     now = millis(await store.now())
     return JsonResponse([_token(token, now) for token in await open_credentials(store).tokens()])
@@ -114,7 +116,7 @@ async def get_tokens(request: Request) -> JsonResponse:
     ),
 )
 async def post_token(request: Request) -> JsonResponse:
-    """The secret is in the answer and nowhere else."""
+    """Create a token. Its secret is in this answer and nowhere else."""
     store = state_of(request).store
     new = await read_body(request, NewToken)
     grant = Grant(
@@ -139,7 +141,7 @@ async def post_token(request: Request) -> JsonResponse:
 async def delete_token(
     request: Request, name: Annotated[str, Path(description="A token's name.")]
 ) -> JsonResponse:
-    """The token and its sessions end at once; in other processes within a second."""
+    """Revoke a token and its sessions at once; other processes follow within a second."""
     if not name.isprintable() or not await revoke_token(
         state_of(request).store, name, actor_of(request)
     ):

@@ -1,4 +1,4 @@
-"""Paths at which platforms call us: behind their signatures, which the channels check, and not behind our tokens."""
+"""Webhooks of platforms. Channels check their signatures; our tokens do not apply."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Endpoint:
     async def answer(self, request: Request) -> Response:
         status, text = await self._receive(await read(request), dict(request.headers))
         if status >= 400:
-            return JsonResponse({"error": text or "not now"}, status)
+            return JsonResponse({"error": text or "the channel refused the request"}, status)
         return Response(
             text, status, media_type="application/json" if text.startswith("{") else "text/plain"
         )

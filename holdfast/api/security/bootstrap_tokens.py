@@ -35,18 +35,18 @@ def bootstrap_tokens(home: Path) -> dict[Role, str]:
 
 
 def bootstrap_token(home: Path, role: Role) -> str:
-    """Return the token of a role, made if there is none yet. From now on no log line shows it."""
+    """Return the token of a role, created if there is none. Hides it from logs."""
     path = _path(home, role)
     try:
         if not path.exists():
             _make(path)
         return _read(path)
     except (OSError, ValueError) as error:
-        raise HoldfastError(f"the token file {path} cannot be made or read: {error}") from error
+        raise HoldfastError(f"the token file {path} cannot be created or read: {error}") from error
 
 
 def rotate(home: Path, role: Role) -> str:
-    """Replace the token of a role and return the new one. Running servers refuse the old one from then on."""
+    """Replace the token of a role and return the new one. Running servers refuse the old one."""
     path = _path(home, role)
     try:
         os.replace(_draft(path), path)
@@ -68,7 +68,7 @@ def _read(path: Path) -> str:
 
 
 def _draft(path: Path) -> Path:
-    """Write a new token beside its place, so that nobody can read half of it."""
+    """Write a new token to a temporary file, so that nobody reads half of it."""
     draft = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(f"{secrets.token_urlsafe(32)}\n")
@@ -106,7 +106,7 @@ class Tokens:
         return self._match(digest)
 
     def _match(self, digest: str) -> Role | None:
-        """Compare with every token, in a time that does not depend on how much of it was right."""
+        """Compare with every token in constant time."""
         found: Role | None = None
         for role, known in self._digests.items():
             if hmac.compare_digest(digest, known):

@@ -15,15 +15,17 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 PREFIXES: dict[Kind, str] = {"token": "hft_", "session": "hfs_", "code": "hfc_"}
-"""Secrets say by their beginning what they are; nothing else is looked up."""
+"""Prefixes of secrets; only secrets with the right prefix are looked up."""
 CACHE_SECONDS = 1.0
-"""Seconds for which a credential is remembered: so soon a revocation by another process takes effect."""
+"""Seconds for which a credential is cached; revocations by other processes take that long."""
 MAX_CACHED = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """The caller of a request. Without `credential` it is a bootstrap token, or anybody where no token is needed."""
+    """The caller of a request.
+
+    `credential` is None for bootstrap tokens, and for everybody if no token is needed."""
 
     role: Role
     name: str
@@ -39,7 +41,7 @@ class Caller:
 
     @property
     def owner(self) -> str | None:
-        """Recorded with every event that this caller sends; None for bootstrap tokens and their sessions."""
+        """The owner of events that this caller sends; None for bootstrap tokens and their sessions."""
         return None if self.credential is None else self.credential.owner
 
     @property
@@ -85,7 +87,7 @@ def actor_of(request: Request) -> str:
 
 
 class Callers:
-    """Finds callers in the database and remembers them for a second."""
+    """Finds callers in the database and caches them for a second."""
 
     def __init__(
         self, store: Callable[[], Store], clock: Callable[[], float] = time.monotonic

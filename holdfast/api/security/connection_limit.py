@@ -1,4 +1,4 @@
-"""Connections of one server: how many there may be, and which one ends to make room for another."""
+"""Limits the connections of a server, and evicts idle ones in favour of new ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 from holdfast.settings.networks import Network, is_in_networks
 
 RESERVE = 64
-"""Connections beyond the limit that may ask for health and webhooks alone."""
+"""Slots beyond the limit, for health checks and webhooks alone."""
 
 Place = Literal["arrival", "member", "reserve", "none"]
 
@@ -19,17 +19,17 @@ class Member(Protocol):
 
     @property
     def address(self) -> str:
-        """Of its client."""
+        """The IP address of its client."""
 
     def evict(self) -> None:
-        """End it at once."""
+        """Close it at once."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ConnectionLimit:
-    """Gives places to connections. While it is full, one that waits for its client makes room for a new one.
+    """Assigns slots to connections. While all are taken, an idle connection is evicted for a new one.
 
-    So clients that connect and say nothing, or send their requests in drops, keep nobody out."""
+    So clients that connect and send nothing, or send very slowly, keep nobody out."""
 
     most: int
     most_per_client: int
@@ -43,11 +43,11 @@ class ConnectionLimit:
 
     @property
     def most_sockets(self) -> int:
-        """How many there can be at once, with those that have no place yet or no longer."""
+        """Maximum number of sockets, including those without a slot."""
         return 2 * self.most + RESERVE
 
     def arrive(self, member: Member) -> bool:
-        """Let the connection say what it wants; False if there are too many even for that."""
+        """Accept a connection that has no slot yet; False if there are too many."""
         if len(self._places) >= self.most_sockets:
             return False
         self._places[member] = "arrival"
@@ -55,7 +55,7 @@ class ConnectionLimit:
         return True
 
     def admit(self, member: Member) -> bool:
-        """Give an arrival a place, if need be that of another. Returns whether it has one."""
+        """Give an arrival a slot, if need be that of an idle one. Returns whether it has one."""
         if self._places.get(member) == "arrival":
             place = self._place_for(member.address)
             self._move(member, place)
@@ -76,7 +76,7 @@ class ConnectionLimit:
                 del self._of_client[member.address]
 
     def waits(self, member: Member, is_known: bool) -> None:
-        """Note that the connection waits for its client; `is_known` if that had a good answer before."""
+        """Mark a connection as idle; `is_known` if it had a successful response before."""
         waiting, other = (
             (self._known, self._strangers) if is_known else (self._strangers, self._known)
         )
@@ -85,12 +85,14 @@ class ConnectionLimit:
             waiting[member] = None
 
     def works(self, member: Member) -> None:
-        """Note that we work for the connection: it stays."""
+        """Mark a connection as busy: it is not evicted."""
         self._strangers.pop(member, None)
         self._known.pop(member, None)
 
     def may_ask(self, member: Member, path: str) -> bool:
-        """Whether the connection may ask for this path. One of the reserve becomes a member if there is room."""
+        """Whether a connection may request this path.
+
+        A connection of the reserve becomes a member if there is a slot."""
         if not self.admit(member):
             return False
         if self._places[member] == "member" or path in self.reserved_paths:
@@ -123,7 +125,7 @@ class ConnectionLimit:
         )
 
     def _evict(self, place: Place, address: str | None = None) -> bool:
-        """End the connection that has waited longest, strangers first. Returns whether there was one."""
+        """Evict the longest idle connection, unknown ones first. Returns whether there was one."""
         for waiting in (self._strangers, self._known):
             for member in waiting:
                 if self._places[member] == place and address in (None, member.address):

@@ -1,4 +1,4 @@
-"""Creating and revoking tokens of people and programs; by command and by API alike."""
+"""Issues and revokes tokens, sessions and login codes, for the API and the commands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class InvalidGrant(HoldfastError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """Rights to be given by a token, a session or a code."""
+    """Rights of a token, a session or a login code."""
 
     name: str
     role: Role
@@ -40,7 +40,7 @@ class Grant:
 
     @classmethod
     def of(cls, credential: Credential) -> Grant:
-        """The rights of another credential: a session has those of its code."""
+        """Copy the rights of a credential: a session has those of its code."""
         return cls(
             name=credential.name,
             role=credential.role,
@@ -74,7 +74,7 @@ def checked(grant: Grant, life: timedelta | None) -> None:
 async def create_token(
     store: Store, grant: Grant, life: timedelta | None, actor: str
 ) -> tuple[str, Credential]:
-    """Store a token and note it in the audit log. Returns its secret, which is kept nowhere."""
+    """Store a token and write to the audit log. Returns its secret, which is not stored."""
     checked(grant, life)
     secret, token = await issue(store, "token", grant, life)
     details = {"role": token.role, "id": token.id}
@@ -87,7 +87,7 @@ async def create_token(
 
 
 async def revoke_token(store: Store, name: str, actor: str) -> bool:
-    """Delete a token with its sessions and note it in the audit log. False if there is none of this name."""
+    """Delete a token with its sessions and write to the audit log. False if there is none."""
     revoked = await open_credentials(store).revoke(name)
     if revoked is not None:
         details = {"id": revoked.id}
@@ -102,7 +102,7 @@ async def revoke_token(store: Store, name: str, actor: str) -> bool:
 async def issue(
     store: Store, kind: Kind, grant: Grant, life: timedelta | None
 ) -> tuple[str, Credential]:
-    """Store a credential. Returns its secret, which is kept nowhere, and what was stored."""
+    """Store a credential. Returns its secret, which is not stored, and the credential."""
     secret = f"{PREFIXES[kind]}{secrets.token_urlsafe(32)}"
     now = await store.now()
     credential = _credential(kind, grant, now, None if life is None else now + life)
@@ -130,6 +130,6 @@ def _credential(kind: Kind, grant: Grant, now: datetime, expires_at: datetime | 
 
 
 async def login_link(store: Store, address: str, grant: Grant) -> str:
-    """A link that opens one session, once, within minutes."""
+    """Return a link that opens one session, within 15 minutes."""
     code, _ = await issue(store, "code", grant, CODE_LIFE)
     return f"{address}/login?code={code}"

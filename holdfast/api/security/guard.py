@@ -1,4 +1,4 @@
-"""What stands before every route: who may be asked by which name, from which page, how often and by whom."""
+"""Checks before every route: Host, Origin, request rate and size; and the caller of a request."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ WRONG_TOKENS_PER_SECOND, WRONG_TOKENS_SAVED = 5.0, 20.0
 HOSTS_REMEMBERED = 64
 
 CONTENT_SECURITY_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; font-src 'self';"
-    " manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
+    " connect-src 'self'; font-src 'self'; manifest-src 'self'; form-action 'self';"
+    " base-uri 'none'; frame-ancestors 'none'"
 )
 SECURITY_HEADERS = [
     (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
@@ -66,7 +67,7 @@ def _is_open(settings: Settings, metrics: bool) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Who is let in. Without tokens everybody is, which is for loopback alone."""
+    """Access rules of a server. Without tokens everybody has access, which is for loopback alone."""
 
     host: str
     tokens: Tokens | None
@@ -98,7 +99,7 @@ class Access:
         )
 
     async def caller(self, token: str, session: str, client: str) -> Caller | None:
-        """Find the caller by its token, else by its session. Wrong ones count, and are refused when they are many."""
+        """Find the caller by its token, else by its session. Too many wrong ones are refused."""
         if self.tokens is None:
             return ANYBODY
         if token:
@@ -120,11 +121,13 @@ class Access:
         """Count a wrong token, session or login code of a client."""
         if not self.wrong.take(client):
             raise ApiError(
-                429, "too many wrong tokens, ask again later", headers={"retry-after": "1"}
+                429, "too many wrong tokens; try again later", headers={"retry-after": "1"}
             )
 
     def knows_host(self, value: str) -> bool:
-        """A page of a foreign name that was made to point here keeps that name in Host; an address cannot lie so."""
+        """Whether a Host header names this server.
+
+        This stops DNS rebinding: a page whose name was made to point here sends its own name."""
         try:
             name = urlsplit(f"//{value}").hostname or ""
         except ValueError:
@@ -132,7 +135,7 @@ class Access:
         return name in self.names or (self.host in EVERY_ADDRESS and _is_address(name))
 
     def knows_origin(self, origin: str, host: str) -> bool:
-        """Our own pages, whether a proxy adds TLS or not, and those that were configured."""
+        """Whether an Origin is our own, with or without TLS, or configured."""
         return (
             origin.lower() in (f"http://{host}", f"https://{host}")
             or origin.lower() in self.origins
@@ -152,13 +155,15 @@ def _is_address(name: str) -> bool:
 
 
 def cookie_name(scope: Scope) -> str:
-    """The session cookie's name. Cookies do not know ports, and two servers may run on one machine."""
+    """Return the name of the session cookie.
+
+    It contains the port: cookies ignore ports, and two servers may run on one machine."""
     prefix = "__Host-" if scope.get("scheme") == "https" else ""
     return f"{prefix}holdfast_{(scope.get('server') or ('', 0))[1]}"
 
 
 class Guard:
-    """ASGI: refuses what nobody may ask; adds the security headers to every answer. Routes find their caller."""
+    """ASGI middleware that refuses invalid requests and adds security headers to responses."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -184,25 +189,23 @@ class Guard:
     def _admit(self, scope: Scope, headers: Headers) -> None:
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if not self._knows_host(host):
-            raise ApiError(
-                421, "this is not the host you asked for; `api_hosts` names further ones"
-            )
+            raise ApiError(421, "unknown Host header; add the name to `api_hosts`")
         origin = headers.get(b"origin")
         if origin is not None and not self._access.knows_origin(origin.decode("latin-1"), host):
             raise ApiError(
-                403, "pages of other origins may not ask here; `api_origins` names those that may"
+                403, "unknown Origin header; add the origin to `api_origins` to allow it"
             )
         client = client_of(scope)
         if not self._rate.take(client):
             raise ApiError(
-                429, "too many requests, ask again in a second", headers={"retry-after": "1"}
+                429, "too many requests; try again in a second", headers={"retry-after": "1"}
             )
         if _length(headers) > MOST:
             raise ApiError(413, TOO_LARGE)
 
 
 async def find_caller(request: Request) -> Caller | None:
-    """Find who asks, by token or session cookie, once per request."""
+    """Find the caller by token or session cookie, once per request."""
     scope = request.scope
     if "holdfast.caller" not in scope:
         access: Access = request.app.state.access
@@ -249,6 +252,9 @@ def _cookie(headers: Headers, name: str) -> str:
 
 
 def session_cookie(scope: Scope, session: str, seconds: int) -> str:
-    """Set-Cookie for a session: no script reads it and no other site sends it. 0 seconds remove it."""
+    """Return Set-Cookie for a session, which scripts and other sites cannot use. 0 removes it."""
     secure = "; Secure" if scope.get("scheme") == "https" else ""
-    return f"{cookie_name(scope)}={session}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Strict{secure}"
+    return (
+        f"{cookie_name(scope)}={session}; Max-Age={seconds}; Path=/; HttpOnly;"
+        f" SameSite=Strict{secure}"
+    )

@@ -56,7 +56,7 @@ class LoginRefused(HoldfastError):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One login on its way; the browser keeps it in a cookie until it comes back."""
+    """A login in progress; the browser keeps it in a cookie until it returns."""
 
     state: str
     nonce: str
@@ -82,7 +82,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """The person who logged in. The subject is the same at every login, whatever the person is called."""
+    """The person who logged in. The subject is the same at every login, even if the name changes."""
 
     subject: str
     name: str
@@ -107,7 +107,7 @@ class Provider:
         self._keys: tuple[float, dict[str, Any]] = (0.0, {})
 
     async def address(self, attempt: Attempt, redirect_uri: str) -> str:
-        """Where to send the browser."""
+        """Return the address to send the browser to."""
         metadata = await self._discovered()
         query = {
             "response_type": "code",
@@ -123,7 +123,7 @@ class Provider:
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
 
     async def person(self, attempt: Attempt, code: str, redirect_uri: str) -> Person:
-        """Exchange the code and return whom its id token proves."""
+        """Exchange the code and return the person of its id token."""
         metadata = await self._discovered()
         form = {
             "grant_type": "authorization_code",
@@ -142,7 +142,7 @@ class Provider:
     def _authenticated(
         self, metadata: Mapping[str, Any], form: dict[str, str]
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """The form and headers that prove this client, in a way the provider knows."""
+        """Return form and headers that authenticate this client, by a method of the provider."""
         id_, secret = self._client
         known = metadata.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
         if not secret:
@@ -153,7 +153,7 @@ class Provider:
         return form | {"client_id": id_, "client_secret": secret}, {}
 
     async def _verified(self, id_token: str, nonce: str) -> dict[str, Any]:
-        """The claims of an id token whose signature, issuer, audience, times and nonce are right."""
+        """Return the claims of an id token after all checks of OpenID Connect."""
         claims = await self._signed_claims(id_token)
         now = time.time()
         audience = claims.get("aud")
@@ -192,7 +192,7 @@ class Provider:
     async def _user_info(
         self, metadata: Mapping[str, Any], access_token: str, subject: str
     ) -> dict[str, Any]:
-        """Groups that are not in the id token; only if they are of the same person."""
+        """Return further claims, such as groups, if they are of the same person."""
         found = await self._ask(
             metadata["userinfo_endpoint"], None, {"authorization": f"Bearer {access_token}"}
         )

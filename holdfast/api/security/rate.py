@@ -1,4 +1,4 @@
-"""How often one client may ask: a bucket per client that fills with time."""
+"""Rate limits per client: token buckets."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 MOST_CLIENTS = 10_000
-"""Buckets that are remembered; the one not used for longest is full by then, or made so."""
+"""Maximum number of buckets. The least recently used one is dropped, which refills it."""
 
 
 class Rate:
-    """So many requests per second for each client, and as many at once as it saves up in `seconds`."""
+    """A number of requests per second for each client; bursts of up to `seconds` are allowed."""
 
     def __init__(
         self, per_second: float, seconds: float = 1.0, clock: Callable[[], float] = time.monotonic

@@ -1,4 +1,4 @@
-"""Limits of what a caller may see and say: bound tokens, and tokens of role send that see only their own."""
+"""Limits of callers: bound tokens, and tokens of role send, which see only their own events."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ async def visible_reads(request: Request) -> Store | ScopedReads:
 
 
 async def refuse_limited(request: Request) -> None:
-    """Refuse callers who may not see everything, where what is shown cannot be told apart."""
+    """Refuse callers with limits, for routes whose rows cannot be filtered."""
     if await scope_of(request) is not None:
         name = caller_of(request).name
         raise ApiError(
             403,
-            f"this shows messages of others, and {name!r} may only see its own or what it is bound to",
+            f"this shows messages of others; {name!r} may see only its own or its bounds",
         )
 
 
@@ -60,14 +60,14 @@ async def refuse_foreign(request: Request, event_id: int, otherwise: str) -> Non
 
 
 async def is_still_allowed(request: Request) -> bool:
-    """Whether the caller of a long request would be let in again: its token may have been revoked."""
+    """Whether the caller of a long request still has access: its token may be revoked."""
     before = request.scope.pop("holdfast.caller")
     again = await find_caller(request)
     return again is not None and again.is_same_credential(before)
 
 
 async def frame_filter(request: Request) -> Callable[[Payload], bool]:
-    """Return which frames of the event stream the caller may see."""
+    """Return a filter for the frames that the caller may see."""
     scope = await scope_of(request)
     if scope is None:
         return lambda _: True
@@ -100,7 +100,7 @@ def bound_sender_id(caller: Caller, given: str | None) -> str | None:
 
 
 def bound_channel(caller: Caller, given: str | None, default: str) -> str:
-    """Return the channel to speak in; the first bound one instead of a default that is not among them."""
+    """Return the channel to use: the given one, the default, or the first bound one."""
     channels = None if caller.credential is None else caller.credential.channels
     if channels is None:
         return given or default

@@ -61,6 +61,13 @@ class PostgresCredentials:
         )
         return [_credential(row) for row in rows]
 
+    async def sessions(self) -> list[Credential]:
+        rows = await self._connections.rows(
+            f"select {_COLUMNS} from agent.credential where kind = 'session' and {_IS_LIVE}"
+            " order by created_at desc, id"
+        )
+        return [_credential(row) for row in rows]
+
     async def revoke(self, name: str) -> Credential | None:
         rows = await self._connections.rows(
             "delete from agent.credential where owner ="

@@ -68,6 +68,13 @@ class SqliteCredentials:
         )
         return [_credential_of(row) for row in rows]
 
+    async def sessions(self) -> list[Credential]:
+        params = {"now": micros(await self._store.now())}
+        rows = await self._store.read(
+            lambda connection: connection.execute(SQL["sessions"], params).fetchall()
+        )
+        return [_credential_of(row) for row in rows]
+
     async def revoke(self, name: str) -> Credential | None:
         rows = await self._execute("revoke_token", {"name": name})
         return next((_credential_of(row) for row in rows if row[1] == "token"), None)

@@ -37,6 +37,12 @@ from credential
 where kind = 'token'
 order by name, id;
 
+-- name: sessions
+select id, kind, name, role, channels, agents, sender, owner, created_at, expires_at, used_at
+from credential
+where kind = 'session' and (expires_at is null or expires_at > :now)
+order by created_at desc, id;
+
 -- name: revoke_token
 delete from credential
 where owner = (select id from credential where kind = 'token' and name = :name)

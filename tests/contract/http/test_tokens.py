@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -387,3 +388,28 @@ async def test_a_replayed_message_is_still_its_senders(api: Api) -> None:
     assert [one["originalMessage"] for one in await seen(api, ada, "/api/responses")] == [
         "once more"
     ]
+
+
+async def test_sessions_are_listed_and_ended(api: Api, clock: Clock) -> None:
+    session, _ = await issue(api.store, "session", Grant(name="ada", role="read"), None)
+    short, _ = await issue(
+        api.store, "session", Grant(name="bob", role="read"), timedelta(minutes=1)
+    )
+    secret = await create(api, "ci")
+    assert {one["name"] for one in await api.get("/api/sessions")} == {"ada", "bob"}
+    clock.tick(minutes=2)
+    [found] = await api.get("/api/sessions")
+    assert (found["name"], found["role"], found["current"]) == ("ada", "read", False)
+    assert session not in json.dumps(found), "no secret"
+    [token] = await open_credentials(api.store).tokens()
+    assert (await api.ask("DELETE", f"/api/sessions/{token.id}"))[0] == 404, "a token is no session"
+    assert await api.ask("DELETE", f"/api/sessions/{found['id']}") == (200, {"ok": True})
+    assert await open_credentials(api.store).find("session", digest_of(session)) is None
+    assert await api.ask("DELETE", f"/api/sessions/{found['id']}") == (
+        404,
+        {"error": "session not found"},
+    )
+    entry = (await api.get("/api/audit"))[0]
+    assert (entry["action"], entry["subject"]) == ("logged_out", found["id"])
+    assert (await ask(api, secret, "GET", "/api/session"))[0] == 200
+    assert short
