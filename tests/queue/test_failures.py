@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentHarness, Dead, LeasedTurn, Retry
+from holdfast import AgentHarness, Dead, Retry
 from holdfast.agents.command import CommandAgent
+from holdfast.agents.turn import Turn
 from holdfast.queue.store import Filter, Store
+from holdfast.queue.turn import LeasedTurn
 from holdfast.settings import Settings
 from holdfast.telemetry import CLAIM_FAILED, CLAIM_RESUMED, DEAD_LETTER, TURN_FAILED
 from holdfast.telemetry.logs import Entry, JsonLines, TextLines
@@ -52,7 +54,7 @@ async def test_issue_14_24_a_failed_turn_is_one_warning_with_all_that_is_needed(
     def compute(number: int) -> float:
         return 1 / number
 
-    async def answer(turn: LeasedTurn) -> str:
+    async def answer(turn: Turn) -> str:
         return str(compute(0))
 
     app = AgentHarness(default="coder")
@@ -97,7 +99,7 @@ async def test_issue_14_24_returned_failures_are_logged_alike(
 async def test_issue_14_24_a_time_out_is_logged_alike(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def answer(turn: LeasedTurn) -> None:
+    async def answer(turn: Turn) -> None:
         await asyncio.Event().wait()
 
     app = AgentHarness()
@@ -119,7 +121,7 @@ async def test_issue_14_24_the_exit_code_of_a_command_is_logged_with_the_end_of_
 
 
 async def test_issue_14_24_the_traceback_is_stored_without_secrets(settings: Settings) -> None:
-    async def answer(turn: LeasedTurn) -> None:
+    async def answer(turn: Turn) -> None:
         raise ValueError("xoxb-1234567890-abcdef is no token")
 
     app = AgentHarness(answer)

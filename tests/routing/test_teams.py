@@ -6,9 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import Done, LeasedTurn, Reply, Retry
+from holdfast import Done, Reply, Retry
 from holdfast.queue.event import INBOX, FinishedEvent, NewEvent
 from holdfast.queue.store import Filter
+from holdfast.queue.turn import LeasedTurn
 from holdfast.routing.router import Address
 from holdfast.testing.trial import LEASE, Trial
 from tests.routing.conftest import Stage
