@@ -21,7 +21,7 @@ from holdfast.agents.base import Agent, AgentOptions, AgentPolicy, AgentProfile,
 from holdfast.agents.function import Function, FunctionAgent
 from holdfast.channels.base import Channel, ChannelLike, as_channel
 from holdfast.channels.heartbeat import PROMPT, Heartbeat
-from holdfast.consumers.inbox import Seat, Worker
+from holdfast.consumers.inbox import HostedAgent, Worker
 from holdfast.errors import HoldfastError
 from holdfast.memory.embedder import Embedder, LocalEmbedder
 from holdfast.memory.recall import Recall
@@ -204,7 +204,7 @@ class AgentHarness:
     def worker(self, store: Store, files: Path, recall: Recall | None = None) -> Worker:
         """What handles turns for these agents."""
         seats = {
-            id_: Seat(
+            id_: HostedAgent(
                 agent,
                 policy.timeout,
                 policy.idle,

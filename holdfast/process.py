@@ -22,17 +22,17 @@ from holdfast.channels.base import Channel
 from holdfast.channels.heartbeat import HeartbeatChannel
 from holdfast.consumers.inbox import Worker
 from holdfast.consumers.memory import KnowledgeStoreOutboxRelay, RelayOptions
-from holdfast.consumers.notices import Apologies
+from holdfast.consumers.notices import DeadLetterNotices
 from holdfast.consumers.outbox import LEASE, Delivery
 from holdfast.errors import StoreUnavailable
 from holdfast.memory.embedder import LocalEmbedder
 from holdfast.memory.maintenance import MemorySweeper
 from holdfast.memory.recall import Recall
 from holdfast.migrations.runner import migrate
-from holdfast.queue import gauge
+from holdfast.queue import metrics
 from holdfast.queue.consumer import ENDS_WITHIN, Consumer, Handler
 from holdfast.queue.event import INBOX, MEMORY, OUTBOX, new_id
-from holdfast.queue.policy import Backoff, Policy, Share
+from holdfast.queue.policy import Backoff, Policy, TargetGroup
 from holdfast.queue.store import Process, Store, SweepPolicy
 from holdfast.queue.sweeper import Sweeper
 from holdfast.routing.directory import CHANNELS, Directory, PublishedDirectory, publish
@@ -195,9 +195,9 @@ class RunningProcess:
             yield self._reporter.run()
         for channel in app.channels.values():
             yield channel.run(app.receive)
-        yield Apologies(store, app.channels).run()
+        yield DeadLetterNotices(store, app.channels).run()
         if spans.tracing is not None:
-            yield gauge.keep_reading(store, app.consumers)
+            yield metrics.keep_reading(store, app.consumers)
 
     async def _announce(self) -> str:
         """Publish the agents and limits of this process; return the default agent of all."""
@@ -243,7 +243,7 @@ class RunningProcess:
         app, settings = self._app, self._settings
         policy = Policy(
             queue=INBOX,
-            shares=self._shares(),
+            target_groups=self._target_groups(),
             each=workers,
             at_once=max(workers, settings.workers_total),
             unnamed=unnamed,
@@ -271,14 +271,14 @@ class RunningProcess:
                 self._reporter.default = agent
         self._inbox.serve_unnamed(agent)
 
-    def _shares(self) -> tuple[Share, ...]:
+    def _target_groups(self) -> tuple[TargetGroup, ...]:
         """Group agents by lease and collect limit: each group is claimed in one call."""
         alike: dict[tuple[timedelta, int], list[str]] = {}
         for id_, policy in self._app.policies.items():
             collect_limit = COLLECT_LIMIT if policy.turns == "collect" else 1
             alike.setdefault((policy.lease or self._settings.lease, collect_limit), []).append(id_)
         return tuple(
-            Share(
+            TargetGroup(
                 targets=tuple(targets),
                 lease=lease,
                 collect_limit=collect_limit,
@@ -289,10 +289,10 @@ class RunningProcess:
 
     def _outbox_consumer(self) -> Consumer:
         channels = self._app.channels
-        share = Share(targets=tuple(channels), lease=LEASE, max_attempts=RESPONSE_ATTEMPTS)
+        group = TargetGroup(targets=tuple(channels), lease=LEASE, max_attempts=RESPONSE_ATTEMPTS)
         policy = Policy(
             queue=OUTBOX,
-            shares=(share,),
+            target_groups=(group,),
             at_once=self._settings.deliveries,
             backoff=OUTBOX_BACKOFF,
             **self._polling,

@@ -17,7 +17,7 @@ from holdfast.app import AgentHarness
 from holdfast.errors import StoreUnavailable
 from holdfast.queue.consumer import Consumer, Handler
 from holdfast.queue.event import INBOX, FinishedEvent, NewEvent
-from holdfast.queue.policy import Backoff, Policy, Share
+from holdfast.queue.policy import Backoff, Policy, TargetGroup
 from holdfast.queue.store import Filter, Store
 from holdfast.settings import Settings
 
@@ -81,7 +81,7 @@ def policy(
     max_attempts: int = 3,
     **further: Any,
 ) -> Policy:
-    share = Share(
+    group = TargetGroup(
         targets=targets or ("",),
         lease=lease,
         collect_limit=collect_limit,
@@ -93,7 +93,7 @@ def policy(
         "poll": NEVER,
         "jitter": AT_ONCE,
     } | further
-    return Policy(shares=(share,), at_once=at_once, **fields)
+    return Policy(target_groups=(group,), at_once=at_once, **fields)
 
 
 @asynccontextmanager

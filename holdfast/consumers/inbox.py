@@ -44,7 +44,7 @@ LONGEST_HISTORY = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class HostedAgent:
     """An agent at work, how long one turn of it may take, and how long it may do so without a sign of work."""
 
     agent: Agent
@@ -57,7 +57,7 @@ class Seat:
 class _Limit:
     """The time limits of one turn: in all, and between signs of work."""
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, seat: HostedAgent) -> None:
         self._seat = seat
         self._loop = asyncio.get_running_loop()
         self._latest = (
@@ -91,7 +91,7 @@ class Worker:
     def __init__(
         self,
         store: Store,
-        seats: Mapping[str, Seat],
+        seats: Mapping[str, HostedAgent],
         default: str,
         hooks: Hooks,
         teamwork: Teamwork,
@@ -118,7 +118,7 @@ class Worker:
         turn.read_history = partial(self._history, turn)
         return await self._within_limits(seat, turn)
 
-    async def _within_limits(self, seat: Seat, turn: Turn) -> Outcome:
+    async def _within_limits(self, seat: HostedAgent, turn: Turn) -> Outcome:
         channel = self._channel(turn)
         if channel is None and seat.timeout is None and seat.idle is None:
             return await self._ask(seat, turn, None)
@@ -136,7 +136,7 @@ class Worker:
             # The platform was asked for more than it wants to tell now: that is no failure of the agent's.
             return Snooze(wait.delay)
 
-    async def _ask(self, seat: Seat, turn: Turn, channel: Channel | None) -> Outcome:
+    async def _ask(self, seat: HostedAgent, turn: Turn, channel: Channel | None) -> Outcome:
         heard = await self._hooks.hear(turn if channel is None else await _as_said(channel, turn))
         if not isinstance(heard, Turn):
             return Done(tuple(turn.emitted)) if isinstance(heard, Done) else heard

@@ -20,7 +20,7 @@ from holdfast.memory.observation import ObservationStore, document_of
 from holdfast.queue.consumer import Consumer
 from holdfast.queue.event import MEMORY
 from holdfast.queue.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
-from holdfast.queue.policy import Policy, Share, failed
+from holdfast.queue.policy import Policy, TargetGroup, failed
 from holdfast.queue.store import Store
 from holdfast.queue.turn import LeasedTurn
 from holdfast.telemetry import INDEX_UNREACHABLE, INDEXING_FAILED
@@ -248,7 +248,7 @@ class KnowledgeStoreOutboxRelay:
     ) -> Consumer:
         """Return a consumer of the memory queue, with this relay as its handler."""
         options = self.options
-        share = Share(
+        group = TargetGroup(
             targets=("",),
             lease=options.claim_duration,
             collect_limit=COLLECT_LIMIT,
@@ -256,7 +256,7 @@ class KnowledgeStoreOutboxRelay:
         )
         policy = Policy(
             queue=MEMORY,
-            shares=(share,),
+            target_groups=(group,),
             at_once=TURNS_AT_ONCE,
             poll=poll or options.poll_interval,
             jitter=jitter or options.poll_interval / 4,

@@ -29,7 +29,7 @@ UNSEEN_FOR = timedelta(minutes=1)
 AT_ONCE = 100
 
 
-class Apologies:
+class DeadLetterNotices:
     """Looks for new dead letters of the channels that people read, however they died and in whatever process.
 
     The id of an apology comes from its letter: the store keeps it from being said twice."""

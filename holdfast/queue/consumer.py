@@ -11,10 +11,10 @@ from contextlib import suppress
 from datetime import timedelta
 
 from holdfast.errors import HoldfastError, StoreUnavailable
-from holdfast.queue.metrics import Meter
+from holdfast.queue.metrics import TurnMetrics
 from holdfast.queue.outcome import Dead, Outcome, Retry
-from holdfast.queue.policy import Policy, Share, failed
-from holdfast.queue.settler import OUTAGE, Ended, Held, Settler
+from holdfast.queue.policy import Policy, TargetGroup, failed
+from holdfast.queue.settler import OUTAGE, HeldTurn, OnSettled, Settler
 from holdfast.queue.slots import Request, Slots
 from holdfast.queue.store import EventQueue
 from holdfast.queue.turn import LeasedTurn
@@ -60,7 +60,7 @@ class Consumer:
         policy: Policy,
         handler: Handler,
         holder: str,
-        ended: Ended | None = None,
+        ended: OnSettled | None = None,
     ) -> None:
         self.policy = policy
         self.wake = Wake()
@@ -68,14 +68,14 @@ class Consumer:
         self._store = store
         self._handler = handler
         self._holder = holder
-        self._held: set[Held] = set()
-        self._meter = Meter(policy.queue, policy.unnamed)
-        self._settler = Settler(store, policy, self._meter, self._forget, ended)
+        self._held: set[HeldTurn] = set()
+        self._metrics = TurnMetrics(policy.queue, policy.unnamed)
+        self._settler = Settler(store, policy, self._metrics, self._forget, ended)
         self._idle = asyncio.Event()
         self._stop = asyncio.Event()
         self._has_settled = False
         self._hand_on_at = 0.0
-        names = [target for share in policy.shares for target in share.targets]
+        names = [target for group in policy.target_groups for target in group.targets]
         self.slots = Slots(names, each=policy.each or policy.at_once, total=policy.at_once)
         self.serve_unnamed(policy.unnamed)
         most = self.slots.total
@@ -92,13 +92,13 @@ class Consumer:
 
     def serve_unnamed(self, name: str) -> None:
         """From now on messages that name no target are worked here as those of `name`; '' leaves them to others."""
-        self._unnamed = self._meter.unnamed = name
-        self._groups = {
-            share: {
+        self._unnamed = self._metrics.unnamed = name
+        self._served = {
+            group: {
                 target: [target, ""] if target and target == name else [target]
-                for target in share.targets
+                for target in group.targets
             }
-            for share in self.policy.shares
+            for group in self.policy.target_groups
         }
         self.wake.set()
 
@@ -108,20 +108,20 @@ class Consumer:
         self.wake.set()
 
     async def run(self, grace: timedelta) -> None:
-        async with asyncio.TaskGroup() as group:
-            keepers = [group.create_task(self._renew()), group.create_task(self._settler.run())]
+        async with asyncio.TaskGroup() as tasks:
+            keepers = [tasks.create_task(self._renew()), tasks.create_task(self._settler.run())]
             await self._pause(random.random() * self.policy.start_stagger)
-            await self._worker(group)
+            await self._worker(tasks)
             await self._drain(grace)
             await self._outlast()
             for keeper in keepers:
                 keeper.cancel()
 
-    async def _worker(self, group: asyncio.TaskGroup) -> None:
+    async def _worker(self, tasks: asyncio.TaskGroup) -> None:
         failures, away_since = 0, 0.0
         while not self._stop.is_set():
             try:
-                is_idle, due_in = await self._look(group)
+                is_idle, due_in = await self._look(tasks)
             except StoreUnavailable as error:
                 failures += 1
                 if failures == 1:
@@ -142,20 +142,20 @@ class Consumer:
                 self.last_wake_reason = await self.wake.wait(
                     poll=self.policy.poll, jitter=self.policy.jitter, due_in=due_in
                 )
-                self._meter.woken(self.last_wake_reason)
+                self._metrics.woken(self.last_wake_reason)
 
-    async def _look(self, group: asyncio.TaskGroup) -> tuple[bool, timedelta | None]:
+    async def _look(self, tasks: asyncio.TaskGroup) -> tuple[bool, timedelta | None]:
         """Claim what there is room for. Returns whether to wait for a wake-up, and for how long at most."""
-        was_cut = await self._claim_once(group) == self._batch
+        was_cut = await self._claim_once(tasks) == self._batch
         hand_on_in = await self._hand_on() if self.slots.is_short else None
-        targets = [target for groups in self._groups.values() for target in self.slots.open(groups)]
+        targets = [target for served in self._served.values() for target in self.slots.open(served)]
         if not targets:
             return True, hand_on_in
         if was_cut:
             return False, None
         # The due time is read before the last claim: what falls due in between is claimed, not slept over.
         due_at = await self._store.next_due(self.policy.queue, targets)
-        if await self._claim_once(group):
+        if await self._claim_once(tasks):
             return False, None
         due_in = None if due_at is None else due_at - await self._store.now()
         return True, min((wait for wait in (hand_on_in, due_in) if wait is not None), default=None)
@@ -175,27 +175,27 @@ class Consumer:
             async with asyncio.timeout(duration.total_seconds()):
                 await self._stop.wait()
 
-    async def _claim_once(self, group: asyncio.TaskGroup) -> int:
-        """Claim once for every share. Returns the most turns that one claim brought; 0 if there were none."""
+    async def _claim_once(self, tasks: asyncio.TaskGroup) -> int:
+        """Claim once for every group. Returns the most turns that one claim brought; 0 if there were none."""
         most = 0
         for which in self.slots.rounds():
-            for share in random.sample(self.policy.shares, len(self.policy.shares)):
-                request = self.slots.request(self._groups[share], which, self._batch)
+            for group in random.sample(self.policy.target_groups, len(self.policy.target_groups)):
+                request = self.slots.request(self._served[group], which, self._batch)
                 if request is not None and not self._stop.is_set():
-                    most = max(most, await self._claim(group, share, request))
+                    most = max(most, await self._claim(tasks, group, request))
         return most
 
-    async def _claim(self, group: asyncio.TaskGroup, share: Share, request: Request) -> int:
+    async def _claim(self, tasks: asyncio.TaskGroup, group: TargetGroup, request: Request) -> int:
         since, unnamed = time.monotonic(), self._unnamed
-        until = since + share.lease.total_seconds()
+        until = since + group.lease.total_seconds()
         turns = await self._store.claim(
             self.policy.queue,
             request.targets,
             limit=request.limit,
-            lease=share.lease,
+            lease=group.lease,
             holder=self._holder,
-            collect_limit=share.collect_limit,
-            max_attempts=share.max_attempts,
+            collect_limit=group.collect_limit,
+            max_attempts=group.max_attempts,
             at_most=request.at_most,
         )
         if self._stop.is_set():
@@ -204,17 +204,19 @@ class Consumer:
             return 0
         self._lose_what_came_again(turns)
         for turn in turns:
-            self._start(group, Held(turn, share, until, since, slot=turn.primary.target or unnamed))
+            self._start(
+                tasks, HeldTurn(turn, group, until, since, slot=turn.primary.target or unnamed)
+            )
         return len(turns)
 
-    def _start(self, group: asyncio.TaskGroup, held: Held) -> None:
+    def _start(self, tasks: asyncio.TaskGroup, held: HeldTurn) -> None:
         self._idle.clear()
         self._held.add(held)
         self.slots.take(held.slot)
-        held.span = self._meter.claimed(held.turn, held.since)
-        held.task = group.create_task(self._process_event(held))
+        held.span = self._metrics.claimed(held.turn, held.since)
+        held.task = tasks.create_task(self._process_event(held))
 
-    async def _process_event(self, held: Held) -> None:
+    async def _process_event(self, held: HeldTurn) -> None:
         raised: BaseException | None = None
         try:
             if time.monotonic() > held.until:
@@ -227,18 +229,18 @@ class Consumer:
                 return
             outcome, raised = failed(error), error
         if isinstance(outcome, Retry | Dead):
-            self._meter.failed(held.turn, outcome, held.share.max_attempts, raised)
+            self._metrics.failed(held.turn, outcome, held.group.max_attempts, raised)
         held.outcome = self.policy.timed(held.turn, outcome)
         self.slots.finish(held.slot)
         self._settler.add(held)
         self.wake.set()
 
-    async def _wait_for_lease(self, held: Held) -> None:
+    async def _wait_for_lease(self, held: HeldTurn) -> None:
         """We stood still since the claim, or its answer was late: a renewal says whether the turn is still ours."""
         while time.monotonic() > held.until:  # noqa: ASYNC110 - it is lost by cancellation, kept by a later `until`
             await asyncio.sleep(LOOK_AT_LEASE.total_seconds())
 
-    def _forget(self, held: Held) -> None:
+    def _forget(self, held: HeldTurn) -> None:
         if held in self._held:
             self._held.remove(held)
             self.slots.leave(held.slot, finished=held.outcome is not None)
@@ -249,17 +251,17 @@ class Consumer:
         self.wake.set()
 
     async def _renew(self) -> None:
-        pause = min(RENEW_AT_LEAST, *(share.lease / 3 for share in self.policy.shares))
+        pause = min(RENEW_AT_LEAST, *(group.lease / 3 for group in self.policy.target_groups))
         while True:
             await asyncio.sleep(pause.total_seconds())
-            for share in self.policy.shares:
-                await self._renew_share(share, [held for held in self._held if held.share is share])
+            for group in self.policy.target_groups:
+                await self._renew_group(group, [held for held in self._held if held.group is group])
 
-    async def _renew_share(self, share: Share, held: list[Held]) -> None:
+    async def _renew_group(self, group: TargetGroup, held: list[HeldTurn]) -> None:
         sent_at = time.monotonic()
         try:
             lost = (
-                set(await self._store.renew([one.turn for one in held], share.lease))
+                set(await self._store.renew([one.turn for one in held], group.lease))
                 if held
                 else set()
             )
@@ -268,7 +270,7 @@ class Consumer:
             lost = {one.turn for one in held if one.until < sent_at}
         else:
             for one in held:
-                one.until = sent_at + share.lease.total_seconds()
+                one.until = sent_at + group.lease.total_seconds()
         for one in held:
             if one.turn in lost and one.outcome is None and one in self._held:
                 self._lose(one)
@@ -281,9 +283,9 @@ class Consumer:
         ]:
             self._lose(held)
 
-    def _lose(self, held: Held) -> None:
+    def _lose(self, held: HeldTurn) -> None:
         log.warning(Entry(TURN_DROPPED, queue=self.policy.queue, event_id=held.turn.primary.id))
-        self._meter.lost(held.turn, held.since, held.span)
+        self._metrics.lost(held.turn, held.since, held.span)
         if held.task is not None:
             held.task.cancel()
         self._forget(held)
@@ -312,7 +314,7 @@ class Consumer:
                     await self._idle.wait()
         return not self._held
 
-    async def _give_back(self, left: list[Held]) -> None:
+    async def _give_back(self, left: list[HeldTurn]) -> None:
         log.warning(Entry(TURNS_RELEASED, queue=self.policy.queue, turns=len(left)))
         tasks = [held.task for held in left if held.task is not None]
         for task in tasks:

@@ -1,37 +1,62 @@
-"""What a consumer tells of its turns: counts, times and, for a sampled few, spans."""
+"""Metrics of the queues: counts and times of turns, spans of a sampled few, and gauges."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from pydantic_core import to_json
 
-from holdfast.errors import Unreadable
+from holdfast.errors import HoldfastError, Unreadable
 from holdfast.queue.event import MEMORY, OUTBOX, Event
 from holdfast.queue.outcome import Dead, Lost, Outcome, Retry, Settled
+from holdfast.queue.store import Count, Store
 from holdfast.queue.turn import LeasedTurn
 from holdfast.telemetry import (
     CLAIM_TO_SETTLE,
     DEAD_LETTER,
+    EVENTS,
     FAILURES,
     LEASES_LOST,
+    OLDEST_PENDING,
+    OLDEST_READY,
+    OLDEST_SNAPSHOT,
     RECEIPT_TO_CLAIM,
     RESPONSE_TO_DELIVERY,
     RETRIES,
+    SLOTS,
+    SLOTS_BUSY,
+    STORE_UP,
     TURN_FAILED,
     WAKES,
+    exporter,
     spans,
 )
+from holdfast.telemetry.instruments import OTHER, Reading, bounded
 from holdfast.telemetry.logs import USERS_CODE, Entry
+
+if TYPE_CHECKING:
+    from holdfast.queue.consumer import Consumer
 
 log = logging.getLogger(__name__)
 
 UNCLASSED = "unclassed"
+STATES = ("ready", "delayed", "queued", "leased")
+MOST_TARGETS = 100
+"""Agents and channels that `holdfast_events` keeps apart."""
+STORE_ANSWERS_WITHIN = timedelta(seconds=5)
+"""Time that the database may take; after it, metrics report it as down."""
+EXPORT_EVERY = timedelta(seconds=30)
 
 
-class Meter:
-    """Called for every turn of a drain: nothing here may take longer than a microsecond or two."""
+class TurnMetrics:
+    """Counts, times and logs the turns of one queue.
+
+    Called for every turn of a drain: nothing here may take longer than a microsecond or two."""
 
     def __init__(self, queue: str, unnamed: str = "") -> None:
         self._queue = queue
@@ -44,9 +69,11 @@ class Meter:
         self._woken = (reason, time.monotonic())
 
     def claimed(self, turn: LeasedTurn, since: float) -> spans.TurnSpan | None:
-        """The turn is ours by a call that began at monotonic `since`."""
+        """Count a claimed turn, and begin its span if it is sampled.
+
+        `since` is the monotonic time at which the claim was sent."""
         for event in turn.events:
-            # A later claim says how long the back-off was, not how long anybody waited for us.
+            # Later claims measure the back-off, not the time that the sender waited for us.
             if len(event.claimed) == 1:
                 self._waited.observe((event.claimed[0] - event.created_at).total_seconds())
         return None if spans.tracing is None else self._span(spans.tracing, turn, since)
@@ -59,24 +86,29 @@ class Meter:
         since: float,
         span: spans.TurnSpan | None,
     ) -> None:
-        """The turn is over, in whatever way."""
+        """Count the end of a turn, and log it if it is a dead letter."""
         seconds = time.monotonic() - since
         ended = "lost" if isinstance(result, Lost) else result.ended
         primary = turn.primary
         agent = primary.target or self.unnamed
         CLAIM_TO_SETTLE.of(self._queue, agent, ended).observe(seconds)
         if ended != "completed":
-            self._failed(agent, outcome, ended)
+            self._count_failure(agent, outcome, ended)
             if ended == "dead" and isinstance(outcome, Retry | Dead):
                 command = f"holdfast dead retry {primary.id}"
                 log.error(
-                    Entry(DEAD_LETTER, **self._about(turn), **_said(outcome), retry_with=command)
+                    Entry(
+                        DEAD_LETTER,
+                        **self._log_fields(turn),
+                        **_error_fields(outcome),
+                        retry_with=command,
+                    )
                 )
         elif self._queue == OUTBOX:
             waited = (primary.claimed[-1] - primary.created_at).total_seconds()
             RESPONSE_TO_DELIVERY.of(agent).observe(waited + seconds)
         if span is not None:
-            span.end(ended, _error(outcome))
+            span.end(ended, _span_error(outcome))
 
     def failed(
         self,
@@ -86,27 +118,29 @@ class Meter:
         raised: BaseException | None = None,
     ) -> None:
         """Log an attempt that failed, whether its handler raised or returned the failure."""
-        # The relay names what it could not index by itself.
+        # The relay logs its failures itself, with the document.
         if self._queue != MEMORY:
             attempt = f"{turn.attempt} of {turn.primary.max_attempts or max_attempts}"
-            entry = Entry(TURN_FAILED, **self._about(turn), attempt=attempt, **_said(outcome))
+            entry = Entry(
+                TURN_FAILED, **self._log_fields(turn), attempt=attempt, **_error_fields(outcome)
+            )
             log.warning(entry, exc_info=raised, extra={USERS_CODE: True})
 
-    def _about(self, turn: LeasedTurn) -> dict[str, object]:
+    def _log_fields(self, turn: LeasedTurn) -> dict[str, object]:
         primary = turn.primary
         name = "channel" if self._queue == OUTBOX else "agent"
-        about = {
+        fields = {
             "queue": self._queue,
             name: primary.target or self.unnamed,
             "message_id": primary.message_id,
         }
-        return about | {"event_id": primary.id}
+        return fields | {"event_id": primary.id}
 
     def lost(self, turn: LeasedTurn, since: float, span: spans.TurnSpan | None) -> None:
-        """The turn became another worker's while its handler ran."""
+        """Count a turn that another worker took over while its handler ran."""
         self.settled(turn, None, Lost(turn), since, span)
 
-    def _failed(self, agent: str, outcome: Outcome | None, ended: str) -> None:
+    def _count_failure(self, agent: str, outcome: Outcome | None, ended: str) -> None:
         if ended == "lost":
             LEASES_LOST.add(self._queue)
         elif isinstance(outcome, Retry | Dead):
@@ -142,15 +176,93 @@ def _payload(event: Event) -> str:
         return str(error)
 
 
-def _said(outcome: Retry | Dead) -> dict[str, object]:
+def _error_fields(outcome: Retry | Dead) -> dict[str, object]:
     error = outcome.reason if isinstance(outcome, Dead) else outcome.error
-    said: dict[str, object] = {"error": error or "the handler asked for a retry"}
-    return said if outcome.error_class is None else said | {"error_class": outcome.error_class}
+    fields: dict[str, object] = {"error": error or "the handler asked for a retry"}
+    return fields if outcome.error_class is None else fields | {"error_class": outcome.error_class}
 
 
-def _error(outcome: Outcome | None) -> dict[str, str]:
+def _span_error(outcome: Outcome | None) -> dict[str, str]:
     match outcome:
         case Retry(error=text, error_class=kind) | Dead(reason=text, error_class=kind):
             return {"holdfast.error": text or "", "holdfast.error_class": kind or UNCLASSED}
         case _:
             return {}
+
+
+async def read_gauges(store: Store, consumers: Sequence[Consumer]) -> list[Reading]:
+    """Read all gauges now. Values that the database does not give are left out."""
+    readings = [*_slots(consumers)]
+    try:
+        async with asyncio.timeout(STORE_ANSWERS_WITHIN.total_seconds()):
+            readings += await _read_store(
+                store, {consumer.policy.queue: consumer.policy.unnamed for consumer in consumers}
+            )
+            readings.append((STORE_UP, (), 1))
+    except (HoldfastError, TimeoutError):
+        readings.append((STORE_UP, (), 0))
+    return readings
+
+
+async def keep_reading(store: Store, consumers: Sequence[Consumer]) -> None:
+    """Read gauges again and again, for exporters that push."""
+    while True:
+        exporter.latest[:] = await read_gauges(store, consumers)
+        await asyncio.sleep(EXPORT_EVERY.total_seconds())
+
+
+def _slots(consumers: Sequence[Consumer]) -> list[Reading]:
+    """Slots and busy slots. Turns that only wait for their end to be stored take none."""
+    return [
+        reading
+        for consumer in consumers
+        for reading in (
+            (SLOTS, (consumer.policy.queue,), consumer.slots.total),
+            (SLOTS_BUSY, (consumer.policy.queue,), min(consumer.running, consumer.slots.total)),
+        )
+    ]
+
+
+async def _read_store(store: Store, unnamed: dict[str, str]) -> list[Reading]:
+    counts = await store.counts()
+    readings = _queue_depths(counts, unnamed)
+    readings += _oldest_ages(counts, await store.now())
+    if (age := await store.oldest_snapshot()) is not None:
+        readings.append((OLDEST_SNAPSHOT, (), age.total_seconds()))
+    return readings
+
+
+def _queue_depths(counts: Sequence[Count], unnamed: dict[str, str]) -> list[Reading]:
+    """Live events by queue and agent; the target '' and the name of its agent are the same agent.
+
+    Clients may invent channels: those with the fewest events are counted together as `other`.
+    """
+    depths: dict[tuple[str, ...], int] = {}
+    agents: set[tuple[str, ...]] = set()
+    for count in sorted(counts, key=_events, reverse=True):
+        agent = count.target or unnamed.get(count.queue, "")
+        labels = bounded((count.queue, agent), 0)
+        if labels not in agents and len(agents) >= MOST_TARGETS:
+            labels = (labels[0], OTHER)
+        agents.add(labels)
+        for state in STATES:
+            key = (*labels, state)
+            depths[key] = depths.get(key, 0) + getattr(count, state)
+    return [(EVENTS, key, number) for key, number in depths.items()]
+
+
+def _events(count: Count) -> int:
+    return sum(getattr(count, state) for state in STATES)
+
+
+def _oldest_ages(counts: Sequence[Count], now: datetime) -> list[Reading]:
+    ready: dict[str, datetime] = {}
+    pending: dict[str, datetime] = {}
+    for count in counts:
+        ready[count.queue] = min(ready.get(count.queue, now), count.ready_since or now)
+        pending[count.queue] = min(pending.get(count.queue, now), count.pending_since or now)
+    return [
+        (gauge, (queue,), (now - moment).total_seconds())
+        for gauge, since in ((OLDEST_READY, ready), (OLDEST_PENDING, pending))
+        for queue, moment in since.items()
+    ]

@@ -25,7 +25,7 @@ class Backoff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Share:
+class TargetGroup:
     """Targets of a queue that are claimed alike."""
 
     targets: tuple[str, ...]
@@ -39,7 +39,7 @@ class Policy:
     """How one queue is consumed by one process."""
 
     queue: str
-    shares: tuple[Share, ...]
+    target_groups: tuple[TargetGroup, ...]
     at_once: int
     """Turns at once, over all targets."""
     each: int | None = None

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from holdfast.errors import StoreUnavailable
-from holdfast.queue.metrics import Meter
+from holdfast.queue.metrics import TurnMetrics
 from holdfast.queue.outcome import Lost, Outcome, Retry, Settled
-from holdfast.queue.policy import Backoff, Policy, Share
+from holdfast.queue.policy import Backoff, Policy, TargetGroup
 from holdfast.queue.store import EventQueue
 from holdfast.queue.turn import LeasedTurn
 from holdfast.telemetry import SETTLE_FAILED, SETTLE_GIVEN_UP, SETTLE_REFUSED, TURNS_LOST
@@ -21,7 +21,7 @@ from holdfast.telemetry.spans import TurnSpan
 
 log = logging.getLogger(__name__)
 
-Ended = Callable[[LeasedTurn, Outcome, Settled | Lost], None]
+OnSettled = Callable[[LeasedTurn, Outcome, Settled | Lost], None]
 """Told of every turn whose end was stored, or refused; must not fail."""
 
 OUTAGE = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
@@ -29,11 +29,11 @@ OUTAGE = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class HeldTurn:
     """A turn of ours: its lease as far as we know, the task that works it, and its outcome once there is one."""
 
     turn: LeasedTurn
-    share: Share
+    group: TargetGroup
     until: float
     since: float = field(default_factory=time.monotonic)
     task: asyncio.Task[None] | None = None
@@ -50,19 +50,19 @@ class Settler:
         self,
         store: EventQueue,
         policy: Policy,
-        meter: Meter,
-        forget: Callable[[Held], None],
-        ended: Ended | None = None,
+        metrics: TurnMetrics,
+        forget: Callable[[HeldTurn], None],
+        ended: OnSettled | None = None,
     ) -> None:
         self._store = store
         self._policy = policy
-        self._meter = meter
+        self._metrics = metrics
         self._forget = forget
         self._told = ended
-        self._ended: list[Held] = []
+        self._ended: list[HeldTurn] = []
         self._has_ended = asyncio.Event()
 
-    def add(self, held: Held) -> None:
+    def add(self, held: HeldTurn) -> None:
         self._ended.append(held)
         self._has_ended.set()
 
@@ -71,19 +71,19 @@ class Settler:
             await self._has_ended.wait()
             self._has_ended.clear()
             ended, self._ended = self._ended, []
-            for share in {held.share for held in ended}:
-                await self._settle_share(share, [held for held in ended if held.share is share])
+            for group in {held.group for held in ended}:
+                await self._settle_group(group, [held for held in ended if held.group is group])
 
-    async def _settle_share(self, share: Share, ended: list[Held]) -> None:
+    async def _settle_group(self, group: TargetGroup, ended: list[HeldTurn]) -> None:
         """Settles together; where one end is refused, each alone, so that it fails nobody else."""
         try:
-            results = await self._settle_in_time(share, ended)
+            results = await self._settle_in_time(group, ended)
         except Exception as error:  # noqa: BLE001 - a handler's answer may be anything
             if len(ended) == 1:
-                await self._settle_refused(share, ended[0], error)
+                await self._settle_refused(group, ended[0], error)
                 return
             for held in ended:
-                await self._settle_share(share, [held])
+                await self._settle_group(group, [held])
             return
         lost = [result.turn.primary.id for result in results if isinstance(result, Lost)]
         if lost:
@@ -92,31 +92,33 @@ class Settler:
             self._tell(held, result)
             self._forget(held)
 
-    async def _settle_refused(self, share: Share, held: Held, error: Exception) -> None:
+    async def _settle_refused(self, group: TargetGroup, held: HeldTurn, error: Exception) -> None:
         queue, event = self._policy.queue, held.turn.primary.id
         log.warning(Entry(SETTLE_REFUSED, queue=queue, event_id=event, error=error))
         held.outcome = self._policy.timed(
             held.turn, Retry(f"its end was refused: {error}", error_class="refused")
         )
         try:
-            [result] = await self._settle_in_time(share, [held])
+            [result] = await self._settle_in_time(group, [held])
             self._tell(held, result)
         except Exception:
             log.exception(Entry(SETTLE_GIVEN_UP, queue=queue, event_id=event))
         self._forget(held)
 
-    def _tell(self, held: Held, result: Settled | Lost) -> None:
-        self._meter.settled(held.turn, held.outcome, result, held.since, held.span)
+    def _tell(self, held: HeldTurn, result: Settled | Lost) -> None:
+        self._metrics.settled(held.turn, held.outcome, result, held.since, held.span)
         if self._told is not None and held.outcome is not None:
             self._told(held.turn, held.outcome, result)
 
-    async def _settle_in_time(self, share: Share, ended: list[Held]) -> list[Settled | Lost]:
+    async def _settle_in_time(
+        self, group: TargetGroup, ended: list[HeldTurn]
+    ) -> list[Settled | Lost]:
         """Keeps trying through an outage until the leases are over; then the turns are others'."""
         ends = [(held.turn, held.outcome) for held in ended if held.outcome is not None]
         failures = 0
         while True:
             try:
-                return await self._store.settle(ends, max_attempts=share.max_attempts)
+                return await self._store.settle(ends, max_attempts=group.max_attempts)
             except StoreUnavailable as error:
                 failures += 1
                 if failures == 1:

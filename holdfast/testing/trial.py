@@ -17,7 +17,7 @@ from holdfast.memory.recall import Recall
 from holdfast.migrations.runner import migrate
 from holdfast.queue.event import INBOX, OUTBOX, Event
 from holdfast.queue.outcome import Outcome
-from holdfast.queue.policy import Policy, Share, failed
+from holdfast.queue.policy import Policy, TargetGroup, failed
 from holdfast.queue.store import Filter, Store
 from holdfast.routing.rooms import post
 from holdfast.routing.router import Address, put_message
@@ -91,7 +91,7 @@ class Trial:
             except Exception as error:  # noqa: BLE001 - an outcome, as in the consumer
                 outcome = failed(error)
             outcome = Policy(
-                queue=INBOX, shares=(Share(targets=(), lease=LEASE),), at_once=1
+                queue=INBOX, target_groups=(TargetGroup(targets=(), lease=LEASE),), at_once=1
             ).timed(turn, outcome)
             await self.store.settle([(turn, outcome)], max_attempts=MAX_ATTEMPTS)
             done.append((Turn(turn, turn.primary.target or self.app.default), outcome))

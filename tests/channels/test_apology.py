@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from holdfast.channels.slack import SlackChannel
 from holdfast.channels.slack.access import Access
-from holdfast.consumers.notices import AT_ONCE, Apologies
+from holdfast.consumers.notices import AT_ONCE, DeadLetterNotices
 from holdfast.queue.event import NewEvent
 from holdfast.queue.store import Filter, Store, SweepPolicy
 from holdfast.testing.clock import Clock
@@ -36,7 +36,7 @@ async def told(store: Store) -> list[str]:
 
 
 async def test_each_of_many_that_die_at_once_is_told_of_once(store: Store, clock: Clock) -> None:
-    apologies = Apologies(store, {"slack": SlackChannel([Access(bot_token="")])})
+    apologies = DeadLetterNotices(store, {"slack": SlackChannel([Access(bot_token="")])})
     await apologies.look()
     ids = await store.put([mention(number) for number in range(MANY)])
     await expire_all(store, clock)
@@ -44,7 +44,7 @@ async def test_each_of_many_that_die_at_once_is_told_of_once(store: Store, clock
     everybody = sorted(f"slack:C1:{number}.5" for number in range(MANY))
     assert await told(store) == everybody
     await apologies.look()
-    await Apologies(store, {"slack": SlackChannel([Access(bot_token="")])}).look()
+    await DeadLetterNotices(store, {"slack": SlackChannel([Access(bot_token="")])}).look()
     assert await told(store) == everybody
     assert len([id for id in ids if id is not None]) == MANY
 
@@ -52,7 +52,7 @@ async def test_each_of_many_that_die_at_once_is_told_of_once(store: Store, clock
 async def test_a_message_that_is_tried_again_and_dies_again_is_told_of_again(
     store: Store, clock: Clock
 ) -> None:
-    apologies = Apologies(store, {"slack": SlackChannel([Access(bot_token="")])})
+    apologies = DeadLetterNotices(store, {"slack": SlackChannel([Access(bot_token="")])})
     [id_] = await store.put([mention(1)])
     for times in (1, 2):
         await expire_all(store, clock)

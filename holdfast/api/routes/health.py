@@ -12,7 +12,7 @@ from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.security.scope import refuse_limited
 from holdfast.api.state import Harness, state_of
 from holdfast.errors import HoldfastError
-from holdfast.queue import gauge
+from holdfast.queue.metrics import read_gauges
 from holdfast.settings import slack_is_off
 from holdfast.telemetry import prometheus
 from holdfast.telemetry.redaction import redact
@@ -78,6 +78,6 @@ async def metrics(request: Request) -> Response:
     """Return metrics, also during an outage of the database."""
     await refuse_limited(request)
     harness = state_of(request).harness
-    readings = await gauge.read(harness.store, harness.consumers)
+    readings = await read_gauges(harness.store, harness.consumers)
     body, content_type = prometheus.exposition(readings, request.headers.get("accept", ""))
     return Response(body, headers={"content-type": content_type})
