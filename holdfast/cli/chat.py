@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -42,7 +43,9 @@ def chat(
 ) -> None:
     """Talk to agents: type a message, see the answers as they come; /new, /quit."""
     settings = load_settings(config, database=database, home=home)
-    asyncio.run(_chat(settings, agent, sender or login_name(), conversation))
+    # Ctrl-C ends the chat like /quit.
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_chat(settings, agent, sender or login_name(), conversation))
 
 
 async def _chat(
@@ -158,8 +161,10 @@ def _read_lines() -> asyncio.Queue[str | None]:
     loop = asyncio.get_running_loop()
 
     def read() -> None:
-        for line in sys.stdin:
-            loop.call_soon_threadsafe(lines.put_nowait, line.strip())
+        # Not sys.stdin: its lock, held by this thread, would be fatal at the end of the process.
+        with open(sys.stdin.fileno(), encoding="utf-8", errors="replace", closefd=False) as stdin:
+            for line in stdin:
+                loop.call_soon_threadsafe(lines.put_nowait, line.strip())
         loop.call_soon_threadsafe(lines.put_nowait, None)
 
     threading.Thread(target=read, daemon=True, name="stdin").start()

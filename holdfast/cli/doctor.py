@@ -15,7 +15,6 @@ from holdfast.cli.hardening import exposed_files_problem
 from holdfast.cli.options import App, AsJson, Config, Database, Home, load_settings
 from holdfast.cli.printing import echo_state, print_json
 from holdfast.errors import HoldfastError
-from holdfast.settings.extras import EXTRAS, is_missing, remedy
 
 if TYPE_CHECKING:
     from holdfast.app import AgentHarness
@@ -59,6 +58,7 @@ def doctor(
 
 
 def _examine(settings: Settings) -> Iterator[Finding]:
+    from holdfast.settings.extras import is_missing
     from holdfast.store.facts import facts
 
     yield Finding("program", "ok", f"holdfast {__version__}")
@@ -180,6 +180,7 @@ def _agents(settings: Settings) -> Iterator[Finding]:
 def _extras(settings: Settings) -> Iterator[Finding]:
     """List missing extras; a failure if the settings need one."""
     from holdfast.settings import slack_tokens
+    from holdfast.settings.extras import EXTRAS, is_missing, remedy
 
     wanted = {
         "slack": bool(settings.channels.slack or slack_tokens()),

@@ -13,7 +13,6 @@ from holdfast.cli.options import App, Config, Database
 from holdfast.cli.printing import echo, print_json
 from holdfast.cli.up import load
 from holdfast.errors import HoldfastError
-from holdfast.settings.extras import require
 
 if TYPE_CHECKING:
     from holdfast.app import AgentHarness
@@ -62,6 +61,8 @@ def demo_slack(
     port: PortOfPage = 3778, database: Database = None, config: Config = None, app: App = None
 ) -> None:
     """Chat with your agents through a simulated Slack on this machine; no account needed."""
+    from holdfast.settings.extras import require
+
     require("slack", "`holdfast demo slack`")
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
         given = {

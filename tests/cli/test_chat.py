@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -83,7 +84,8 @@ def test_an_unknown_agent_is_refused_in_one_line(at_work: Shell) -> None:
     assert "there is no agent named 'nobody'" in done.stderr
 
 
-def test_a_terminal_shows_a_prompt_and_ctrl_c_ends_the_chat(at_work: Shell) -> None:
+@pytest.mark.parametrize("end", ["/quit", "Ctrl-C"])
+def test_a_terminal_shows_a_prompt_and_the_chat_ends_cleanly(at_work: Shell, end: str) -> None:
     leader, follower = pty.openpty()
     command = [sys.executable, "-m", "holdfast", "chat", "--sender", "ann"]
     process = subprocess.Popen(
@@ -108,8 +110,12 @@ def test_a_terminal_shows_a_prompt_and_ctrl_c_ends_the_chat(at_work: Shell) -> N
         eventually(lambda: sees(b"/quit ends\r\n> "))
         os.write(leader, b"hello\n")
         eventually(lambda: sees(b"coder: hello after []\r\n> "))
-        os.write(leader, b"/quit\n")
+        if end == "/quit":
+            os.write(leader, b"/quit\n")
+        else:
+            process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
+        assert not sees(b"rror"), shown
     finally:
         process.kill()
         process.wait(60)

@@ -72,10 +72,9 @@ def test_every_address_without_auth_is_refused_and_starts_nothing(
 
 
 def test_a_token_for_a_program_is_created_listed_and_revoked(shell: Shell) -> None:
-    secret = shell.out(
-        "token", "create", "--name", "ci", "--role", "send", "--channel", "api", "--channel", "web", "--agent", "echo",
-        "--sender", "CI", "--expires", "30d",
-    ).strip()  # fmt: skip
+    limits = ["--agent", "echo", "--sender", "CI", "--expires", "30d"]
+    limits += ["--channel", "api", "--channel", "web"]
+    secret = shell.out("token", "create", "--name", "ci", "--role", "send", *limits).strip()
     assert secret.startswith("hft_")
     [token] = shell.json("token", "list")
     assert (token["name"], token["role"], token["sender"]) == ("ci", "send", "CI")
@@ -92,8 +91,8 @@ def test_a_token_for_a_program_is_created_listed_and_revoked(shell: Shell) -> No
         browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
         browser.open(link).close()
         with browser.open(f"{server.address}/api/session") as answer:
-            told = json.load(answer)
-        assert (told["name"], told["role"], told["sender"]) == ("ci", "send", "CI")
+            session = json.load(answer)
+        assert (session["name"], session["role"], session["sender"]) == ("ci", "send", "CI")
         assert shell.out("token", "revoke", "ci") == "revoked the token 'ci'\n"
         eventually(lambda: _status(server.address, secret) == 401)
         eventually(lambda: _status(server.address, "", browser) == 401)
