@@ -11,7 +11,7 @@ from functools import cached_property
 from pydantic_core import from_json
 
 from holdfast.errors import Unreadable
-from holdfast.message import Payload
+from holdfast.message import Payload, text_of
 
 INBOX = "inbox"
 OUTBOX = "outbox"
@@ -121,6 +121,11 @@ class Event:
         if isinstance(payload, Unreadable):
             raise payload
         return payload
+
+    @property
+    def text(self) -> str:
+        """The text for the agent. Agents read it of `turn.events`; the queue itself does not."""
+        return text_of(self)
 
 
 @dataclass
