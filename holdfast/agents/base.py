@@ -10,9 +10,9 @@ from typing import Any, Literal, Protocol, TypedDict
 
 from pydantic import ValidationError
 
-from holdfast.agents.turn import Turn
+from holdfast.agents.turn import Turn, prompt_text
 from holdfast.errors import HoldfastError
-from holdfast.message import sender_of, text_of
+from holdfast.message import sender_of
 from holdfast.queue.outcome import Dead, Retry, Snooze
 from holdfast.settings import DurationLike
 from holdfast.settings.agents import RunTable
@@ -144,7 +144,9 @@ def lane_of(agent: str, conversation: str, policy: LanePolicy) -> str | None:
 
 
 def prompt_of(turn: Turn) -> str:
-    """Return the text of a turn; of several collected messages, each with its sender's name."""
+    """Return the prompt of a turn, with the frame of hand-offs.
+
+    Of several collected messages, each follows the name of its sender."""
     if len(turn.events) == 1:
-        return turn.text
-    return "\n\n".join(f"{sender_of(event.event)}: {text_of(event)}" for event in turn.events)
+        return prompt_text(turn.primary)
+    return "\n\n".join(f"{sender_of(event.event)}: {prompt_text(event)}" for event in turn.events)

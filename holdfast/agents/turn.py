@@ -26,6 +26,36 @@ if TYPE_CHECKING:
     from holdfast.channels.base import Line
 
 
+HANDOFF = "handoff"
+"""Payload key of a message that an agent handed on: the frame around its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handoff:
+    """The frame of a message that a teammate handed on."""
+
+    from_agent: str
+    shared: str = ""
+    """The teammate's text outside of all tags, which every teammate it named gets."""
+
+    def frame(self, text: str) -> str:
+        """Return the text as a prompt: from whom it is, what is shared, and the text itself."""
+        body = f"{self.shared}\n\nDirected to you:\n{text}" if self.shared else text
+        return f"[Message from teammate @{self.from_agent}]\n{body}"
+
+
+def handoff_of(payload: Payload) -> Handoff | None:
+    """Return the frame of a message that was handed on, None if a person wrote it."""
+    frame = payload.get(HANDOFF)
+    return None if frame is None else Handoff(payload.get("from_agent") or "", frame["shared"])
+
+
+def prompt_text(event: Event) -> str:
+    """Return the text of a message for a prompt, with the frame of a hand-off."""
+    handoff = handoff_of(event.event)
+    return text_of(event) if handoff is None else handoff.frame(text_of(event))
+
+
 @dataclass(slots=True, eq=False)
 class Turn:
     """A message for an agent, or several that it answers together.
@@ -91,6 +121,11 @@ class Turn:
     def from_agent(self) -> str | None:
         """The agent that handed the message on, None if a person wrote it."""
         return self.event.get("from_agent")
+
+    @property
+    def handoff(self) -> Handoff | None:
+        """The frame in which a teammate handed the message on, None if a person wrote it."""
+        return handoff_of(self.event)
 
     @property
     def message_id(self) -> str | None:

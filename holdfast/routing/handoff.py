@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.agents.base import Reply
-from holdfast.agents.turn import Turn
+from holdfast.agents.turn import HANDOFF, Handoff, Turn
 from holdfast.message import Payload, own_workspace, subject_of, written_of
 from holdfast.queue.event import NewEvent
 from holdfast.queue.record import ChatMessage
@@ -157,13 +157,18 @@ class Teamwork:
                 yield self._to_mate(turn, id_, tag.text, rest, origin)
 
     def _to_mate(self, turn: Turn, mate: str, text: str, rest: str, origin: Payload) -> NewEvent:
-        """The message is marked as from whom; its answer goes to the user who asked."""
+        """Build a teammate's message, marked as from whom; its answer goes to the user who asked."""
         team = next(id_ for id_ in self._teams(turn) if mate in self._routing.teams[id_].agents)
-        body = f"{rest}\n\nDirected to you:\n{text}" if rest else text
-        message = f"[Message from teammate @{turn.agent}]\n{body}"
+        payload: Payload = {
+            "kind": "message",
+            **origin,
+            "message": Handoff(turn.agent, rest).frame(text),
+            "from_agent": turn.agent,
+            HANDOFF: {"shared": rest},
+        }
         return self._routing.event(
-            {"kind": "message", **origin, "message": message, "from_agent": turn.agent},
-            Route(mate, team),
+            payload,
+            Route(mate, team, text),
             turn.conversation,
             message_id=None,
             max_attempts=turn.primary.max_attempts,

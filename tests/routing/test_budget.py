@@ -50,7 +50,7 @@ async def test_a_person_s_retry_lets_one_more_through(stage: Stage, play: Trial)
     await play.work()
     play.clock.tick(minutes=10)
     await play.work()
-    assert stage.heard[9:] == [("writer", "[Message from teammate @coder]\nyour turn")] * 2
+    assert stage.heard[9:] == [("writer", "your turn")] * 2
     [further] = await play.store.dead(Filter())
     assert (further.parent_id, further.hops, further.error_class) == (letter.id, 10, "hop_limit")
 
@@ -79,7 +79,7 @@ async def test_all_that_agents_make_of_one_post_has_one_budget(
     for _ in range(posts):
         await play.post("dev", "go")
     await play.work()
-    assert len([text for agent, text in stage.heard if text.endswith("]\nx")]) == 64
+    assert len([text for agent, text in stage.heard if (agent, text) == ("coder", "x")]) == 64
     assert [letter.error_class for letter in await play.store.dead(Filter(), limit=1000)] == [
         "budget"
     ] * 16

@@ -6,7 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import Done, Reply, Retry
+from holdfast import Done, Reply, Retry, Turn
+from holdfast.agents.base import prompt_of
+from holdfast.agents.turn import Handoff
 from holdfast.queue.event import INBOX, FinishedEvent, NewEvent
 from holdfast.queue.store import Filter
 from holdfast.queue.turn import LeasedTurn
@@ -26,17 +28,32 @@ async def handed_on(play: Trial) -> list[FinishedEvent]:
     return [event for event in found[::-1] if event.hops > 0]
 
 
-async def test_a_teammate_gets_the_text_with_from_whom_and_what_is_shared(
+async def test_a_teammate_gets_the_text_and_the_frame_of_the_hand_off(
     stage: Stage, play: Trial
 ) -> None:
+    frames: list[tuple[str | None, Handoff | None]] = []
+
+    def answer(turn: Turn) -> str:
+        frames.append((turn.from_agent, turn.handoff))
+        prompts.append(prompt_of(turn))
+        return "Done."
+
+    prompts: list[str] = []
     stage.says("coder", "We need tests.\n[@writer: write fix arr[0]]\nSoon.")
-    stage.says("writer", "Done.")
+    stage.scripts["writer"] = answer
     message_id = await play.say("@dev help", address=ADA)
     await play.work()
-    assert stage.heard[1] == (
-        "writer",
-        "[Message from teammate @coder]\nWe need tests.\nSoon.\n\nDirected to you:\nwrite fix arr[0]",
+    framed = (
+        "[Message from teammate @coder]\n"
+        "We need tests.\nSoon.\n\nDirected to you:\nwrite fix arr[0]"
     )
+    assert stage.heard[1] == ("writer", "write fix arr[0]")
+    assert frames == [("coder", Handoff("coder", "We need tests.\nSoon."))]
+    assert prompts == [framed]
+    assert {line.content for line in await play.store.agent_messages("writer", limit=10)} == {
+        framed,
+        "Done.",
+    }
     first, second = await play.responses("web")
     assert (first.event["agent"], first.event["message"]) == ("coder", "We need tests.\nSoon.")
     assert second.event == {
@@ -49,6 +66,7 @@ async def test_a_teammate_gets_the_text_with_from_whom_and_what_is_shared(
         "original_message": "@dev help",
         "message_id": message_id,
         "agent": "writer",
+        "agent_profile": {"name": "writer", "icon": None},
     }
     assert second.lane == first.lane
     [event] = await handed_on(play)
@@ -88,7 +106,7 @@ async def test_a_reply_that_is_all_for_others_is_no_answer(stage: Stage, play: T
     await play.say("hi")
     await play.work()
     assert await said(play) == [("writer", "I did.")]
-    assert stage.heard[1] == ("writer", "[Message from teammate @coder]\nyou do it")
+    assert stage.heard[1] == ("writer", "you do it")
 
 
 async def test_every_tag_and_every_name_counts_once(stage: Stage, play: Trial) -> None:
@@ -96,9 +114,9 @@ async def test_every_tag_and_every_name_counts_once(stage: Stage, play: Trial) -
     message_id = await play.say("@dev hi")
     await play.work()
     assert sorted(stage.heard[1:]) == [
-        ("tester", "[Message from teammate @coder]\none"),
-        ("writer", "[Message from teammate @coder]\none"),
-        ("writer", "[Message from teammate @coder]\ntwo"),
+        ("tester", "one"),
+        ("writer", "one"),
+        ("writer", "two"),
     ]
     assert sorted(str(event.message_id) for event in await handed_on(play)) == [
         f"internal_{message_id}/{n}" for n in (1, 2, 3)
@@ -252,7 +270,7 @@ async def test_a_reply_goes_without_files_that_are_not_below_the_root(
         ["own.txt", "missing.png"],
     )
     assert response.event["metadata"] == {"cost": 3, "files_refused": ["../secret"]}
-    assert "not below the files root" in caplog.text
+    assert "outside the files root" in caplog.text
 
 
 async def test_a_turn_that_is_repeated_hands_on_the_same(stage: Stage, play: Trial) -> None:
