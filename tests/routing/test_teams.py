@@ -31,29 +31,39 @@ async def handed_on(play: Trial) -> list[FinishedEvent]:
 async def test_a_teammate_gets_the_text_and_the_frame_of_the_hand_off(
     stage: Stage, play: Trial
 ) -> None:
-    frames: list[tuple[str | None, Handoff | None]] = []
-
-    def answer(turn: Turn) -> str:
-        frames.append((turn.from_agent, turn.handoff))
-        prompts.append(prompt_of(turn))
-        return "Done."
-
-    prompts: list[str] = []
+    turns: list[Turn] = []
     stage.says("coder", "We need tests.\n[@writer: write fix arr[0]]\nSoon.")
-    stage.scripts["writer"] = answer
-    message_id = await play.say("@dev help", address=ADA)
+    stage.scripts["writer"] = turns.append
+    await play.say("@dev help")
     await play.work()
+    [turn] = turns
     framed = (
         "[Message from teammate @coder]\n"
         "We need tests.\nSoon.\n\nDirected to you:\nwrite fix arr[0]"
     )
-    assert stage.heard[1] == ("writer", "write fix arr[0]")
-    assert frames == [("coder", Handoff("coder", "We need tests.\nSoon."))]
-    assert prompts == [framed]
-    assert {line.content for line in await play.store.agent_messages("writer", limit=10)} == {
-        framed,
-        "Done.",
-    }
+    assert turn.text == "write fix arr[0]"
+    assert turn.from_agent == "coder"
+    assert turn.handoff == Handoff("coder", "We need tests.\nSoon.")
+    assert prompt_of(turn) == framed
+    [line] = await play.store.agent_messages("writer", limit=10)
+    assert line.content == framed
+
+
+async def test_a_person_s_message_has_no_frame(stage: Stage, play: Trial) -> None:
+    turns: list[Turn] = []
+    stage.scripts["coder"] = turns.append
+    await play.say("@coder help")
+    await play.work()
+    assert [(turn.handoff, prompt_of(turn)) for turn in turns] == [(None, "help")]
+
+
+async def test_the_answer_to_a_hand_off_goes_to_the_person_who_asked(
+    stage: Stage, play: Trial
+) -> None:
+    stage.says("coder", "We need tests.\n[@writer: write fix arr[0]]\nSoon.")
+    stage.says("writer", "Done.")
+    message_id = await play.say("@dev help", address=ADA)
+    await play.work()
     first, second = await play.responses("web")
     assert (first.event["agent"], first.event["message"]) == ("coder", "We need tests.\nSoon.")
     assert second.event == {
