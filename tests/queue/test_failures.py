@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentHarness, Dead, Retry, Turn
+from holdfast import AgentHarness, Dead, Retry
 from holdfast.agents.command import CommandAgent
 from holdfast.agents.turn import Turn
 from holdfast.queue.store import Filter, Store
