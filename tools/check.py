@@ -160,11 +160,14 @@ def functions(suffix: str, lines: list[str]) -> Iterator[tuple[int, str, int]]:
 
 def _sql_length(lines: list[str]) -> int:
     """Count the lines up to the end of a body: `$$ … $$`, `begin atomic … end` or `return …`."""
-    quotes = 0
+    delimiter = ""
     for number, line in enumerate(lines, start=1):
-        quotes += len(SQL_BODY.findall(line))
-        is_closed = line == "end;" if "begin atomic" in lines[:number] else quotes in (0, 2)
-        if is_closed and line.endswith(";"):
+        for quote in SQL_BODY.findall(line):
+            # Other delimiters inside a body are strings of its own.
+            if quote == (delimiter or quote):
+                delimiter = "" if delimiter else quote
+        is_atomic = "begin atomic" in lines[:number]
+        if not delimiter and (line == "end;" if is_atomic else line.endswith(";")):
             return number
     return len(lines)
 

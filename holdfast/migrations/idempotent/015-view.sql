@@ -1,34 +1,39 @@
--- The classical faces of the one table, and what people and pages read.
+-- Views with the classical columns, and functions that list events.
 --
--- Payloads of ours carry a tag, "kind"; one without it in the inbox is an event as Slack sent it.
+--   messages, responses, mem_outbox, agent_messages, chat_messages  the views
+--   counts    live events by queue and target
+--   leased    events that are being worked
+--   recent    live and finished events of a queue
+--   finished  history by filters; died  dead letters in the order of their deaths
 
 create or replace view agent.messages as
 with known as
-( select id, message_id, target, event, queue, attempts, max_attempts, last_error, created_at, updated_at
+( select id, message_id, target, event, attempts, last_error, created_at, updated_at
        , case when fence > 0 and vt > agent.now() then 'processing' else 'pending' end as status
   from agent.event
   where queue = 'inbox'
   union all
-  select id, message_id, target, event, queue, attempts, max_attempts, last_error, created_at, updated_at
+  select id, message_id, target, event, attempts, last_error, created_at, updated_at
        , case when outcome = 'completed' then 'completed' else 'dead' end
   from agent.event_hist
   where queue = 'inbox' and outcome <> 'discarded'
 )
 select id
      , message_id
-     , case when event ? 'kind' then event ->> 'channel' else 'slack' end as channel
-     , case when event ? 'kind' then event ->> 'sender' else event ->> 'user' end as sender
-     , case when event ? 'kind' then event ->> 'sender_id' else event ->> 'user' end as sender_id
-     , case when event ? 'kind' then event ->> 'message' else event ->> 'text' end as message
+     , read.channel
+     , read.sender
+     , read.sender_id
+     , read.text as message
      , nullif(target, '') as agent
      , event ->> 'from_agent' as from_agent
      , status
-     -- The attempt that runs, or that succeeded, did not fail.
+     -- A running or successful attempt did not fail.
      , attempts - (status in ('processing', 'completed') and attempts > 0)::int4 as retry_count
      , last_error
      , created_at
      , updated_at
-from known;
+from known
+cross join lateral agent.read_message(event) as read;
 
 create or replace view agent.responses as
 with known as
@@ -59,8 +64,9 @@ from known;
 create or replace view agent.mem_outbox as
 with known as
 ( select id, event
-       -- the attempt that runs has not failed
-       , case when fence > 0 and vt > agent.now() then greatest(attempts - 1, 0) else attempts end as attempt_count
+       -- A running attempt did not fail.
+       , case when fence > 0 and vt > agent.now() then greatest(attempts - 1, 0) else attempts
+         end as attempt_count
        , last_error, created_at, vt
        , case when fence > 0 and vt > agent.now() then coalesce(holder, '') end as claimed_by
        , case when fence > 0 and vt > agent.now() then vt end as claimed_until
@@ -69,7 +75,7 @@ with known as
   union all
   select id, event, attempts, last_error, created_at, vt, 'POISON', '9999-12-31T00:00:00Z'
   from agent.event_hist
-  where queue = 'memory' and outcome in ('dead', 'expired', 'cancelled')
+  where queue = 'memory' and outcome = any (agent.dead_outcomes())
 )
 select id
      , event ->> 'workspace_id' as workspace_id
@@ -85,16 +91,25 @@ select id
 from known;
 
 create or replace view agent.agent_messages as
-select id, agent_id, role, channel, sender, message_id, content, created_at from agent.agent_message;
+select id, agent_id, role, channel, sender, message_id, content, created_at
+from agent.agent_message;
 
 create or replace view agent.chat_messages as
 select id, team_id, from_agent, message, created_at from agent.chat_message;
 
--- Live events by queue and target: ready, delayed, queued (behind another of its lane) and leased.
--- Dropped first, since the columns of a result cannot be replaced.
-drop function if exists agent.counts();
+-- The columns of a result cannot be replaced, so a function of an earlier release is dropped.
+do $$
+begin
+    if not exists
+    ( select from pg_catalog.pg_proc
+      where oid = to_regprocedure('agent.counts()') and 'pending_since' = any (proargnames) ) then
+        drop function if exists agent.counts();
+    end if;
+end
+$$;
 
-create function agent.counts() returns table
+-- Live events by queue and target: ready, delayed, queued (behind another of its lane) and leased.
+create or replace function agent.counts() returns table
 ( queue text
 , target text
 , ready int8
@@ -105,7 +120,6 @@ create function agent.counts() returns table
 , pending_since timestamptz
 )
 language plpgsql stable security invoker
-set search_path = pg_catalog, pg_temp
 as $$
 declare
     _now timestamptz := agent.now();
@@ -126,7 +140,6 @@ $$;
 
 create or replace function agent.leased(_queue text) returns setof agent.event
 language plpgsql stable security invoker
-set search_path = pg_catalog, pg_temp
 as $$
 declare
     _now timestamptz := agent.now();
@@ -138,7 +151,7 @@ begin
 end
 $$;
 
--- Live and finished events of a queue, newest first.
+-- Newest first.
 create or replace function agent.recent
 ( _queue text
 , _limit int4
@@ -146,23 +159,23 @@ create or replace function agent.recent
 , _since_id int8 default null
 ) returns setof agent.event
 language plpgsql stable security invoker
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_custom_plan
 as $$
 begin
     return query
     ( select * from agent.event as event
       where event.queue = _queue
-        and (_before_id is null or event.id < _before_id) and (_since_id is null or event.id > _since_id)
+        and (_before_id is null or event.id < _before_id)
+        and (_since_id is null or event.id > _since_id)
       order by event.id desc
       limit _limit )
     union all
-    ( select id, event_ts, attempts, vt, claimed, event, queue, target, lane, head, fence, holder, message_id
-           , max_attempts, parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by
-           , traceback, routed_text, routed_team
+    ( select id, event_ts, attempts, vt, claimed, event, queue, target, lane, head, fence, holder
+           , message_id, max_attempts, parent_id, root_id, hops, state, last_error, error_class
+           , created_at, updated_at, sent_by, traceback, routed_text, routed_team
       from agent.event_hist as hist
       where hist.queue = _queue and hist.outcome <> 'discarded'
-        and (_before_id is null or hist.id < _before_id) and (_since_id is null or hist.id > _since_id)
+        and (_before_id is null or hist.id < _before_id)
+        and (_since_id is null or hist.id > _since_id)
       order by hist.id desc
       limit _limit )
     order by 1 desc
@@ -170,7 +183,8 @@ begin
 end
 $$;
 
--- History by id, queue, target, outcome and a part of the error, newest first. Dead letters are read by their index.
+-- History by id, queue, target, outcome and a part of the error, newest first. Dead letters have an
+-- index of their own.
 create or replace function agent.finished
 ( _ids int8[] default null
 , _queue text default null
@@ -182,9 +196,6 @@ create or replace function agent.finished
 , _since_id int8 default null
 ) returns setof agent.event_hist
 language plpgsql stable security invoker
-set search_path = pg_catalog, pg_temp
--- Which of the arguments are given decides the plan.
-set plan_cache_mode = force_custom_plan
 as $$
 begin
     return query
@@ -205,11 +216,11 @@ $$;
 create or replace function agent.died(_queue text, _after timestamptz, _after_id int8, _limit int4)
 returns setof agent.event_hist
 language sql stable security invoker
-set search_path = pg_catalog, pg_temp
 as $$
     select *
     from agent.event_hist
-    where queue = _queue and (finished_at, id) > (_after, _after_id) and outcome in ('dead', 'expired', 'cancelled')
+    where queue = _queue and (finished_at, id) > (_after, _after_id)
+      and outcome = any (agent.dead_outcomes())
     order by finished_at, id
     limit _limit
 $$;

@@ -1,20 +1,19 @@
--- People who are known under several identities.
+-- People with several identities.
 --
---   link_people      two identities are one person, with all that either was linked to before
---   unlink_person    an identity is a person of its own again
+--   link_people      makes two identities one person, with all that either was linked to before
+--   unlink_person    makes an identity a person of its own again
 --   linked_subjects  all identities of a person
 --   known_as         the identities that a subject means
 
--- Returns whether they were not linked before.
+-- Returns false if they were linked before.
 create or replace function agent.link_people(_one text, _other text) returns bool
 language plpgsql security invoker
-set search_path = pg_catalog, pg_temp
 as $$
 declare
     _first uuid;
     _second uuid;
 begin
-    -- Two links at once must not make two groups of one person.
+    -- Otherwise two calls at once could make two groups of one person.
     lock table agent.person_link in share row exclusive mode;
     select person into _first from agent.person_link where subject = _one;
     select person into _second from agent.person_link where subject = _other;
@@ -23,15 +22,15 @@ begin
     end if;
     _first := coalesce(_first, gen_random_uuid());
     update agent.person_link set person = _first where person = _second;
-    insert into agent.person_link (subject, person) values (_one, _first), (_other, _first) on conflict do nothing;
+    insert into agent.person_link (subject, person) values (_one, _first), (_other, _first)
+    on conflict do nothing;
     return true;
 end
 $$;
 
--- Returns whether it was linked. Whoever is left alone is in no list any more.
+-- Returns whether it was linked. A last identity that is left alone is unlinked, too.
 create or replace function agent.unlink_person(_subject text) returns bool
 language plpgsql security invoker
-set search_path = pg_catalog, pg_temp
 as $$
 declare
     _person uuid;
@@ -47,10 +46,9 @@ begin
 end
 $$;
 
--- All identities of the person whom a subject names, that subject first.
+-- Returns the given subject first.
 create or replace function agent.linked_subjects(_subject text) returns setof text
 language plpgsql stable security invoker
-set search_path = pg_catalog, pg_temp
 as $$
 begin
     return next _subject;
@@ -63,10 +61,9 @@ begin
 end
 $$;
 
--- The identities that a subject means, as far as rows tell.
+-- Finds the identities in the rows that are stored.
 create or replace function agent.known_as(_key text) returns setof text
 language sql stable security invoker
-set search_path = pg_catalog, pg_temp
 as $$
     select subject
     from

@@ -1,6 +1,6 @@
 -- The audit log.
 --
---   add_audit      appends an entry; without an actor there is none
+--   add_audit      appends an entry, if there is an actor
 --   pseudonym      an opaque name of a person
 --   audit_log      the entries, newest first
 --   guard_audit    (trigger) refuses changes
@@ -13,7 +13,6 @@ create or replace function agent.add_audit
 , _details jsonb default '{}'
 ) returns int8
 language plpgsql security invoker
-set search_path = pg_catalog, pg_temp
 as $$
 declare
     _id int8;
@@ -21,7 +20,8 @@ begin
     if _actor is null then
         return null;
     end if;
-    insert into agent.audit (actor, action, subject, details) values (_actor, _action, _subject, _details)
+    insert into agent.audit (actor, action, subject, details)
+    values (_actor, _action, _subject, _details)
     returning id into _id;
     return _id;
 end
@@ -29,12 +29,12 @@ $$;
 
 create or replace function agent.pseudonym(_name text) returns text
 language plpgsql stable security invoker
-set search_path = pg_catalog, pg_temp
 as $$
 declare
     _salt text := (select value #>> '{}' from agent.setting where key = 'audit/salt');
 begin
-    return 'person:' || left(encode(sha256(convert_to(_salt || E'\n' || _name, 'UTF8')), 'hex'), 24);
+    return 'person:'
+        || left(encode(sha256(convert_to(_salt || E'\n' || _name, 'UTF8')), 'hex'), 24);
 end
 $$;
 
@@ -48,7 +48,6 @@ create or replace function agent.audit_log
 , _since_id int8 default null
 ) returns setof agent.audit
 language plpgsql stable security invoker
-set search_path = pg_catalog, pg_temp
 as $$
 begin
     return query
@@ -64,10 +63,11 @@ $$;
 
 create or replace function agent.guard_audit() returns trigger
 language plpgsql security invoker
-set search_path = pg_catalog, pg_temp
 as $$
+declare
+    _prunable_before text := nullif(current_setting('holdfast.prune_audit', true), '');
 begin
-    if tg_op = 'DELETE' and old.at < nullif(current_setting('holdfast.prune_audit', true), '')::timestamptz then
+    if tg_op = 'DELETE' and old.at < _prunable_before::timestamptz then
         return old;
     end if;
     raise exception 'the audit log is append-only; the setting keep_audit prunes it';
@@ -76,7 +76,6 @@ $$;
 
 create or replace function agent.prune_audit(_before timestamptz) returns int4
 language plpgsql security invoker
-set search_path = pg_catalog, pg_temp
 as $$
 declare
     _pruned int4;
@@ -89,12 +88,16 @@ begin
 end
 $$;
 
--- Created once: to recreate a trigger would lock the table against running workers.
+-- Created once: recreating a trigger would lock the table against running workers.
 do $$
 begin
-    if not exists (select from pg_catalog.pg_trigger where tgrelid = 'agent.audit'::regclass and tgname = 'guard_audit') then
-        create trigger guard_audit before update or delete on agent.audit for each row execute function agent.guard_audit();
-        create trigger guard_audit_truncate before truncate on agent.audit for each statement execute function agent.guard_audit();
+    if not exists
+    ( select from pg_catalog.pg_trigger
+      where tgrelid = 'agent.audit'::regclass and tgname = 'guard_audit' ) then
+        create trigger guard_audit before update or delete on agent.audit
+            for each row execute function agent.guard_audit();
+        create trigger guard_audit_truncate before truncate on agent.audit
+            for each statement execute function agent.guard_audit();
     end if;
 end
 $$;

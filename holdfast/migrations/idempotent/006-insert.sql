@@ -1,0 +1,185 @@
+-- Events as Slack sent them, and append-only history.
+--
+--   insert_event   one Slack event, from any transaction
+--   lane_of        the lane of an agent's conversation; attempts_of the attempts of an agent
+--   record         lines of agents' histories and of rooms, observations, frames of activity
+--   say            one line of a room
+--   tell           frames of activity
+
+-- The agent that works a message; '' in _agent stands for the default agent.
+create or replace function agent.worker_of(_routing jsonb, _agent text) returns text
+language plpgsql immutable security invoker
+as $$
+begin
+    return coalesce(nullif(_agent, ''), _routing ->> 'default', '');
+end
+$$;
+
+-- By the policy that the harness wrote to agent.setting: one lane per conversation (default), one
+-- per agent, or none.
+create or replace function agent.lane_of(_routing jsonb, _agent text, _conversation text)
+returns text
+language plpgsql immutable security invoker
+as $$
+declare
+    _worker text := agent.worker_of(_routing, _agent);
+begin
+    return case coalesce(_routing -> 'lanes' ->> _worker, 'conversation')
+        when 'none' then null
+        when 'agent' then _worker
+        else _worker || '/' || _conversation
+    end;
+end
+$$;
+
+-- Null where the agent has no number of its own.
+create or replace function agent.attempts_of(_routing jsonb, _agent text) returns int4
+language plpgsql immutable security invoker
+as $$
+declare
+    _attempts jsonb := _routing -> 'attempts' -> agent.worker_of(_routing, _agent);
+begin
+    return case when jsonb_typeof(_attempts) = 'number' then greatest(_attempts::int4, 1) end;
+end
+$$;
+
+-- Returns the id, null if that message is already stored. Does not go through agent.put: a script
+-- may insert tens of thousands of events in one transaction, one call each.
+create or replace function agent.insert_event
+( _event jsonb
+, _queue text default 'inbox'
+, _agent text default null
+, _lane text default null
+, _message_id text default null
+, _vt timestamptz default null
+, _max_attempts int4 default null
+) returns int8
+language plpgsql security invoker
+as $$
+declare
+    _now timestamptz := agent.now();
+    _event_ts timestamptz := agent.platform_time(_event ->> 'event_ts');
+    _id int8;
+begin
+    if _event is null or jsonb_typeof(_event) <> 'object' then
+        raise invalid_parameter_value
+            using message = 'insert_event takes a JSON object, the event as Slack sent it';
+    end if;
+    select * into _lane, _message_id, _max_attempts
+    from agent.route_event(_event, _queue, _agent, _lane, _message_id, _max_attempts);
+    _id := nextval('agent.event_id_seq');
+    if not agent.keep_key(_queue, _message_id, _id) then
+        return null;
+    end if;
+    insert into agent.event
+    ( id, event_ts, vt, event, queue, target, lane, message_id, max_attempts, root_id, created_at
+    , updated_at )
+    values
+    ( _id, case when _event_ts >= '1970-01-01Z' and _event_ts < '2200-01-01Z' then _event_ts
+             else _now end
+    , coalesce(_vt, _now), _event, _queue, coalesce(_agent, '')
+    , case when _vt > _now then null else nullif(_lane, '') end, _message_id, _max_attempts, _id
+    , _now, _now );
+    perform agent.report_stored(_id, _queue, _agent, _message_id, _event);
+    return _id;
+end
+$$;
+
+-- Fills in the lane, message id and attempts that the caller left open. A payload without channel
+-- and ts has neither lane nor message id.
+create or replace function agent.route_event
+( _event jsonb
+, _queue text
+, _agent text
+, inout lane text
+, inout message_id text
+, inout max_attempts int4
+)
+language plpgsql stable security invoker
+as $$
+declare
+    _routing jsonb := (select value from agent.setting where key = 'routing');
+    _channel text := _event ->> 'channel';
+    _ts text := _event ->> 'ts';
+begin
+    if _channel is not null and _ts is not null then
+        message_id := coalesce(message_id
+            , 'slack_' || concat_ws('_', _event ->> 'team', _channel, _ts));
+        lane := coalesce(lane
+            , agent.lane_of(_routing, _agent, (agent.read_message(_event)).conversation));
+    end if;
+    if _queue = 'inbox' then
+        max_attempts := coalesce(max_attempts, agent.attempts_of(_routing, _agent));
+    end if;
+end
+$$;
+
+-- {"agent_id": …} is a line of an agent's history, {"team_id": …} one of a team's room,
+-- {"subject_type": …} an observation, {"frames": …} frames of activity as JSON text. All frames go
+-- into one row.
+create or replace function agent.record(_records jsonb) returns void
+language plpgsql security invoker
+as $$
+declare
+    _now timestamptz := agent.now();
+begin
+    if _records is null or jsonb_array_length(_records) = 0 then
+        return;
+    end if;
+    insert into agent.agent_message
+    ( agent_id, role, channel, sender, message_id, content, conversation, subject, created_at )
+    select agent_id, role, channel, sender, message_id, content, coalesce(conversation, '')
+         , coalesce(subject, ''), _now
+    from jsonb_to_recordset(_records) as row
+        ( agent_id text, role text, channel text, sender text, message_id text, content text
+        , conversation text, subject text )
+    where agent_id is not null;
+    if _records @? '$[*].team_id' then
+        insert into agent.chat_message (team_id, from_agent, message, subject, key, created_at)
+        select team_id, from_agent, message, coalesce(subject, ''), coalesce(key, ''), _now
+        from jsonb_to_recordset(_records) as row
+            (team_id text, from_agent text, message text, subject text, key text)
+        where team_id is not null;
+    end if;
+    if _records @? '$[*].subject_type' then
+        perform agent.keep_observation(line)
+        from jsonb_array_elements(_records) as line where line ? 'subject_type';
+    end if;
+    insert into agent.activity (frames)
+    select ('[' || string_agg(frames, ',' order by nth) || ']')::json
+    from rows from (jsonb_to_recordset(_records) as (frames text))
+        with ordinality as row (frames, nth)
+    where frames is not null and agent.activity_agent() is not null
+    having count(*) > 0;
+end
+$$;
+
+create or replace function agent.tell(_frames json) returns void
+language plpgsql security invoker
+as $$
+begin
+    insert into agent.activity (frames) values (_frames);
+end
+$$;
+
+drop function if exists agent.say(text, text, text);
+
+-- Appends a line to a team's room and returns its id. _key names the line in copies of it.
+create or replace function agent.say
+( _team_id text
+, _from_agent text
+, _message text
+, _subject text default ''
+, _key text default ''
+) returns int8
+language plpgsql security invoker
+as $$
+declare
+    _id int8;
+begin
+    insert into agent.chat_message (team_id, from_agent, message, subject, key, created_at)
+    values (_team_id, _from_agent, _message, _subject, _key, agent.now())
+    returning id into _id;
+    return _id;
+end
+$$;

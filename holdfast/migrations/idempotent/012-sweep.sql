@@ -1,0 +1,253 @@
+-- Work that time brings: dead letters, expiry and retention.
+--
+--   sweep                  all of it, for one queue
+--   delete_expired_events  buries events that have no attempts left or waited too long
+--   bury_unreadable        buries rows that break the checks of agent.event; there are none once
+--                          the checks are validated
+--   validate_checks        buries such rows and makes the server enforce the checks
+--   mend_lanes             gives a head to lanes without one; finds none unless there is a fault
+--   prune_history          drops finished events older than their retention, never a dead letter
+
+-- Spares events whose vt lies ahead: that is a lease, whoever wrote it.
+create or replace function agent.bury(_queue text, _max_attempts int4) returns int4
+language plpgsql security invoker
+as $$
+declare
+    _now timestamptz := agent.now();
+    _ids int8[];
+begin
+    -- "attempts > 0" is in the index. Only a call by hand has a limit below one; it may read the
+    -- whole table.
+    if _max_attempts > 0 then
+        _ids := array
+        ( select id from agent.event
+          where queue = _queue and attempts > 0 and vt <= _now
+            and attempts >= coalesce(max_attempts, _max_attempts)
+          order by id for update skip locked );
+    else
+        _ids := array
+        ( select id from agent.event
+          where queue = _queue and vt <= _now and attempts >= coalesce(max_attempts, _max_attempts)
+          order by id for update skip locked );
+    end if;
+    return agent.finish(_ids, array_fill('dead'::text, array[cardinality(_ids)]));
+end
+$$;
+
+create or replace function agent.expire
+( _queue text, _max_attempts int4, _age interval, _outcome text ) returns int4
+language plpgsql security invoker
+as $$
+declare
+    _before timestamptz := agent.now() - _age;
+    _ids int8[] := array
+    ( select id from agent.event
+      where queue = _queue and head and vt < _before
+        and attempts < coalesce(max_attempts, _max_attempts)
+        and (_outcome <> 'discarded' or attempts = 0)
+      order by id for update skip locked );
+begin
+    return agent.finish(_ids, array_fill(_outcome, array[cardinality(_ids)]));
+end
+$$;
+
+create or replace function agent.delete_expired_events
+( _max_attempts int4 default 3
+, _max_vt_age interval default '1h'
+, _queue text default 'inbox'
+, out dead int4
+, out expired int4
+)
+language plpgsql security invoker
+as $$
+begin
+    perform agent.keep_heads_now();
+    dead := agent.bury(_queue, _max_attempts);
+    expired := agent.expire(_queue, _max_attempts, _max_vt_age, 'expired');
+end
+$$;
+
+-- Rows from before the checks, which no client could read. They become dead letters; values out of
+-- range become the nearest readable ones.
+create or replace function agent.bury_unreadable() returns int4
+language plpgsql security invoker
+as $$
+declare
+    _error text := 'unreadable row: a moment, a number or the list of claims was out of range';
+    _checks text :=
+    ( select string_agg(format('(%s)', pg_get_expr(conbin, conrelid)), ' and ')
+      from pg_constraint
+      where conrelid = 'agent.event'::regclass and contype = 'c'
+    );
+    _ids int8[];
+begin
+    execute format('select array
+        (select id from agent.event where not (%s) order by id for update skip locked)', _checks)
+    into _ids;
+    perform agent.report_dead(_ids, array_fill('dead'::text, array[cardinality(_ids)])
+        , array_fill(_error, array[cardinality(_ids)])
+        , array_fill('Unreadable'::text, array[cardinality(_ids)]));
+    with gone as
+    ( delete from agent.event where id = any (_ids) returning * )
+    insert into agent.event_hist
+    ( id, event_ts, attempts, vt, claimed, event, queue, target, lane, head, fence, holder
+    , message_id, max_attempts, parent_id, root_id, hops, state, last_error, error_class, created_at
+    , updated_at, outcome, finished_at, sent_by, routed_text, routed_team )
+    select id, agent.readable_moment(event_ts), greatest(attempts, 0), agent.readable_moment(vt)
+         , agent.readable_moments(claimed), event, queue, target, lane, head, 0, holder, message_id
+         , max_attempts, parent_id, root_id, greatest(least(hops, 1000000), 0), state, _error
+         , 'Unreadable', agent.readable_moment(created_at), agent.now(), 'dead', agent.now()
+         , sent_by, routed_text, routed_team
+    from gone;
+    return cardinality(_ids);
+end
+$$;
+
+-- A migration calls it in a transaction of its own, after the one that added checks, so that
+-- workers can go on meanwhile.
+create or replace function agent.validate_checks() returns int4
+language plpgsql security invoker
+as $$
+declare
+    _check text;
+    _buried int4 := 0;
+begin
+    for _check in
+        select conname from pg_constraint
+        where conrelid = 'agent.event'::regclass and contype = 'c' and not convalidated
+    loop
+        _buried := _buried + agent.bury_unreadable();
+        execute format('alter table agent.event validate constraint %I', _check);
+    end loop;
+    return _buried;
+end
+$$;
+
+create or replace function agent.mend_lanes() returns int4
+language plpgsql security invoker
+as $$
+declare
+    _queues text[];
+    _lanes text[];
+    _promoted text[];
+begin
+    select array_agg(queue), array_agg(lane) into _queues, _lanes
+    from
+    ( select queue, lane from agent.event where lane is not null
+      except
+      select queue, lane from agent.event where lane is not null and head
+    ) as headless;
+    if _queues is null then
+        return 0;
+    end if;
+    perform agent.lock_lanes(agent.lane_buckets(_queues, _lanes));
+    _promoted := agent.promote(_queues, _lanes);
+    perform agent.wake(_promoted);
+    return cardinality(_promoted);
+end
+$$;
+
+-- Drops a chunk as a whole if all of it may go; otherwise deletes rows in batches.
+create or replace function agent.prune_history(_queue text, _before timestamptz) returns int4
+language plpgsql security invoker
+as $$
+declare
+    _ahead timestamptz := agent.now() + interval '1 day';
+    _pruned int4 := agent.prune_chunks(_queue, _before);
+    _batch int4;
+begin
+    loop
+        delete from agent.event_hist
+        where (id, event_ts) in
+        ( select id, event_ts
+          from agent.event_hist
+          -- The index is on the platform's time. A time that lies ahead would never become old.
+          where (event_ts < _before or event_ts > _ahead)
+            and queue = _queue and outcome in ('completed', 'discarded') and finished_at < _before
+          order by event_ts
+          limit 1000
+        );
+        get diagnostics _batch = row_count;
+        _pruned := _pruned + _batch;
+        exit when _batch < 1000;
+    end loop;
+    return _pruned;
+end
+$$;
+
+create or replace function agent.prune_chunks(_queue text, _before timestamptz) returns int4
+language plpgsql security invoker
+as $$
+declare
+    _schema text := (select extnamespace::regnamespace from pg_extension
+        where extname = 'timescaledb');
+    _chunk record;
+    _rows int4;
+    _is_prunable bool;
+    _pruned int4 := 0;
+begin
+    if _schema is null then
+        return 0;
+    end if;
+    for _chunk in
+        select format('%I.%I', chunk_schema, chunk_name) as name, range_start, range_end
+        from timescaledb_information.chunks
+        where hypertable_schema = 'agent' and hypertable_name = 'event_hist'
+          and range_end < _before
+        order by range_start
+    loop
+        execute format('lock table %s in access exclusive mode', _chunk.name);
+        execute format($q$select count(*), coalesce(bool_and(queue = $1
+            and outcome in ('completed', 'discarded') and finished_at < $2), true)
+            from %s$q$, _chunk.name)
+        into _rows, _is_prunable using _queue, _before;
+        if _is_prunable then
+            execute format($q$select %s.drop_chunks
+                ('agent.event_hist', older_than => $1, newer_than => $2)$q$, _schema)
+            using _chunk.range_end, _chunk.range_start;
+            _pruned := _pruned + _rows;
+        end if;
+    end loop;
+    return _pruned;
+end
+$$;
+
+-- A null interval switches its part off.
+create or replace function agent.sweep
+( _queue text
+, _max_attempts int4 default 3
+, _expire_after interval default null
+, _discard_unserved interval default null
+, _dedup_window interval default '7 days'
+, _keep_history interval default null
+, out dead int4
+, out expired int4
+, out discarded int4
+, out mended int4
+, out forgotten int4
+, out pruned int4
+)
+language plpgsql security invoker
+as $$
+declare
+    _now timestamptz := agent.now();
+begin
+    dead := agent.bury(_queue, _max_attempts);
+    if exists
+    ( select from pg_constraint
+      where conrelid = 'agent.event'::regclass and contype = 'c' and not convalidated ) then
+        dead := dead + agent.bury_unreadable();
+    end if;
+    expired := case when _expire_after is null then 0
+        else agent.expire(_queue, _max_attempts, _expire_after, 'expired') end;
+    discarded := case when _discard_unserved is null then 0
+        else agent.expire(_queue, _max_attempts, _discard_unserved, 'discarded') end;
+    -- A buried event may have been a head. Its lane gets the next one now, or it would be counted
+    -- as mended.
+    perform agent.keep_heads_now();
+    mended := agent.mend_lanes();
+    forgotten := agent.forget_keys(_queue, _now - _dedup_window);
+    pruned := case when _keep_history is null then 0
+        else agent.prune_history(_queue, _now - _keep_history) end;
+end
+$$;
