@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from uuid import uuid4
 
 import psycopg
@@ -16,14 +19,24 @@ from holdfast.migrations.runner import SCRIPTS, migrate
 
 SCRIPTS_OF_FUNCTIONS = sorted((SCRIPTS / "idempotent").glob("*.sql"))
 
-# The signature of agent.claim in release 0.4.0.
-CLAIM_OF_0_4_0 = """
-drop function agent.claim(text, text[], int4, interval, text, int4, int4, int4[]);
+# Release 0.4.0 and this one have agent.claim with seven parameters, first builds of 0.5.0 had eight.
+CLAIM_OF_FIRST_BUILDS = """
+drop function agent.claim(text, text[], int4, interval, text, int4, int4);
 create function agent.claim
 ( _queue text, _targets text[], _limit int4, _lease interval, _holder text default null
-, _collect_limit int4 default 1, _max_attempts int4 default 3 ) returns setof agent.event
+, _collect_limit int4 default 1, _max_attempts int4 default 3, _at_most int4[] default null
+) returns setof agent.event
 language sql as 'select * from agent.event'
 """
+OIDS = "select oid::regprocedure::text, oid from pg_proc where pronamespace = 'agent'::regnamespace"
+CALLS_OF_0_4_0 = (
+    "select id from agent.claim('inbox', array[''], 1, '10m', null, 1, 3)",
+    "select agent.settle('[]')",
+    "select agent.register_process('old', 'localhost', now())",
+    "select agent.say('dev', 'coder', 'hello')",
+    "select agent.beat('old', 'due', 0)",
+    "select agent.put_one('{}')",
+)
 
 
 def migrate_again(url: str) -> None:
@@ -48,8 +61,6 @@ def test_grants_of_functions_survive_a_migration(postgres_url: str, name: str) -
     allowed = f"""select bool_and(has_function_privilege(%s, oid, 'execute')) from pg_proc
                   where pronamespace = 'agent'::regnamespace and proname = '{name}'"""
     with psycopg.connect(postgres_url, autocommit=True) as connection, role(connection) as worker:
-        if name == "claim":
-            connection.execute(CLAIM_OF_0_4_0)
         if connection.execute(allowed, [worker]).fetchone() == (None,):
             pytest.skip("this server has no pgvector")
         connection.execute(f"revoke all on function agent.{name} from public")
@@ -63,6 +74,46 @@ def test_grants_of_functions_survive_a_migration(postgres_url: str, name: str) -
         ).fetchone() == (1,)
 
 
+@pytest.mark.parametrize("builds", ["release", "first builds"])
+def test_no_function_is_dropped_while_workers_call_it(postgres_url: str, builds: str) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        if builds == "first builds":
+            connection.execute(CLAIM_OF_FIRST_BUILDS)
+        before: dict[str, int] = dict(connection.execute(OIDS).fetchall())
+        migrate_again(postgres_url)
+        after: dict[str, int] = dict(connection.execute(OIDS).fetchall())
+        assert after == before
+        assert (
+            connection.execute("select agent.claim('inbox', array[''], 1, '1m')").fetchall() == []
+        )
+
+
+def test_calls_of_earlier_releases_work_while_this_one_migrates(postgres_url: str) -> None:
+    done, errors, calls = Event(), list[psycopg.Error](), Counter[str]()
+
+    def call() -> None:
+        with psycopg.connect(postgres_url, autocommit=True, prepare_threshold=2) as connection:
+            while not done.is_set() and not errors:
+                for statement in CALLS_OF_0_4_0:
+                    try:
+                        connection.execute(statement.encode())
+                    except psycopg.Error as error:
+                        errors.append(error)
+                    calls[statement] += 1
+
+    with ThreadPoolExecutor(2) as pool:
+        callers = [pool.submit(call) for _ in range(2)]
+        try:
+            for _ in range(3):
+                migrate_again(postgres_url)
+        finally:
+            done.set()
+        for caller in callers:
+            caller.result()
+    assert errors == []
+    assert min(calls[statement] for statement in CALLS_OF_0_4_0) > 3
+
+
 def test_functions_are_pinned_after_every_migration(postgres_url: str) -> None:
     pins = """select proname, proconfig from pg_proc
               where pronamespace = 'agent'::regnamespace order by oid::regprocedure::text"""
@@ -73,7 +124,7 @@ def test_functions_are_pinned_after_every_migration(postgres_url: str) -> None:
         after = connection.execute(pins).fetchall()
     assert before == after
     assert all("search_path=pg_catalog, pg_temp" in settings for _, settings in after)
-    [claim] = [settings for name, settings in after if name == "claim"]
+    [claim] = [settings for name, settings in after if name == "claim_turns"]
     assert "plan_cache_mode=force_generic_plan" in claim
 
 

@@ -3,7 +3,7 @@
 --   insert_event   one Slack event, from any transaction
 --   lane_of        the lane of an agent's conversation; attempts_of the attempts of an agent
 --   record         lines of agents' histories and of rooms, observations, frames of activity
---   say            one line of a room
+--   add_chat_message  one line of a room
 --   tell           frames of activity
 
 -- The agent that works a message; '' in _agent stands for the default agent.
@@ -162,10 +162,8 @@ begin
 end
 $$;
 
-drop function if exists agent.say(text, text, text);
-
 -- Appends a line to a team's room and returns its id. _key names the line in copies of it.
-create or replace function agent.say
+create or replace function agent.add_chat_message
 ( _team_id text
 , _from_agent text
 , _message text

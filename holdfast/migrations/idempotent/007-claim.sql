@@ -1,19 +1,18 @@
 -- Claiming.
 --
---   claim            several turns of named targets, each under a fence
+--   claim_turns      several turns of named targets, each under a fence; agent.claim is the same
+--                    without limits per target
 --   claim_event      one event of a queue, chosen at random among those that wait longest
 --   lock_limits      locks the limits of targets; slots_left says how many turns one still allows
 --   limit_target     sets the limit of a target
 --   longest_waiting  the ready events that wait longest
 --   next_due         when to look again
 --
--- Events are changed by `id = any (…)` and never in a join; 024-settings.sql says why.
-
-drop function if exists agent.claim(text, text[], int4, interval, text, int4, int4);
+-- Events are changed by `id = any (…)` and never in a join; 025-settings.sql says why.
 
 -- _at_most limits each target, and targets are then read in the order given; a null entry shares
 -- the limit of the target before it. Without it targets are read in random order.
-create or replace function agent.claim
+create or replace function agent.claim_turns
 ( _queue text
 , _targets text[]
 , _limit int4

@@ -72,10 +72,6 @@ begin
 end
 $$;
 
--- The names of parameters cannot be replaced.
-drop function if exists agent.keep_tracebacks(jsonb, agent.ending[]);
-drop function if exists agent.put_back(agent.ending[]);
-
 -- Stores the tracebacks of failed turns, before those that failed for good go to history. A failure
 -- without a traceback removes that of the attempt before, which belongs to another error.
 create or replace function agent.keep_tracebacks(_turns jsonb, _endings agent.ending[]) returns void

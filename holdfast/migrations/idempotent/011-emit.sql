@@ -5,10 +5,6 @@
 --   store_emits      stores both
 --   rename_emits     gives an emit another message id where its own is taken
 
--- The names of parameters cannot be replaced.
-drop function if exists agent.emits(jsonb, agent.ending[]);
-drop function if exists agent.emitted_records(jsonb, agent.ending[]);
-
 -- An emit derives its id from its parent's and its position, so that a repeated turn emits the same
 -- ids.
 create or replace function agent.emits(_turns jsonb, _endings agent.ending[]) returns jsonb

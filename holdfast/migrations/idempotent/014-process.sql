@@ -1,6 +1,6 @@
 -- Processes, and settings that they share.
 --
---   register_process  a process appears; its session lock is its sign of life
+--   start_process     a process appears; its session lock is its sign of life
 --   beat              updates what is shown of a process
 --   silent_processes  processes whose lock is free
 --   reap              takes the turns of processes that are gone
@@ -16,12 +16,10 @@ begin
 end
 $$;
 
-drop function if exists agent.register_process(text, text, timestamptz);
-
 -- Call it on the process's own session: the session lock ends with the session, whatever ends it.
 -- Returns false if another session holds the lock. _serves: the agents, teams and limits of the
 -- process, which are known while it lives.
-create or replace function agent.register_process
+create or replace function agent.start_process
 ( _id text, _host text, _started_at timestamptz, _serves jsonb default null ) returns bool
 language plpgsql security invoker
 as $$

@@ -3,8 +3,6 @@
 --   forget_subject   deletes every trace of a subject; of a person, their messages too. Its parts:
 --   forget_events, forget_agent_messages, forget_frames, forget_observations, count_unattributed
 
-drop function if exists agent.forget_frames(text[]);
-
 -- Replaces the frames about a person or about some messages by frames of type `forgotten`. Streams
 -- resume inside a row, so the number of frames must stay: message_received counts twice, since
 -- readers derive agent_routed from it. A new row makes readers drop the frames they hold in memory.

@@ -99,7 +99,7 @@ class Session:
             return
         process = self._process
         cursor = await connection.execute(
-            "select agent.register_process(%s, %s, %s, %s)",
+            "select agent.start_process(%s, %s, %s, %s)",
             (
                 process.id,
                 process.host,

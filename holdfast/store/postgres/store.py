@@ -158,7 +158,7 @@ class PostgresStore(PostgresReads):
         return ids
 
     async def say(self, line: ChatMessage, *, tx: Transaction | None = None) -> int:
-        statement = "select agent.say(%s, %s, %s, %s, %s)"
+        statement = "select agent.add_chat_message(%s, %s, %s, %s, %s)"
         arguments = storable((line.team_id, line.from_agent, line.message, line.subject, line.key))
         if tx is None:
             return int(await self._connections.value(statement, arguments))
@@ -188,7 +188,7 @@ class PostgresStore(PostgresReads):
             return []
         limits = None if at_most is None else list(at_most)
         rows = await self._rows_without_unreadable(
-            f"select {COLUMNS} from agent.claim(%s, %s, %s, %s, %s, %s, %s, %s::int4[])",
+            f"select {COLUMNS} from agent.claim_turns(%s, %s, %s, %s, %s, %s, %s, %s::int4[])",
             (queue, list(targets), limit, lease, holder, collect_limit, max_attempts, limits),
         )
         return turns_of(rows)

@@ -24,7 +24,7 @@ begin
     end loop;
     for _names, _settings in values
         -- One index per table, in its order, from the front.
-        ( array['promote', 'promote_lane', 'claim', 'claim_heads', 'lock_ready', 'collect'
+        ( array['promote', 'promote_lane', 'claim_turns', 'claim_heads', 'lock_ready', 'collect'
                , 'claim_event', 'longest_waiting', 'next_due', 'place_activity', 'read_activity'
                , 'activity_page']
         , 'enable_seqscan=off enable_bitmapscan=off enable_hashjoin=off enable_mergejoin=off'
