@@ -1,4 +1,4 @@
-"""A Slack on loopback with the real protocol: Web API, Socket Mode, signed requests, and faults on demand.
+"""A Slack on loopback with the real protocol: Web API, Socket Mode, signed requests, faults.
 
 async with FakeSlack() as slack:
     ...  # an app with slack.bot_token, slack.app_token and slack.api_url
@@ -33,15 +33,18 @@ from holdfast.testing.slack.workspace import (
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-BOT_TOKEN = "xoxb-fake"  # noqa: S105 - it opens nothing but this
+BOT_TOKEN = "xoxb-fake"  # noqa: S105 - valid only here
 APP_TOKEN = "xapp-fake"  # noqa: S105
 SIGNING_SECRET = "fake-signing-secret"  # noqa: S105
-PATIENCE = 30.0
-LOOK_EVERY = 0.02
+WAIT_WITHIN = 30.0
+"""Seconds that `until` waits."""
+CHECK_INTERVAL = 0.02
 
 
 class FakeSlack:
-    """Use as an async context manager; `workspace` is what it holds, `faults` what goes wrong."""
+    """A local Slack, used as an async context manager.
+
+    `workspace` holds its channels and messages, `faults` the errors it shall cause."""
 
     bot_token = BOT_TOKEN
     app_token = APP_TOKEN
@@ -104,7 +107,7 @@ class FakeSlack:
         await self._runner.cleanup()
 
     async def mention(self, text: str, **where: Any) -> str:
-        """Someone mentions the bot in a channel; the message's ts."""
+        """Mention the bot in a channel. Returns the ts of the message."""
         return await self.say(f"{self.mention_of_bot} {text}", **where)
 
     async def say(
@@ -116,7 +119,7 @@ class FakeSlack:
         thread_ts: str | None = None,
         **further: Any,
     ) -> str:
-        """Someone writes a message; the app hears of it if it is a mention or a direct message."""
+        """Write a message. The app gets mentions and direct messages. Returns the ts."""
         room = self.workspace.rooms[channel]
         message = self.workspace.post(room, user, text, thread_ts, **further)
         event = message | {"channel": channel, "event_ts": message["ts"]}
@@ -127,7 +130,7 @@ class FakeSlack:
         return str(message["ts"])
 
     def file(self, name: str, content: bytes) -> dict[str, Any]:
-        """A file that can be said along, as in say(text, files=[…])."""
+        """Create a file that can be attached, as in say(text, files=[…])."""
         upload = Upload(f"F0{self.workspace.number()}", name, content)
         self.workspace.uploads[upload.id] = upload
         address = self._address(f"/files/{upload.id}")
@@ -142,7 +145,7 @@ class FakeSlack:
         return await self.say(text, channel=DIRECT, **further)
 
     def deliver(self, event: dict[str, Any], **envelope: Any) -> None:
-        """Send an event to the app, again and again until it is acknowledged."""
+        """Send an event to the app until it is acknowledged."""
         self.last_event, self.last_event_id = event, f"Ev{self.workspace.number()}"
         payload = {
             "token": "fake",
@@ -159,22 +162,22 @@ class FakeSlack:
         self._tasks.append(self._deliveries.create_task(self.sockets.deliver(payload | envelope)))
 
     def bot_messages(self, ts: str, channel: str = GENERAL) -> list[Message]:
-        """What the bot has written in a thread so far, oldest first."""
+        """Return the messages of the bot in a thread, oldest first."""
         thread = self.workspace.rooms[channel].thread(ts)
         return [message for message in thread if message.get("bot_id") == BOT_ID]
 
     async def replies(self, ts: str, channel: str = GENERAL, *, count: int = 1) -> list[Message]:
-        """What the bot has written in a thread, once there is so much."""
+        """Wait for `count` messages of the bot in a thread, and return them all."""
         await self.until(lambda: len(self.bot_messages(ts, channel)) >= count)
         return self.bot_messages(ts, channel)
 
-    async def until(self, look: Callable[[], Any], within: float = PATIENCE) -> Any:
-        """What a look finds once it finds something; it looks after every call, and now and then."""
+    async def until(self, look: Callable[[], Any], within: float = WAIT_WITHIN) -> Any:
+        """Call `look` after every API call, and regularly, until it returns something true."""
         async with asyncio.timeout(within):
             while not (found := look()):
                 self._called.clear()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_EVERY):
+                    async with asyncio.timeout(CHECK_INTERVAL):
                         await self._called.wait()
         return found
 

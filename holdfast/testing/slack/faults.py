@@ -1,4 +1,4 @@
-"""What goes wrong at the fake Slack when a test asks for it, and what it counts meanwhile."""
+"""Faults and rate limits of the fake Slack, set by tests, and counts of calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ How = Literal["ratelimited", "error", "status", "drop_before", "drop_after", "sl
 
 @dataclass
 class Fault:
-    """For the next so many calls of a method."""
+    """A fault of the next `times` calls of a method."""
 
     how: How
     times: int = 1
@@ -23,7 +23,8 @@ class Fault:
 
 @dataclass
 class Limit:
-    """At most so many calls in a window of so many seconds; None counts all calls of the method as one."""
+    """At most `most` calls in `seconds`, counted by the argument `by`, or all together if it is
+    None."""
 
     most: int
     seconds: float
@@ -32,7 +33,7 @@ class Limit:
 
 @dataclass
 class Faults:
-    """Methods that fail, limits that are enforced, and calls that came although they had been told to wait."""
+    """Planned faults, rate limits, and counts; `impatient` counts calls during a Retry-After."""
 
     planned: dict[str, deque[Fault]] = field(default_factory=dict)
     limits: dict[str, Limit] = field(default_factory=dict)
@@ -41,10 +42,11 @@ class Faults:
     impatient: Counter[str] = field(default_factory=Counter)
     lose_acks: int = 0
     _seen: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
-    _closed_until: dict[tuple[str, str], float] = field(default_factory=dict)
+    _wait_until: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def plan(self, method: str, how: How, *, times: int = 1, **more: object) -> None:
-        self.planned.setdefault(method, deque()).append(Fault(how, times, **more))  # type: ignore[arg-type]
+        fault = Fault(how, times, **more)  # type: ignore[arg-type]
+        self.planned.setdefault(method, deque()).append(fault)
 
     def next(self, method: str) -> Fault | None:
         waiting = self.planned.get(method)
@@ -57,7 +59,7 @@ class Faults:
         return fault
 
     def retry_after(self, method: str, arguments: dict[str, object]) -> int | None:
-        """Whole seconds to wait, where the call is one too many."""
+        """Return the seconds to wait if the call exceeds its limit, else None."""
         limit = self.limits.get(method)
         if limit is None:
             return None
@@ -66,15 +68,15 @@ class Faults:
         seen = self._seen.setdefault(key, deque())
         while seen and seen[0] <= now - limit.seconds:
             seen.popleft()
-        closed_until = self._closed_until.get(key, 0.0)
-        if now < closed_until:
+        wait_until = self._wait_until.get(key, 0.0)
+        if now < wait_until:
             self.impatient[method] += 1
         elif len(seen) < limit.most:
             seen.append(now)
             return None
         self.refused[method] += 1
         wait = max(1, round(limit.seconds))
-        self._closed_until[key] = max(closed_until, now + wait)
+        self._wait_until[key] = max(wait_until, now + wait)
         return wait
 
     def loses_ack(self) -> bool:

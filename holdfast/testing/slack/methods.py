@@ -1,4 +1,4 @@
-"""The Web API of the fake Slack: the methods that an agent's app calls, answered as Slack answers them."""
+"""The Web API of the fake Slack: the methods that Holdfast calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST_TEXT = 40_000
 
 
 class Refused(Exception):
-    """Answered with ok: false and this error."""
+    """Answered with `ok: false` and this error code."""
 
 
 class Methods:
@@ -51,7 +51,7 @@ class Methods:
         room, text = self._writable(given), str(given.get("text") or "")
         if not text:
             raise Refused("no_text")
-        # Slack cuts off instead; here it would only hide a fault.
+        # Slack truncates the text instead, which would hide a fault in a test.
         if len(text) > LONGEST_TEXT:
             raise Refused("msg_too_long")
         metadata = _structured(given.get("metadata"))
@@ -161,7 +161,7 @@ class Methods:
         return {"files": [{"id": file.id, "title": file.name} for file in completed]}
 
     def _file(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Known once its upload was completed; where it is shared, once it is."""
+        """Answer for completed uploads only, as Slack does."""
         file = self._workspace.uploads.get(str(given.get("file")))
         if file is None or not file.completed:
             raise Refused("file_not_found")
@@ -189,12 +189,12 @@ class Methods:
 
 
 def _structured(value: Any) -> Any:
-    """Arguments may come as JSON inside a form."""
+    """Parse an argument that came as JSON in a form."""
     return json.loads(value) if isinstance(value, str) and value else value
 
 
 def _page(messages: list[Message], given: dict[str, Any]) -> dict[str, Any]:
-    """One page; the cursor is the place to go on from."""
+    """Return one page of messages. The cursor is the position of the next page."""
     oldest, latest = float(given.get("oldest") or 0), float(given.get("latest") or "inf")
     found = [message for message in messages if oldest < float(message["ts"]) < latest]
     start, limit = int(given.get("cursor") or 0), min(int(given.get("limit") or 100), 1000)

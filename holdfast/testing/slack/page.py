@@ -1,4 +1,4 @@
-"""A chat page for the fake Slack: plain files, no foreign address, nothing that runs but its own script."""
+"""A chat page for the fake Slack: static files with a strict content security policy."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ TYPES = {"index.html": "text/html", "chat.js": "text/javascript", "chat.css": "t
 LONGEST = 4000
 LOOPBACK = ("127.0.0.1", "localhost")
 HEADERS = {
-    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
-    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self';"
+    " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cache-control": "no-store",
@@ -36,7 +36,7 @@ def with_page(slack: FakeSlack) -> FakeSlack:
 
 
 class Page:
-    """Only for who sits at this machine, and for pages that come from here."""
+    """Serves the page to this machine and to its own origin only."""
 
     def __init__(self, slack: FakeSlack) -> None:
         self._slack = slack
@@ -66,16 +66,14 @@ class Page:
             str(given.get(name) or "") for name in ("text", "channel", "thread_ts")
         )
         if not text.strip() or len(text) > LONGEST or channel not in self._slack.workspace.rooms:
-            raise web.HTTPBadRequest(
-                text="a text of at most 4,000 characters and a channel are needed"
-            )
+            raise web.HTTPBadRequest(text="needs a text of at most 4,000 characters and a channel")
         ts = await self._slack.say(
-            self._named(text), user=ADA, channel=channel, thread_ts=thread_ts or None
+            self._as_client_sends(text), user=ADA, channel=channel, thread_ts=thread_ts or None
         )
         return web.json_response({"ts": ts}, headers=HEADERS)
 
-    def _named(self, text: str) -> str:
-        """As Slack's own client sends it: signs are escaped, and the name of the bot is its id."""
+    def _as_client_sends(self, text: str) -> str:
+        """Return a text as Slack's client sends it: escaped, with the bot's id for its name."""
         workspace = self._slack.workspace
         text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
         return text.replace(f"@{workspace.users[workspace.bot_user]}", f"<@{workspace.bot_user}>")
@@ -91,7 +89,7 @@ def _room(room: Room) -> dict[str, Any]:
 
 
 def _require_own(request: web.Request) -> None:
-    """A page of a foreign name that was made to point here keeps that name in Host and Origin."""
+    """Refuse foreign Host and Origin headers, against DNS rebinding."""
     host = urlsplit(f"//{request.headers.get('host', '')}").hostname
     origin = request.headers.get("origin")
     if host not in LOOPBACK or (origin is not None and urlsplit(origin).hostname not in LOOPBACK):

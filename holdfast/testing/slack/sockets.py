@@ -1,4 +1,4 @@
-"""Socket Mode and signed requests of the fake Slack: events go out, and go out again until they are acknowledged."""
+"""Socket Mode and signed requests of the fake Slack, with redelivery until acknowledged."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from holdfast.testing.slack.workspace import APP
 
 
 @dataclass
-class Sending:
-    """An event on its way: how often it was sent, and whether it has been acknowledged."""
+class Delivery:
+    """An event that is being delivered."""
 
     payload: dict[str, Any]
     tries: int = 0
@@ -29,7 +29,9 @@ class Sending:
 
 
 class Sockets:
-    """The open connections of apps. An event goes to one of them, and to another if no acknowledgement comes."""
+    """The open connections of apps.
+
+    An event goes to one of them, and to the next without an ack."""
 
     def __init__(self, faults: Faults) -> None:
         self.ack_within = 3.0
@@ -40,8 +42,8 @@ class Sockets:
         self.acked: list[str] = []
         self._faults = faults
         self._open: list[web.WebSocketResponse] = []
-        self._someone = asyncio.Event()
-        self._waiting: dict[str, Sending] = {}
+        self._connected = asyncio.Event()
+        self._waiting: dict[str, Delivery] = {}
         self._numbers = itertools.count(1)
 
     @property
@@ -59,36 +61,36 @@ class Sockets:
             }
         )
         self._open.append(socket)
-        self._someone.set()
+        self._connected.set()
         try:
             async for message in socket:
                 if message.type == aiohttp.WSMsgType.TEXT:
-                    self._hear(json.loads(message.data))
+                    self._acknowledge(json.loads(message.data))
         finally:
-            self._forget(socket)
+            self._remove(socket)
         return socket
 
-    def _forget(self, socket: web.WebSocketResponse) -> None:
+    def _remove(self, socket: web.WebSocketResponse) -> None:
         if socket in self._open:
             self._open.remove(socket)
         if not self._open:
-            self._someone.clear()
+            self._connected.clear()
 
-    def _hear(self, answer: dict[str, Any]) -> None:
-        sending = self._waiting.get(str(answer.get("envelope_id")))
-        if sending is None or self._faults.loses_ack():
+    def _acknowledge(self, answer: dict[str, Any]) -> None:
+        delivery = self._waiting.get(str(answer.get("envelope_id")))
+        if delivery is None or self._faults.loses_ack():
             return
-        self.acked.append(sending.payload["event_id"])
-        sending.acked.set()
+        self.acked.append(delivery.payload["event_id"])
+        delivery.acked.set()
 
     async def deliver(self, payload: dict[str, Any]) -> None:
-        """Until it is acknowledged, or has been sent too often."""
-        sending = Sending(payload)
-        while sending.tries <= self.redeliveries and not sending.acked.is_set():
-            await (self._request(sending) if self.request_url else self._send(sending))
+        """Send an event until it is acknowledged, or `redeliveries` are used up."""
+        delivery = Delivery(payload)
+        while delivery.tries <= self.redeliveries and not delivery.acked.is_set():
+            await (self._request(delivery) if self.request_url else self._send(delivery))
 
-    async def _send(self, sending: Sending) -> None:
-        await self._someone.wait()
+    async def _send(self, delivery: Delivery) -> None:
+        await self._connected.wait()
         number = next(self._numbers)
         socket = self._open[number % len(self._open)]
         envelope_id = f"envelope-{number}"
@@ -96,59 +98,59 @@ class Sockets:
             "envelope_id": envelope_id,
             "type": "events_api",
             "accepts_response_payload": False,
-            "retry_attempt": sending.tries,
-            "retry_reason": "timeout" if sending.tries else "",
-            "payload": sending.payload,
+            "retry_attempt": delivery.tries,
+            "retry_reason": "timeout" if delivery.tries else "",
+            "payload": delivery.payload,
         }
-        sending.tries += 1
-        self.sent[sending.payload["event_id"]] += 1
-        self._waiting[envelope_id] = sending
+        delivery.tries += 1
+        self.sent[delivery.payload["event_id"]] += 1
+        self._waiting[envelope_id] = delivery
         try:
             await socket.send_json(envelope)
         except (ConnectionError, RuntimeError):
-            self._forget(socket)
+            self._remove(socket)
             return
-        await _within(sending.acked.wait(), self.ack_within)
+        await _within(delivery.acked.wait(), self.ack_within)
 
-    async def _request(self, sending: Sending) -> None:
-        """The same by HTTP, signed."""
-        body = json.dumps(sending.payload)
+    async def _request(self, delivery: Delivery) -> None:
+        """Send an event by a signed HTTP request."""
+        body = json.dumps(delivery.payload)
         headers = sign(self.signing_secret, body)
-        if sending.tries:
-            headers["x-slack-retry-num"] = str(sending.tries)
-        sending.tries += 1
-        self.sent[sending.payload["event_id"]] += 1
+        if delivery.tries:
+            headers["x-slack-retry-num"] = str(delivery.tries)
+        delivery.tries += 1
+        self.sent[delivery.payload["event_id"]] += 1
         try:
             async with (
                 aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(self.ack_within)) as session,
                 session.post(self.request_url, data=body, headers=headers) as answer,
             ):
                 if answer.status == 200 and not self._faults.loses_ack():
-                    self.acked.append(sending.payload["event_id"])
-                    sending.acked.set()
+                    self.acked.append(delivery.payload["event_id"])
+                    delivery.acked.set()
                     return
         except (aiohttp.ClientError, TimeoutError):
             pass
         await asyncio.sleep(min(self.ack_within, 0.1))
 
     async def ask_to_disconnect(self) -> None:
-        """As Slack does every few hours: the app is to open another connection."""
+        """Ask apps to open another connection, as Slack does every few hours."""
         for socket in list(self._open):
             await socket.send_json(
                 {"type": "disconnect", "reason": "refresh_requested", "debug_info": {}}
             )
 
     def drop(self) -> None:
-        """All connections break without a word."""
+        """Abort all connections without a close frame."""
         for socket in list(self._open):
-            self._forget(socket)
+            self._remove(socket)
             transport = socket._req.transport if socket._req is not None else None
             if transport is not None:
                 transport.abort()
 
 
 def sign(secret: str, body: str | bytes, at: float | None = None) -> dict[str, str]:
-    """The headers of a request that Slack signed."""
+    """Return the headers of a request signed by Slack."""
     stamp = str(int(time.time() if at is None else at))
     signed = f"v0:{stamp}:".encode() + (body.encode() if isinstance(body, str) else body)
     digest = hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()

@@ -1,4 +1,4 @@
-"""What a workspace of the fake Slack holds: people, channels, messages, reactions and files."""
+"""Content of the fake Slack: people, channels, messages, reactions and files."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Room:
         return self.user is not None
 
     def thread(self, ts: str) -> list[Message]:
-        """The message and its replies, oldest first."""
+        """Return a message and its replies, oldest first."""
         return [
             message for message in self.messages if ts in (message["ts"], message.get("thread_ts"))
         ]
@@ -63,7 +63,7 @@ class Room:
 
 @dataclass
 class Upload:
-    """A file on its way: its bytes come by one request, and it is shared by another."""
+    """A file. One request brings its bytes, another one shares it."""
 
     id: str
     name: str
@@ -74,7 +74,7 @@ class Upload:
 
 
 class Workspace:
-    """Everything a Slack remembers. Times are unique and grow, as they do there."""
+    """A workspace. Message times are unique and increase, as in Slack."""
 
     def __init__(self, team: str = TEAM, bot_user: str = BOT_USER) -> None:
         self.team = team
@@ -84,7 +84,7 @@ class Workspace:
         self.rooms = {GENERAL: Room(GENERAL, "general"), DIRECT: Room(DIRECT, "ada", user=ADA)}
         self.uploads: dict[str, Upload] = {}
         self.holds_files = False
-        """Slack looks through a file before it shows it, and answers before that: set, it takes until `show_files`."""
+        """Whether shared files stay invisible until `show_files`, as while Slack scans them."""
         self._held: list[Callable[[], None]] = []
         self._last = 0
         self._numbers = itertools.count(1)
@@ -106,7 +106,7 @@ class Workspace:
         return next(self._numbers)
 
     def room_with(self, user: str) -> Room:
-        """The direct messages with a person, made at the first use."""
+        """Return the direct messages with a person, created at first use."""
         for room in self.rooms.values():
             if room.user == user:
                 return room

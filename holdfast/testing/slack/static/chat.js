@@ -1,10 +1,12 @@
-// The chat page of the local Slack: asks for the rooms, shows one, and sends what is written.
+// The chat page of the local Slack: polls the rooms, shows one, and sends messages.
 "use strict";
 
-const LOOK_EVERY = 400;
+const POLL_INTERVAL = 400;
 const SIGNS = { eyes: "👀" };
 const EMOJI = { ":robot_face:": "🤖", ":memo:": "📝", ":hammer_and_wrench:": "🛠️" };
-const state = { rooms: [], users: {}, bot: { id: "", name: "" }, room: null, thread: null, shown: "" };
+const state = {
+  rooms: [], users: {}, bot: { id: "", name: "" }, room: null, thread: null, shown: "",
+};
 const at = (id) => document.getElementById(id);
 
 function element(tag, className, text) {
@@ -14,34 +16,39 @@ function element(tag, className, text) {
   return made;
 }
 
-const unescaped = (text) => text.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
+function unescapeText(text) {
+  return text.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
+}
 
-// Slack's mrkdwn, as far as the bot writes it; everything becomes text nodes, never markup.
-const PIECES = /```\n?([\s\S]*?)```|`([^`\n]+)`|<@([A-Z0-9]+)(?:\|[^>]*)?>|<(https?:[^>|]+)(?:\|([^>]*))?>|\*([^*\n]+)\*|_([^_\n]+)_/g;
+// Slack's mrkdwn, as far as the bot writes it. Everything becomes text nodes, never markup.
+const PIECES = new RegExp([
+  /```\n?([\s\S]*?)```/, /`([^`\n]+)`/, /<@([A-Z0-9]+)(?:\|[^>]*)?>/,
+  /<(https?:[^>|]+)(?:\|([^>]*))?>/, /\*([^*\n]+)\*/, /_([^_\n]+)_/,
+].map((piece) => piece.source).join("|"), "g");
 
-function written(text) {
+function renderText(text) {
   const box = element("div", "text");
   box.dir = "auto";
   let from = 0;
   for (const found of text.matchAll(PIECES)) {
-    box.append(unescaped(text.slice(from, found.index)));
+    box.append(unescapeText(text.slice(from, found.index)));
     const [all, block, code, user, link, label, bold, italic] = found;
-    if (block !== undefined) box.append(element("pre", "", unescaped(block)));
-    else if (code !== undefined) box.append(element("code", "", unescaped(code)));
+    if (block !== undefined) box.append(element("pre", "", unescapeText(block)));
+    else if (code !== undefined) box.append(element("code", "", unescapeText(code)));
     else if (user) box.append(element("span", "mention", "@" + (state.users[user] || user)));
     else if (link) {
-      const anchor = element("a", "", unescaped(label || link));
-      anchor.href = unescaped(link);
+      const anchor = element("a", "", unescapeText(label || link));
+      anchor.href = unescapeText(link);
       anchor.rel = "noreferrer";
       box.append(anchor);
-    } else box.append(element(bold ? "strong" : "em", "", unescaped(bold || italic)));
+    } else box.append(element(bold ? "strong" : "em", "", unescapeText(bold || italic)));
     from = found.index + all.length;
   }
-  box.append(unescaped(text.slice(from)));
+  box.append(unescapeText(text.slice(from)));
   return box;
 }
 
-// A picture would come from a foreign host, so its address is only the title of a sign.
+// The page loads nothing from foreign hosts, so a picture is shown as a sign with its address.
 function icon(icons) {
   const shown = element("span", "icon", icons.emoji ? EMOJI[icons.emoji] || icons.emoji : "🖼");
   shown.title = icons.emoji || icons.image_64;
@@ -52,11 +59,15 @@ function item(message) {
   const bot = Boolean(message.bot_id);
   const line = element("li", [message.thread_ts ? "reply" : "", bot ? "bot" : ""].join(" ").trim());
   if (message.icons) line.append(icon(message.icons));
-  line.append(element("span", "who", message.username || state.users[message.user] || message.user));
+  const name = message.username || state.users[message.user] || message.user;
+  line.append(element("span", "who", name));
   line.append(element("time", "when", new Date(Number(message.ts) * 1000).toLocaleTimeString()));
-  line.append(written(message.text));
+  line.append(renderText(message.text));
   for (const file of message.files || []) line.append(element("div", "", "📎 " + file.name));
-  if (message.reactions?.length) line.append(element("span", "reactions", message.reactions.map((name) => `${SIGNS[name] || ""} ${name}`.trim()).join(", ")));
+  if (message.reactions?.length) {
+    const signs = message.reactions.map((sign) => `${SIGNS[sign] || ""} ${sign}`.trim());
+    line.append(element("span", "reactions", signs.join(", ")));
+  }
   if (!message.thread_ts) {
     const answer = element("button", "answer", "reply in thread");
     answer.type = "button";
@@ -66,10 +77,11 @@ function item(message) {
   return line;
 }
 
-// Replies stand below the message they answer.
-function ordered(messages) {
+// Put replies below the message they answer.
+function byThread(messages) {
   const roots = messages.filter((message) => !message.thread_ts);
-  return roots.flatMap((root) => [root, ...messages.filter((message) => message.thread_ts === root.ts)]);
+  const replies = (root) => messages.filter((message) => message.thread_ts === root.ts);
+  return roots.flatMap((root) => [root, ...replies(root)]);
 }
 
 function reply(ts) {
@@ -101,13 +113,15 @@ function show(fresh) {
     return line;
   }));
   at("title").textContent = room.direct ? "Direct messages with " + state.bot.name : room.name;
-  at("hint").textContent = room.direct ? "Whatever you write here is for the bot." : "Mention @" + state.bot.name + " and it answers in a thread.";
-  at("messages").replaceChildren(...ordered(room.messages).map(item));
+  at("hint").textContent = room.direct
+    ? "The bot gets every message you write here."
+    : "Mention @" + state.bot.name + " and it answers in a thread.";
+  at("messages").replaceChildren(...byThread(room.messages).map(item));
   at("messages").scrollTop = at("messages").scrollHeight;
   if (fresh && !room.direct && !at("text").value) at("text").value = "@" + state.bot.name + " ";
 }
 
-async function look() {
+async function poll() {
   try {
     const answer = await fetch("/chat/rooms");
     Object.assign(state, await answer.json());
@@ -116,7 +130,7 @@ async function look() {
   } catch {
     at("problem").textContent = "The local Slack does not answer; is it still running?";
   }
-  setTimeout(look, LOOK_EVERY);
+  setTimeout(poll, POLL_INTERVAL);
 }
 
 async function send(event) {
@@ -142,4 +156,4 @@ at("text").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey) at("composer").requestSubmit();
   if (event.key === "Enter" && !event.shiftKey) event.preventDefault();
 });
-look();
+poll();
