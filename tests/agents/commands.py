@@ -1,4 +1,4 @@
-"""Command-line agents written as shell scripts, and a look at what is left of them."""
+"""Command agents as shell scripts, and a look for processes they leave behind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PATIENCE = 20.0
 
 
 class Scripts:
-    """A folder of scripts whose processes can be told from all others by a mark in their environment."""
+    """A folder of scripts. A mark in their environment identifies their processes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -25,7 +25,7 @@ class Scripts:
         return str(path)
 
     def left(self) -> dict[int, str]:
-        """Processes that carry the mark, with their command lines; what has ended and waits to be buried has none."""
+        """Return the command lines of running processes with the mark, by pid."""
         found = {}
         for process in Path("/proc").glob("[0-9]*"):
             try:

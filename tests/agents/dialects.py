@@ -1,4 +1,4 @@
-"""How providers of language models speak: what they stream, how they refuse, and where their requests hold what."""
+"""Protocols of model providers: their streams, refusals and requests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Dialect(Protocol):
     kind: str
     path: str
     base: str
-    """What of the path is part of the address that a client is given."""
+    """Path that belongs to the base address of a client."""
 
     def stream(self, said: Said) -> Iterator[Object]:
         """The data of each event."""
@@ -46,13 +46,13 @@ class Dialect(Protocol):
         """The body of an error."""
 
     def lines(self, request: Object) -> list[tuple[str, str]]:
-        """What was said so far, by whom; the system's words are not among it."""
+        """Return role and text of the messages so far, without the system prompt."""
 
     def system(self, request: Object) -> str:
         """The system's words."""
 
     def result(self, request: Object) -> str:
-        """What the last tool gave."""
+        """Return the result of the last tool call."""
 
     def tools(self, request: Object) -> list[str]:
         """Names of the tools."""

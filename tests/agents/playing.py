@@ -1,4 +1,4 @@
-"""Scripts that play a language model, and apps of one such agent."""
+"""Scripts that play a language model, and apps with one such agent."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def text(outcome: Outcome) -> str:
 
 
 def shown(messages: list[ModelMessage]) -> str:
-    """What a model sees of the conversation, in one line."""
+    """Return all messages in one line."""
     return " | ".join(
         str(part.content)
         for message in messages

@@ -1,4 +1,4 @@
-"""A server on loopback that speaks a provider's protocol, and fails as told."""
+"""A server on loopback that speaks a provider's protocol and fails on demand."""
 
 from __future__ import annotations
 

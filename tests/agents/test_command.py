@@ -1,4 +1,4 @@
-"""Command agents as real processes: whatever they do, the turn ends as told and nothing is left running."""
+"""Command agents as real processes: every turn ends, and no process is left."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def app_of(
 
 
 async def told(app: AgentHarness, text: str = "hello") -> tuple[Outcome, Trial]:
-    # What is left running may hold the output open, and its end would be waited for.
+    # A process that is left behind keeps the output open, which must not block the turn.
     async with trial(app) as at_work, asyncio.timeout(PATIENCE):
         await at_work.say(text)
         [(_, outcome)] = await at_work.work()
@@ -128,7 +128,7 @@ async def test_a_flood_of_complaints_keeps_only_its_end(scripts: Scripts) -> Non
     assert len(str(failed.error)) < 5000
 
 
-async def test_one_that_dies_is_tried_again_with_what_it_complained_of(scripts: Scripts) -> None:
+async def test_a_program_that_dies_is_retried_with_the_end_of_its_stderr(scripts: Scripts) -> None:
     failed = await failure(app_of(scripts, "echo half an answer; echo disk full >&2; exit 3"))
     assert failed.error_class == "exit"
     assert "ended with exit code 3: disk full" in str(failed.error)
@@ -172,11 +172,11 @@ async def test_one_that_does_not_read_may_answer(scripts: Scripts) -> None:
     assert await answer(app_of(scripts, "exec <&-; echo fine"), "x" * 1_000_000) == "fine"
 
 
-async def test_no_output_is_said_so(scripts: Scripts) -> None:
+async def test_a_run_without_output_answers_so(scripts: Scripts) -> None:
     assert await answer(app_of(scripts, "echo; echo '  '")) == "(no answer)"
 
 
-async def test_what_is_no_text_is_made_one(scripts: Scripts) -> None:
+async def test_output_that_is_no_text_is_decoded(scripts: Scripts) -> None:
     assert await answer(app_of(scripts, r"printf 'a\377b\000c'")) == "a\ufffdb\x00c"
 
 

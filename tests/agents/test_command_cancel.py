@@ -1,4 +1,4 @@
-"""Command agents that are cancelled while they start, and supervisors that die: nothing hangs and nothing is left."""
+"""Command agents cancelled at their start, and killed supervisors: nothing is left."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ async def test_a_thousand_cancellations_spread_over_a_start_under_load(
 
 
 async def cancelled_starts(scripts: Scripts, turn: Turn, times: int) -> None:
-    """Cancel a start at ever later moments of its first 50 ms, many at once; all must end, and nothing be left."""
+    """Cancel many starts at different moments of their first 50 ms; all must end."""
     agent = agent_of(scripts)
     before = asyncio.all_tasks()
     delays = [WINDOW * number / times for number in range(times)]

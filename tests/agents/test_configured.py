@@ -1,4 +1,4 @@
-"""Agents and teams of holdfast.toml, run by `holdfast up`, shown by `holdfast agents`."""
+"""Agents and teams of holdfast.toml, run by `holdfast up`, listed by `holdfast agents`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents that are language models, with scripted models: what they are told, what they may do, how they fail."""
+"""Language models, played by scripts: their prompts, tools and failures."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_of_a_long_conversation_the_newest_is_kept_within_the_budget() -> 
     assert [part[:6].strip() for part in seen] == ["199 xx", "re 199", "now"]
 
 
-async def test_people_of_one_conversation_are_told_apart() -> None:
+async def test_the_model_can_tell_people_of_one_conversation_apart() -> None:
     app = app_of(lambda messages, _: shown(messages))
     async with trial(app) as at_work:
         await at_work.say("I am ann", address=Address(sender="ann", sender_id="room"))
@@ -131,7 +131,7 @@ async def test_reminders_are_added_to_the_prompt() -> None:
 
 async def test_tools_know_the_turn_and_the_app() -> None:
     async def who(context: RunContext[Context], greeting: str) -> str:
-        """Who is speaking."""
+        """Return the name of the sender."""
         mates = ", ".join(context.deps.teammates) or "nobody"
         return f"{greeting} {context.deps.turn.sender}, beside {mates}"
 
@@ -168,7 +168,7 @@ async def test_words_as_they_come_are_signs_of_work() -> None:
 
 
 @pytest.mark.parametrize("said", ["", " \n"])
-async def test_an_empty_answer_is_said_so(said: str) -> None:
+async def test_an_empty_answer_is_replaced_by_a_note(said: str) -> None:
     [outcome] = await asked(app_of(lambda messages, _: said), "hello")
     assert text(outcome) == "(no answer)"
     assert isinstance(outcome, Done)
@@ -192,7 +192,7 @@ async def test_a_server_that_fails_is_tried_again() -> None:
     assert "500" in str(outcome.error)
 
 
-async def test_a_model_that_never_ends_is_stopped_and_told_of() -> None:
+async def test_a_model_that_never_ends_is_a_dead_letter() -> None:
     def again() -> str:
         """Again."""
         return "again"
@@ -220,7 +220,7 @@ def test_a_model_limits_its_time() -> None:
         ("mine:model", "the key of the provider 'mine' is missing: MY_KEY is not set"),
     ],
 )
-def test_what_a_model_lacks_is_one_clear_line(
+def test_a_missing_package_or_key_of_a_model_is_one_clear_line(
     name: str, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)

@@ -1,4 +1,4 @@
-"""What a language model remembers of people."""
+"""The memory of a language model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MCP servers that fail: the turn's error, the log and the dead letter name them, and so does doctor."""
+"""MCP servers that fail are named in the turn's error, the log, the dead letter and doctor."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def command(*arguments: str) -> McpTable:
 
 
 def call_tool(messages: list[ModelMessage], info: AgentInfo) -> Any:
-    """Play a model that calls its first tool until the tool has returned, with the words of the user."""
+    """Play a model that calls its first tool with the user's text until the tool has returned."""
     if any(isinstance(part, ToolReturnPart) for part in messages[-1].parts):
         return shown(messages[-1:])
     tool = info.function_tools[0]
@@ -97,7 +97,7 @@ def test_log_and_dead_letter_name_a_server_that_fails(shell: Shell) -> None:
     assert "the MCP server 'loud' failed" in str(letter)
 
 
-def test_doctor_tells_of_each_server_whether_it_answers(shell: Shell) -> None:
+def test_doctor_says_of_each_server_whether_it_answers(shell: Shell) -> None:
     shell.write(
         "holdfast.toml",
         f'{BROKEN}\n[mcp.good]\ncommand = ["{sys.executable}", "{PROGRAM}"]\n',

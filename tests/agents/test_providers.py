@@ -1,4 +1,4 @@
-"""The real clients of providers against servers that speak their protocols: streams, tools, limits and failures."""
+"""The real clients of providers against local servers: streams, tools, limits, failures."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def test_a_server_that_is_not_there_is_tried_again(dialect: Dialect) -> No
         (Refusal(400, "invalid_request_error", "bad request"), "ModelRequestRejectedError"),
     ],
 )
-async def test_what_can_never_work_is_a_dead_letter_that_says_why(
+async def test_a_permanent_failure_is_a_dead_letter_with_the_reason(
     dialect: Dialect, refusal: Refusal, error_class: str
 ) -> None:
     async with serving(dialect, refusal) as server:

@@ -1,4 +1,4 @@
-"""Programs of command agents in a sandbox: what they try to reach, and what they get."""
+"""Command agents in a sandbox: what they can reach and what they cannot."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ async def test_an_interpreter_of_its_own_is_found(scripts: Scripts, home: Path) 
 
 
 @pytest.mark.usefixtures("bubblewrap")
-async def test_a_program_that_lacks_a_file_in_the_sandbox_is_told_what_to_set(
+async def test_the_error_for_a_file_missing_in_the_sandbox_names_the_setting(
     scripts: Scripts, home: Path
 ) -> None:
     helper = scripts.write("echo helped", "helper.sh")
@@ -338,7 +338,7 @@ def test_programs_without_a_sandbox_are_warned_of(scripts: Scripts, shell: Shell
     assert "warn  sandbox: command agents without a sandbox" in shell.run("doctor").stdout
 
 
-def test_a_file_without_its_x_bit_is_told(scripts: Scripts, shell: Shell) -> None:
+def test_a_file_without_its_x_bit_is_reported(scripts: Scripts, shell: Shell) -> None:
     Path(scripts.write("cat")).chmod(0o644)
     shell.write("holdfast.toml", AGENT)
     line = shell.refused("work")

@@ -1,4 +1,4 @@
-"""What is taken for the answer of a command-line agent."""
+"""The answer of a command-line agent, read from its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Slack that can do next to nothing: four methods, answered with as little as the client lives on."""
+"""A minimal Slack with four methods and the smallest answers that the client accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slack tests run the real slack-bolt against the fake Slack, on every engine unless they say less."""
+"""Fixtures: the real slack-bolt runs against the fake Slack, on every engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A harness on Slack that dies at a point of a mention's way: `python -m tests.channels.doomed URL HOME POINT`."""
+"""A harness on Slack that kills itself at a given point of a mention's way.
+
+Run it with `python -m tests.channels.doomed URL HOME POINT`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Platforms as the channel contract sees them: somebody says something, and something becomes visible."""
+"""Platforms of the channel contract: one can write a message and read the answers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Platform(Protocol):
     """One conversation on one platform."""
 
     async def say(self, text: str) -> str:
-        """Somebody says it; how the platform calls the message."""
+        """Write a message. Returns the platform's id of it."""
 
     async def say_again(self, message: str) -> None:
         """The platform delivers the same message once more."""
 
     async def visible(self, count: int) -> list[str]:
-        """What can be read of the answers, in order, once there are so many."""
+        """Wait for `count` answers. Returns their texts in order."""
 
 
 class SlackPlatform:
@@ -52,7 +52,7 @@ class SlackPlatform:
 
 
 class ApiPlatform:
-    """One sender; what is answered waits to be fetched."""
+    """One sender. Responses wait to be fetched."""
 
     def __init__(self, slack: FakeSlack, app: AgentHarness) -> None:
         self._app = app
@@ -83,6 +83,6 @@ class ApiPlatform:
 
 
 async def undelivered(app: AgentHarness) -> list[tuple[str, str | None]]:
-    """How the responses ended that ended badly."""
+    """Return outcome and error class of the dead letters of the outbox."""
     letters = await app.store.dead(Filter(queue=OUTBOX))
     return [(letter.outcome, letter.error_class) for letter in letters]

@@ -1,4 +1,4 @@
-"""The Channel base class: three members are enough, and a channel that cannot work is refused when it is added."""
+"""The Channel base class: three members are enough; unusable channels are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The channel contract: what holds for every way in and out. A new channel is a line in PLATFORMS."""
+"""The channel contract, for every channel. A new channel is a line in PLATFORMS."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "OUTBOX_BACKOFF", soon)
 
 
-async def test_what_is_said_is_answered_in_its_order(settings: Settings, platform: Make) -> None:
+async def test_messages_are_answered_in_order(settings: Settings, platform: Make) -> None:
     app = AgentHarness(echo)
     async with running(app, settings):
         there = platform(app)
@@ -143,7 +143,7 @@ async def test_a_platform_that_asks_for_patience_gets_it(
 
 
 @pushed_to
-async def test_what_is_refused_for_ever_is_a_dead_letter_with_a_class(
+async def test_a_permanent_refusal_is_a_dead_letter_with_a_class(
     settings: Settings, platform: Make, slack: FakeSlack
 ) -> None:
     slack.faults.plan("chat.postMessage", "error", code="not_in_channel")

@@ -1,4 +1,4 @@
-"""Delivery in parts: what is sent is fenced, with more lease left than the request may take, and never sent blindly."""
+"""Delivery in parts: fenced, with enough lease left, and looked up before a repetition."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from holdfast.testing.clock import Clock
 
 @pytest.fixture(autouse=True)
 def slack_in_the_environment() -> None:
-    """None is needed here."""
+    """Set nothing: these tests need no Slack."""
 
 
-class Letters(Channel):
-    """A platform that takes words, one by one, and can be asked for them."""
+class Words(Channel):
+    """A platform that takes one word at a time, and can look words up."""
 
-    name = "letters"
+    name = "words"
 
     def __init__(self) -> None:
         self.posted: list[str] = []
@@ -59,86 +59,88 @@ class Letters(Channel):
 
 
 async def claim(store: Store) -> LeasedTurn:
-    [turn] = await store.claim(OUTBOX, ["letters"], limit=1, lease=LEASE)
+    [turn] = await store.claim(OUTBOX, ["words"], limit=1, lease=LEASE)
     return turn
 
 
 async def response(store: Store, text: str = "one two three") -> LeasedTurn:
-    payload = {"kind": "response", "channel": "letters", "message": text}
-    await store.put([NewEvent(event=payload, queue=OUTBOX, target="letters", message_id="m/1")])
+    payload = {"kind": "response", "channel": "words", "message": text}
+    await store.put([NewEvent(event=payload, queue=OUTBOX, target="words", message_id="m/1")])
     return await claim(store)
 
 
 async def test_every_part_is_sent_once_in_order_and_its_receipt_kept(store: Store) -> None:
-    letters = Letters()
+    words = Words()
     turn = await response(store)
-    outcome = await Delivery({"letters": letters}, store).handle(turn)
-    assert letters.posted == ["one", "two", "three"]
+    outcome = await Delivery({"words": words}, store).handle(turn)
+    assert words.posted == ["one", "two", "three"]
     assert isinstance(outcome, Done)
     parts = (outcome.state or {})["parts"]
     assert list(parts) == [f"m/1.{turn.primary.id}.{n}" for n in range(3)]
     assert [part["receipt"] for part in parts.values()] == [{"number": n} for n in (1, 2, 3)]
-    assert letters.asked == []
+    assert words.asked == []
 
 
-async def test_who_lost_its_lease_sends_nothing(store: Store, clock: Clock) -> None:
-    letters = Letters()
+async def test_a_worker_that_lost_its_lease_sends_nothing(store: Store, clock: Clock) -> None:
+    words = Words()
     old = await response(store)
     clock.tick(minutes=3)
     new = await claim(store)
     with pytest.raises(LeaseLost):
-        await Delivery({"letters": letters}, store).handle(old)
-    assert letters.posted == []
-    assert isinstance(await Delivery({"letters": letters}, store).handle(new), Done)
-    assert letters.posted == ["one", "two", "three"]
+        await Delivery({"words": words}, store).handle(old)
+    assert words.posted == []
+    assert isinstance(await Delivery({"words": words}, store).handle(new), Done)
+    assert words.posted == ["one", "two", "three"]
 
 
 async def test_a_request_begins_with_more_lease_than_it_may_take(
     store: Store, clock: Clock
 ) -> None:
-    letters = Letters()
+    words = Words()
     turn = await response(store)
     clock.tick(seconds=(LEASE - SEND_WITHIN / 2).total_seconds())
-    await Delivery({"letters": letters}, store).handle(turn)
+    await Delivery({"words": words}, store).handle(turn)
     event = await store.live(turn.primary.id)
     assert event is not None
     assert event.vt - clock.now >= SEND_WITHIN
 
 
-async def test_what_may_have_been_taken_is_looked_up_and_the_rest_sent(
+async def test_a_part_that_may_have_arrived_is_looked_up_and_the_rest_sent(
     store: Store, clock: Clock
 ) -> None:
-    letters = Letters()
-    letters.failures, letters.taken_before_failing = [ConnectionError("reset")], True
-    delivery = Delivery({"letters": letters}, store)
+    words = Words()
+    words.failures, words.taken_before_failing = [ConnectionError("reset")], True
+    delivery = Delivery({"words": words}, store)
     with pytest.raises(ConnectionError):
         await delivery.handle(await response(store))
     clock.tick(minutes=3)
     assert isinstance(await delivery.handle(await claim(store)), Done)
-    assert letters.posted == ["one", "two", "three"]
-    assert letters.asked == ["one"]
+    assert words.posted == ["one", "two", "three"]
+    assert words.asked == ["one"]
 
 
-async def test_what_was_not_taken_is_sent_after_the_look(store: Store, clock: Clock) -> None:
-    letters = Letters()
-    letters.failures = [ConnectionError("refused")]
-    delivery = Delivery({"letters": letters}, store)
+async def test_a_part_that_did_not_arrive_is_sent_after_the_look_up(
+    store: Store, clock: Clock
+) -> None:
+    words = Words()
+    words.failures = [ConnectionError("refused")]
+    delivery = Delivery({"words": words}, store)
     with pytest.raises(ConnectionError):
         await delivery.handle(await response(store))
     clock.tick(minutes=3)
     await delivery.handle(await claim(store))
-    assert (letters.posted, letters.asked) == (["one", "two", "three"], ["one"])
+    assert (words.posted, words.asked) == (["one", "two", "three"], ["one"])
 
 
-async def test_a_refusal_needs_no_look_and_keeps_what_was_sent(store: Store) -> None:
-    letters = Letters()
+async def test_a_refusal_needs_no_look_up_and_keeps_sent_parts(store: Store) -> None:
+    words = Words()
     turn = await response(store)
-    delivery = Delivery({"letters": letters}, store)
-    letters.failures = [NotNow(timedelta(seconds=7))]
+    delivery = Delivery({"words": words}, store)
+    words.failures = [NotNow(timedelta(seconds=7))]
     assert await delivery.handle(turn) == Snooze(timedelta(seconds=7))
-    letters.failures = [Undeliverable("gone", "for ever")]
+    words.failures = [Undeliverable("gone", "for ever")]
     assert await delivery.handle(turn) == Dead("gone for ever", "gone")
     event = await store.live(turn.primary.id)
     assert event is not None
     assert event.state == {"parts": {}}
-    assert (letters.posted, letters.asked) == ([], [])
+    assert (words.posted, words.asked) == ([], [])

@@ -154,7 +154,7 @@ async def test_the_agent_reads_names_for_people_and_channels_and_the_event_stays
         "ask @ada, see [this](https://example.com)",
     ]
     assert first.event["text"] == f"<@{BOT_USER}> {texts[0]}"
-    # What is known, and what is not, is not asked for again.
+    # Known and unknown names are both cached.
     assert slack.faults.calls["users.info"] == 2
 
 

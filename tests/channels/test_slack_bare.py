@@ -1,4 +1,4 @@
-"""A server that is not ours at SLACK_API_URL and knows little of Slack: the mention is answered in its thread, once."""
+"""A minimal server at SLACK_API_URL instead of Slack: one answer, in the thread."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def test_a_part_that_cannot_be_looked_up_is_sent_again_rather_than_lost(
     assert (ended.outcome, len(bare.posted)) == ("completed", 2)
 
 
-async def test_doctor_says_what_such_a_slack_does_not(bare: BareSlack) -> None:
+async def test_doctor_warns_that_such_a_slack_lists_no_scopes(bare: BareSlack) -> None:
     lines = await check(Access(bot_token="xoxb-bare", app_token="xapp-bare", api_url=bare.api_url))
     assert [(name, state) for name, state, _ in lines] == [
         ("Slack", "ok"),

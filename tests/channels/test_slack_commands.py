@@ -1,4 +1,4 @@
-"""`holdfast slack manifest`, `holdfast demo slack`, and what doctor asks Slack."""
+"""`holdfast slack manifest`, `holdfast demo slack`, and the Slack checks of doctor."""
 
 from __future__ import annotations
 

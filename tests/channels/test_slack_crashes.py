@@ -32,7 +32,7 @@ COMPLETE = "files.completeUploadExternal"
 
 
 def kills(points: Sequence[str], everywhere: str) -> pytest.MarkDecorator:
-    """At every point on two engines, and at one on TimescaleDB; there the others are for `make chaos`."""
+    """Yield all points on two engines and one on TimescaleDB; `make chaos` runs its others."""
     cases = [pytest.param(engine, point) for point in points for engine in ("sqlite", "postgres")]
     for point in points:
         marks = () if point == everywhere else (pytest.mark.chaos,)
@@ -42,7 +42,7 @@ def kills(points: Sequence[str], everywhere: str) -> pytest.MarkDecorator:
 
 @asynccontextmanager
 async def process(url: str, home: Path, point: str = NOWHERE) -> AsyncIterator[PipedProcess]:
-    """Gone after the block whatever happens in it."""
+    """Run a process, and kill it at the end of the block."""
     with PipedProcess("tests.channels.doomed", url, str(home), point) as started:
         assert await asyncio.to_thread(started.read_line) == "ready"
         yield started
@@ -80,7 +80,7 @@ async def test_a_process_that_dies_around_the_sharing_of_a_file_leaves_exactly_o
     without_grace(database_url)
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "a.txt").write_text("a")
-    # Whoever comes next looks before Slack shows it.
+    # The next worker looks the file up before Slack shows it.
     slack.workspace.holds_files = True
     async with process(database_url, tmp_path, point) as doomed:
         ts = await slack.mention("file")

@@ -1,4 +1,4 @@
-"""What goes wrong between Slack and us, each fault made by the fake Slack: one answer, and nothing lost."""
+"""Faults between Slack and us, made by the fake Slack: one answer, nothing lost."""
 
 from __future__ import annotations
 
@@ -94,7 +94,9 @@ async def test_a_connection_that_breaks_is_made_again(slack: FakeSlack, settings
             assert [reply["text"] for reply in await slack.replies(ts)] == [f"you said {number}"]
 
 
-async def test_who_is_ready_listens_already(slack: FakeSlack, settings: Settings) -> None:
+async def test_a_process_that_is_ready_listens_already(
+    slack: FakeSlack, settings: Settings
+) -> None:
     async with running(AgentHarness(echo), settings):
         assert slack.sockets.connections == 1
 
@@ -140,7 +142,7 @@ async def test_in_a_storm_of_429_every_wait_is_kept_and_no_attempt_used(
     assert slack.faults.calls["conversations.replies"] == 0
 
 
-async def test_one_process_waits_when_slack_told_another_to(
+async def test_one_process_obeys_the_retry_after_of_another(
     slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slack.faults.plan("chat.postMessage", "ratelimited", seconds=3)
@@ -191,7 +193,7 @@ async def test_a_look_up_reads_every_page(
     assert slack.faults.calls["conversations.replies"] > 4
 
 
-async def test_what_slack_will_never_take_is_a_dead_letter_with_slacks_word(
+async def test_a_permanent_error_is_a_dead_letter_with_slacks_code(
     slack: FakeSlack, settings: Settings
 ) -> None:
     app = AgentHarness(echo)

@@ -48,7 +48,7 @@ async def test_a_signed_mention_is_answered_once_though_it_comes_again(
     assert sum(slack.sockets.sent.values()) >= 3
 
 
-async def test_what_slack_did_not_sign_or_signed_long_ago_is_refused(
+async def test_unsigned_and_outdated_requests_are_refused(
     slack: FakeSlack, settings: Settings
 ) -> None:
     app = AgentHarness(echo, settings=settings)
@@ -65,7 +65,9 @@ async def test_what_slack_did_not_sign_or_signed_long_ago_is_refused(
         assert await app.store.counts() == []
 
 
-async def test_slack_is_told_that_the_address_is_ours(slack: FakeSlack, settings: Settings) -> None:
+async def test_the_url_verification_of_slack_is_answered(
+    slack: FakeSlack, settings: Settings
+) -> None:
     body = json.dumps({"type": "url_verification", "challenge": "abc", "token": "t"})
     async with (
         events_url(AgentHarness(echo, settings=settings)) as url,

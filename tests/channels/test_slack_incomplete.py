@@ -1,4 +1,4 @@
-"""Slack that is only partly set up says so: at start, in /readyz and by doctor; and a stop leaves no loose ends."""
+"""An incomplete set-up of Slack is reported, and a stop leaves no tasks behind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def engine() -> str:
 
 
 @pytest.mark.parametrize("alone", ["SLACK_APP_TOKEN", "SLACK_BOT_TOKEN"])
-async def test_a_token_alone_is_told_at_start_by_readyz_and_by_doctor(
+async def test_a_bot_token_alone_is_reported_at_start_by_readyz_and_by_doctor(
     slack: FakeSlack,
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
@@ -65,7 +65,7 @@ async def test_both_tokens_together_tell_nothing(
     assert "partly" not in caplog.text
 
 
-async def test_slack_out_of_reach_is_an_outage_told_once_with_the_reason(
+async def test_an_outage_of_slack_is_logged_once_with_the_reason(
     slack: FakeSlack,
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,4 +1,4 @@
-"""What others got wrong between a platform and its answer; each test is named after its line of the list."""
+"""Pitfalls of other chat runtimes; each test is named after its line of the list."""
 
 from __future__ import annotations
 

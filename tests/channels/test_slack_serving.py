@@ -1,4 +1,4 @@
-"""`holdfast serve` takes what Slack signed, and `holdfast work` in another process answers it: real processes."""
+"""`serve` stores signed events of Slack, and `work` in another process answers them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts on their way: which events are messages, Markdown as Slack shows it, and long texts in parts."""
+"""Texts: which events are messages, Markdown as mrkdwn, and long texts in parts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MENTION = {
 
 @pytest.fixture(autouse=True)
 def slack_in_the_environment() -> None:
-    """None is needed here."""
+    """Set nothing: these tests need no Slack."""
 
 
 def heard(permissions: Permissions | None = None, /, **changed: Any) -> str | None:
@@ -69,11 +69,11 @@ def test_a_mention_and_the_message_that_it_is_have_one_id() -> None:
         {"channel": None},
     ],
 )
-def test_what_is_not_said_to_the_bot_is_nobodys(changed: dict[str, Any]) -> None:
+def test_messages_to_others_are_ignored(changed: dict[str, Any]) -> None:
     assert heard(**changed) is None
 
 
-def test_a_mention_without_text_and_one_with_files_are_heard() -> None:
+def test_mentions_without_text_or_with_files_are_accepted() -> None:
     assert heard(text=None)
     assert heard(text="")
     assert heard(
@@ -81,7 +81,7 @@ def test_a_mention_without_text_and_one_with_files_are_heard() -> None:
     )
 
 
-def test_lists_say_who_is_heard_and_where() -> None:
+def test_allow_and_deny_lists_decide_whose_messages_are_accepted() -> None:
     assert heard(Permissions(allow_users=frozenset({"U2"}))) is None
     assert heard(Permissions(allow_users=frozenset({"U1"})))
     assert heard(Permissions(deny_users=frozenset({"U1"}), allow_users=frozenset({"U1"}))) is None
@@ -211,7 +211,7 @@ def test_issue_14_33_a_table_is_aligned_text() -> None:
     assert mrkdwn("|名|x|\n|-|-|\n|a|b|") == "```\n名  x\n--  -\na   b\n```"
 
 
-def test_what_is_no_table_stays() -> None:
+def test_a_text_that_is_no_table_stays() -> None:
     for text in ("a | b", "a | b\n| c", "a | b\n---", "```\n| a | b |\n|---|---|\n```", "x\n|--|"):
         assert mrkdwn(text) == text
 

@@ -1,4 +1,4 @@
-"""While an agent works: the one sign of it, what it may read of the thread, its files, and failures that are final."""
+"""While an agent works: its reaction, thread and files, and failures that are final."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ async def test_files_that_came_along_are_fetched_when_the_agent_asks(
     assert "/" not in found[0][0]
 
 
-async def test_a_sender_who_is_not_heard_has_no_file_fetched(
+async def test_files_of_a_refused_sender_are_not_fetched(
     slack: FakeSlack, settings: Settings
 ) -> None:
     async def answer(turn: Turn) -> str:

@@ -1,4 +1,4 @@
-"""Several workspaces in one process: each answers in its own, and one that is refused keeps no other from work."""
+"""Several workspaces in one process; a refused one does not stop the others."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_a_workspace_that_is_refused_is_named_and_the_others_work(
     assert len([line for line in caplog.messages if said in line]) == 1
 
 
-async def test_what_is_for_a_workspace_that_is_refused_waits_without_an_attempt(
+async def test_responses_to_a_refused_workspace_wait_without_an_attempt(
     slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTHER_BOT_TOKEN", "xoxb-wrong")
@@ -113,9 +113,7 @@ async def test_when_none_lets_us_in_all_are_named_and_nothing_runs(
     assert "OTHER_BOT_TOKEN is not set" in told
 
 
-async def test_doctor_tells_of_each_workspace_by_its_variable(
-    slack: FakeSlack, shell: Shell
-) -> None:
+async def test_doctor_names_each_workspace_by_its_variable(slack: FakeSlack, shell: Shell) -> None:
     tables = '[[channels.slack]]\n[[channels.slack]]\nbot_token_variable = "OTHER_BOT_TOKEN"\n'
     config = str(shell.write("two.toml", tables))
     done = await asyncio.to_thread(
