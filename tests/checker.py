@@ -1,4 +1,4 @@
-"""A history checker: joins what handlers wrote down with both tables and says, in sentences, what cannot be."""
+"""Check a history: join the journal of handlers with both tables and describe violations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FINAL = ("completed", "dead")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found; a sound history has no violations."""
+    """Result of a check; a sound history has no violations."""
 
     violations: list[str]
     runs: int
@@ -30,13 +30,14 @@ def check(
     leases_may_end: bool = False,
     unordered: Collection[int] = (),
 ) -> Report:
-    """Nothing lost, one settle per claim, no overlap and no change of order within a lane.
+    """Check that nothing is lost, each claim is settled once, and each lane runs in order.
 
-    `stored`: the ids that put returned. `may_die`: processes were killed or cut off, so that an end may go unheard and
-    an event run again; but never beside another run of its lane. `leases_may_end`: processes stood still, or the clock
-    was set, so that a lease may end under its living holder: only then may a run that lost its turn overlap with those
-    who have it now. `unordered`: events that a person retried, or that were put at the same time as others of their
-    lane; they may run out of the order of ids.
+    `stored`: the ids that put returned. `may_die`: processes were killed or cut off, so that a
+    settle may get no answer and an event may run again, but never beside another run of its lane.
+    `leases_may_end`: processes were suspended or the clock was set, so that a lease may end under
+    its living holder. Only then may a run that lost its turn overlap with newer ones.
+    `unordered`: events that a person retried, or that were put at the same time as others of
+    their lane; they may run out of the order of ids.
     """
     may_die = may_die or leases_may_end
     violations = [
@@ -44,16 +45,16 @@ def check(
         *_settles(runs, may_die),
         *_tables(runs, rows, may_die),
         *_emits(runs, rows),
-        *_lanes(_rightful(runs) if leases_may_end else runs, unordered),
+        *_lanes(_valid_parts(runs) if leases_may_end else runs, unordered),
     ]
     return Report(violations, len(runs), _reruns(runs))
 
 
 def _lost_or_doubled(rows: Sequence[Row], stored: Iterable[int]) -> Iterator[str]:
-    places = Counter(row.id for row in rows)
-    for id in sorted(set(stored) - set(places)):
+    copies = Counter(row.id for row in rows)
+    for id in sorted(set(stored) - set(copies)):
         yield f"event {id} was stored and is lost: neither live nor in history"
-    for id, times in sorted(places.items()):
+    for id, times in sorted(copies.items()):
         if times > 1:
             yield f"event {id} is there {times} times"
 
@@ -67,7 +68,8 @@ def _settles(runs: Sequence[Run], may_die: bool) -> Iterator[str]:
         if run.settles and run.ended_at is None:
             yield f"{run} was settled before its handler was through"
         if not may_die and run.ended in (None, "lost"):
-            yield f"{run} was {run.ended or 'never settled'}, though nobody died and no lease ran out"
+            ended = run.ended or "never settled"
+            yield f"{run} was {ended}, though nobody died and no lease ran out"
     for id, times in sorted(finals.items()):
         if times > 1:
             yield f"event {id} ended {times} times"
@@ -86,18 +88,18 @@ def _tables(runs: Sequence[Run], rows: Sequence[Row], may_die: bool) -> Iterator
             yield f"event {id} ran and is in no table"
         elif times > row.claims or (times < row.claims and not may_die):
             yield f"event {id} ran {times} times and was claimed {row.claims} times"
-    # The last that was told how it ended; one that lost its turn was told nothing.
+    # The last run of each event that got an answer to its settle.
     last = {run.id: run for run in runs if run.ended not in (None, "lost")}
     for id, run in sorted(last.items()):
         row = by_id.get(id)
-        told = run.ended if run.ended in FINAL else None
-        heard_all = not may_die or run.ended in FINAL
-        if row is not None and heard_all and row.outcome != told:
-            yield f"{run} was told '{run.ended}' and is {row.outcome or 'live'}"
+        expected = run.ended if run.ended in FINAL else None
+        is_certain = not may_die or run.ended in FINAL
+        if row is not None and is_certain and row.outcome != expected:
+            yield f"{run} was settled as '{run.ended}' and is {row.outcome or 'live'}"
 
 
 def _emits(runs: Sequence[Run], rows: Sequence[Row]) -> Iterator[str]:
-    """A completed event has what its one successful run emitted, once, whatever died in between."""
+    """A completed event has the emits of its one successful run, once, whatever died meanwhile."""
     children = Counter(row.parent_id for row in rows if row.parent_id is not None)
     promised: defaultdict[int, set[int]] = defaultdict(set)
     for run in runs:
@@ -106,16 +108,17 @@ def _emits(runs: Sequence[Run], rows: Sequence[Row]) -> Iterator[str]:
     for row in rows:
         there = children[row.id]
         if row.outcome == "completed" and row.id in promised and there not in promised[row.id]:
-            yield f"event {row.id} emitted {there} events instead of {' or '.join(map(str, sorted(promised[row.id])))}"
+            expected = " or ".join(map(str, sorted(promised[row.id])))
+            yield f"event {row.id} emitted {there} events instead of {expected}"
         elif row.outcome != "completed" and there:
             yield f"event {row.id} is {row.outcome or 'live'} and emitted {there} events"
 
 
-def _rightful(runs: Sequence[Run]) -> Iterator[Run]:
-    """Each run for as long as the turn was its own: until the first newer run of its event began.
+def _valid_parts(runs: Sequence[Run]) -> Iterator[Run]:
+    """Cut each run to the time in which it held the turn: until a newer run of its event began.
 
-    One that began later than that, because its process stood still between claim and start, was never rightful. That
-    is what the fence is for: none of these may have been told that its end counts."""
+    A run that began later than that was suspended between claim and start, and held nothing. The
+    fence must have refused its settle."""
     newer: defaultdict[int, list[Run]] = defaultdict(list)
     for run in runs:
         newer[run.id].append(run)
@@ -145,7 +148,7 @@ def _overlaps(turns: Sequence[list[Run]]) -> Iterator[tuple[Run, str]]:
         first = min(turn, key=lambda run: run.started_at)
         if busiest is not None and first.started_at < (busiest.ended_at or 0):
             yield first, f"started before {busiest} was through"
-        # One without an end died at an unknown moment after its start.
+        # A run without an end died at an unknown moment after its start.
         latest = max(turn, key=lambda run: run.ended_at or run.started_at)
         if busiest is None or (latest.ended_at or latest.started_at) > (
             busiest.ended_at or busiest.started_at
@@ -157,7 +160,7 @@ def _swaps(turns: Sequence[list[Run]], unordered: Collection[int]) -> Iterator[t
     before: list[Run] = []
     for turn in turns:
         ordered = sorted((run for run in turn if run.id not in unordered), key=lambda run: run.id)
-        # What was collected and came back is worked one by one, from the first on.
+        # Events that were collected and failed are worked one by one, from the first on.
         mates = {run.id for run in before}
         for run in ordered:
             if before and run.id < before[-1].id and run.id not in mates:
@@ -166,12 +169,13 @@ def _swaps(turns: Sequence[list[Run]], unordered: Collection[int]) -> Iterator[t
 
 
 def _reruns(runs: Sequence[Run]) -> list[str]:
-    """Events that ran again although nobody had put them back: what a crash or a lost lease costs."""
+    """Describe events that ran again because of a crash or a lost lease."""
     by_id: defaultdict[int, list[Run]] = defaultdict(list)
     for run in runs:
         by_id[run.id].append(run)
     return [
-        f"{again} ran again: {earlier} had {'lost its turn' if earlier.ended == 'lost' else 'no answer'}"
+        f"{again} ran again: {earlier} had "
+        + ("lost its turn" if earlier.ended == "lost" else "no answer")
         for _, all_runs in sorted(by_id.items())
         for earlier, again in pairwise(all_runs)
         if earlier.ended in (None, "lost")

@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 SIZES = (2_000, 8_000, 32_000)
 """Each is four times the one before: linear work takes four times as long, quadratic sixteen."""
-MOST = 9.0
+MAX_GROWTH = 9.0
 NEGLIGIBLE = 0.02
 """Seconds below which a measurement is noise."""
 
 
 def superlinear(work: Callable[[str], object], hostile: Callable[[int], str]) -> str:
-    """Return an empty text if `work` is linear in the length of the text, else what was measured.
+    """Return '' if `work` is linear in the length of the text, else a measurement that shows more.
 
     Only the processor time of this thread counts, so that a busy machine changes nothing. Small
     texts come first: a quadratic function is found before it costs minutes.
@@ -22,12 +22,12 @@ def superlinear(work: Callable[[str], object], hostile: Callable[[int], str]) ->
     for size in SIZES:
         text = hostile(size)
         took = _seconds(work, text)
-        if took > max(NEGLIGIBLE, MOST * before):
+        if took > max(NEGLIGIBLE, MAX_GROWTH * before):
             # A garbage collection or a page fault is not there the second time.
             took = min(took, _seconds(work, text))
-        if took > max(NEGLIGIBLE, MOST * before):
+        if took > max(NEGLIGIBLE, MAX_GROWTH * before):
             return f"{took:.3f} s for {size:,} characters of {text[:24]!r}, {before:.4f} s before"
-        before = max(took, NEGLIGIBLE / MOST)
+        before = max(took, NEGLIGIBLE / MAX_GROWTH)
     return ""
 
 

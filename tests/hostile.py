@@ -1,4 +1,4 @@
-"""Texts that make a pattern backtrack: what its own grammar repeats, and near-misses of it."""
+"""Texts that make a pattern backtrack: repetitions of its own parts, and near-misses."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ SAMPLES = "aA0 -_.:/@#<>[](){}*`~|&=,;!?'\"\\\n\t\ré"
 
 
 def hostile_texts(pattern: re.Pattern[str]) -> Iterator[tuple[str, Hostile]]:
-    """Name and make texts of any length that are tailored to this pattern."""
+    """Yield names and factories of hostile texts of any length for this pattern."""
     units = dict.fromkeys(UNITS)
     for prefix, pump in pumps(pattern):
         yield f"{prefix!r} + {pump!r} * n", _pumped(prefix, pump, "")
@@ -98,7 +98,7 @@ def hostile_texts(pattern: re.Pattern[str]) -> Iterator[tuple[str, Hostile]]:
 
 
 def pumps(pattern: re.Pattern[str]) -> list[tuple[str, str]]:
-    """Pairs of what leads to a repetition and what it repeats."""
+    """Return pairs of a prefix that leads to a repetition and the repeated text."""
     return list(dict.fromkeys(_pumps("", parser.parse(pattern.pattern, pattern.flags))))
 
 

@@ -1,4 +1,4 @@
-"""What handlers write down and what tables hold in the end: the two sides that the checker joins."""
+"""The journal of handlers and the rows of both tables, which the checker joins."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ union all select id, parent_id, json_array_length(claimed), outcome from event_h
 
 
 class Journal:
-    """An append-only file that many processes share: each entry is one write, so that none is torn by another."""
+    """An append-only file that many processes share. Each entry is one write, so none is torn."""
 
     def __init__(self, path: Path | str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -48,7 +48,7 @@ class Journal:
         os.close(self._file)
 
     def start(self, turn: LeasedTurn) -> None:
-        """The handler begins."""
+        """Note that the handler begins."""
         self._write(
             {
                 "what": "start",
@@ -62,8 +62,8 @@ class Journal:
         )
 
     def end(self, turn: LeasedTurn, emits: int = 0) -> None:
-        """The handler is through; what follows is its settle, with so many emits."""
-        # What a turn of several emits derives from its primary.
+        """Note that the handler has ended; its settle follows, with `emits` events."""
+        # Emits of a turn of several events derive from its primary.
         self._write(
             {"what": "end", "id": id, "emits": emits if id == turn.primary.id else 0}
             | self._stamp(turn)
@@ -71,14 +71,14 @@ class Journal:
         )
 
     def settle(self, turn: LeasedTurn, result: object) -> None:
-        """What the store answered."""
+        """Note the store's answer to the settle."""
         ended = result.ended if isinstance(result, Settled) else "lost"
         self._write(
             {"what": "settle", "id": id, "ended": ended} | self._stamp(turn) for id in turn.ids
         )
 
     def _stamp(self, turn: LeasedTurn) -> dict[str, Any]:
-        # The monotonic clock is the machine's, so that the times of all its processes compare.
+        # The monotonic clock belongs to the machine, so times of its processes are comparable.
         return {"process": self._process, "fence": turn.fence, "at": time.monotonic_ns()}
 
     def _write(self, lines: Iterable[dict[str, Any]]) -> None:
@@ -87,7 +87,7 @@ class Journal:
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """One event under one claim: from the handler's start to what the store said at its end."""
+    """One event under one claim: from the handler's start to the answer to its settle."""
 
     process: int
     id: int
@@ -102,7 +102,7 @@ class Run:
 
     @property
     def ended(self) -> str | None:
-        """How the store said it ended; None where nobody lived to hear it."""
+        """The outcome that the store returned; None if nobody lived to read it."""
         return self.settles[0] if self.settles else None
 
     def __str__(self) -> str:
@@ -120,22 +120,22 @@ class Row:
 
 
 def read_journal(path: Path | str) -> tuple[list[Run], list[str]]:
-    """The runs in the order of their starts, and what of the journal makes no sense."""
+    """Return the runs in the order of their starts, and the faults of the journal."""
     runs: dict[tuple[int, int], Run] = {}
     faults: list[str] = []
-    # The last line may be under way still.
+    # Somebody may still be writing the last line.
     for line in Path(path).read_text().rpartition("\n")[0].splitlines():
-        faults += _take_in(runs, json.loads(line))
+        faults += _add_entry(runs, json.loads(line))
     return sorted(runs.values(), key=lambda run: (run.started_at, run.id)), faults
 
 
-def _take_in(runs: dict[tuple[int, int], Run], entry: dict[str, Any]) -> Iterator[str]:
+def _add_entry(runs: dict[tuple[int, int], Run], entry: dict[str, Any]) -> Iterator[str]:
     key = entry["id"], entry["fence"]
     name = f"event {entry['id']} (fence {entry['fence']}, process {entry['process']})"
     run = runs.get(key)
     if entry["what"] == "start":
         if run is not None:
-            yield f"{name} was started under a fence that process {run.process} had started it under"
+            yield f"{name} was started under a fence that process {run.process} had used"
         names = ("process", "id", "queue", "lane", "fence", "attempt")
         runs.setdefault(
             key, Run(**{field: entry[field] for field in names}, started_at=entry["at"])
@@ -149,7 +149,7 @@ def _take_in(runs: dict[tuple[int, int], Run], entry: dict[str, Any]) -> Iterato
 
 
 def read_tables(url: str) -> list[Row]:
-    """All events, live and finished, read past the store."""
+    """Read all events, live and finished, directly from the database."""
     found: Iterable[tuple[Any, ...]]
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(urlsplit(url).path, timeout=30)) as file:

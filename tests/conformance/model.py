@@ -1,4 +1,4 @@
-"""What a store means, in plain Python: one dictionary of rows, no database, no concurrency."""
+"""A model of a store in plain Python: one dictionary of rows, no database, no concurrency."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ ALL = 100_000
 
 
 def script(turn: Turn) -> Answer:
-    """Answer by the text of the turn alone; a batch gets the answers that its messages would get."""
+    """Answer by the text of the turn alone; a batch gets the answers of its messages."""
     lines = [
         answer
         for asked, answer in SCRIPTS[turn.agent]

@@ -111,7 +111,7 @@ async def test_processes_are_killed_at_random_and_at_every_point(
 
 
 def busy(pool: WorkerPool, worker: int) -> int:
-    """Wait, three times in four, until a worker holds a lease; otherwise leave it at what it does."""
+    """Wait, three times in four, until a worker holds a lease. Returns the worker."""
     give_up_at = time.monotonic() + 3
     while random.random() < 0.995 and time.monotonic() < give_up_at and not pool.leased_by(worker):
         time.sleep(0.002)

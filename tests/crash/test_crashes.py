@@ -33,7 +33,7 @@ async def test_a_process_that_dies_at_any_point_loses_nothing(
 async def test_the_check_finds_responses_that_are_stored_apart_from_the_settle(
     pool: WorkerPool, store: Store, apart: str, responses: int
 ) -> None:
-    """Put in the faults that one transaction prevents: a crash in between doubles or loses a response."""
+    """Without one transaction, a crash in between doubles or loses a response."""
     await pool.put(store, 60)
     doomed = pool.start(apart=apart, point=BETWEEN, nth=3, workers=3)
     wait_until(lambda: not pool.is_alive(doomed))

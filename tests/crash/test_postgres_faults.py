@@ -49,7 +49,7 @@ async def test_a_fast_and_an_immediate_stop_of_the_server_lose_nothing(
         async with open_store(server.url) as store:
             await pool.put(store, 80)
             seen = len(pool.runs())
-            await asyncio.to_thread(wait_until, lambda seen=seen: len(pool.runs()) > seen + 10)  # type: ignore[misc]
+            await asyncio.to_thread(wait_until, lambda: len(pool.runs()) > seen + 10)  # noqa: B023
         await asyncio.to_thread(server.stop, how)
         assert all(map(pool.is_alive, pool.workers))
         await asyncio.to_thread(server.start)

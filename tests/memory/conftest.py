@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.consumers.memory import KnowledgeStoreOutboxRelay, RelayOptions
+from holdfast.consumers.memory import KnowledgeStoreOutboxRelay
 from holdfast.memory.embedder import Embedder, LocalEmbedder
 from holdfast.memory.knowledge import KnowledgeStore
 from holdfast.memory.observation import ObservationStore
 from holdfast.queue.store import Store
 from holdfast.store.memory import open_knowledge, open_observations
 from tests.memory.moody import Moody
+from tests.memory.steps import relay_to
 
 
 @pytest.fixture(scope="session")
 def embedder() -> Embedder:
-    """The real one; it is loaded once."""
+    """The local embedder, loaded once."""
     return LocalEmbedder()
 
 
@@ -41,4 +42,4 @@ def moody(knowledge: KnowledgeStore) -> Moody:
 
 @pytest.fixture
 def moody_relay(observations: ObservationStore, moody: Moody) -> KnowledgeStoreOutboxRelay:
-    return KnowledgeStoreOutboxRelay(observations, moody, options=RelayOptions(max_attempts=3))  # type: ignore[arg-type]
+    return relay_to(observations, moody, max_attempts=3)

@@ -1,4 +1,4 @@
-"""A knowledge store that fails when a test says so."""
+"""A knowledge store that fails when a test wants it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.memory.knowledge import (
 
 
 class Moody:
-    """A knowledge store that fails when told to."""
+    """A knowledge store that raises `error` while it is set."""
 
     def __init__(self, real: KnowledgeStore) -> None:
         self._real = real

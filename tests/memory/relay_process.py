@@ -1,4 +1,4 @@
-"""A relay in a process of its own, for tests that kill it: `python -m tests.memory.relay_process URL`."""
+"""A relay process for tests that kill it: `python -m tests.memory.relay_process URL`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.consumers.memory import KnowledgeStoreOutboxRelay, RelayOptions
 from holdfast.store import open_store
 from holdfast.store.memory import open_knowledge, open_observations
 
-# A kill costs an attempt, and this is not about poison.
+# Every kill uses an attempt, and no event may become poison here.
 OPTIONS = RelayOptions(
     claim_duration=timedelta(seconds=2),
     poll_interval=timedelta(milliseconds=100),
@@ -22,8 +22,8 @@ OPTIONS = RelayOptions(
 )
 
 
-class Dawdling:
-    """An embedder that takes its time, so that kills hit turns on their way; it is loaded at once."""
+class SlowEmbedder:
+    """A slow embedder, so that kills hit running turns. It loads its model at once."""
 
     model = "dawdling"
     dimensions = 2
@@ -37,7 +37,7 @@ async def main(url: str) -> None:
     async with (
         open_store(url) as store,
         KnowledgeStoreOutboxRelay(
-            open_observations(store), open_knowledge(store, Dawdling()), options=OPTIONS
+            open_observations(store), open_knowledge(store, SlowEmbedder()), options=OPTIONS
         ),
     ):
         print("ready", flush=True)

@@ -1,16 +1,17 @@
-"""The steps that tests of memory are told in."""
+"""Steps of tests of memory."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
 from contextlib import closing
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 
-from holdfast.memory.knowledge import DEFAULT_AGENT_NAME, KnowledgeScope
-from holdfast.memory.observation import Observation
+from holdfast.consumers.memory import KnowledgeStoreOutboxRelay, RelayOptions
+from holdfast.memory.knowledge import DEFAULT_AGENT_NAME, KnowledgeScope, KnowledgeStore
+from holdfast.memory.observation import Observation, ObservationStore
 from holdfast.queue.event import MEMORY
 from holdfast.queue.store import Store
 from holdfast.settings import sqlite_path
@@ -35,20 +36,34 @@ def fact(
 
 
 async def outbox(store: Store) -> list[tuple[str, str]]:
-    """The pending changes, oldest first: which observation, and what to do."""
+    """Return the pending changes, oldest first: observation id and operation."""
     events = await store.waiting(MEMORY, "")
     return [(event.event["observation_local_id"], event.event["operation"]) for event in events]
 
 
-async def indexed(store: Store, *, within: float = 120) -> None:
-    """Waits until relays have left nothing in the outbox."""
+async def has_live(store: Store, queue: str) -> bool:
+    """Return whether a queue has live events."""
+    return any(count.queue == queue for count in await store.counts())
+
+
+def relay_to(
+    observations: ObservationStore, knowledge: object, **options: Any
+) -> KnowledgeStoreOutboxRelay:
+    """Return a relay to a knowledge store that a test made."""
+    return KnowledgeStoreOutboxRelay(
+        observations, cast(KnowledgeStore, knowledge), options=RelayOptions(**options)
+    )
+
+
+async def wait_indexed(store: Store, *, within: float = 120) -> None:
+    """Wait until relays have emptied the outbox."""
     async with asyncio.timeout(within):
-        while any(count.queue == MEMORY for count in await store.counts()):  # noqa: ASYNC110 - it is the database's
+        while await has_live(store, MEMORY):  # noqa: ASYNC110 - the database has no signal
             await asyncio.sleep(0.05)
 
 
 def tables_that_hold(url: str, text: str) -> list[str]:
-    """Tables of the database in which any row has the text anywhere."""
+    """Return the tables in which any row contains the text."""
     path = sqlite_path(url)
     if path is not None:
         with closing(sqlite3.connect(path)) as file:

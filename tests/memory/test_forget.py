@@ -33,7 +33,7 @@ from holdfast.store.files import person_folder, write_file
 from holdfast.store.forget import forget
 from holdfast.store.memory import open_knowledge, open_observations, open_people
 from tests.conformance.steps import claim_one
-from tests.memory.steps import indexed, tables_that_hold
+from tests.memory.steps import has_live, tables_that_hold, wait_indexed
 
 NAME = "zyzzyva"
 PERSON = {"channel": "web", "sender": "Zyzzyva Quux", "sender_id": NAME}
@@ -43,7 +43,7 @@ NOW = timedelta(0)
 
 
 def team_app(url: str, home: Path) -> AgentHarness:
-    """Two agents that tell each other, their room and their memory of whoever writes."""
+    """Return an app with two agents that repeat messages to each other, a room and memory."""
     app = AgentHarness(default="coder", settings=Settings(home=home, database=url, api_auth="none"))
 
     @app.agent("coder", max_attempts=1, memory=True)
@@ -75,9 +75,9 @@ async def running(app: AgentHarness) -> AsyncIterator[Store]:
 async def settled(store: Store) -> None:
     """Wait until all messages were worked and all changes indexed."""
     async with asyncio.timeout(60):
-        while any(count.queue == INBOX for count in await store.counts()):  # noqa: ASYNC110 - it is the database's
+        while await has_live(store, INBOX):  # noqa: ASYNC110 - the database has no signal
             await asyncio.sleep(0.02)
-    await indexed(store)
+    await wait_indexed(store)
 
 
 async def talk(app: AgentHarness, store: Store, who: str, sender: str) -> None:
@@ -123,7 +123,7 @@ def about(kind: str, id_: str, **fields: Any) -> Observation:
 
 
 def bytes_left(url: str, text: str) -> int:
-    """How often a text stands in the raw files of a SQLite database."""
+    """Count a text in the raw files of a SQLite database."""
     path = sqlite_path(url)
     if path is None:
         return 0
@@ -173,7 +173,7 @@ async def test_forgetting_after_pruning_leaves_no_trace_in_tables_index_and_raw_
 async def test_a_reworded_prompt_of_rooms_does_not_hinder_forgetting(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Copies carry the key of their line, so lines are found whatever the members are told."""
+    """Copies carry the key of their line, so the wording of the prompt does not matter."""
     monkeypatch.setattr(room, "prompt_of", lambda line: f"somebody whispers: {line.message!r}")
     said = NewEvent(event={"kind": "message", **PERSON, "message": "hi"}, message_id="m1")
     await store.put([said])
@@ -186,7 +186,7 @@ async def test_a_reworded_prompt_of_rooms_does_not_hinder_forgetting(
     )
     teamwork = Teamwork(routing, Attachments(Path("files")), store)
     shared = await teamwork.share(turn, Reply("[#dev: a secret] [#dev: another]"))
-    # As of a release that did not store whose line it is: the copies alone lead to it.
+    # As in a release that stored no person with the line: only the copies lead to it.
     lines = tuple(replace(line, subject="") for line in shared.lines)
     await store.settle([(leased, Done(shared.emits, lines))])
     await store.say(
@@ -230,8 +230,10 @@ async def test_lines_without_a_person_are_counted_and_those_of_a_persons_own_con
     }
 
 
-async def test_what_agents_made_of_a_slack_message_is_its_persons_too(store: Store) -> None:
-    """Hand-offs and answers carry the workspace, so that they are found when the message is pruned."""
+async def test_messages_that_agents_derive_from_a_slack_message_belong_to_its_person(
+    store: Store,
+) -> None:
+    """Hand-offs and answers carry the workspace, so forgetting finds them after pruning."""
 
     slack = {
         "type": "app_mention",
@@ -266,7 +268,7 @@ async def write_activity(store: Any, frames: str) -> None:
 
 
 async def test_a_stream_resumes_exactly_inside_a_row_that_was_forgotten(store: Store) -> None:
-    """Frames of others keep their positions, however often it is forgotten."""
+    """Frames of others keep their positions, however often the row is rewritten."""
     await store.set_setting("activity", True)
     people = [
         {"kind": "message", "channel": "web", "sender_id": who, "message": "hi"}
@@ -287,7 +289,7 @@ async def test_a_stream_resumes_exactly_inside_a_row_that_was_forgotten(store: S
         assert all("subject" not in frame for frame in row.frames)
 
 
-async def test_only_an_observation_learned_from_pruned_messages_alone_goes(store: Store) -> None:
+async def test_observations_from_pruned_messages_alone_are_removed(store: Store) -> None:
     event = {"kind": "message", **PERSON, "message": "hi"}
     await store.put([NewEvent(event=event, message_id="m1")])
     turn = await claim_one(store)
@@ -315,7 +317,7 @@ async def test_only_an_observation_learned_from_pruned_messages_alone_goes(store
     ]
 
 
-async def test_words_of_documents_deleted_before_are_gone_from_the_index_too(
+async def test_words_of_deleted_documents_are_gone_from_the_full_text_index(
     database_url: str,
 ) -> None:
     """FTS5 keeps words of deleted documents in its segments until it merges them."""
@@ -371,7 +373,7 @@ async def test_forgetting_a_person_forgets_their_linked_identities(
 async def test_a_subject_without_a_channel_means_everybody_with_that_id_or_name(
     store: Store,
 ) -> None:
-    """The operator may not know the channel; linked subjects of earlier releases mean themselves alone."""
+    """The operator may not know the channel. A subject of an earlier release means itself."""
     observations, knowledge, people = (
         open_observations(store),
         open_knowledge(store),
@@ -408,7 +410,7 @@ async def test_a_subject_without_a_channel_means_everybody_with_that_id_or_name(
 
 
 async def test_files_of_earlier_releases_are_counted(store: Store, tmp_path: Path) -> None:
-    """Their path does not say whose they are."""
+    """Their path does not name a person."""
     for path in (
         "slack/C1-1.2/F1-plan.pdf",
         "conversations/abc/1.2/F2-plan.pdf",
@@ -421,7 +423,7 @@ async def test_files_of_earlier_releases_are_counted(store: Store, tmp_path: Pat
     assert (removed["files"], removed["unattributed_files"]) == (0, 2)
 
 
-async def test_what_is_no_person_is_forgotten_as_well(store: Store) -> None:
+async def test_a_subject_that_is_not_a_person_is_forgotten(store: Store) -> None:
     removed = await forget(
         open_observations(store), open_knowledge(store), "default", "TOPIC", "weather"
     )

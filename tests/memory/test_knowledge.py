@@ -1,9 +1,9 @@
-"""The knowledge index: found by words and by meaning, never outside its scope, never older than it was."""
+"""The knowledge index: search by words and meaning, within a scope, and never an older version."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -22,7 +22,7 @@ from holdfast.memory.observation import ObservationStore
 from holdfast.queue.store import Store
 from holdfast.store.memory import open_knowledge, open_observations
 from holdfast.testing.clock import Clock
-from tests.memory.steps import ANN, BOB, fact, indexed
+from tests.memory.steps import ANN, BOB, fact, wait_indexed
 
 
 def document(id: str, content: str, version: int = 1) -> KnowledgeDocument:
@@ -30,7 +30,7 @@ def document(id: str, content: str, version: int = 1) -> KnowledgeDocument:
 
 
 class Counting:
-    """An embedder that says what it was asked for."""
+    """An embedder that records its texts."""
 
     def __init__(self, real: Embedder) -> None:
         self.model, self.dimensions, self.asked = real.model, real.dimensions, 0
@@ -42,9 +42,9 @@ class Counting:
 
 
 async def found(
-    knowledge: KnowledgeStore, query: str, scope: KnowledgeScope = ANN, **options: float
+    knowledge: KnowledgeStore, query: str, scope: KnowledgeScope = ANN, **options: Any
 ) -> list[str]:
-    return [hit.id for hit in await knowledge.search(scope, query, **options)]  # type: ignore[arg-type]
+    return [hit.id for hit in await knowledge.search(scope, query, **options)]
 
 
 async def test_a_document_is_found_by_a_word_of_it(knowledge: KnowledgeStore) -> None:
@@ -74,7 +74,7 @@ async def test_a_search_never_leaves_its_scope(knowledge: KnowledgeStore) -> Non
     assert await found(knowledge, "green tea", KnowledgeScope("other", ANN.context_id)) == []
 
 
-async def test_scores_are_between_0_and_1_and_the_least_can_be_asked_for(
+async def test_scores_are_between_0_and_1_and_have_an_optional_minimum(
     knowledge: KnowledgeStore,
 ) -> None:
     await knowledge.upsert(
@@ -103,7 +103,7 @@ async def test_an_older_version_never_replaces_a_newer_one(knowledge: KnowledgeS
     assert await found(knowledge, "new") == ["a"]
 
 
-async def test_a_late_writer_does_not_bring_back_what_was_deleted(
+async def test_a_late_writer_does_not_restore_a_deleted_document(
     knowledge: KnowledgeStore,
 ) -> None:
     await knowledge.upsert(ANN, [document("a", "first", 1)])
@@ -122,7 +122,7 @@ async def test_unchanged_content_is_not_embedded_again(store: Store, embedder: E
     knowledge = open_knowledge(store, counting)
     await knowledge.upsert(ANN, [document("a", "the same", 1)])
     await knowledge.upsert(ANN, [document("a", "the same", 2)])
-    # Without vectors nothing is embedded at all.
+    # Without vectors, nothing is embedded.
     each = 1 if (await knowledge.status()).vectors else 0
     assert counting.asked == each
     assert await knowledge.upsert(ANN, [document("a", "older", 1)]) == 0
@@ -153,7 +153,7 @@ async def test_a_long_document_is_found_by_its_end(knowledge: KnowledgeStore) ->
     assert "long" not in [hit.id for hit in await knowledge.search(ANN, "treasure", min_score=0.5)]
 
 
-async def test_a_reindex_makes_the_scope_hold_what_the_source_holds(
+async def test_a_reindex_replaces_the_scope_by_the_source(
     knowledge: KnowledgeStore,
 ) -> None:
     await knowledge.upsert(ANN, [document("gone", "old"), document("kept", "kept")])
@@ -172,7 +172,7 @@ async def test_a_scope_can_be_cleared(knowledge: KnowledgeStore) -> None:
     assert await knowledge.documents(ANN) == {}
 
 
-async def test_stones_are_purged(store: Store, knowledge: KnowledgeStore, clock: Clock) -> None:
+async def test_tombstones_are_purged(store: Store, knowledge: KnowledgeStore, clock: Clock) -> None:
     await knowledge.delete(ANN, ["a"], version=7)
     clock.tick(days=2)
     await open_observations(store).purge_soft_deleted_before(clock.now)
@@ -180,7 +180,7 @@ async def test_stones_are_purged(store: Store, knowledge: KnowledgeStore, clock:
 
 
 class Interrupted:
-    """Tables that are changed by somebody else right after they were looked at."""
+    """Tables that another process changes right after they were read."""
 
     def __init__(self, tables: IndexTables, meanwhile: Callable[[], Awaitable[object]]) -> None:
         self._tables = tables
@@ -200,7 +200,7 @@ class Interrupted:
 
 
 @pytest.mark.parametrize("way", ["upsert", "reindex"])
-async def test_a_document_that_a_late_relay_removes_is_written_anew_though_it_seemed_unchanged(
+async def test_an_unchanged_document_that_a_late_relay_removes_is_written_again(
     knowledge: KnowledgeIndex, embedder: Embedder, way: str
 ) -> None:
     await knowledge.upsert(ANN, [document("a", "likes green tea", version=1)])
@@ -211,7 +211,7 @@ async def test_a_document_that_a_late_relay_removes_is_written_anew_though_it_se
 
 
 FACTS = {"sqlite": 5_000, "postgres": 5_000}
-"""By engine; on the others enough to be more than a page of anything."""
+"""Number of facts by engine; on the slower ones just more than any page."""
 
 
 async def test_nothing_of_five_thousand_facts_of_one_subject_is_dropped(
@@ -228,7 +228,7 @@ async def test_nothing_of_five_thousand_facts_of_one_subject_is_dropped(
                 fact(f"number {number} is drawer x{number}", id=str(number)), tx=tx
             )
     async with relay:
-        await indexed(store)
+        await wait_indexed(store)
     assert len(await observations.find_by_subject("acme", "USER", "ann")) == facts
     assert await verify(observations, knowledge) == []
     for number in (0, 1_000, facts - 1):

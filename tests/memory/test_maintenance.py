@@ -1,4 +1,4 @@
-"""What time and a new model bring: deleted observations go in the end, and everything is indexed anew by itself."""
+"""Maintenance: purge deleted observations, and index everything anew after a change of model."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ async def pending(store: Store) -> Count:
 async def test_a_softly_deleted_observation_is_swept_away_after_its_time(
     observations: ObservationStore, clock: Clock
 ) -> None:
-    upkeep = MemorySweeper(observations, None, keep_deleted=timedelta(days=7))
+    sweeper = MemorySweeper(observations, None, keep_deleted=timedelta(days=7))
     await observations.save(fact(id="gone"))
     await observations.save(fact(id="kept"))
     await observations.soft_delete("acme", "gone")
     clock.tick(days=7)
-    await upkeep.sweep()
+    await sweeper.sweep()
     await observations.save(fact(id="younger"))
     await observations.soft_delete("acme", "younger")
     clock.tick(seconds=1)
-    await upkeep.sweep()
+    await sweeper.sweep()
     assert await observations.purge_soft_deleted_before(clock.now + timedelta(days=1)) == 1
     assert [found.id for found in await observations.find_by_subject("acme", "USER", "ann")] == [
         "kept"
@@ -57,7 +57,7 @@ async def test_the_oldest_pending_change_counts_also_while_a_relay_holds_it(
 
 
 class Plain:
-    """An embedder to which all texts are alike."""
+    """An embedder that gives all texts the same vector."""
 
     def __init__(self, model: str, dimensions: int = 2, made: int | None = None) -> None:
         self.model, self.dimensions = model, dimensions
@@ -68,15 +68,15 @@ class Plain:
 
 
 class Working:
-    """The memory of a process: its relay, and its upkeep."""
+    """The memory of a process: its relay and its sweeper."""
 
     def __init__(self, store: Store, observations: ObservationStore, embedder: Embedder) -> None:
         self.knowledge = open_knowledge(store, embedder)
         self.relay = KnowledgeStoreOutboxRelay(observations, self.knowledge)
-        self.upkeep = MemorySweeper(observations, self.knowledge)
+        self.sweeper = MemorySweeper(observations, self.knowledge)
 
     async def left(self) -> int:
-        """Documents of another model than this one's."""
+        """Return the number of documents of another model."""
         return (await self.knowledge.status()).other_model
 
 
@@ -86,7 +86,7 @@ async def remember(observations: ObservationStore, count: int = 3) -> None:
 
 
 async def is_compared(store: Store) -> bool:
-    """Whether this engine has vectors, and so models."""
+    """Return whether this engine has vectors, and so models."""
     return await open_knowledge(store).tables.has_vectors()
 
 
@@ -94,14 +94,14 @@ async def test_another_model_indexes_everything_anew_by_itself_and_words_find_it
     store: Store, observations: ObservationStore
 ) -> None:
     old, new = (Working(store, observations, Plain(model)) for model in ("old", "new"))
-    await old.upkeep.sweep()
+    await old.sweeper.sweep()
     await remember(observations)
     await old.relay.drain_once()
-    await old.upkeep.sweep()
+    await old.sweeper.sweep()
     assert (await outbox(store), await old.left()) == ([], 0)
     if await is_compared(store):
-        await new.upkeep.sweep()
-        await new.upkeep.sweep()
+        await new.sweeper.sweep()
+        await new.sweeper.sweep()
         assert len(await outbox(store)) == await new.left() == 3
         assert await store.setting("index") == {"model": "new", "dimensions": 2}
         status = await index_progress(store, open_knowledge(store))
@@ -116,7 +116,7 @@ async def test_another_model_indexes_everything_anew_by_itself_and_words_find_it
     )
 
 
-async def test_processes_that_start_at_once_tell_of_each_document_once(
+async def test_processes_that_start_together_requeue_each_document_once(
     store: Store, observations: ObservationStore
 ) -> None:
     old = Working(store, observations, Plain("old"))
@@ -124,11 +124,11 @@ async def test_processes_that_start_at_once_tell_of_each_document_once(
     await old.relay.drain_once()
     async with asyncio.TaskGroup() as group:
         for _ in range(4):
-            group.create_task(Working(store, observations, Plain("new")).upkeep.sweep())
+            group.create_task(Working(store, observations, Plain("new")).sweeper.sweep())
     assert len(await outbox(store)) == (20 if await is_compared(store) else 0)
 
 
-async def test_who_dies_while_telling_is_followed_by_another(
+async def test_another_process_goes_on_if_one_dies_while_requeueing(
     store: Store, observations: ObservationStore
 ) -> None:
     old, new = (Working(store, observations, Plain(model)) for model in ("old", "new"))
@@ -137,25 +137,25 @@ async def test_who_dies_while_telling_is_followed_by_another(
     if await is_compared(store):
         await store.set_setting("index", {"model": "new", "dimensions": 2})
         assert await observations.requeue_outdated("memory.observation", "new/2", limit=1) == 1
-        await new.upkeep.sweep()
+        await new.sweeper.sweep()
     await new.relay.drain_once()
     assert await new.left() == 0
 
 
-async def test_an_older_process_does_not_take_the_model_back_and_what_it_indexes_is_indexed_again(
+async def test_an_older_process_does_not_revert_the_model_and_its_documents_are_indexed_again(
     store: Store, observations: ObservationStore
 ) -> None:
     old, new = (Working(store, observations, Plain(model)) for model in ("old", "new"))
     await remember(observations)
     for working in (old, new, old):
-        await working.upkeep.sweep()
+        await working.sweeper.sweep()
     await old.relay.drain_once()
     if await is_compared(store):
         assert (await store.setting("index"), await new.left()) == (
             {"model": "new", "dimensions": 2},
             3,
         )
-    await new.upkeep.sweep()
+    await new.sweeper.sweep()
     await new.relay.drain_once()
     assert await new.left() == 0
 
@@ -169,13 +169,13 @@ async def test_the_same_model_with_more_numbers_is_another_one(
     await observations.save(fact("drawer 3", id="3"))
     await long.relay.drain_once()
     await long.knowledge.search(ANN, "drawer")
-    await long.upkeep.sweep()
+    await long.sweeper.sweep()
     await long.relay.drain_once()
     assert await long.left() == 0
     assert len(await long.knowledge.search(ANN, "drawer")) == 4
 
 
-async def test_vectors_of_another_length_than_promised_are_refused(
+async def test_vectors_of_the_wrong_length_are_refused(
     store: Store, observations: ObservationStore
 ) -> None:
     wrong = Working(store, observations, Plain("wrong", dimensions=3, made=2))
@@ -187,7 +187,7 @@ async def test_vectors_of_another_length_than_promised_are_refused(
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-async def test_vectors_that_can_be_had_later_are_a_change_of_model(
+async def test_enabling_vectors_later_is_a_change_of_model(
     store: Store, observations: ObservationStore
 ) -> None:
     working = Working(store, observations, Plain("new"))
@@ -195,17 +195,17 @@ async def test_vectors_that_can_be_had_later_are_a_change_of_model(
         await tx.execute("drop function agent.found_by_meaning")
     await observations.save(fact())
     await working.relay.drain_once()
-    await working.upkeep.sweep()
+    await working.sweeper.sweep()
     assert (await working.knowledge.status()).model == "words"
     async with store.transaction() as tx:
         await tx.execute("select agent.enable_vectors()")
-    await working.upkeep.sweep()
+    await working.sweeper.sweep()
     assert await working.relay.drain_once() == DrainResult(processed=1)
     status = await working.knowledge.status()
     assert (status.model, status.other_model, status.vectors) == ("new", 0, True)
 
 
-async def test_a_sweep_sees_to_memory_too(store: Store) -> None:
+async def test_a_sweep_maintains_memory_too(store: Store) -> None:
     seen = []
 
     async def chore() -> None:

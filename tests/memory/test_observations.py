@@ -28,7 +28,7 @@ COUNTED = (
 NOTHING = dict.fromkeys(COUNTED, 0)
 
 
-async def test_what_is_saved_is_found(observations: ObservationStore, clock: Clock) -> None:
+async def test_a_saved_observation_is_found(observations: ObservationStore, clock: Clock) -> None:
     saved = fact(type=ObservationType.DEDUCTIVE, observer="coder", source_message_ids=("m1", "m2"))
     assert await observations.save(saved) > 0
     found = await observations.find_by_id("acme", "w")
@@ -44,7 +44,9 @@ async def test_what_is_saved_is_found(observations: ObservationStore, clock: Clo
     assert await observations.find_by_id("other", "w") is None
 
 
-async def test_saving_again_replaces_and_counts_up(observations: ObservationStore) -> None:
+async def test_saving_again_replaces_and_increments_the_version(
+    observations: ObservationStore,
+) -> None:
     await observations.save(fact())
     [before] = await observations.find_by_subject("acme", "USER", "ann")
     await observations.save(fact("Ann likes black tea"))
@@ -164,7 +166,7 @@ async def test_a_fact_that_moves_leaves_its_old_subject(
     assert [operation for _, operation in await outbox(store)] == ["UPSERT", "DELETE", "UPSERT"]
 
 
-async def test_deleting_what_is_not_there_does_nothing(
+async def test_deleting_a_missing_observation_does_nothing(
     store: Store, observations: ObservationStore
 ) -> None:
     assert await observations.delete("acme", "nobody") is None
@@ -172,7 +174,7 @@ async def test_deleting_what_is_not_there_does_nothing(
     assert await outbox(store) == []
 
 
-async def test_a_soft_deleted_one_is_out_of_sight_until_it_is_purged(
+async def test_a_soft_deleted_observation_is_hidden_until_it_is_purged(
     observations: ObservationStore, clock: Clock
 ) -> None:
     await observations.save(fact())
@@ -187,7 +189,9 @@ async def test_a_soft_deleted_one_is_out_of_sight_until_it_is_purged(
     assert await observations.purge_soft_deleted_before(clock.now) == 1
 
 
-async def test_saving_a_soft_deleted_one_brings_it_back(observations: ObservationStore) -> None:
+async def test_saving_a_soft_deleted_observation_restores_it(
+    observations: ObservationStore,
+) -> None:
     await observations.save(fact())
     await observations.soft_delete("acme", "w")
     await observations.save(fact("again"))
@@ -196,7 +200,7 @@ async def test_saving_a_soft_deleted_one_brings_it_back(observations: Observatio
     assert found.content == "again"
 
 
-async def test_doubtful_ones_and_subjects_are_found(observations: ObservationStore) -> None:
+async def test_doubtful_observations_and_subjects_are_found(observations: ObservationStore) -> None:
     await observations.save(fact(id="sure"))
     await observations.save(fact(id="guess", subject="bob", type=ObservationType.ABDUCTIVE))
     doubtful = await observations.find_by_confidence_below("acme", 0.5)
@@ -220,7 +224,7 @@ async def test_a_workspace_is_deleted_with_all_its_events(
     assert (await outbox(store))[3:] == [("a", "DELETE"), ("b", "DELETE")]
 
 
-async def test_secrets_are_not_remembered(observations: ObservationStore) -> None:
+async def test_secrets_are_redacted_in_observations(observations: ObservationStore) -> None:
     await observations.save(
         fact("the password is hunter2 and the key sk-proj-abcdefghijklmnop1234")
     )
@@ -277,7 +281,7 @@ async def test_forgetting_a_subject_removes_every_trace(
     assert told == [blank, blank, ("message_received", "m2"), ("agent_routed", "m2"), blank]
 
 
-async def test_forgetting_somebody_takes_what_others_were_told_of_it(
+async def test_forgetting_a_person_removes_copies_that_others_got(
     store: Store, observations: ObservationStore
 ) -> None:
     said = NewEvent(

@@ -1,4 +1,4 @@
-"""A user's own index, made of nothing but what the contract says: it works, fails, hangs and comes back."""
+"""A user's own index with the methods of the contract alone: it works, fails and hangs."""
 
 from __future__ import annotations
 
@@ -47,10 +47,12 @@ class Plain:
         return len([self.texts.pop((scope, id_), None) for id_ in ids])
 
 
-class Awaited(Plain):
-    """The same with methods that are awaited."""
+class AsyncIndex(Plain):
+    """An index in a dictionary, with async methods."""
 
-    async def upsert(self, scope: KnowledgeScope, documents: Iterable[KnowledgeDocument]) -> int:  # type: ignore[override]
+    async def upsert(  # type: ignore[override]
+        self, scope: KnowledgeScope, documents: Iterable[KnowledgeDocument]
+    ) -> int:
         return super().upsert(scope, documents)
 
     async def delete(  # type: ignore[override]
@@ -59,12 +61,12 @@ class Awaited(Plain):
         return super().delete(scope, ids, version=version)
 
 
-@pytest.fixture(params=[Plain, Awaited])
+@pytest.fixture(params=[Plain, AsyncIndex])
 def own(request: pytest.FixtureRequest) -> Any:
     return request.param()
 
 
-async def test_it_gets_what_is_saved_and_loses_what_is_deleted(
+async def test_a_users_index_follows_saves_and_deletes(
     observations: ObservationStore, own: Any
 ) -> None:
     relay = KnowledgeStoreOutboxRelay(observations, own)
@@ -85,7 +87,7 @@ async def test_it_gets_what_is_saved_and_loses_what_is_deleted(
         OSError(113, "no route"),
     ],
 )
-async def test_one_that_cannot_be_reached_costs_no_attempt(
+async def test_an_unreachable_index_of_a_user_uses_no_attempt(
     store: Store, observations: ObservationStore, own: Any, error: Exception
 ) -> None:
     own.error = error
@@ -98,7 +100,7 @@ async def test_one_that_cannot_be_reached_costs_no_attempt(
 @pytest.mark.parametrize(
     "error", [KeyError("x"), RecursionError(), AssertionError(), ExceptionGroup("g", [OSError()])]
 )
-async def test_whatever_it_raises_is_a_failure_like_any(
+async def test_any_error_of_a_users_index_is_a_failure(
     store: Store, observations: ObservationStore, own: Any, error: Exception
 ) -> None:
     own.error = error
@@ -109,22 +111,24 @@ async def test_whatever_it_raises_is_a_failure_like_any(
     assert str(dead.last_error).startswith(type(error).__name__)
 
 
-class Hanging(Awaited):
-    """One that never answers, unless it is let go."""
+class Hanging(AsyncIndex):
+    """An index that never answers until it is released."""
 
     def __init__(self) -> None:
         super().__init__()
         self.hangs = True
         self.entered = asyncio.Event()
 
-    async def upsert(self, scope: KnowledgeScope, documents: Iterable[KnowledgeDocument]) -> int:  # type: ignore[override]
+    async def upsert(  # type: ignore[override]
+        self, scope: KnowledgeScope, documents: Iterable[KnowledgeDocument]
+    ) -> int:
         self.entered.set()
         if self.hangs:
             await asyncio.Event().wait()
         return await super().upsert(scope, documents)
 
 
-async def test_one_that_hangs_is_away_and_the_relay_stops_in_time(
+async def test_a_hanging_index_counts_as_unreachable_and_the_relay_stops_in_time(
     store: Store, observations: ObservationStore
 ) -> None:
     own: Any = Hanging()
@@ -147,7 +151,7 @@ async def test_one_that_hangs_is_away_and_the_relay_stops_in_time(
         assert await observations.wait_indexed(position, within=10)
 
 
-async def test_without_the_packages_of_memory_changes_wait_and_use_up_nothing(
+async def test_without_the_packages_of_memory_changes_wait_and_use_no_attempt(
     store: Store, observations: ObservationStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "wordllama", None)

@@ -23,7 +23,7 @@ def people(store: Store) -> People:
     return open_people(store)
 
 
-async def test_nobody_is_linked_by_themselves(people: People) -> None:
+async def test_nobody_is_linked_automatically(people: People) -> None:
     assert await people.identities(ANN) == [ANN]
     assert await people.groups() == []
 
@@ -49,7 +49,7 @@ async def test_an_identity_that_is_unlinked_leaves_the_others_linked(people: Peo
     assert await people.unlink(ANN)
     assert await people.identities(ANN) == [ANN]
     assert await people.identities(MAIL) == [MAIL, SLACK]
-    # Linked to somebody else, it does not bring the former ones along.
+    # A new link to somebody else does not restore the former ones.
     await people.link(ANN, BOB)
     assert await people.identities(BOB) == [BOB, ANN]
     assert not await people.unlink("default:USER:nobody")

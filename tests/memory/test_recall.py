@@ -1,4 +1,4 @@
-"""An agent remembers: what is observed in one turn is known in the next."""
+"""An agent remembers: the next turn knows the observations of the one before."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def running(app: AgentHarness) -> AsyncIterator[None]:
 
 
 async def answer(app: AgentHarness, text: str, sender_id: str = "ann") -> str:
-    """What the app answers to a message, fetched as a client of the API does."""
+    """Send a message and return the app's answer, as a client of the API does."""
     id_ = await app.put(text, sender_id=sender_id)
     async with asyncio.timeout(30):
         while True:
@@ -108,7 +108,7 @@ async def test_a_turn_that_fails_remembers_nothing(database_url: str) -> None:
         )
 
 
-async def test_verify_finds_every_difference_and_reindex_mends_them(
+async def test_verify_finds_every_difference_and_reindex_repairs_them(
     observations: ObservationStore, knowledge: KnowledgeStore
 ) -> None:
     for number in range(3):
@@ -142,6 +142,7 @@ async def test_forgetting_empties_the_index_too(
         "history": 0,
         "agent_messages": 0,
         "chat_messages": 0,
+        "conversations": 0,
         "activity": 0,
         "settings": 0,
         "observations": 1,
@@ -167,7 +168,7 @@ async def test_forgetting_leaves_no_name_in_any_table(
     assert tables_that_hold(database_url, "zyzzyva") == []
 
 
-async def test_a_relay_that_read_before_the_forgetting_does_not_bring_it_back(
+async def test_a_relay_that_read_before_forgetting_does_not_restore_the_index(
     observations: ObservationStore, knowledge: KnowledgeStore
 ) -> None:
     await observations.save(fact())
@@ -181,7 +182,7 @@ async def test_a_relay_that_read_before_the_forgetting_does_not_bring_it_back(
 
 
 class Busy:
-    """A knowledge store to which something comes while its index is written anew."""
+    """A knowledge store that gets a change while its index is rebuilt."""
 
     def __init__(self, real: KnowledgeStore, meanwhile: Callable[[], Awaitable[object]]) -> None:
         self._real = real
@@ -201,7 +202,7 @@ class Busy:
         return getattr(self._real, name)
 
 
-async def test_what_is_saved_and_indexed_during_a_reindex_stays(
+async def test_observations_that_are_indexed_during_a_reindex_stay(
     observations: ObservationStore, knowledge: KnowledgeStore, relay: KnowledgeStoreOutboxRelay
 ) -> None:
     async def meanwhile() -> None:
@@ -238,7 +239,7 @@ WHO = {
 
 
 async def memory_of(store: Store, payload: Payload) -> TurnMemory:
-    """The memory of a turn of its own."""
+    """Return the memory of a new turn."""
     await store.put([NewEvent(event=payload)])
     leased = await claim_one(store)
     turn = Turn(leased, "friend")
@@ -257,7 +258,7 @@ async def know(store: Store, key: str, content: str) -> None:
     await store.settle([(turn, Done()) for turn in turns])
 
 
-async def test_memory_of_another_by_name_is_not_reached(store: Store) -> None:
+async def test_a_person_known_by_name_does_not_see_observations_about_an_id(store: Store) -> None:
     """The subject carries the channel, and names and ids never mix."""
     await know(store, subject_of(WHO["ann"]), "Ann likes jasmine tea")
     found = {
@@ -275,7 +276,7 @@ async def test_memory_of_another_by_name_is_not_reached(store: Store) -> None:
     assert len({subject_of(payload) for payload in WHO.values()}) == len(WHO)
 
 
-async def test_linked_identities_share_what_is_known(store: Store) -> None:
+async def test_linked_identities_share_their_observations(store: Store) -> None:
     ann, work = WHO["ann"], WHO["ann's id in a workspace"]
     await know(store, subject_of(ann), "Ann likes jasmine tea")
     people = open_people(store)
@@ -290,7 +291,7 @@ async def test_linked_identities_share_what_is_known(store: Store) -> None:
 async def test_subjects_of_earlier_releases_are_read_where_they_name_one_person(
     store: Store,
 ) -> None:
-    """A workspace of Slack and a user id do; a name or id without a channel does not, and needs a link."""
+    """A Slack workspace and a user id do. A name or id without a channel needs a link."""
     await know(store, "T1:USER:u1", "likes tea at work")
     await know(store, "default:USER:u1", "likes tea at home")
     assert await (await memory_of(store, WHO["ann's id in a workspace"])).recall() == [

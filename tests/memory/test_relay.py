@@ -1,4 +1,4 @@
-"""The relay: what the store says now is what the index gets, whatever fails in between."""
+"""The relay: the index gets the current state of the store, whatever fails in between."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.queue.event import MEMORY
 from holdfast.queue.store import Filter, Store
 from holdfast.testing.clock import Clock
 from tests.memory.moody import Moody
-from tests.memory.steps import ANN, BOB, fact, outbox
+from tests.memory.steps import ANN, BOB, fact, outbox, relay_to
 
 
 async def test_a_change_reaches_the_index_and_leaves_the_outbox(
@@ -43,7 +43,7 @@ async def test_events_are_counted_and_not_turns(
     assert (result.processed, result.claimed) == (5, 5)
 
 
-async def test_a_drain_takes_no_more_than_a_batch(
+async def test_a_drain_is_limited_to_one_batch(
     observations: ObservationStore, knowledge: KnowledgeStore, store: Store
 ) -> None:
     relay = KnowledgeStoreOutboxRelay(observations, knowledge, options=RelayOptions(batch_size=2))
@@ -116,7 +116,7 @@ async def test_a_failure_is_due_again_after_exactly_two_seconds_then_four(
     assert event.vt - clock.now == timedelta(seconds=4)
 
 
-async def test_of_several_changes_of_a_subject_each_fails_once_and_is_due_after_exactly_two_seconds(
+async def test_changes_of_one_subject_each_fail_once_and_are_due_after_exactly_two_seconds(
     store: Store,
     observations: ObservationStore,
     moody: Moody,
@@ -135,7 +135,7 @@ async def test_of_several_changes_of_a_subject_each_fails_once_and_is_due_after_
     assert await moody_relay.drain_once() == DrainResult(processed=3)
 
 
-async def test_several_that_fail_together_in_a_running_relay_are_due_after_exactly_two_seconds(
+async def test_changes_that_fail_together_in_a_running_relay_are_due_after_exactly_two_seconds(
     store: Store,
     observations: ObservationStore,
     moody: Moody,
@@ -151,7 +151,7 @@ async def test_several_that_fail_together_in_a_running_relay_are_due_after_exact
     assert due == [(1, timedelta(seconds=2))] * 3
 
 
-async def test_after_its_last_attempt_it_is_poison_that_can_be_retried(
+async def test_after_its_last_attempt_a_change_is_poison_that_can_be_retried(
     store: Store,
     observations: ObservationStore,
     moody: Moody,
@@ -180,8 +180,8 @@ async def test_an_index_that_is_away_for_ten_minutes_poisons_nothing(
         await observations.save(fact(id=str(number), subject=str(number)))
     moody.error = IndexUnavailable("connection refused")
     for _ in range(20):
-        # A new one each time: the pause of the breaker is real time.
-        relay = KnowledgeStoreOutboxRelay(observations, moody, options=RelayOptions(max_attempts=3))  # type: ignore[arg-type]
+        # A new relay each time, because the breaker pauses in real time.
+        relay = relay_to(observations, moody, max_attempts=3)
         assert await relay.drain_once() == DrainResult()
         clock.tick(seconds=30)
     assert {event.attempts for event in await store.waiting(MEMORY, "")} == {0}
@@ -214,11 +214,10 @@ async def test_one_bad_document_does_not_hold_up_the_others_of_its_subject(
                 raise ValueError("cannot index bad")
             return await self._real.upsert(scope, wanted)
 
-    options = RelayOptions(max_attempts=2)
-    relay = KnowledgeStoreOutboxRelay(observations, Picky(knowledge), options=options)  # type: ignore[arg-type]
+    relay = relay_to(observations, Picky(knowledge), max_attempts=2)
     for id_ in ("a", "bad", "b"):
         await observations.save(fact(id=id_))
-    # Together they fail; then each is tried by itself.
+    # They fail together; then the relay tries each by itself.
     assert await relay.drain_once() == DrainResult(processed=2, failed=1)
     clock.tick(seconds=2)
     assert await relay.drain_once() == DrainResult(poisoned=1)
@@ -283,7 +282,8 @@ async def test_an_error_of_an_unexpected_class_does_not_end_the_relay(
     async with KnowledgeStoreOutboxRelay(observations, moody) as relay:  # type: ignore[arg-type]
         await observations.save(fact())
         async with asyncio.timeout(10):
-            while not (await observations.store.waiting(MEMORY, ""))[0].last_error:  # noqa: ASYNC110 - it is the database's
+            waiting = observations.store.waiting
+            while not (await waiting(MEMORY, ""))[0].last_error:  # noqa: ASYNC110 - no signal
                 await asyncio.sleep(0.01)
         moody.error = None
         position = await observations.save(fact(subject="bob", id="b"))
@@ -298,7 +298,7 @@ async def test_after_three_deaths_of_a_lone_relay_the_row_is_poison_and_its_subj
     await observations.save(fact(id="next"))
     options = RelayOptions(max_attempts=3)
     for _ in range(3):
-        # As a process that dies in the middle of its turn.
+        # As a process that dies during its turn.
         [turn] = await store.claim(
             MEMORY, [""], limit=1, lease=options.claim_duration, max_attempts=3
         )
@@ -310,7 +310,7 @@ async def test_after_three_deaths_of_a_lone_relay_the_row_is_poison_and_its_subj
     assert list(await knowledge.documents(ANN)) == ["next"]
 
 
-async def test_a_running_lone_relay_buries_what_has_no_attempts_left(
+async def test_a_running_lone_relay_buries_events_without_attempts_left(
     store: Store, observations: ObservationStore, knowledge: KnowledgeStore, clock: Clock
 ) -> None:
     await observations.save(fact(id="deadly"))

@@ -28,11 +28,11 @@ from holdfast.store import open_store
 from holdfast.store.memory import open_knowledge, open_observations
 from holdfast.testing.clock import Clock
 from tests.memory.moody import Moody
-from tests.memory.steps import fact
+from tests.memory.steps import fact, relay_to
 
 
 class Selective(Moody):
-    """A knowledge store that fails for the subjects it is told, in the way it is told."""
+    """A knowledge store that fails for the given subjects in the given way."""
 
     def __init__(
         self, real: KnowledgeStore, fail: Callable[[], Awaitable[None]], subjects: set[str]
@@ -66,7 +66,7 @@ async def test_an_index_that_raises_any_other_oserror_uses_attempts_and_ends_as_
 ) -> None:
     moody.error = error
     await observations.save(fact())
-    relay = KnowledgeStoreOutboxRelay(observations, moody, options=RelayOptions(max_attempts=2))  # type: ignore[arg-type]
+    relay = relay_to(observations, moody, max_attempts=2)
     assert await relay.drain_once() == DrainResult(failed=1)
     clock.tick(seconds=2)
     assert await relay.drain_once() == DrainResult(poisoned=1)
@@ -88,7 +88,7 @@ async def test_only_connection_like_errors_mean_that_the_index_is_away(
     moody.error = error
     await observations.save(fact())
     for _ in range(5):
-        relay = KnowledgeStoreOutboxRelay(observations, moody, options=RelayOptions(max_attempts=2))  # type: ignore[arg-type]
+        relay = relay_to(observations, moody, max_attempts=2)
         assert await relay.drain_once() == DrainResult()
         clock.tick(minutes=2)
     assert [event.attempts for event in await store.waiting(MEMORY, "")] == [0]
@@ -98,21 +98,22 @@ async def test_only_connection_like_errors_mean_that_the_index_is_away(
 async def test_nine_subjects_that_cannot_be_indexed_do_not_stop_the_others(
     database_url: str, embedder: Embedder, fail: Callable[[], Awaitable[None]]
 ) -> None:
-    """One more than the relay works at once; all that time out come before those that do not."""
-    options = RelayOptions(
-        claim_duration=timedelta(seconds=1),
-        poll_interval=timedelta(milliseconds=50),
-        max_attempts=2,
-    )
+    """One more subject than the relay works at once, and all that time out come first."""
     async with open_store(database_url) as store:
         observations, real = open_observations(store), open_knowledge(store, embedder)
         await real.active_embedder()
         for subject in NINE:
             await observations.save(fact(subject=subject, id=subject))
         knowledge = Selective(real, fail, {f"acme:USER:{subject}" for subject in NINE})
-        async with KnowledgeStoreOutboxRelay(observations, knowledge, options=options):  # type: ignore[arg-type]
+        async with relay_to(
+            observations,
+            knowledge,
+            claim_duration=timedelta(seconds=1),
+            poll_interval=timedelta(milliseconds=50),
+            max_attempts=2,
+        ):
             for number in range(200):
-                # One after the other: each shows the relay that the index answers others.
+                # One after the other, so that each shows the relay that the index answers others.
                 position = await observations.save(
                     fact(subject=f"good-{number}", id=f"good-{number}")
                 )
@@ -123,21 +124,21 @@ async def test_nine_subjects_that_cannot_be_indexed_do_not_stop_the_others(
     pytest.fail("what cannot be indexed never became poison")
 
 
-async def test_a_timeout_that_all_have_uses_no_attempt(
+async def test_a_timeout_of_all_documents_uses_no_attempt(
     store: Store, observations: ObservationStore, knowledge: KnowledgeStore, clock: Clock
 ) -> None:
     for subject in NINE:
         await observations.save(fact(subject=subject, id=subject))
     slow = Selective(knowledge, no_answer, {f"acme:USER:{subject}" for subject in NINE})
-    options = RelayOptions(claim_duration=timedelta(milliseconds=100), max_attempts=2)
+    lease = timedelta(milliseconds=100)
     for _ in range(12):
-        relay = KnowledgeStoreOutboxRelay(observations, slow, options=options)  # type: ignore[arg-type]
+        relay = relay_to(observations, slow, claim_duration=lease, max_attempts=2)
         assert await relay.drain_once() == DrainResult()
         clock.tick(seconds=61)
     assert {event.attempts for event in await store.waiting(MEMORY, "")} == {0}
 
 
-async def test_a_timeout_that_others_do_not_have_uses_attempts_and_ends_as_poison(
+async def test_a_timeout_of_one_document_uses_attempts_and_ends_as_poison(
     store: Store, observations: ObservationStore, knowledge: KnowledgeStore, clock: Clock
 ) -> None:
     slow = Selective(knowledge, no_answer, {"acme:USER:bad"})
@@ -146,7 +147,7 @@ async def test_a_timeout_that_others_do_not_have_uses_attempts_and_ends_as_poiso
     await observations.save(fact(subject="bad", id="bad"))
     result = DrainResult()
     for number in range(8):
-        # A time-out may be the index's, unless others were answered since the one before.
+        # A time-out may be the index's fault, unless it answered others since the one before.
         result += await relay.drain_once()
         relay._breaker.close()
         clock.tick(seconds=61)

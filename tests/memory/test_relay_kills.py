@@ -1,4 +1,4 @@
-"""Two relays that are killed again and again, while everything changes: in the end the index is what the store says."""
+"""Two relays that are killed again and again leave an index that matches the store."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from holdfast.queue.store import Filter
 from holdfast.store import open_store
 from holdfast.store.memory import open_knowledge, open_observations
 from tests.fork_server import PipedProcess
-from tests.memory.relay_process import Dawdling
-from tests.memory.steps import fact, indexed
+from tests.memory.relay_process import SlowEmbedder
+from tests.memory.steps import fact, wait_indexed
 
 RELAYS = 2
 WRITERS = 4
@@ -27,7 +27,7 @@ SUBJECTS = ("ann", "bob", "cid", "dan", "eve")
 IDS = [f"fact-{number}" for number in range(40)]
 CONTENTS = [f"number {number} of the things that are said" for number in range(6)]
 LIVES = (0.05, 0.8)
-"""Seconds that a relay lives once it works: the least, the most."""
+"""Minimum and maximum lifetime of a working relay, in seconds."""
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -37,14 +37,14 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @asynccontextmanager
 async def a_relay(url: str) -> AsyncIterator[None]:
-    """A process that works; killed at the end of the block."""
+    """Start a relay process; kill it at the end of the block."""
     with PipedProcess("tests.memory.relay_process", url) as process:
         assert await asyncio.to_thread(process.read_line) == "ready"
         yield
 
 
-class Fate:
-    """Kills relays for as long as something is written, and counts."""
+class Killer:
+    """Kills relays while changes are written, and counts the kills."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -59,7 +59,7 @@ class Fate:
 
 
 async def change(observations: ObservationStore) -> None:
-    """One of the things that happen to memory; few contents, so that many changes change nothing."""
+    """Make a random change. There are few contents, so many changes change nothing."""
     one, other = random.sample(IDS, 2)
     new = fact(random.choice(CONTENTS), one, random.choice(SUBJECTS))
     match random.randrange(10):
@@ -71,7 +71,7 @@ async def change(observations: ObservationStore) -> None:
             known = await observations.find_by_id("acme", one)
             merged = new if known is None else replace(new, subject_id=known.subject_id)
             with suppress(HoldfastError):
-                # Either may be deleted by now, or be about somebody else.
+                # Either may be deleted by now, or have another subject.
                 await observations.merge(one, other, merged)
         case _:
             await observations.save(new)
@@ -85,8 +85,8 @@ async def change_much(observations: ObservationStore, changes: int) -> None:
 
 async def differ(url: str, changes: int, kills: int) -> None:
     async with open_store(url) as store:
-        observations, knowledge = open_observations(store), open_knowledge(store, Dawdling())
-        fate = Fate(url)
+        observations, knowledge = open_observations(store), open_knowledge(store, SlowEmbedder())
+        fate = Killer(url)
         async with asyncio.TaskGroup() as group:
             for _ in range(RELAYS):
                 group.create_task(fate.rule(kills))
@@ -95,7 +95,7 @@ async def differ(url: str, changes: int, kills: int) -> None:
                     writing.create_task(change_much(observations, changes // WRITERS))
             fate.written.set()
         async with a_relay(url), a_relay(url):
-            await indexed(store)
+            await wait_indexed(store)
         assert fate.kills >= kills
         assert await verify(observations, knowledge) == []
         assert await observations.count() == (await knowledge.status()).documents > 0

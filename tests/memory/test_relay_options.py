@@ -1,4 +1,4 @@
-"""What a relay is made of, and what is refused."""
+"""Options and arguments of a relay, and which of them are refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.memory.observation import ObservationStore
         {"node_id": None},
     ],
 )
-def test_options_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
+def test_invalid_options_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"at least 1|node_id must not be empty"):
         RelayOptions(**wrong)  # type: ignore[arg-type]
 

@@ -63,7 +63,7 @@ def test_an_event_that_nobody_ran_yet_is_not_lost() -> None:
 def test_an_event_in_both_tables_is_found() -> None:
     assert violations(rows=[*ROWS, Row(id=3, claims=1)]) == [
         "event 3 is there 2 times",
-        "event 3 (fence 50, process 1) was told 'completed' and is live",
+        "event 3 (fence 50, process 1) was settled as 'completed' and is live",
     ]
 
 
@@ -130,11 +130,11 @@ def test_a_claim_that_was_never_settled_is_found() -> None:
 def test_a_settle_that_the_tables_do_not_show_is_found() -> None:
     rows = [Row(id=1, claims=1), *ROWS[1:]]
     assert violations(rows=rows) == [
-        "event 1 (fence 10, process 1) was told 'completed' and is live"
+        "event 1 (fence 10, process 1) was settled as 'completed' and is live"
     ]
     dead = [replace(ROWS[0], outcome="dead"), *ROWS[1:]]
     assert violations(rows=dead) == [
-        "event 1 (fence 10, process 1) was told 'completed' and is dead"
+        "event 1 (fence 10, process 1) was settled as 'completed' and is dead"
     ]
 
 

@@ -1,4 +1,4 @@
-"""Test servers are there when asked for, keep tests apart, and leave nothing behind."""
+"""Test servers start on demand, keep tests apart, and leave nothing behind."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A user's own tests: an agent tried step by step, without processes and without waiting."""
+"""Trials: users test an agent step by step, without processes and without waiting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.routing.router import Address
 from holdfast.testing.trial import trial
 
 
-async def test_an_answer_is_seen_with_what_was_emitted() -> None:
+async def test_a_trial_shows_the_answer_and_emitted_events() -> None:
     app = AgentHarness(default="coder")
 
     @app.agent("coder")
@@ -36,7 +36,7 @@ async def test_an_answer_is_seen_with_what_was_emitted() -> None:
         assert response.event["metadata"] == {"mood": "good"}
 
 
-async def test_a_failure_is_tried_again_when_the_clock_says_so() -> None:
+async def test_a_failure_is_retried_when_the_clock_reaches_it() -> None:
     app = AgentHarness()
 
     @app.agent("flaky")
@@ -56,7 +56,7 @@ async def test_a_failure_is_tried_again_when_the_clock_says_so() -> None:
         assert [response.event["message"] for response in await attempt.responses()] == ["now"]
 
 
-async def test_snoozes_and_dead_letters_are_values_too() -> None:
+async def test_snoozes_and_dead_letters_are_outcomes() -> None:
     app = AgentHarness()
 
     @app.agent("moody")
