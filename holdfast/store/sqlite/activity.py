@@ -30,7 +30,7 @@ def put_activity(connection: Connection, parts: Sequence[Iterable[Payload]], now
             connection.execute(SQL["put_activity"], {"frames": dump(frames), "now": now})
 
 
-def failed(connection: Connection, ids: Sequence[int], *, dead: bool) -> Iterator[Payload]:
+def failed_frames(connection: Connection, ids: Sequence[int], *, dead: bool) -> Iterator[Payload]:
     """Return a frame for each event whose turn failed: it comes back, or is a dead letter."""
     rows = connection.execute(SQL["buried" if dead else "failed"], {"ids": dump(ids)})
     for id, message_id, target, event, sent_by, attempts, error, error_class in rows:
@@ -45,7 +45,7 @@ def failed(connection: Connection, ids: Sequence[int], *, dead: bool) -> Iterato
         }
 
 
-def revived(connection: Connection, ids: Sequence[int]) -> Iterator[Payload]:
+def revived_frames(connection: Connection, ids: Sequence[int]) -> Iterator[Payload]:
     """Return a message_received frame for each event that is live again."""
     rows = connection.execute(SQL["revived"], {"ids": dump(ids)})
     for id, message_id, target, event, sent_by in rows:

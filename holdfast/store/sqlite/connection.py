@@ -124,7 +124,7 @@ def close_cursors(error: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
-def translated(error: BaseException, path: Path) -> BaseException:
+def translate_error(error: BaseException, path: Path) -> BaseException:
     """Return our error for one of SQLite's; return any other error unchanged."""
     if not isinstance(error, sqlite3.Error):
         return error

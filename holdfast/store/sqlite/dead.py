@@ -14,7 +14,7 @@ from holdfast.queue.pages import Measure, Page
 from holdfast.queue.store import Filter
 from holdfast.store.payload import dump, parse
 from holdfast.store.sqlite.access import add_audit, audit_events
-from holdfast.store.sqlite.activity import failed, revived
+from holdfast.store.sqlite.activity import failed_frames, revived_frames
 from holdfast.store.sqlite.connection import load
 from holdfast.store.sqlite.put import put_rows
 from holdfast.store.sqlite.rows import (
@@ -86,7 +86,7 @@ def retry(db: Writing, ids: Sequence[int]) -> list[int]:
     for name in ("revive", "revive_keys", "leave_history"):
         db.connection.execute(SQL[name], params)
     db.ready.update(queue for _, queue in rows)
-    db.frames.append(list(revived(db.connection, dead)))
+    db.frames.append(list(revived_frames(db.connection, dead)))
     return dead
 
 
@@ -105,7 +105,7 @@ def replay(db: Writing, ids: Sequence[int], actor: str | None = None) -> list[in
     stored = put_rows(db, dump(rows), len(rows), keyed=True, last_id=last_id)
     db.ready.update(row[0] for row in finished)
     new_ids = [id for id in stored if id is not None]
-    db.frames.append(list(revived(db.connection, new_ids)))
+    db.frames.append(list(revived_frames(db.connection, new_ids)))
     if actor is not None:
         for row, new_id in zip(finished, stored, strict=True):
             subject, details = event_subject(row[-1]), {"newId": new_id}
@@ -202,4 +202,4 @@ def bury_unreadable(db: Writing, rows: Sequence[dict[str, Any]]) -> None:
         db.connection.execute(SQL["put_unreadable"], row | {"now": db.now})
         db.connection.execute(SQL["delete_live"], row)
         db.ready.add(row["queue"])
-    db.frames.append(list(failed(db.connection, [row["id"] for row in rows], dead=True)))
+    db.frames.append(list(failed_frames(db.connection, [row["id"] for row in rows], dead=True)))

@@ -14,7 +14,7 @@ from holdfast.store.sqlite.connection import (
     RETRY_SECONDS,
     connect,
     load,
-    translated,
+    translate_error,
 )
 from holdfast.store.sqlite.lock import WriteLock
 
@@ -88,7 +88,7 @@ def vacuum(path: Path) -> None:
             connection.execute("vacuum")
             _empty_log(connection, path)
     except sqlite3.Error as error:
-        raise translated(error, path) from error
+        raise translate_error(error, path) from error
     finally:
         lock.close()
 

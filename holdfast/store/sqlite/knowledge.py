@@ -25,7 +25,7 @@ _TOMBSTONE = {"nth": 0, "content": "", "hash": "", "model": "", "deleted": 1, "e
 
 
 class SqliteKnowledge:
-    """The index's tables beside the events of a SQLite store."""
+    """The tables of the knowledge index in the file of a SQLite store."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
@@ -33,7 +33,7 @@ class SqliteKnowledge:
     async def find_documents(
         self, scope: KnowledgeScope, ids: Sequence[str] | None = None
     ) -> dict[str, IndexedDocument]:
-        return await self._store.read(lambda connection: _known(connection, scope, ids))
+        return await self._store.read(lambda connection: _find_documents(connection, scope, ids))
 
     async def write(self, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> set[str]:
         return (
@@ -55,10 +55,10 @@ class SqliteKnowledge:
 
         def work(db: Writing) -> set[str]:
             done = _write(db, scope, written, model)
-            for id_, there in _known(db.connection, scope, None).items():
+            for id_, stored in _find_documents(db.connection, scope, None).items():
                 # Each by its own version: one saved meanwhile may be older than the newest other.
-                if id_ not in kept and there.version <= until:
-                    remove_documents(db, scope, [id_], there.version)
+                if id_ not in kept and stored.version <= until:
+                    remove_documents(db, scope, [id_], stored.version)
             return done
 
         return await self._store.write(work)
@@ -72,7 +72,7 @@ class SqliteKnowledge:
             "limit": limit,
         }
         rows = await self._store.read(
-            lambda connection: connection.execute(SQL["found_by_words"], params).fetchall()
+            lambda connection: connection.execute(SQL["documents_by_words"], params).fetchall()
         )
         best: dict[str, str] = {}
         for id_, content in rows:
@@ -86,7 +86,7 @@ class SqliteKnowledge:
         self, scope: KnowledgeScope, vector: bytes, model: str, limit: int
     ) -> VectorMatches:
         return await self._store.read(
-            lambda connection: _nearest(connection, scope, vector, model, limit)
+            lambda connection: _find_nearest(connection, scope, vector, model, limit)
         )
 
     async def status(self, model: str, dimensions: int) -> IndexStatus:
@@ -112,11 +112,11 @@ def _scope_word(scope: KnowledgeScope) -> str:
     return "s" + f"{scope.agent_name}\n{scope.context_id}".encode().hex().upper()
 
 
-def _known(
+def _find_documents(
     connection: Connection, scope: KnowledgeScope, ids: Sequence[str] | None
 ) -> dict[str, IndexedDocument]:
     params = _scope_params(scope) | {"ids": dump(list(ids or ()))}
-    query = "live_documents" if ids is None else "known_documents"
+    query = "live_documents" if ids is None else "documents_by_id"
     return {
         id_: IndexedDocument(hash_, model, version, bool(deleted))
         for id_, hash_, model, version, deleted in connection.execute(SQL[query], params)
@@ -124,7 +124,7 @@ def _known(
 
 
 def _write(db: Writing, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> set[str]:
-    known = _known(db.connection, scope, [entry.document.id for entry in written])
+    documents = _find_documents(db.connection, scope, [entry.document.id for entry in written])
     forgotten = _read_forgotten_version(db.connection, scope)
     late = {
         entry.document.id
@@ -134,20 +134,20 @@ def _write(db: Writing, scope: KnowledgeScope, written: Sequence[Entry], model: 
     fitting = [
         entry
         for entry in written
-        if entry.document.id not in late and _fits(entry, known.get(entry.document.id), model)
+        if entry.document.id not in late and _fits(entry, documents.get(entry.document.id), model)
     ]
     for entry in fitting:
         _write_entry(db, scope, entry, model)
     return {entry.document.id for entry in fitting}
 
 
-def _fits(entry: Entry, there: IndexedDocument | None, model: str) -> bool:
+def _fits(entry: Entry, stored: IndexedDocument | None, model: str) -> bool:
     """Return whether to write an entry: not if it is older than the stored one.
 
     An entry without pieces only moves the version, so its content must be the stored one."""
-    if there is not None and there.version > entry.document.version:
+    if stored is not None and stored.version > entry.document.version:
         return False
-    return entry.pieces is not None or is_same(entry.document, there, model)
+    return entry.pieces is not None or is_same(entry.document, stored, model)
 
 
 def _write_entry(db: Writing, scope: KnowledgeScope, entry: Entry, model: str) -> None:
@@ -173,18 +173,18 @@ def remove_documents(
     """Delete documents and leave tombstones, so that late writers cannot restore old versions.
 
     Returns the number of documents that were live."""
-    known = _known(db.connection, scope, ids)
+    documents = _find_documents(db.connection, scope, ids)
     is_forgotten = _read_forgotten_version(db.connection, scope) is not None
     removed = 0
     for id_ in ids:
-        there = known.get(id_)
-        if there is not None and version is not None and there.version > version:
+        stored = documents.get(id_)
+        if stored is not None and version is not None and stored.version > version:
             continue
-        removed += there is not None and not there.deleted
+        removed += stored is not None and not stored.deleted
         params = _scope_params(scope) | {"document_id": id_, "now": db.now}
         db.connection.execute(SQL["delete_pieces"], params)
         if not is_forgotten:
-            newest = max(version or 0, there.version if there else 0)
+            newest = max(version or 0, stored.version if stored else 0)
             db.connection.execute(SQL["put_piece"], params | _TOMBSTONE | {"version": newest})
     return removed
 
@@ -205,7 +205,7 @@ def _forget(db: Writing, scope: KnowledgeScope) -> int:
     """Delete the scope and leave a hashed tombstone so that late writers cannot restore it.
 
     Returns the number of documents."""
-    live = _known(db.connection, scope, None)
+    live = _find_documents(db.connection, scope, None)
     db.connection.execute(SQL["delete_scope"], _scope_params(scope))
     db.connection.execute(SQL["delete_pieces"], _tombstone_params(scope))
     params = _tombstone_params(scope) | _TOMBSTONE | {"version": draw_version(db), "now": db.now}
@@ -213,7 +213,7 @@ def _forget(db: Writing, scope: KnowledgeScope) -> int:
     return len(live)
 
 
-def _nearest(
+def _find_nearest(
     connection: Connection, scope: KnowledgeScope, vector: bytes, model: str, limit: int
 ) -> VectorMatches:
     rows = connection.execute(

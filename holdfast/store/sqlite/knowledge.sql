@@ -3,7 +3,7 @@
 -- name: purge_tombstones
 delete from knowledge where deleted and updated_at < :before;
 
--- name: known_documents
+-- name: documents_by_id
 select document_id, hash, model, version, deleted
 from knowledge
 where agent_name = :agent_name and context_id = :context_id and nth = 0
@@ -44,7 +44,7 @@ values (
 -- name: document_pieces
 select id, content from knowledge where id in (select value from json_each(:ids));
 
--- name: found_by_words
+-- name: documents_by_words
 select k.document_id, k.content
 from knowledge_text as t
 inner join knowledge as k on k.id = t.rowid

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from sqlite3 import Connection
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError
 from holdfast.memory.knowledge import DEFAULT_AGENT_NAME, KnowledgeScope
@@ -33,9 +33,6 @@ from holdfast.store.sqlite.knowledge import remove_documents
 from holdfast.store.sqlite.put import draw_version, put_observation, put_one
 from holdfast.store.sqlite.rows import ANY_ID, MICROSECOND, micros, moment
 from holdfast.store.sqlite.writer import Writing
-
-if TYPE_CHECKING:
-    pass
 
 T = TypeVar("T")
 
@@ -84,8 +81,8 @@ class SqliteObservationStore:
         return result
 
     async def find_by_id(self, workspace_id: str, id: str) -> Observation | None:
-        found = await self.find_by_ids(workspace_id, [id])
-        return found[0] if found else None
+        observations = await self.find_by_ids(workspace_id, [id])
+        return observations[0] if observations else None
 
     async def find_by_ids(self, workspace_id: str, ids: Sequence[str]) -> list[Observation]:
         return await self._find(
@@ -202,8 +199,8 @@ class SqliteObservationStore:
 def save(db: Writing, observation: Observation, *, id_: str | None = None) -> int:
     """Insert or replace an observation and queue it for the index. Returns the position."""
     observation = replace(observation, id=id_ or observation.id)
-    known = {"workspace_id": observation.workspace_id, "id": observation.id, "deleted": False}
-    before = db.connection.execute(SQL["observation_subject_of"], known).fetchone()
+    key = {"workspace_id": observation.workspace_id, "id": observation.id, "deleted": False}
+    before = db.connection.execute(SQL["observation_subject_of"], key).fetchone()
     params = put_observation(db, observation)
     if before is not None and before[0] != observation.subject_key:
         _put_change(db, "DELETE", params, before[0])
@@ -214,14 +211,14 @@ def merge(db: Writing, winner: str, loser: str, merged: Observation) -> int:
     """Soft-delete the loser and give the winner the merged content. Returns the position."""
     for id_ in (winner, loser):
         params = {"workspace_id": merged.workspace_id, "id": id_, "deleted": False}
-        known = db.connection.execute(SQL["observation_subject_of"], params).fetchone()
-        if known is None:
+        stored = db.connection.execute(SQL["observation_subject_of"], params).fetchone()
+        if stored is None:
             raise HoldfastError(
                 f"there is no observation {id_!r} in workspace {merged.workspace_id!r}"
             )
-        if known[0] != merged.subject_key:
+        if stored[0] != merged.subject_key:
             raise HoldfastError(
-                f"observation {id_!r} is about {known[0]}, not {merged.subject_key}"
+                f"observation {id_!r} is about {stored[0]}, not {merged.subject_key}"
             )
     remove(db, merged.workspace_id, loser, soft=True)
     return save(db, merged, id_=winner)
@@ -230,14 +227,14 @@ def merge(db: Writing, winner: str, loser: str, merged: Observation) -> int:
 def remove(db: Writing, workspace_id: str, id_: str, *, soft: bool) -> int | None:
     """Delete an observation. Returns the position of the change, None if there is none."""
     params: dict[str, Any] = {"workspace_id": workspace_id, "id": id_, "now": db.now}
-    known = db.connection.execute(
+    stored = db.connection.execute(
         SQL["observation_subject_of"], params | {"deleted": not soft}
     ).fetchone()
-    if known is None:
+    if stored is None:
         return None
     params["version"] = draw_version(db)
     db.connection.execute(SQL["soft_delete_observation" if soft else "delete_observation"], params)
-    return _put_change(db, "DELETE", params, known[0])
+    return _put_change(db, "DELETE", params, stored[0])
 
 
 def _put_change(db: Writing, operation: str, params: dict[str, Any], key: str) -> int:

@@ -19,7 +19,7 @@ from holdfast.queue.record import AgentMessage, ChatMessage
 from holdfast.queue.store import Count
 from holdfast.store.payload import dump
 from holdfast.store.scoped import Dialect
-from holdfast.store.sqlite.connection import close_cursors, connect, load, translated
+from holdfast.store.sqlite.connection import close_cursors, connect, load, translate_error
 from holdfast.store.sqlite.rows import (
     agent_message_of,
     chat_message_of,
@@ -81,7 +81,7 @@ class Reader:
             finally:
                 connection.execute("commit")
         except sqlite3.Error as error:
-            raise translated(error, self._path) from error
+            raise translate_error(error, self._path) from error
 
     def _connection(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
@@ -153,7 +153,7 @@ def require_schema(path: Path) -> None:
         [tables] = connection.execute(SQL["migrated"]).fetchone()
         connection.close()
     except sqlite3.Error as error:
-        raise translated(error, path) from error
+        raise translate_error(error, path) from error
     if tables < TABLES:
         raise HoldfastError(
             f"the database {path} has no Holdfast tables; run `holdfast migrate` first"

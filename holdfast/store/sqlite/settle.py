@@ -16,7 +16,7 @@ from holdfast.store.failure import NO_FAILURE, Failure, failure_of, stored_error
 from holdfast.store.payload import dump
 from holdfast.store.readable import bounded
 from holdfast.store.sqlite.access import audit_events
-from holdfast.store.sqlite.activity import failed
+from holdfast.store.sqlite.activity import failed_frames
 from holdfast.store.sqlite.claim import Leases, are_all_held, checkpoint, is_held, read_leases
 from holdfast.store.sqlite.connection import load
 from holdfast.store.sqlite.put import put_emits, put_records
@@ -113,7 +113,7 @@ class Settlement:
         if self.backs:
             connection.execute(SQL["back"], {"backs": dump(self.backs), "now": db.now})
             tried = [id for id, _, given, *_ in self.backs if not given]
-            db.frames.append(list(failed(connection, tried, dead=False)))
+            db.frames.append(list(failed_frames(connection, tried, dead=False)))
         put_records(db, self.records)
         if self.emits:
             put_emits(db, self.emits)
@@ -129,7 +129,7 @@ def finish(db: Writing, ends: Sequence[list[Any]]) -> None:
     for name in ("finish", "delete_followers", "delete_ended"):
         db.connection.execute(SQL[name], params)
     if any(outcome != "completed" for _, outcome, *_ in ends):
-        db.frames.append(list(failed(db.connection, [id for id, *_ in ends], dead=True)))
+        db.frames.append(list(failed_frames(db.connection, [id for id, *_ in ends], dead=True)))
 
 
 def settle(

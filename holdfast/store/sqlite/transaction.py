@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from holdfast.message import Payload
 from holdfast.store.sqlite.activity import put_activity
-from holdfast.store.sqlite.connection import begin, connect, translated
+from holdfast.store.sqlite.connection import begin, connect, translate_error
 from holdfast.store.sqlite.lock import WriteLock
 from holdfast.store.sqlite.writer import Ids, Writing
 
@@ -67,7 +67,7 @@ class SqliteTransaction:
         try:
             return work()
         except sqlite3.Error as error:
-            raise translated(error, self._path) from error
+            raise translate_error(error, self._path) from error
 
     def _begin(self) -> None:
         self._lock = WriteLock(self._path)

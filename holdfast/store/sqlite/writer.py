@@ -22,7 +22,7 @@ from holdfast.store.sqlite.connection import (
     close_cursors,
     connect,
     load,
-    translated,
+    translate_error,
     try_begin,
 )
 from holdfast.store.sqlite.lock import WriteLock
@@ -158,7 +158,7 @@ class Writer:
         return group
 
     def _commit(self, group: Group, requests: Iterable[Request]) -> bool:
-        """Run and commit the requests. Returns False, and stores nothing, if one of several failed."""
+        """Run and commit the requests. If one of several fails, store nothing and return False."""
         connection = self._connection
         self._ids.begin(connection)
         for request in requests:
@@ -284,7 +284,7 @@ class WriterThread:
             self._drop(request)
             raise
         if request.error is not None:
-            raise translated(request.error, self.path)
+            raise translate_error(request.error, self.path)
         return cast(T, request.result)
 
     def _require_open(self) -> None:
@@ -397,7 +397,7 @@ class WriterThread:
             if request.error is None:
                 request.future.set_result(request.result)
             else:
-                request.future.set_exception(translated(request.error, self.path))
+                request.future.set_exception(translate_error(request.error, self.path))
         if group.ready:
             self.on_ready(group.ready)
 
