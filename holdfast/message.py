@@ -1,4 +1,4 @@
-"""Reading a payload: channel, sender, text and conversation of a message, ours or as Slack sent it."""
+"""Reading a payload: channel, sender, text and conversation of a message."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Payload = dict[str, Any]
 USER = "USER"
 """The type of the memory subjects that are people."""
 
-# Payloads of ours carry a tag, "kind"; one without it is an event as Slack sent it.
+# Our own payloads carry a tag, "kind". A payload without it is an event as Slack sent it.
 DEFAULT_WORKSPACE = "default"
 ROOM = "room"
-"""The kind of a message that is a copy of what was said in a team's room."""
+"""The kind of a message that is a copy of a line in a team's room."""
 PROFILE = "agent_profile"
 """Key of a response that holds the name and icon under which channels show its agent."""
 
@@ -42,7 +42,7 @@ _MENTION = re.compile(r"\A\s*<@[A-Z0-9]+(?:\|[^<>]*)?>[:,]?\s*")
 
 
 def text_of(message: Message) -> str:
-    """Return the text for the agent: what routing left of it, else all of it but a leading mention."""
+    """Return the text for the agent: without a prefix that named it and without a mention."""
     routed = message.routed_text
     if routed is None:
         routed = message.event.get(ROUTED_TEXT)
@@ -55,31 +55,34 @@ def team_of(message: Message) -> str | None:
 
 
 def text_before_routing(payload: Payload) -> str:
-    """Return what was written. A mention in Slack begins with the bot's name, which is left out."""
+    """Return the text without the bot's name, with which a mention in Slack begins."""
     written = written_of(payload)
     return _MENTION.sub("", written, count=1) if payload.get("type") == "app_mention" else written
 
 
 def written_of(payload: Payload) -> str:
-    """What was written, with the prefix that named an agent."""
+    """Return the text as its sender wrote it, with the prefix that named an agent."""
     return str(payload.get("message" if "kind" in payload else "text") or "")
 
 
 def channel_of(payload: Payload) -> str:
+    """Return the name of the channel by which a message came."""
     return str(payload.get("channel") or "") if "kind" in payload else "slack"
 
 
 def sender_id_of(payload: Payload) -> str | None:
-    """The id of the sender on the channel, None if only a name is known."""
+    """Return the sender's id on the channel, None if only a name is known."""
     id_ = payload.get("sender_id" if "kind" in payload else "user")
     return None if id_ is None or id_ == "" else str(id_)
 
 
 def sender_of(payload: Payload) -> str:
+    """Return the sender's name; on Slack their id."""
     return str(payload.get("sender" if "kind" in payload else "user") or "")
 
 
 def conversation_of(payload: Payload) -> str:
+    """Return the conversation: a chat, a channel or a thread; '' if there is none."""
     if "kind" in payload:
         return str(payload.get("conversation") or "")
     thread = payload.get("thread_ts") or payload.get("ts")
@@ -93,9 +96,10 @@ def conversation_of(payload: Payload) -> str:
 
 
 def collect_key(payload: object) -> tuple[str | None, ...]:
-    """The conversation and the person of a message; only messages with equal keys may share a turn.
+    """Return conversation and person of a message. Only messages with equal keys join one turn.
 
-    agent.collect_key in SQL says the same. A sender without an id is known by name, which never equals an id."""
+    agent.collect_key does the same in SQL. A sender without an id is known by name, which never
+    equals an id."""
     if not isinstance(payload, dict):
         return ()
 
@@ -117,20 +121,21 @@ def collect_key(payload: object) -> tuple[str | None, ...]:
 
 
 def workspace_of(payload: Payload) -> str:
-    """The workspace of a message: Slack's, else the one that all others share."""
+    """Return the workspace of a message: Slack's own, else the default one."""
     return str(payload.get("workspace" if "kind" in payload else "team") or DEFAULT_WORKSPACE)
 
 
 def own_workspace(payload: Payload) -> Payload:
-    """The workspace as what comes of a message carries it, if it is not the one that all share."""
+    """Return the workspace as a field for derived messages; {} for the default one."""
     workspace = workspace_of(payload)
     return {} if workspace == DEFAULT_WORKSPACE else {"workspace": workspace}
 
 
 def person_of(payload: Payload) -> str:
-    """The identity of the person behind a payload, `channel:id:…` or `channel:name:…`; '' if nobody is known.
+    """Return the sender's identity, `channel:id:…` or `channel:name:…`; '' if nobody is known.
 
-    It carries the channel, and a name never equals an id: only `holdfast people link` makes two identities one."""
+    It names the channel, and a name never equals an id: only `holdfast people link` makes two
+    identities one person."""
     channel, id_, name = (
         channel_of(payload).replace(":", "_"),
         sender_id_of(payload),
@@ -142,9 +147,9 @@ def person_of(payload: Payload) -> str:
 
 
 def subject_of(payload: Payload) -> str:
-    """The memory subject of the person behind a payload; '' if nobody is known.
+    """Return the memory subject of the sender; '' if nobody is known.
 
-    It is stored with all that is kept of a message, so that forgetting a person finds it.
-    agent.subject_of says the same in SQL, and a trigger on SQLite."""
+    Every row that is kept of a message carries it, so that forgetting a person finds them all.
+    agent.subject_of does the same in SQL, and a trigger on SQLite."""
     person = person_of(payload)
     return f"{workspace_of(payload)}:{USER}:{person}" if person else ""

@@ -43,7 +43,7 @@ class Listeners:
         return bool(self._by_type)
 
     def add(self, kind: str, listener: Listener) -> None:
-        """Call `listener` with frames of this type. Raises HoldfastError if there is no such type."""
+        """Call `listener` with frames of this type. Raises HoldfastError for an unknown type."""
         if kind not in TYPES:
             raise HoldfastError(f"there is no event named {kind!r}; known are: {', '.join(TYPES)}")
         self._by_type.setdefault(kind, []).append(listener)

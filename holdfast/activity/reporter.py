@@ -30,7 +30,9 @@ SETTING = "activity"
 READ_SETTING_EVERY = timedelta(seconds=2)
 """A worker notices within this time that the first API was started."""
 GATHER_STARTS = timedelta(milliseconds=50)
-"""Starts wait this long for others, to be written together. A turn that ends sooner writes both at once."""
+"""Time that starts wait for others, to be written together.
+
+A turn that ends sooner writes start and end at once."""
 
 
 @dataclass(slots=True, eq=False)

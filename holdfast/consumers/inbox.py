@@ -1,4 +1,4 @@
-"""The inbox: a turn goes to its agent, and what the agent answers is the turn's outcome."""
+"""The inbox consumer: gives each turn to its agent and makes an outcome of the answer."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from holdfast.routing.limits import SPENT, stopped
 from holdfast.routing.response import response_event
 
 ROOM_BATCH = 100
-"""Copies of what was said in a room that are worked together."""
+"""Largest number of room lines that are worked in one turn."""
 LONGEST_HISTORY = 1000
-"""Lines that `turn.history` gives at most."""
+"""Largest number of lines that `turn.history` returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostedAgent:
-    """An agent at work, how long one turn of it may take, and how long it may do so without a sign of work."""
+    """An agent with its time limits: for a whole turn, and between signs of progress."""
 
     agent: Agent
     timeout: timedelta | None = None
@@ -55,34 +55,34 @@ class HostedAgent:
 
 
 class _Limit:
-    """The time limits of one turn: in all, and between signs of work."""
+    """The running time limits of one turn."""
 
-    def __init__(self, seat: HostedAgent) -> None:
-        self._seat = seat
+    def __init__(self, hosted: HostedAgent) -> None:
+        self._hosted = hosted
         self._loop = asyncio.get_running_loop()
         self._latest = (
-            None if seat.timeout is None else self._loop.time() + seat.timeout.total_seconds()
+            None if hosted.timeout is None else self._loop.time() + hosted.timeout.total_seconds()
         )
         self.timeout = asyncio.timeout_at(self._next())
 
     def _next(self) -> float | None:
-        if self._seat.idle is None:
+        if self._hosted.idle is None:
             return self._latest
-        idle_until = self._loop.time() + self._seat.idle.total_seconds()
+        idle_until = self._loop.time() + self._hosted.idle.total_seconds()
         return idle_until if self._latest is None else min(idle_until, self._latest)
 
     def progress(self) -> None:
         self._loop.call_soon_threadsafe(self._extend)
 
     def _extend(self) -> None:
-        # It may have come too late, or after the turn.
+        # The limit may have been reached, or the turn may be over.
         with suppress(RuntimeError):
             self.timeout.reschedule(self._next())
 
     def reached(self) -> Retry:
         if self._latest is not None and self._loop.time() >= self._latest:
-            return Retry(f"no answer within {self._seat.timeout}", error_class="timeout")
-        return Retry(f"no sign of work for {self._seat.idle}", error_class="idle")
+            return Retry(f"no answer within {self._hosted.timeout}", error_class="timeout")
+        return Retry(f"no sign of work for {self._hosted.idle}", error_class="idle")
 
 
 class Worker:
@@ -91,14 +91,14 @@ class Worker:
     def __init__(
         self,
         store: Store,
-        seats: Mapping[str, HostedAgent],
+        agents: Mapping[str, HostedAgent],
         default: str,
         hooks: Hooks,
         teamwork: Teamwork,
         channels: Mapping[str, Channel] = MappingProxyType({}),
     ) -> None:
         self._store = store
-        self._seats = seats
+        self._agents = agents
         self.default = default
         self._hooks = hooks
         self._teamwork = teamwork
@@ -106,8 +106,8 @@ class Worker:
 
     async def handle(self, leased: LeasedTurn) -> Outcome:
         name = leased.primary.target or self.default
-        seat = self._seats.get(name)
-        if seat is None:
+        hosted = self._agents.get(name)
+        if hosted is None:
             return Dead(f"no agent named {name!r} runs here", "no_agent")
         if leased.primary.event.get("kind") == ROOM and len(leased.events) == 1:
             await self._store.gather(leased, ROOM_BATCH)
@@ -116,42 +116,44 @@ class Worker:
             return end
         turn = Turn(leased, name)
         turn.read_history = partial(self._history, turn)
-        return await self._within_limits(seat, turn)
+        return await self._within_limits(hosted, turn)
 
-    async def _within_limits(self, seat: HostedAgent, turn: Turn) -> Outcome:
+    async def _within_limits(self, hosted: HostedAgent, turn: Turn) -> Outcome:
         channel = self._channel(turn)
-        if channel is None and seat.timeout is None and seat.idle is None:
-            return await self._ask(seat, turn, None)
-        limit = _Limit(seat)
+        if channel is None and hosted.timeout is None and hosted.idle is None:
+            return await self._ask(hosted, turn, None)
+        limit = _Limit(hosted)
         turn.on_progress = limit.progress
         try:
-            async with _shown(channel, turn), limit.timeout:
-                return await self._ask(seat, turn, channel)
+            async with _show_typing(channel, turn), limit.timeout:
+                return await self._ask(hosted, turn, channel)
         except TimeoutError:
             if not limit.timeout.expired():
-                # The agent's own.
+                # A TimeoutError of the agent itself.
                 raise
             return limit.reached()
         except NotNow as wait:
-            # The platform was asked for more than it wants to tell now: that is no failure of the agent's.
+            # The platform limits its answers now, which is not a failure of the agent.
             return Snooze(wait.delay)
 
-    async def _ask(self, seat: HostedAgent, turn: Turn, channel: Channel | None) -> Outcome:
-        heard = await self._hooks.hear(turn if channel is None else await _as_said(channel, turn))
-        if not isinstance(heard, Turn):
-            return Done(tuple(turn.emitted)) if isinstance(heard, Done) else heard
-        if seat.recall is not None:
-            await seat.recall.remind(heard)
-        answer = await self._hooks.say(heard, await seat.agent.answer(heard))
-        if heard is turn:
+    async def _ask(self, hosted: HostedAgent, turn: Turn, channel: Channel | None) -> Outcome:
+        given = await self._hooks.hear(
+            turn if channel is None else await _readable_turn(channel, turn)
+        )
+        if not isinstance(given, Turn):
+            return Done(tuple(turn.emitted)) if isinstance(given, Done) else given
+        if hosted.recall is not None:
+            await hosted.recall.remind(given)
+        answer = await self._hooks.say(given, await hosted.agent.answer(given))
+        if given is turn:
             return await self._outcome(turn, answer)
-        # What is kept of the messages is what was written, not what hooks made of it.
-        ids = set(heard.ids)
+        # History keeps the messages as written, not as hooks changed them.
+        ids = set(given.ids)
         as_written = tuple(event for event in turn.events if event.id in ids)
-        return await self._outcome(replace(heard, events=as_written), answer)
+        return await self._outcome(replace(given, events=as_written), answer)
 
     async def _history(self, turn: Turn, limit: int) -> Sequence[Line]:
-        """The stored conversation of a turn with its agent; empty without a conversation."""
+        """Return the stored conversation of a turn's agent; empty without a conversation."""
         if not turn.conversation:
             return ()
         own = {event.message_id or str(event.id) for event in turn.events}
@@ -162,23 +164,23 @@ class Worker:
             limit=min(wanted + len(own), LONGEST_HISTORY),
         )
         lines = [line for line in found if line.message_id not in own][:wanted]
-        return [_told(line) for line in reversed(lines)]
+        return [_history_line(line) for line in reversed(lines)]
 
     def _channel(self, turn: Turn) -> Channel | None:
-        """The channel, if it knows the message: what a teammate handed on it never saw."""
+        """Return the channel of a message; None for one that a teammate handed on."""
         if not self._channels or turn.from_agent is not None:
             return None
         return self._channels.get(turn.channel)
 
     async def _outcome(self, turn: Turn, answer: object) -> Outcome:
-        """An Answer, if the agent keeps to its type; it is a user's own code."""
+        """Return the outcome of an answer, whose type a user's agent may get wrong."""
         match answer:
             case None:
-                return Done(tuple(turn.emitted), (*_heard(turn), *turn.records))
+                return Done(tuple(turn.emitted), (*_user_lines(turn), *turn.records))
             case str():
-                return await self._replied(turn, Reply(answer))
+                return await self._reply_outcome(turn, Reply(answer))
             case Reply():
-                return await self._replied(turn, answer)
+                return await self._reply_outcome(turn, answer)
             case Retry() | Snooze() | Dead():
                 return answer
             case _:
@@ -187,10 +189,10 @@ class Worker:
                     f"agent {turn.agent!r} answered {kind} instead of a text", error_class="answer"
                 )
 
-    async def _replied(self, turn: Turn, reply: Reply) -> Done:
-        """Tags go where they say; what is left is the answer, unless nothing is."""
+    async def _reply_outcome(self, turn: Turn, reply: Reply) -> Done:
+        """Follow the tags of a reply. The text outside of them is the response, if there is any."""
         shared = await self._teamwork.share(turn, reply)
-        records = (*_heard(turn), _said(turn, reply), *shared.lines, *turn.records)
+        records = (*_user_lines(turn), _assistant_line(turn, reply), *shared.lines, *turn.records)
         emits = (*shared.emits, *turn.emitted)
         state = {**(turn.primary.state or {}), SPENT: shared.spent} if shared.spent else None
         if shared.is_for_others_alone:
@@ -203,12 +205,12 @@ class Worker:
             )
             return Done(emits, (*records, line), state)
         answer = replace(reply, text=shared.text, files=shared.files)
-        profile = self._seats[turn.agent].profile
+        profile = self._agents[turn.agent].profile
         return Done((response(turn, answer, profile), *emits), records, state)
 
 
-def _shown(channel: Channel | None, turn: Turn) -> AbstractAsyncContextManager[object]:
-    """The channel's status, where it has one, while the agent works."""
+def _show_typing(channel: Channel | None, turn: Turn) -> AbstractAsyncContextManager[object]:
+    """Show on the channel that the agent works, where it can."""
     return (
         nullcontext()
         if channel is None
@@ -216,15 +218,15 @@ def _shown(channel: Channel | None, turn: Turn) -> AbstractAsyncContextManager[o
     )
 
 
-async def _as_said(channel: Channel, turn: Turn) -> Turn:
-    """The turn as its agent sees it: what was said to it, and a way to read what was said before."""
+async def _readable_turn(channel: Channel, turn: Turn) -> Turn:
+    """Return the turn with readable texts and with access to the thread and files."""
     events = tuple([await _with_readable_text(channel, event) for event in turn.events])
     payloads = [event.event for event in events]
     return replace(
         turn,
         events=events,
         read_thread=partial(channel.fetch_thread, turn.event),
-        fetch_files=partial(_fetched, channel, payloads),
+        fetch_files=partial(_fetch_files, channel, payloads),
     )
 
 
@@ -233,13 +235,13 @@ async def _with_readable_text(channel: Channel, event: Event) -> Event:
     return event if text == text_of(event) else replace(event, routed_text=text)
 
 
-async def _fetched(channel: Channel, payloads: Sequence[Payload]) -> Sequence[Path]:
-    """The files that came with the messages of a turn."""
+async def _fetch_files(channel: Channel, payloads: Sequence[Payload]) -> Sequence[Path]:
+    """Fetch the files that came with the messages of a turn. Returns their paths."""
     return [path for payload in payloads for path in await channel.fetch_files(payload)]
 
 
 def response(turn: Turn, reply: Reply, profile: AgentProfile | None = None) -> NewEvent:
-    """The response to the conversation of the turn; `message_ids` names the messages answered if several."""
+    """Build the response to a turn; `message_ids` names the answered messages if several."""
     payload: Payload = {
         "kind": "response",
         "channel": turn.channel,
@@ -263,16 +265,16 @@ def response(turn: Turn, reply: Reply, profile: AgentProfile | None = None) -> N
     return response_event(payload)
 
 
-def _told(line: AgentMessage) -> Line:
+def _history_line(line: AgentMessage) -> Line:
     is_own = line.role == "assistant"
     return Line(sender=line.sender, text=line.content, said_at=line.created_at, is_own=is_own)
 
 
-def _heard(turn: Turn) -> tuple[Record, ...]:
+def _user_lines(turn: Turn) -> tuple[Record, ...]:
     return tuple([_line(turn, event, "user", written_of(event.event)) for event in turn.events])
 
 
-def _said(turn: Turn, reply: Reply) -> Record:
+def _assistant_line(turn: Turn, reply: Reply) -> Record:
     return _line(turn, turn.primary, "assistant", reply.text)
 
 

@@ -1,4 +1,4 @@
-"""Whoever asked is told, once, when a message has become a dead letter; before that, failures are nobody's business."""
+"""Notices to senders: one for each message that became a dead letter."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY = timedelta(seconds=5)
+CHECK_EVERY = timedelta(seconds=5)
 LOOK_BACK = timedelta(minutes=10)
-"""A letter that was older at our start was another's to tell of, or of a time when nobody was told."""
-UNSEEN_FOR = timedelta(minutes=1)
-"""A letter may be seen so much later than it died: what is written is dated before it is committed."""
-AT_ONCE = 100
+"""At start, older dead letters are ignored: another process has sent their notices."""
+COMMIT_LAG = timedelta(minutes=1)
+"""A dead letter may become visible this long after its time, which is set before its commit."""
+PAGE = 100
 
 
 class DeadLetterNotices:
-    """Looks for new dead letters of the channels that people read, however they died and in whatever process.
+    """Finds new dead letters of chat channels, of all processes, and notifies their senders.
 
-    The id of an apology comes from its letter: the store keeps it from being said twice."""
+    The id of a notice derives from its dead letter, so that the store accepts it only once."""
 
     def __init__(self, store: Store, channels: Mapping[str, Channel]) -> None:
         self._store = store
@@ -43,37 +43,37 @@ class DeadLetterNotices:
     async def run(self) -> None:
         while self._channels:
             try:
-                await self.look()
+                await self.check()
             except HoldfastError as error:
                 log.warning(Entry(NOTICE_FAILED, error=error))
-            await asyncio.sleep(LOOK_EVERY.total_seconds())
+            await asyncio.sleep(CHECK_EVERY.total_seconds())
 
-    async def look(self) -> None:
-        """All that died since the last look, and before it unseen; a page at a time, however many there are."""
+    async def check(self) -> None:
+        """Send notices for all dead letters since the last check, a page at a time."""
         if self._seen_until is None:
             self._seen_until = await self._store.now() - LOOK_BACK
-        since = self._seen_until - UNSEEN_FOR
+        since = self._seen_until - COMMIT_LAG
         after = (since, 0)
-        while letters := await self._store.died(INBOX, after, limit=AT_ONCE):
+        while letters := await self._store.died(INBOX, after, limit=PAGE):
             new = [letter for letter in letters if self._known.get(letter.id) != letter.finished_at]
-            if apologies := [
-                apology for letter in new if (apology := self._apology(letter)) is not None
-            ]:
-                await self._store.put(apologies)
+            notices = [notice for letter in new if (notice := self._notice(letter)) is not None]
+            if notices:
+                await self._store.put(notices)
             self._known |= {letter.id: letter.finished_at for letter in new}
             after = (letters[-1].finished_at, letters[-1].id)
             self._seen_until = max(self._seen_until, letters[-1].finished_at)
         self._known = {id: died_at for id, died_at in self._known.items() if died_at >= since}
 
-    def _apology(self, letter: FinishedEvent) -> NewEvent | None:
+    def _notice(self, letter: FinishedEvent) -> NewEvent | None:
         turn = Turn(LeasedTurn(INBOX, 0, (letter,)), letter.target)
-        # What a teammate could not do, its user hears from who asked it.
+        # Failures of handed-off messages are reported by the agent that delegated them.
         if turn.channel not in self._channels or letter.hops:
             return None
-        text = f"I could not answer this. It is kept as dead letter {letter.id} and can be tried again."
-        said = response(turn, Reply(text))
-        # A letter that is tried again and dies again is another one.
-        return replace(
-            said,
-            message_id=f"{letter.message_id or letter.id}/dead.{letter.finished_at.timestamp():.0f}",
+        text = (
+            "I could not answer this."
+            f" It is kept as dead letter {letter.id} and can be tried again."
         )
+        # A dead letter that is retried and dies again gets another notice.
+        died = f"dead.{letter.finished_at.timestamp():.0f}"
+        message_id = f"{letter.message_id or letter.id}/{died}"
+        return replace(response(turn, Reply(text)), message_id=message_id)

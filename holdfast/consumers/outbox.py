@@ -1,4 +1,4 @@
-"""The outbox: a turn is a response for a channel, and the turn is done when the channel has taken it."""
+"""The outbox consumer: delivers each response through its channel."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from holdfast.queue.turn import LeasedTurn
 T = TypeVar("T")
 
 SEND_WITHIN = timedelta(seconds=90)
-"""A channel that hangs must not hold up its conversation for ever."""
+"""Time limit of one request, so that a hanging channel does not block its conversation."""
 LEASE = timedelta(minutes=2)
 SENDING, SENT = "sending", "sent"
 
 
-class _Hangs(Exception):
+class _SendTimeout(Exception):
     """The channel did not answer in time."""
 
 
@@ -43,7 +43,7 @@ class Delivery:
             return Dead(str(error), error.code)
         except NotNow as error:
             return Snooze(error.delay)
-        except _Hangs:
+        except _SendTimeout:
             return Retry(f"the channel did not take it within {SEND_WITHIN}", error_class="timeout")
 
     async def _send_parts(
@@ -53,7 +53,7 @@ class Delivery:
         for part in parts:
             if progress.of(part) != SENT:
                 await self._send_part(channel, turn, part, progress)
-        # That the last part was sent is stored with the turn's end.
+        # The receipt of the last part is stored with the turn's end.
         return Done(state=progress.state)
 
     async def _send_part(
@@ -69,13 +69,13 @@ class Delivery:
             await progress.sending(part, note)
             progress.sent(part, await _in_time(channel.send_part(response, part, note)))
         except (NotNow, Undeliverable):
-            # Whoever comes next need not look for it.
+            # It was not sent, so the next attempt need not look for it.
             await progress.refused(part)
             raise
 
 
 class Progress:
-    """What became of each part, kept with the event under the turn's fence."""
+    """Delivery progress of each part, stored with the event under the turn's fence."""
 
     def __init__(self, store: Store, turn: LeasedTurn) -> None:
         self._store = store
@@ -95,20 +95,21 @@ class Progress:
         return found
 
     async def sending(self, part: Part, note: Payload) -> None:
-        """From here on nobody knows whether the platform has it, unless it says so."""
+        """Store that a part is being sent. After a crash the platform must be asked for it."""
         self._parts[part.key] = {"state": SENDING, "note": note}
         until = await self._store.checkpoint(self._turn, self.state)
-        # The request must be over before another may take the turn and look for the part.
+        # The request must end before another worker may take the turn and look for the part.
         if until - await self._store.now() < SEND_WITHIN and await self._store.renew(
             [self._turn], LEASE
         ):
             raise LeaseLost(f"event {self._turn.primary.id} is another worker's now")
 
     def sent(self, part: Part, receipt: Payload) -> None:
-        """Stored with what comes next. If nothing does, the part is looked for and found."""
+        """Note the receipt of a part. It is stored with the next checkpoint or the turn's end."""
         self._parts[part.key] = {"state": SENT, "receipt": receipt}
 
     async def refused(self, part: Part) -> None:
+        """Store that a part was not sent."""
         self._parts.pop(part.key, None)
         await self._store.checkpoint(self._turn, self.state)
 
@@ -124,7 +125,7 @@ async def _in_time(asked: Awaitable[T]) -> T:
         async with limit:
             return await asked
     except TimeoutError:
-        # Else it is the channel's own.
+        # Otherwise it is a TimeoutError of the channel itself.
         if limit.expired():
-            raise _Hangs from None
+            raise _SendTimeout from None
         raise

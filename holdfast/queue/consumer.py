@@ -34,21 +34,21 @@ log = logging.getLogger(__name__)
 Handler = Callable[[LeasedTurn], Awaitable[Outcome]]
 
 RENEW_AT_LEAST = timedelta(seconds=10)
-"""A cancelled turn is noticed at the next renewal, so there is one at least this often."""
+"""Leases are renewed at least this often, since a renewal is how a cancelled turn is noticed."""
 
-LOOK_AT_LEASE = timedelta(milliseconds=20)
+CHECK_LEASE_EVERY = timedelta(milliseconds=20)
 
 LET_GO_WITHIN = timedelta(seconds=5)
-"""After the grace period: for handlers to let go of their turns, and for ends to be stored."""
+"""Time after the grace period for handlers to stop, and for outcomes to be stored."""
 
 ENDS_WITHIN = 3 * LET_GO_WITHIN
-"""After the grace period, a consumer is through, unless a handler does not let go at all."""
+"""A consumer ends within this time after the grace period, unless a handler never stops."""
 
 WHOLE = 50
-"""Slots that one claim fills. Of more, one claim fills half while the other half is being worked."""
+"""Slots that one claim may fill. Of more, a claim fills half while the other half is worked."""
 
-HAND_ON_AT_MOST = timedelta(seconds=1)
-"""A wake-up of all processes costs each a look, so a full one sends them at most this often."""
+WAKE_OTHERS_EVERY = timedelta(seconds=1)
+"""Least time between wake-ups that a full process sends to others: each costs them a claim."""
 
 
 class Consumer:
@@ -60,7 +60,7 @@ class Consumer:
         policy: Policy,
         handler: Handler,
         holder: str,
-        ended: OnSettled | None = None,
+        on_settled: OnSettled | None = None,
     ) -> None:
         self.policy = policy
         self.wake = Wake()
@@ -70,11 +70,11 @@ class Consumer:
         self._holder = holder
         self._held: set[HeldTurn] = set()
         self._metrics = TurnMetrics(policy.queue, policy.unnamed)
-        self._settler = Settler(store, policy, self._metrics, self._forget, ended)
+        self._settler = Settler(store, policy, self._metrics, self._forget, on_settled)
         self._idle = asyncio.Event()
         self._stop = asyncio.Event()
         self._has_settled = False
-        self._hand_on_at = 0.0
+        self._wake_others_at = 0.0
         names = [target for group in policy.target_groups for target in group.targets]
         self.slots = Slots(names, each=policy.each or policy.at_once, total=policy.at_once)
         self.serve_unnamed(policy.unnamed)
@@ -85,13 +85,13 @@ class Consumer:
     def running(self) -> int:
         return len(self._held)
 
-    async def is_stopping_within(self, patience: timedelta) -> bool:
-        """Wait, but not beyond the moment in which a stop is asked for. Returns whether it was."""
-        await self._pause(patience)
+    async def is_stopping_within(self, pause: timedelta) -> bool:
+        """Wait for `pause`, or until a stop is requested. Returns whether it was requested."""
+        await self._pause(pause)
         return self._stop.is_set()
 
     def serve_unnamed(self, name: str) -> None:
-        """From now on messages that name no target are worked here as those of `name`; '' leaves them to others."""
+        """Work messages without a target as those of `name`; '' leaves them to others."""
         self._unnamed = self._metrics.unnamed = name
         self._served = {
             group: {
@@ -103,7 +103,7 @@ class Consumer:
         self.wake.set()
 
     def stop(self) -> None:
-        """No new claims; what runs may finish."""
+        """Claim nothing more; running turns may finish."""
         self._stop.set()
         self.wake.set()
 
@@ -145,38 +145,41 @@ class Consumer:
                 self._metrics.woken(self.last_wake_reason)
 
     async def _look(self, tasks: asyncio.TaskGroup) -> tuple[bool, timedelta | None]:
-        """Claim what there is room for. Returns whether to wait for a wake-up, and for how long at most."""
+        """Claim for all free slots. Returns whether to wait for a wake-up, and how long at most."""
         was_cut = await self._claim_once(tasks) == self._batch
-        hand_on_in = await self._hand_on() if self.slots.is_short else None
+        wake_others_in = await self._wake_others() if self.slots.is_short else None
         targets = [target for served in self._served.values() for target in self.slots.open(served)]
         if not targets:
-            return True, hand_on_in
+            return True, wake_others_in
         if was_cut:
             return False, None
-        # The due time is read before the last claim: what falls due in between is claimed, not slept over.
+        # The due time is read before the last claim, which takes events that fall due in between.
         due_at = await self._store.next_due(self.policy.queue, targets)
         if await self._claim_once(tasks):
             return False, None
         due_in = None if due_at is None else due_at - await self._store.now()
-        return True, min((wait for wait in (hand_on_in, due_in) if wait is not None), default=None)
+        waits = [wait for wait in (wake_others_in, due_in) if wait is not None]
+        return True, min(waits, default=None)
 
-    async def _hand_on(self) -> timedelta | None:
-        """Tell other processes of what our ends made ready, as we lack slots for it. Returns when to try again."""
+    async def _wake_others(self) -> timedelta | None:
+        """Wake other processes for events that we made ready and have no slots for.
+
+        Returns when to try again."""
         now = time.monotonic()
-        if not self._has_settled or now < self._hand_on_at:
-            return timedelta(seconds=self._hand_on_at - now) if self._has_settled else None
-        self._has_settled, self._hand_on_at = False, now + HAND_ON_AT_MOST.total_seconds()
+        if not self._has_settled or now < self._wake_others_at:
+            return timedelta(seconds=self._wake_others_at - now) if self._has_settled else None
+        self._has_settled, self._wake_others_at = False, now + WAKE_OTHERS_EVERY.total_seconds()
         await self._store.wake(self.policy.queue)
         return None
 
     async def _pause(self, duration: timedelta) -> None:
-        """Waits, unless told to stop."""
+        """Wait, or until a stop is requested."""
         with suppress(TimeoutError):
             async with asyncio.timeout(duration.total_seconds()):
                 await self._stop.wait()
 
     async def _claim_once(self, tasks: asyncio.TaskGroup) -> int:
-        """Claim once for every group. Returns the most turns that one claim brought; 0 if there were none."""
+        """Claim once for every group of targets. Returns the most turns that one claim brought."""
         most = 0
         for which in self.slots.rounds():
             for group in random.sample(self.policy.target_groups, len(self.policy.target_groups)):
@@ -199,10 +202,10 @@ class Consumer:
             at_most=request.at_most,
         )
         if self._stop.is_set():
-            # Asked for before: it comes too late for us, not for others.
+            # The claim was sent before the stop: others can work these turns.
             await self._store.release(turns)
             return 0
-        self._lose_what_came_again(turns)
+        self._drop_claimed_again(turns)
         for turn in turns:
             self._start(
                 tasks, HeldTurn(turn, group, until, since, slot=turn.primary.target or unnamed)
@@ -223,9 +226,9 @@ class Consumer:
                 await self._wait_for_lease(held)
             handling = self._handler(held.turn)
             outcome = await (handling if held.span is None else held.span.follow(handling))
-        except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001 - all are ends of its turn
+        except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001
             if held.task is not None and held.task.cancelling():
-                # Lost, or stopped: whoever cancelled it sees to the turn.
+                # Lost, or stopped: the canceller takes care of the turn.
                 return
             outcome, raised = failed(error), error
         if isinstance(outcome, Retry | Dead):
@@ -236,9 +239,11 @@ class Consumer:
         self.wake.set()
 
     async def _wait_for_lease(self, held: HeldTurn) -> None:
-        """We stood still since the claim, or its answer was late: a renewal says whether the turn is still ours."""
-        while time.monotonic() > held.until:  # noqa: ASYNC110 - it is lost by cancellation, kept by a later `until`
-            await asyncio.sleep(LOOK_AT_LEASE.total_seconds())
+        """Wait for a renewal to say whether the turn is still ours.
+
+        This process was suspended since the claim, or the answer to the claim was late."""
+        while time.monotonic() > held.until:  # noqa: ASYNC110 - ended by cancellation
+            await asyncio.sleep(CHECK_LEASE_EVERY.total_seconds())
 
     def _forget(self, held: HeldTurn) -> None:
         if held in self._held:
@@ -247,7 +252,7 @@ class Consumer:
         self._has_settled = True
         if not self._held:
             self._idle.set()
-        # Its place, and perhaps the next event of its lane, can be claimed.
+        # Its slot is free, and the next event of its lane may be ready.
         self.wake.set()
 
     async def _renew(self) -> None:
@@ -266,7 +271,7 @@ class Consumer:
                 else set()
             )
         except HoldfastError:
-            # Not renewed is not lost: the leases hold for as long as they were given.
+            # Not renewed is not lost: leases hold until they run out.
             lost = {one.turn for one in held if one.until < sent_at}
         else:
             for one in held:
@@ -275,8 +280,8 @@ class Consumer:
             if one.turn in lost and one.outcome is None and one in self._held:
                 self._lose(one)
 
-    def _lose_what_came_again(self, turns: list[LeasedTurn]) -> None:
-        """A lease of ours ran out unseen, and we have claimed its event ourselves."""
+    def _drop_claimed_again(self, turns: list[LeasedTurn]) -> None:
+        """Drop turns whose lease ran out unnoticed and whose event we have claimed again."""
         ids = {turn.primary.id for turn in turns}
         for held in [
             held for held in self._held if held.turn.primary.id in ids and held.outcome is None
@@ -291,7 +296,7 @@ class Consumer:
         self._forget(held)
 
     async def _drain(self, grace: timedelta) -> None:
-        """What runs gets the grace period; the rest is given back without using an attempt."""
+        """Wait for running turns, then release the rest without using an attempt."""
         if await self._is_idle_within(grace):
             return
         await self._give_back([held for held in self._held if held.outcome is None])
@@ -299,7 +304,7 @@ class Consumer:
             log.warning(Entry(TURNS_ABANDONED, queue=self.policy.queue, turns=len(self._held)))
 
     async def _outlast(self) -> None:
-        """A handler that does not let go keeps its lease for as long as it runs, and its end is stored."""
+        """Wait for handlers that ignore cancellation: they keep their lease, and settle."""
         running = [
             held.task for held in self._held if held.task is not None and not held.task.done()
         ]
@@ -307,9 +312,9 @@ class Consumer:
             await asyncio.wait(running)
             await self._is_idle_within(LET_GO_WITHIN)
 
-    async def _is_idle_within(self, patience: timedelta) -> bool:
+    async def _is_idle_within(self, limit: timedelta) -> bool:
         with suppress(TimeoutError):
-            async with asyncio.timeout(patience.total_seconds()):
+            async with asyncio.timeout(limit.total_seconds()):
                 while self._held:
                     await self._idle.wait()
         return not self._held
@@ -321,7 +326,7 @@ class Consumer:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=LET_GO_WITHIN.total_seconds())
-        # Given back only once its handler has let go, or two would work it at once.
+        # Released only once its handler has stopped, or two would work it at once.
         free = [
             held
             for held in left

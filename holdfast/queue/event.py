@@ -26,7 +26,9 @@ _POSSIBLE = len(_ALPHABET) ** _LENGTH
 
 
 def new_id(prefix: str) -> str:
-    """prefix_ and eight random characters; short enough to say aloud, so a collision must be met by drawing again."""
+    """Return `prefix_` and eight random characters.
+
+    They are short enough to say aloud, so they may collide: the caller draws again."""
     number, signs = secrets.randbelow(_POSSIBLE), []
     for _ in range(_LENGTH):
         number, sign = divmod(number, len(_ALPHABET))
@@ -36,7 +38,7 @@ def new_id(prefix: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEvent:
-    """An event to be stored. What is left out is decided by the store or by the event's parent; a root is itself."""
+    """An event to store. Fields that are None come from the store or from the event's parent."""
 
     event: Payload
     queue: str = INBOX
@@ -52,11 +54,13 @@ class NewEvent:
     routed_team: str | None = None
     """The team by which the message was routed."""
     sent_by: str | None = None
-    """Id of the token or person that sent it; what a turn emits inherits it. None: bootstrap token or channel."""
+    """Id of the token or person that sent it; emitted events inherit it.
+
+    None for a bootstrap token or a channel."""
 
 
 def payload_of(text: str) -> Payload | Unreadable:
-    """Parse a stored payload; anything but a JSON object is returned as an error."""
+    """Parse a stored payload. Returns an error for anything but a JSON object."""
     try:
         payload = from_json(text)
     except ValueError as error:
@@ -71,14 +75,14 @@ def payload_of(text: str) -> Payload | Unreadable:
 
 
 def payload_to_show(event: Event) -> Payload:
-    """The payload for lists and logs; one that cannot be read is replaced by a message that says so."""
+    """Return the payload for lists and logs; an unreadable one becomes a message that says so."""
     try:
         return event.event
     except Unreadable as error:
         return {"kind": UNREADABLE, "message": f"({error})"}
 
 
-# Not frozen: a claim of 500 makes 500 of these, and a frozen one takes twenty times as long to make.
+# Not frozen: a claim of 500 creates 500 of these, and a frozen one takes twenty times as long.
 @dataclass
 class Event:
     """A stored event, as it was when it was read."""
@@ -93,7 +97,8 @@ class Event:
     vt: datetime
     claimed: tuple[datetime, ...]
     payload: str | Unreadable
-    """The payload as JSON text: settling a turn does not read it. Unreadable if the row cannot be worked."""
+    """The payload as JSON text, since settling a turn does not read it; an error if it cannot be
+    worked."""
     fence: int
     holder: str | None
     message_id: str | None
@@ -108,9 +113,9 @@ class Event:
     updated_at: datetime
     sent_by: str | None
     routed_text: str | None
-    """The text for the agent, where a prefix named it."""
+    """The text for the agent, if a prefix named it."""
     routed_team: str | None
-    """The team by which a message was routed."""
+    """The team by which the message was routed."""
 
     @cached_property
     def event(self) -> Payload:
@@ -135,4 +140,4 @@ class FinishedEvent(Event):
     outcome: str
     finished_at: datetime
     traceback: str | None = None
-    """Where its last attempt failed, of a dead letter."""
+    """Traceback of the last attempt of a dead letter."""

@@ -1,4 +1,4 @@
-"""How a turn ends: a value, not an exception."""
+"""Outcomes: how a turn ends, as values and not as exceptions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.queue.turn import LeasedTurn
 from holdfast.settings import DurationLike, duration
 
 
-# Not frozen: each turn makes one, and a frozen one takes three times as long to make.
+# Not frozen: each turn creates one, and a frozen one takes three times as long to create.
 @dataclass(slots=True, unsafe_hash=True)
 class Done:
     """The turn is over. What it emits and records is stored in the transaction that settles it."""
@@ -27,7 +27,8 @@ class Done:
 class Retry:
     """Try again after a delay; with no attempts left it is a dead letter instead.
 
-    The delay is a timedelta, a number of seconds, or a text such as "5 min"; without one it grows with the attempts."""
+    The delay is a timedelta, a number of seconds, or a text such as "5 min". Without one it grows
+    with the attempts."""
 
     error: str | None
     delay: timedelta | None
@@ -62,7 +63,7 @@ class Snooze:
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """Never again, until a person says so."""
+    """End as a dead letter: no further attempt until a person asks for one."""
 
     reason: str
     error_class: str | None = None
@@ -73,14 +74,14 @@ Outcome = Done | Retry | Snooze | Dead
 
 
 def trace_of(error: BaseException) -> str:
-    """The traceback of an exception, for the failure that is made of it."""
+    """Return the traceback of an exception as text."""
     return "".join(traceback.format_exception(error))
 
 
 # Not frozen either.
 @dataclass(slots=True)
 class Settled:
-    """The turn was ours and has ended; `ended` says how: completed, dead, or back (to be worked again)."""
+    """The turn was ours and has ended: completed, dead, or back (to be worked again)."""
 
     turn: LeasedTurn
     ended: str = field(default="completed", compare=False)

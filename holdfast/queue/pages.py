@@ -1,4 +1,4 @@
-"""Lists that end at a number of bytes: a page of rows is read one after the other, until it is large enough."""
+"""Pages of lists, limited by rows and by bytes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ R = TypeVar("R")
 Row = TypeVar("Row", bound=Sequence[Any])
 
 PAGE_BYTES = 4 * 1024 * 1024
-"""Bytes of a page for people and programs that list; the row that reaches them is the last one."""
+"""Default size of a page; the row that reaches it is the last one."""
 
 
 class Page(list[T]):
-    """Rows of a list. `has_more` unless the list surely ends with them."""
+    """Rows of a list. `has_more` is false only if the list surely ends with them."""
 
     has_more = False
 
     def made(self, make: Callable[[T], R]) -> Page[R]:
-        """The same page of other things."""
+        """Return a page of the results of `make`."""
         page: Page[R] = Page(map(make, self))
         page.has_more = self.has_more
         return page
@@ -35,9 +35,11 @@ class Measure:
 
     @property
     def is_full(self) -> bool:
+        """Whether rows or bytes are used up."""
         return self._rows_left <= 0 or (self._bytes_left is not None and self._bytes_left <= 0)
 
     def add(self, row: Sequence[Any]) -> None:
+        """Count a row."""
         self._rows_left -= 1
         if self._bytes_left is not None:
             size = size_of(row)
@@ -46,13 +48,13 @@ class Measure:
 
     @property
     def rows_that_fit(self) -> int:
-        """Rows to ask for next, if they are as large as the largest so far; at least one."""
+        """Number of rows to ask for next, assuming the largest size so far; at least one."""
         if self._bytes_left is None:
             return self._rows_left
         return max(1, min(self._rows_left, self._bytes_left // self._largest))
 
     def page(self, rows: Iterable[Row]) -> Page[Row]:
-        """Take rows until the page is full, and no more from the database than that."""
+        """Take rows until the page is full. Reads no further rows from the database."""
         found: Page[Row] = Page()
         for row in rows if self._rows_left > 0 else ():
             found.append(row)
@@ -64,7 +66,7 @@ class Measure:
 
 
 def size_of(row: Sequence[Any]) -> int:
-    """Bytes of the texts of a row; all else is small."""
+    """Return the bytes of all texts of a row; other values are small."""
     return sum(_bytes(value) for value in row if isinstance(value, str | bytes))
 
 

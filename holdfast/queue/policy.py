@@ -1,4 +1,4 @@
-"""How a queue is consumed: its leases, slots, back-off and patience."""
+"""The policy of a queue: its leases, slots, back-off and poll interval."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from holdfast.queue.turn import LeasedTurn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Doubling from `first` to `most`, spread at random so that what failed together does not come back together."""
+    """Delays that double from `first` to `most`, spread at random.
+
+    Events that failed together are not retried together."""
 
     first: timedelta = timedelta(seconds=2)
     most: timedelta = timedelta(minutes=5)
 
     def delay(self, attempt: int) -> timedelta:
+        """Return the delay after this attempt."""
         longest: timedelta = min(self.first * 2 ** min(attempt, 30), self.most)
         return self.first + (longest - self.first) * random.random()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TargetGroup:
-    """Targets of a queue that are claimed alike."""
+    """Targets of a queue that are claimed with the same lease, limits and attempts."""
 
     targets: tuple[str, ...]
     lease: timedelta
@@ -43,23 +46,27 @@ class Policy:
     at_once: int
     """Turns at once, over all targets."""
     each: int | None = None
-    """Turns at once of one target; None: all of `at_once`."""
+    """Turns at once of one target; None means `at_once`."""
     unnamed: str = ""
-    """The target whose consumer also takes messages without one, stored as ''; '' if another process takes them."""
+    """The target that also gets messages without one, stored as ''.
+
+    '' leaves them to another process."""
     backoff: Backoff = Backoff()
     poll: timedelta = timedelta(seconds=60)
     jitter: timedelta = timedelta(seconds=15)
     start_stagger: timedelta = timedelta(0)
 
     def timed(self, turn: LeasedTurn, outcome: Outcome) -> Outcome:
-        """A retry that names no delay gets one by its attempt; several that failed together are tried apart at once."""
+        """Give a retry without a delay the back-off of its attempt.
+
+        Events of a collected turn that failed are retried one by one at once."""
         if isinstance(outcome, Retry) and outcome.delay is None and len(turn.events) == 1:
             return replace(outcome, delay=self.backoff.delay(turn.attempt))
         return outcome
 
 
 def failed(error: BaseException) -> Retry | Dead:
-    """Turn an exception of a handler into an outcome; an event that cannot be read is not tried again."""
+    """Turn an exception of a handler into an outcome. Unreadable events are not retried."""
     if isinstance(error, Unreadable):
         return Dead(str(error), type(error).__name__)
     kind = type(error).__name__

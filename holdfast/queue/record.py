@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.memory.observation import Observation
 
 
-# Not frozen: every turn makes one or two of these.
+# Not frozen: every turn creates one or two of these.
 @dataclass(slots=True, kw_only=True)
 class AgentMessage:
     """A line of an agent's conversation history; append-only."""
@@ -40,14 +40,16 @@ class ChatMessage:
     subject: str = ""
     """The person whose message led to it."""
     key: str = ""
-    """Names the line in the copies that members get of it."""
+    """Id of the line, which the copies for members carry."""
     id: int | None = None
     created_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What happened, for whoever watches: frames, each with its `type`; one that has no `timestamp` gets its row's."""
+    """Frames for the event stream, each with its `type`.
+
+    A frame without a `timestamp` gets that of its row."""
 
     frames: tuple[Payload, ...]
 

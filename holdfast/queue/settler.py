@@ -1,4 +1,4 @@
-"""The end of turns: settled together, through outages, without one failing the others."""
+"""The settler: stores outcomes of turns together, through outages."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from holdfast.telemetry.spans import TurnSpan
 log = logging.getLogger(__name__)
 
 OnSettled = Callable[[LeasedTurn, Outcome, Settled | Lost], None]
-"""Told of every turn whose end was stored, or refused; must not fail."""
+"""Called for every turn whose end was stored or refused; must not raise."""
 
 OUTAGE = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
-"""Between tries while the database is away."""
+"""Delays between tries while the database is away."""
 
 
 @dataclass(slots=True, eq=False)
 class HeldTurn:
-    """A turn of ours: its lease as far as we know, the task that works it, and its outcome once there is one."""
+    """A turn that this process holds: its lease, its task, and its outcome once there is one."""
 
     turn: LeasedTurn
     group: TargetGroup
@@ -40,11 +40,11 @@ class HeldTurn:
     outcome: Outcome | None = None
     span: TurnSpan | None = None
     slot: str = ""
-    """The name whose slot it takes."""
+    """The name whose slot the turn takes."""
 
 
 class Settler:
-    """Takes turns that have an outcome and says of each when it is over."""
+    """Stores the outcomes of turns, and forgets each turn once its end is stored."""
 
     def __init__(
         self,
@@ -52,17 +52,18 @@ class Settler:
         policy: Policy,
         metrics: TurnMetrics,
         forget: Callable[[HeldTurn], None],
-        ended: OnSettled | None = None,
+        on_settled: OnSettled | None = None,
     ) -> None:
         self._store = store
         self._policy = policy
         self._metrics = metrics
         self._forget = forget
-        self._told = ended
+        self._on_settled = on_settled
         self._ended: list[HeldTurn] = []
         self._has_ended = asyncio.Event()
 
     def add(self, held: HeldTurn) -> None:
+        """Queue a turn that has its outcome."""
         self._ended.append(held)
         self._has_ended.set()
 
@@ -75,7 +76,7 @@ class Settler:
                 await self._settle_group(group, [held for held in ended if held.group is group])
 
     async def _settle_group(self, group: TargetGroup, ended: list[HeldTurn]) -> None:
-        """Settles together; where one end is refused, each alone, so that it fails nobody else."""
+        """Settle turns together; if that is refused, each alone, so that one fails no other."""
         try:
             results = await self._settle_in_time(group, ended)
         except Exception as error:  # noqa: BLE001 - a handler's answer may be anything
@@ -89,7 +90,7 @@ class Settler:
         if lost:
             log.warning(Entry(TURNS_LOST, queue=self._policy.queue, events=lost))
         for held, result in zip(ended, results, strict=True):
-            self._tell(held, result)
+            self._report(held, result)
             self._forget(held)
 
     async def _settle_refused(self, group: TargetGroup, held: HeldTurn, error: Exception) -> None:
@@ -100,20 +101,20 @@ class Settler:
         )
         try:
             [result] = await self._settle_in_time(group, [held])
-            self._tell(held, result)
+            self._report(held, result)
         except Exception:
             log.exception(Entry(SETTLE_GIVEN_UP, queue=queue, event_id=event))
         self._forget(held)
 
-    def _tell(self, held: HeldTurn, result: Settled | Lost) -> None:
+    def _report(self, held: HeldTurn, result: Settled | Lost) -> None:
         self._metrics.settled(held.turn, held.outcome, result, held.since, held.span)
-        if self._told is not None and held.outcome is not None:
-            self._told(held.turn, held.outcome, result)
+        if self._on_settled is not None and held.outcome is not None:
+            self._on_settled(held.turn, held.outcome, result)
 
     async def _settle_in_time(
         self, group: TargetGroup, ended: list[HeldTurn]
     ) -> list[Settled | Lost]:
-        """Keeps trying through an outage until the leases are over; then the turns are others'."""
+        """Settle, trying again through an outage until the leases end."""
         ends = [(held.turn, held.outcome) for held in ended if held.outcome is not None]
         failures = 0
         while True:

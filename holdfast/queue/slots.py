@@ -1,4 +1,4 @@
-"""Slots for running turns: a number for each target, and a total that is shared out fairly while it is scarce."""
+"""Slots for running turns: some for each target, and a total that is divided fairly if scarce."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNSETTLED = 2
 
 
 class Round(Enum):
-    """Which agents a claim asks for."""
+    """The agents that a claim asks for."""
 
     ALL = auto()
     """Nothing is scarce: every agent, up to its free slots."""
@@ -32,7 +32,7 @@ class Request:
 
 
 class Slots:
-    """Counts the turns that run, by the name of who works them. Turns that wait to be settled take no slot."""
+    """Counts running turns by agent or channel. Turns that wait to be settled take no slot."""
 
     def __init__(self, names: Sequence[str], *, each: int, total: int) -> None:
         self.each = min(each, total)
@@ -50,7 +50,7 @@ class Slots:
         self._all_held += 1
 
     def finish(self, name: str) -> None:
-        """Free the slot of a turn that has its outcome; it is held until that is stored."""
+        """Free the slot of a turn that has its outcome. It is held until the outcome is stored."""
         self._working[name] -= 1
         self._all_working -= 1
 
@@ -62,7 +62,7 @@ class Slots:
         self._all_held -= 1
 
     def free(self, name: str) -> int:
-        """Slots that this name may still fill, whatever the total says."""
+        """Return the free slots of a name, regardless of the total."""
         return min(self.each - self._working[name], UNSETTLED * self.each - self._held[name])
 
     @property
@@ -94,7 +94,9 @@ class Slots:
     def request(
         self, groups: Mapping[str, Sequence[str]], which: Round, batch: int
     ) -> Request | None:
-        """Build the claim of one round for these names and their targets; None where nothing may be claimed."""
+        """Build the claim of one round for these names and their targets.
+
+        Returns None if nothing may be claimed."""
         limit = min(self._spare if which is Round.REST else self.all_free, batch)
         free = {name: self.free(name) for name in random.sample(list(groups), len(groups))}
         if which is Round.IDLE:
@@ -112,7 +114,7 @@ class Slots:
         return _request(groups, free, limit)
 
     def open(self, groups: Mapping[str, Sequence[str]]) -> list[str]:
-        """Targets that a claim could ask for now."""
+        """Return the targets that a claim could ask for now."""
         if self.all_free <= 0:
             return []
         return [

@@ -1,4 +1,4 @@
-"""The Store protocol: everything durable goes through these operations, on every engine alike."""
+"""The Store protocols: all durable operations, the same on every engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.queue.turn import LeasedTurn
 
 Clock = Callable[[], datetime]
 Transaction = Any
-"""What `Store.transaction` yields: on PostgreSQL a psycopg connection, on SQLite a handle of this store."""
+"""The value of `Store.transaction`: a psycopg connection, or on SQLite a handle of the store."""
 
 DEFAULT_MAX_ATTEMPTS = 3
 DEAD_OUTCOMES = ("dead", "expired", "cancelled")
@@ -27,7 +27,7 @@ COLLECT_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which finished events are meant: by id, or by queue, target, outcome and a part of the error."""
+    """Selects finished events by id, or by queue, target, outcome and a part of the error."""
 
     ids: Sequence[int] | None = None
     queue: str | None = None
@@ -47,14 +47,14 @@ class Count:
     queued: int
     leased: int
     ready_since: datetime | None = field(default=None, compare=False)
-    """Since when the longest waiting of the ready ones has been visible."""
+    """Since when the oldest ready event has been visible."""
     pending_since: datetime | None = field(default=None, compare=False)
-    """When the oldest of them all was stored, ready or not."""
+    """When the oldest event was stored, ready or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPolicy:
-    """What a sweep of one queue ends, forgets and prunes; None means never."""
+    """Limits for a sweep of one queue; None means never."""
 
     queue: str = INBOX
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
@@ -66,7 +66,7 @@ class SweepPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """What a sweep did; `mended` counts lanes that had no head, and is 0 unless there is a fault."""
+    """Counts of a sweep. `mended` counts lanes without a head, and is 0 unless there is a bug."""
 
     dead: int = 0
     expired: int = 0
@@ -78,7 +78,7 @@ class Swept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """A process that works on this store, seen by all others."""
+    """A process that works on this store."""
 
     id: str
     host: str
@@ -87,29 +87,29 @@ class Process:
     last_wake_reason: str | None = None
     turns: int = 0
     serves: Payload | None = None
-    """Its agents, teams and limits; None for a process of release 0.4.0, which does not say."""
+    """Its agents, teams and limits; None for a process of release 0.4.0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """What one call told: its place in the order of all, and its frames."""
+    """A row of the activity log: its position in the order of all rows, and its frames."""
 
     position: int
     frames: list[Payload]
 
 
 Acked = Literal["acked", "busy", "unknown"]
-"""Whether an event is completed (also earlier), being worked on, or not there."""
+"""Result of an ack: completed now or earlier, being worked on, or not there."""
 
 
 class EventQueue(Protocol):
     """Put, claim and settle events. A lost turn never fails the others of its call."""
 
     async def now(self) -> datetime:
-        """The store's clock: the only clock that decides what is due."""
+        """Return the time of the store's clock, the only one that decides what is due."""
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
-        """A transaction that `put` can join; committed at the end of the block, rolled back on an error."""
+        """Open a transaction that `put` can join; an error in the block rolls it back."""
 
     async def put(
         self,
@@ -118,7 +118,7 @@ class EventQueue(Protocol):
         records: Sequence[Record] = (),
         tx: Transaction | None = None,
     ) -> list[int | None]:
-        """Store all events or none; the id of each, or None where its message_id is already known."""
+        """Store all events or none. Returns the id of each, None if its message_id is known."""
 
     async def claim(
         self,
@@ -134,20 +134,23 @@ class EventQueue(Protocol):
     ) -> list[LeasedTurn]:
         """Lease up to `limit` turns of these targets.
 
-        With collect_limit > 1 a turn takes the untried events right behind its head, in the inbox only those of the
-        same conversation and person (`holdfast.message.collect_key`). `at_most` limits each target, and targets are
-        then read in the order given; None as an entry shares the limit of the target before it. Without it, targets
-        are read in random order."""
+        With collect_limit > 1 a turn takes the untried events right behind its head; in the inbox
+        only those with the same `holdfast.message.collect_key`. `at_most` limits each target, and
+        targets are then read in the order given; None as an entry means the limit of the target
+        before it. Without it, targets are read in random order."""
 
     async def gather(self, turn: LeasedTurn, limit: int) -> bool:
-        """Add the untried events right behind a single-event turn that a claim could have collected with it, up to
-        `limit` in all. Returns whether any were added."""
+        """Add the untried events queued directly behind a single-event turn, up to `limit`.
+
+        Only events that a claim could have collected. Returns whether any were added."""
 
     async def renew(self, turns: Sequence[LeasedTurn], lease: timedelta) -> list[LeasedTurn]:
-        """Extend the leases; the turns that are lost are returned."""
+        """Extend the leases. Returns the turns that are lost."""
 
     async def checkpoint(self, turn: LeasedTurn, state: Payload) -> datetime:
-        """Keep progress with the primary event; returns until when the lease holds, raises LeaseLost."""
+        """Store progress with the primary event. Returns until when the lease holds.
+
+        Raises LeaseLost."""
 
     async def settle(
         self,
@@ -155,47 +158,51 @@ class EventQueue(Protocol):
         *,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
     ) -> list[Settled | Lost]:
-        """End turns, in the order given; a lost one never fails the others."""
+        """End turns, in the order given. A lost one never fails the others."""
 
     async def release(self, turns: Sequence[LeasedTurn]) -> list[Settled | Lost]:
         """Give turns back at once, without using an attempt."""
 
     async def cancel(self, event_id: int, reason: str, *, actor: str | None = None) -> bool:
-        """End a leased event as a dead letter with outcome cancelled; its worker finds its lease lost.
+        """End a leased event as a dead letter with outcome cancelled; its worker loses the lease.
 
         An `actor`, here and below, is recorded in the audit log in the same transaction."""
 
     async def ack(self, event_id: int, queue: str = OUTBOX) -> Acked:
-        """A live event of a queue that nobody works on is completed, because its client says it has it."""
+        """Complete a live event that nobody works on, because its client has received it."""
 
     async def limit(self, queue: str, target: str, running: int | None) -> None:
-        """At most so many leased turns of a target over all processes; None lifts the limit.
+        """Limit the leased turns of a target over all processes; None lifts the limit.
 
         Messages that name no agent count for the default one."""
 
     async def next_due(self, queue: str, targets: Sequence[str]) -> datetime | None:
-        """When the next turn of these targets becomes visible, leases included; None if nothing is to come."""
+        """Return when the next turn of these targets becomes visible, leases included.
+
+        None if nothing is to come."""
 
     async def bury(self, queue: str, max_attempts: int = DEFAULT_MAX_ATTEMPTS) -> int:
-        """End events that have no attempts left and are not leased as dead letters. Returns how many.
+        """Make dead letters of events without attempts that are not leased. Returns how many.
 
-        A sweep does it, too; this is for a consumer that runs where nobody sweeps."""
+        A sweep does this too; it is for a consumer that runs where nobody sweeps."""
 
     async def sweep(self, policy: SweepPolicy) -> Swept:
-        """End what is over, forget what is old, give every lane its head."""
+        """End expired events, prune old rows, and give every lane its head."""
 
     async def wake(self, queue: str) -> None:
-        """Let every process look at a queue again."""
+        """Wake the consumers of a queue in every process."""
 
     def wakeups(self) -> AsyncIterator[str]:
-        """Names of queues in which something became ready, '' for any; never the only way to learn of it."""
+        """Yield names of queues in which something became ready, '' for any.
+
+        Notifications may be lost, so consumers poll as well."""
 
 
 class History(Protocol):
     """Read events, live and finished, dead letters and conversations; work dead letters again."""
 
     async def live(self, event_id: int) -> Event | None:
-        """A live event by its id."""
+        """Return a live event, None if it is not live."""
 
     async def leased(
         self,
@@ -206,7 +213,7 @@ class History(Protocol):
         since_id: int | None = None,
         most_bytes: int | None = None,
     ) -> Page[Event]:
-        """The events being worked now, newest first."""
+        """List the events being worked now, newest first."""
 
     async def waiting(
         self,
@@ -218,7 +225,7 @@ class History(Protocol):
         since_id: int | None = None,
         most_bytes: int | None = None,
     ) -> Page[Event]:
-        """Live events of a target, oldest first, without claiming them."""
+        """List the live events of a target, oldest first, without claiming them."""
 
     async def recent(
         self,
@@ -229,7 +236,7 @@ class History(Protocol):
         since_id: int | None = None,
         most_bytes: int | None = None,
     ) -> Page[Event]:
-        """Live and finished events of a queue, newest first; those discarded are left out."""
+        """List live and finished events of a queue, newest first, without discarded ones."""
 
     async def finished(
         self,
@@ -240,7 +247,7 @@ class History(Protocol):
         since_id: int | None = None,
         most_bytes: int | None = None,
     ) -> Page[FinishedEvent]:
-        """History, newest first."""
+        """List history, newest first."""
 
     async def dead(
         self,
@@ -251,39 +258,41 @@ class History(Protocol):
         since_id: int | None = None,
         most_bytes: int | None = None,
     ) -> Page[FinishedEvent]:
-        """Dead letters (dead, expired, cancelled), newest first."""
+        """List dead letters (dead, expired, cancelled), newest first."""
 
     async def died(
         self, queue: str, after: tuple[datetime, int], *, limit: int
     ) -> list[FinishedEvent]:
-        """Dead letters in the order in which they died, from after a moment and an id."""
+        """List dead letters in the order in which they died, after a moment and an id."""
 
     async def retry(self, which: Filter, *, actor: str | None = None) -> list[int]:
-        """Make dead letters live again, with their ids and full attempts."""
+        """Make dead letters live again, with their ids and full attempts. Returns their ids."""
 
     async def discard(self, which: Filter, *, actor: str | None = None) -> list[int]:
-        """Remove payload and error of dead letters; ids, times and outcome stay for dedup."""
+        """Erase payload and error of dead letters; ids, times and outcome stay for dedup."""
 
     async def replay(self, ids: Sequence[int], *, actor: str | None = None) -> list[int]:
-        """Put finished events once more, as new ones."""
+        """Put finished events once more, as new ones. Returns the new ids."""
 
     async def handed_on(self, root_id: int, before_id: int) -> int:
-        """How many messages were handed on, at whatever remove, from one root message; those with lesser ids."""
+        """Count the messages handed on from a root message, directly or not, with lesser ids."""
 
     async def spent(self, root_id: int) -> int:
-        """Lines and files that the turns of a root message posted and sent, as their states say."""
+        """Count the lines and files that turns of a root message posted, by their states."""
 
     async def counts(self) -> list[Count]:
-        """Live events by queue and target."""
+        """Count live events by queue and target."""
 
     async def outcomes(self, queue: str) -> dict[str, int]:
-        """How many events of a queue ended how."""
+        """Count the finished events of a queue by outcome."""
 
     async def oldest_snapshot(self) -> timedelta | None:
-        """Age of the oldest transaction that keeps dead rows from being removed; None where there is none."""
+        """Return the age of the oldest transaction that keeps dead rows from being removed.
+
+        None if there is none."""
 
     async def say(self, line: ChatMessage, *, tx: Transaction | None = None) -> int:
-        """Append a line to a team's room; its id."""
+        """Append a line to a team's room. Returns its id."""
 
     async def agent_messages(
         self,
@@ -295,7 +304,7 @@ class History(Protocol):
         since_id: int | None = None,
         most_bytes: int | None = None,
     ) -> Page[AgentMessage]:
-        """An agent's history, of one conversation or of all, newest first."""
+        """List an agent's history, of one conversation or of all, newest first."""
 
     async def chat_messages(
         self,
@@ -306,28 +315,28 @@ class History(Protocol):
         since_id: int | None = None,
         most_bytes: int | None = None,
     ) -> Page[ChatMessage]:
-        """A room's history, newest first."""
+        """List the lines of a team's room, newest first."""
 
 
 class ProcessTable(Protocol):
     """The processes that work on this store, and the end of those that died."""
 
     async def register(self, process: Process) -> None:
-        """Make this process known and hold its sign of life until the store is closed."""
+        """Record this process, and hold its sign of life until the store is closed."""
 
     async def unregister(self, process_id: str) -> None:
-        """This process ends in good order: nobody has to find it dead."""
+        """Remove this process, so that nobody has to find it dead."""
 
     async def beat(self, process: Process) -> None:
-        """Say that this process is still there, and what it is doing."""
+        """Update when this process was last seen, and what it does."""
 
     async def processes(self) -> list[Process]:
-        """All processes that registered and were not seen to die."""
+        """List the processes that registered and have not been seen to die."""
 
     async def reap(self, max_attempts: Mapping[str, int] | None = None) -> list[str]:
-        """Look for dead processes; those seen dead twice lose their turns. Their ids are returned.
+        """Release the turns of processes that were silent in two looks. Returns their ids.
 
-        `max_attempts` by queue, for events without a number of their own."""
+        `max_attempts` by queue is for events without a number of their own."""
 
 
 class ActivityLog(Protocol):
@@ -336,41 +345,43 @@ class ActivityLog(Protocol):
     async def activity(
         self, position: int, *, limit: int = 500, most_bytes: int | None = None
     ) -> Page[Happened]:
-        """What happened from a position on, oldest first; nothing will ever come to stand before what was read."""
+        """List rows of the activity log from a position on, oldest first.
+
+        No row is ever added before one that was read."""
 
     async def activity_span(self) -> tuple[int, int]:
-        """The oldest position kept, and the one that comes next; equal where nothing is kept."""
+        """Return the oldest position kept and the next one; equal if nothing is kept."""
 
     async def forget_activity(self, keep: timedelta) -> int:
-        """Drop what happened longer ago; how many rows."""
+        """Delete rows of the activity log older than `keep`. Returns how many."""
 
 
 class SettingTable(Protocol):
     """Values that all processes see."""
 
     async def setting(self, key: str) -> Any:
-        """A value that processes share, None if never written."""
+        """Return a value that all processes see, None if it was never written."""
 
     async def set_setting(self, key: str, value: Any, *, tx: Transaction | None = None) -> None:
-        """Write a value that processes share; None removes it."""
+        """Write a value that all processes see; None removes it."""
 
     async def use_choice(self, key: str, *, tx: Transaction | None = None) -> None:
-        """Note that the setting of a conversation was used: drop the time since which it is unused."""
+        """Mark the setting of a conversation as used: drop the time since which it is unused."""
 
     async def prune_choices(
         self, keep: timedelta | None, most: int, channels: Sequence[str]
     ) -> int:
-        """Delete settings `default/<conversation>` that are unused for `keep`, and return how many.
+        """Delete settings `default/<conversation>` unused for `keep`. Returns how many.
 
-        At most so many are left of each of these channels, and of all others together, latest used first. A setting
-        counts as unused from the first call on that finds it so."""
+        At most `most` are left of each of these channels, and of all others together, latest used
+        first. A setting counts as unused from the first call that finds it so."""
 
 
 class AuditLog(Protocol):
     """Acts of people and programs: who did what to which event or person."""
 
     async def audit(self, entry: AuditEntry, *, tx: Transaction | None = None) -> int:
-        """Append an act to the audit log and return its id; `id` and `at` of the entry are ignored."""
+        """Append an act to the audit log and return its id; ignores `id` and `at` of the entry."""
 
     async def audit_log(
         self,
@@ -384,7 +395,7 @@ class AuditLog(Protocol):
         """List the audit log, newest first."""
 
     async def pseudonym(self, name: str) -> str:
-        """Return an opaque name of a person for the audit log: a salted hash, the same each time."""
+        """Return an opaque name of a person for the audit log: a salted hash, always the same."""
 
     async def prune_audit(self, keep: timedelta) -> int:
         """Delete audit entries older than `keep` and return how many."""
@@ -393,8 +404,8 @@ class AuditLog(Protocol):
 class Store(EventQueue, History, ProcessTable, ActivityLog, SettingTable, AuditLog, Protocol):
     """The database of one installation. All methods are safe to call from many tasks.
 
-    Times are aware datetimes in UTC. A list ends with the row that reaches `most_bytes`; without it, only rows are
-    counted."""
+    Times are aware datetimes in UTC. A list ends with the row that reaches `most_bytes`; without
+    it, only rows are counted."""
 
     @property
     def engine(self) -> object:
@@ -403,8 +414,8 @@ class Store(EventQueue, History, ProcessTable, ActivityLog, SettingTable, AuditL
     async def vacuum(self, *, at_once: bool = True) -> None:
         """Free the bytes of deleted rows.
 
-        SQLite rewrites its file without them, rebuilds the full-text index and empties the write-ahead log;
-        writers wait meanwhile. PostgreSQL vacuums its tables, or leaves that to autovacuum if not `at_once`."""
+        SQLite rewrites its file, rebuilds the full-text index and empties the write-ahead log,
+        while writers wait. PostgreSQL vacuums its tables, or leaves it to autovacuum."""
 
     async def close(self) -> None:
-        """Let go of connections, threads and the sign of life."""
+        """Close connections and threads, and end the sign of life."""

@@ -1,4 +1,4 @@
-"""What time brings: expired and old events, processes that are gone, and the sign that this one is not."""
+"""The sweeper: sweeps queues, reaps dead processes, and reports that this one is alive."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ log = logging.getLogger(__name__)
 
 SWEEP_EVERY = timedelta(seconds=60)
 KEEP_ACTIVITY = timedelta(hours=24)
-LOOK_EVERY = timedelta(seconds=1)
-"""Death takes two looks 2 s apart; looks just as far apart would often take a third."""
-BEAT_EVERY = timedelta(seconds=10)
+REAP_EVERY = timedelta(seconds=1)
+"""A process is dead if it was silent in two looks 2 s apart. Looking twice as often as that
+    avoids waiting for a third look."""
+REPORT_ALIVE_EVERY = timedelta(seconds=10)
 
 
 class Sweeper:
-    """Three slow rounds of one process; a database outage only postpones them."""
+    """Runs three periodic tasks of one process. A database outage only postpones them."""
 
     def __init__(
         self,
@@ -55,11 +56,11 @@ class Sweeper:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._round(self._sweep, self._every))
-            group.create_task(self._round(self._reap, LOOK_EVERY))
-            group.create_task(self._round(self._beat, BEAT_EVERY))
+            group.create_task(self._repeat(self._sweep, self._every))
+            group.create_task(self._repeat(self._reap, REAP_EVERY))
+            group.create_task(self._repeat(self._report_alive, REPORT_ALIVE_EVERY))
 
-    async def _round(self, work: Callable[[], Awaitable[None]], every: timedelta) -> None:
+    async def _repeat(self, work: Callable[[], Awaitable[None]], every: timedelta) -> None:
         failing = False
         while True:
             try:
@@ -76,11 +77,11 @@ class Sweeper:
             await self.sweep()
 
     async def sweep(self) -> None:
-        """One round: every queue, and what else has to be seen to."""
+        """Sweep every queue once, prune the activity log, and do the chores."""
         for policy in self._policies:
             swept = await self._store.sweep(policy)
-            for what, number in asdict(swept).items():
-                SWEPT.add(policy.queue, what, by=number)
+            for kind, number in asdict(swept).items():
+                SWEPT.add(policy.queue, kind, by=number)
             if swept.mended:
                 log.error(Entry(LANES_REPAIRED, queue=policy.queue, lanes=swept.mended))
             if swept.dead or swept.expired:
@@ -102,5 +103,5 @@ class Sweeper:
             log.warning(Entry(PROCESS_GONE, process=process))
             self._on_reaped()
 
-    async def _beat(self) -> None:
+    async def _report_alive(self) -> None:
         await self._store.beat(self._process())

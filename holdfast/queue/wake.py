@@ -1,4 +1,4 @@
-"""What lets a waiting consumer look again: a signal, the next due time, or patience running out."""
+"""Waiting for work: until a signal, the next due time, or the end of the poll interval."""
 
 from __future__ import annotations
 
@@ -11,24 +11,27 @@ Reason = Literal["triggered", "due", "timeout"]
 
 
 class Wake:
-    """Level-triggered: set while its owner is busy, it is still set when the owner comes back to wait."""
+    """A level-triggered signal: set while its owner is busy, it ends the owner's next wait."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
 
     def set(self) -> None:
+        """Wake the owner, now or when it next waits."""
         self._event.set()
 
     async def wait(
         self, *, poll: timedelta, jitter: timedelta = timedelta(0), due_in: timedelta | None = None
     ) -> Reason:
-        """Waits for the signal, at most until something is due or the poll interval ± jitter is over."""
-        patience = poll.total_seconds() + random.uniform(-1, 1) * jitter.total_seconds()
-        due = due_in is not None and due_in.total_seconds() < patience
+        """Wait for the signal, at most until `due_in` or the poll interval ± jitter.
+
+        Returns why the wait ended."""
+        seconds = poll.total_seconds() + random.uniform(-1, 1) * jitter.total_seconds()
+        due = due_in is not None and due_in.total_seconds() < seconds
         if due_in is not None and due:
-            patience = due_in.total_seconds()
+            seconds = due_in.total_seconds()
         try:
-            async with asyncio.timeout(max(patience, 0)):
+            async with asyncio.timeout(max(seconds, 0)):
                 await self._event.wait()
         except TimeoutError:
             return "due" if due else "timeout"

@@ -1,4 +1,4 @@
-"""Frames as they are stored and read: what one call told, in one row."""
+"""Frames as they are stored and read: one row of the activity log holds those of one call."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from holdfast.queue.store import Happened
 from holdfast.store.payload import parse
 
 FORGOTTEN = "forgotten"
-"""The type of a frame that tells nothing any more and keeps its place, and of one that says that there are such."""
+"""Type of a frame whose content was forgotten; it keeps its position."""
 SENT_BY = "sentBy"
 """Key of a frame that names the token or person whose message it is about."""
 SUBJECT = "subject"
-"""Key of a stored frame that names the person it is about, for forgetting; readers do not get it."""
+"""Key of a stored frame that names the person it is about, for forgetting. Not shown to readers."""
 SHOWN = 2000
 """Characters of a message that its frame carries; the whole is in its event."""
 
@@ -27,8 +27,8 @@ def message_frame(
     event: Payload,
     sent_by: str | None = None,
 ) -> Payload:
-    """Return the part that all frames about a message share; the agent '' is the default one."""
-    shared = {
+    """Build a frame about a message; the agent '' is the default one."""
+    frame = {
         "type": kind,
         "messageId": message_id or str(id),
         "agent": agent,
@@ -36,11 +36,11 @@ def message_frame(
         "sender": sender_of(event),
         SUBJECT: subject_of(event),
     }
-    return shared if sent_by is None else shared | {SENT_BY: sent_by}
+    return frame if sent_by is None else frame | {SENT_BY: sent_by}
 
 
 def received_frames(events: Sequence[NewEvent], ids: Sequence[int | None]) -> Iterator[Payload]:
-    """Frames of what was stored in the inbox."""
+    """Yield the `message_received` frames of stored inbox events."""
     for new, id in zip(events, ids, strict=True):
         if id is not None and new.queue == INBOX:
             yield received_frame(id, new.message_id, new.target, new.event, new.sent_by)
@@ -49,14 +49,15 @@ def received_frames(events: Sequence[NewEvent], ids: Sequence[int | None]) -> It
 def received_frame(
     id: int, message_id: str | None, target: str, event: Payload, sent_by: str | None = None
 ) -> Payload:
+    """Build the `message_received` frame, the only place in Python that does."""
     return message_frame("message_received", id, message_id, target, event, sent_by) | {
         "message": written_of(event)[:SHOWN]
     }
 
 
 def happened(position: int, frames: str, milliseconds: int) -> Happened:
-    """Read a row of frames, each with a time; one that cannot be read keeps its position and tells nothing."""
-    return Happened(position, list(_told(_frames(frames), milliseconds)))
+    """Read a row of frames and give each a time. An unreadable frame keeps its position."""
+    return Happened(position, list(_completed(_frames(frames), milliseconds)))
 
 
 def _frames(text: str) -> Iterator[Payload]:
@@ -71,15 +72,15 @@ def _frames(text: str) -> Iterator[Payload]:
             yield {"type": UNREADABLE}
 
 
-def _told(frames: Iterable[Payload], milliseconds: int) -> Iterator[Payload]:
+def _completed(frames: Iterable[Payload], milliseconds: int) -> Iterator[Payload]:
     for frame in frames:
         frame.pop(SUBJECT, None)
-        told = {"type": frame["type"], "timestamp": milliseconds} | frame
-        if told.get(SENT_BY, "") is None:
-            del told[SENT_BY]
-        yield told
-        if told["type"] == "message_received":
-            # A message is routed when it is stored, and never again: to store that too would tell nothing new.
-            yield {key: value for key, value in told.items() if key != "message"} | {
+        completed = {"type": frame["type"], "timestamp": milliseconds} | frame
+        if completed.get(SENT_BY, "") is None:
+            del completed[SENT_BY]
+        yield completed
+        if completed["type"] == "message_received":
+            # A message is routed when it is stored, so this frame need not be stored.
+            yield {key: value for key, value in completed.items() if key != "message"} | {
                 "type": "agent_routed"
             }

@@ -1,4 +1,4 @@
-"""Many objects made at once, none of them garbage: the collector need not look through them meanwhile."""
+"""Creating many objects without the garbage collector looking through them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ T = TypeVar("T")
 
 
 def uncollected(function: Callable[P, T]) -> Callable[P, T]:
-    """For functions that make a batch: a claim of 500 would be looked through a dozen times, an eighth of a drain."""
+    """Decorate a function that creates a batch of objects, none of them garbage.
+
+    The collector would look through a claim of 500 a dozen times: an eighth of a drain."""
 
     @wraps(function)
-    def made(*arguments: P.args, **named: P.kwargs) -> T:
+    def call(*arguments: P.args, **named: P.kwargs) -> T:
         was_on = gc.isenabled()
         gc.disable()
         try:
@@ -24,4 +26,4 @@ def uncollected(function: Callable[P, T]) -> Callable[P, T]:
             if was_on:
                 gc.enable()
 
-    return made
+    return call

@@ -1,4 +1,4 @@
-"""What `holdfast doctor` asks a database server; nothing here needs our schema or changes anything."""
+"""Facts about a database server, for `holdfast doctor`. Needs no schema and changes nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _SERVER = """
 select
     current_setting('server_version')
     , current_setting('server_version_num')::int / 10000
-    , current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+    , current_setting('max_connections')::int
+        - current_setting('superuser_reserved_connections')::int
     , (select count(*) from pg_catalog.pg_stat_activity where backend_type = 'client backend')
     , (select extversion from pg_catalog.pg_extension where extname = 'timescaledb')
     , (select default_version from pg_catalog.pg_available_extensions where name = 'timescaledb')
@@ -26,7 +27,10 @@ select
 """
 
 _IS_HYPERTABLE = """
-select exists (select from _timescaledb_catalog.hypertable where schema_name = 'agent' and table_name = 'event_hist')
+select exists (
+    select from _timescaledb_catalog.hypertable
+    where schema_name = 'agent' and table_name = 'event_hist'
+)
 """
 
 _SEES_LOCK = """
@@ -40,7 +44,7 @@ select exists (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """A server; what SQLite does not have is None."""
+    """Facts about a server; those that SQLite does not have are None."""
 
     server: str
     major: int | None = None
@@ -55,10 +59,11 @@ class Facts:
     pgvector: str | None = None
     pgvector_available: str | None = None
     ahead: timedelta | None = None
-    """By how much the server's clock is ahead of ours."""
+    """Difference of the server's clock to ours; positive if it is ahead."""
 
 
 def facts(url: str) -> Facts:
+    """Ask the server of a database URL."""
     if sqlite_path(url) is not None:
         return Facts(server=f"SQLite {sqlite3.sqlite_version}")
     import psycopg
@@ -87,13 +92,13 @@ def facts(url: str) -> Facts:
         has_hypertable=has_hypertable,
         pgvector=pgvector,
         pgvector_available=pgvector_available,
-        # The answer was made somewhere between, so the middle is off by half the way at most.
+        # The server read its clock somewhere between the two moments; assume the middle.
         ahead=clock - (sent_at + (received_at - sent_at) / 2),
     )
 
 
 def is_same_session(url: str, direct_url: str) -> bool:
-    """Whether a lock that a session at `direct_url` takes, and keeps, is seen from `url`."""
+    """Return whether `url` sees a lock that a session at `direct_url` takes and keeps."""
     import psycopg
 
     key = secrets.randbits(62)

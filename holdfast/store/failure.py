@@ -26,6 +26,7 @@ NO_FAILURE = Failure(None, None, None)
 
 
 def failure_of(outcome: Retry | Dead) -> Failure:
+    """Return the failure of an outcome as it is stored."""
     error = outcome.reason if isinstance(outcome, Dead) else outcome.error
     # Users' code chooses these; anything but a text must not keep the turn from ending.
     kind = (
@@ -42,5 +43,5 @@ def failure_of(outcome: Retry | Dead) -> Failure:
 
 
 def stored_error(error: str | None) -> str | None:
-    """The text of an error as it is stored; it may hold the broken bytes that caused it."""
+    """Return an error as it is stored: redacted, shortened, without unstorable characters."""
     return None if error is None else storable_text(redact_start(str(error), ERROR_LENGTH))

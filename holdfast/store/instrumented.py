@@ -74,7 +74,7 @@ class _Call:
 
 
 class InstrumentedStore:
-    """A store whose calls are timed as their caller feels them. `on_put` hears of each put of this process."""
+    """A store that times its calls as callers see them, and calls `on_put` after each put."""
 
     def __init__(self, engine: Store, on_put: OnPut | None = None) -> None:
         self._engine = engine

@@ -17,7 +17,9 @@ parse = from_json
 
 
 def dump(value: Any) -> str:
-    """JSON text of a payload. What no engine could store (NUL, half a surrogate pair) becomes U+FFFD."""
+    """Return the JSON text of a payload.
+
+    Characters that no engine can store (NUL, half a surrogate pair) become U+FFFD."""
     try:
         text = to_json(value).decode()
     except ValueError:
@@ -53,5 +55,5 @@ def storable_name(name: str | None) -> str | None:
 
 
 def may_share_turn(queue: str, one: object, other: object) -> bool:
-    """Whether a turn may collect both payloads. In other queues than the inbox the lane alone decides."""
+    """Return whether a turn may collect both payloads. Outside of the inbox the lane decides."""
     return queue != INBOX or collect_key(one) == collect_key(other)

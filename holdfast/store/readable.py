@@ -11,7 +11,7 @@ from holdfast.message import Payload
 from holdfast.queue.event import UNREADABLE, Event, FinishedEvent, payload_of, payload_to_show
 from holdfast.store.payload import parse
 
-# A day inside of what Python can hold: in a time zone of its own, a moment may lie up to a day further.
+# A day inside of the range of Python: a time zone may move a moment by up to a day.
 EARLIEST = datetime.min.replace(tzinfo=UTC) + timedelta(days=1)
 LATEST = datetime.max.replace(tzinfo=UTC, hour=0, minute=0, second=0, microsecond=0)
 
@@ -41,7 +41,7 @@ def setting_of(text: str) -> Any:
 
 
 def shown_payload(text: str) -> Payload:
-    """Parse a stored payload for frames; one that cannot be read is replaced by a message that says so."""
+    """Parse a stored payload for frames; an unreadable one becomes a message that says so."""
     payload = payload_of(text)
     return (
         {"kind": UNREADABLE, "message": f"({payload})"}

@@ -33,7 +33,7 @@ COUNTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Events that a caller may see: of one token or person, or of some channels and agents; None: all."""
+    """Events that a caller may see: of a sender, or of channels and agents; None means all."""
 
     sent_by: str | None = None
     channels: tuple[str, ...] | None = None
@@ -109,7 +109,8 @@ class ScopedReads:
         newest = sorted(ids, reverse=True)[:limit]
         found = await self._page(
             f"select {COLUMNS} from {self._table('event')} where {self._dialect.ids}"
-            f" union all select {COLUMNS} from {self._table('event_hist')} where {self._dialect.ids}"
+            f" union all select {COLUMNS} from {self._table('event_hist')}"
+            f" where {self._dialect.ids}"
             " order by id desc",
             newest,
             limit,
@@ -165,7 +166,8 @@ class ScopedReads:
         wanted = f"queue = {self._mark('queue')} and outcome in ({outcomes})"
         params = {"queue": which.queue or INBOX, **_bounds(limit, before_id, since_id)}
         found = await self._page(
-            f"select {FINISHED_COLUMNS} from {self._table('event_hist')} where {self._dialect.ids} order by id desc",
+            f"select {FINISHED_COLUMNS} from {self._table('event_hist')}"
+            f" where {self._dialect.ids} order by id desc",
             await self._ids("event_hist", wanted, params),
             limit,
             most_bytes,
@@ -176,7 +178,8 @@ class ScopedReads:
         """Live events by queue and target."""
         now = self._mark("now")
         found = await self._rows(
-            f"select {COUNTS.format(now=now)} from {self._table('event')} where {self._where} group by queue, target",
+            f"select {COUNTS.format(now=now)} from {self._table('event')}"
+            f" where {self._where} group by queue, target",
             now=self._dialect.moment(await self._store.now()),
         )
         names = ("queue", "target", "ready", "delayed", "queued", "leased")
@@ -200,9 +203,9 @@ class ScopedReads:
         since_id: int | None = None,
         most_bytes: int | None = None,
     ) -> Page[AgentMessage]:
-        """An agent's history in the channels of the scope, newest first. Nothing for a sender: lines name none.
+        """List an agent's history in the channels of the scope, newest first; empty for a sender.
 
-        Lines of other channels count for the size of a page, so that one page reads no more than another."""
+        Lines of other channels count for the size of a page, which bounds what a page reads."""
         channels, agents = self._scope.channels, self._scope.agents
         if self._scope.sent_by is not None or (agents is not None and agent_id not in agents):
             return Page()
@@ -249,7 +252,10 @@ class ScopedReads:
     async def _live(
         self, ids: list[int], order: str, limit: int, most_bytes: int | None
     ) -> Page[Event]:
-        statement = f"select {COLUMNS} from {self._table('event')} where {self._dialect.ids} order by {order}"
+        statement = (
+            f"select {COLUMNS} from {self._table('event')}"
+            f" where {self._dialect.ids} order by {order}"
+        )
         return (await self._page(statement, ids, limit, most_bytes)).made(self._dialect.event)
 
     async def _page(

@@ -1,4 +1,4 @@
-"""Wake-ups inside a process: whoever listens learns that a queue has something new."""
+"""Wake-ups inside of a process: listeners learn that a queue has something new."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 
 class Wakeups:
-    """Level-triggered: a name rung while a listener is busy is there when it looks again, once."""
+    """Level-triggered: a queue named while a listener is busy is delivered once it looks again."""
 
     def __init__(self) -> None:
         self._listeners: set[_Listener] = set()

@@ -245,7 +245,7 @@ async def test_a_process_shows_what_it_does(
 ) -> None:
     from holdfast.queue import sweeper
 
-    monkeypatch.setattr(sweeper, "BEAT_EVERY", timedelta(milliseconds=20))
+    monkeypatch.setattr(sweeper, "REPORT_ALIVE_EVERY", timedelta(milliseconds=20))
     gate = Gate()
 
     async def answer(turn: Turn) -> Answer:

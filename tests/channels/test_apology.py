@@ -6,12 +6,12 @@ from datetime import timedelta
 
 from holdfast.channels.slack import SlackChannel
 from holdfast.channels.slack.access import Access
-from holdfast.consumers.notices import AT_ONCE, DeadLetterNotices
+from holdfast.consumers.notices import PAGE, DeadLetterNotices
 from holdfast.queue.event import NewEvent
 from holdfast.queue.store import Filter, Store, SweepPolicy
 from holdfast.testing.clock import Clock
 
-MANY = 2 * AT_ONCE + 50
+MANY = 2 * PAGE + 50
 
 
 def mention(number: int) -> NewEvent:
@@ -37,14 +37,14 @@ async def told(store: Store) -> list[str]:
 
 async def test_each_of_many_that_die_at_once_is_told_of_once(store: Store, clock: Clock) -> None:
     apologies = DeadLetterNotices(store, {"slack": SlackChannel([Access(bot_token="")])})
-    await apologies.look()
+    await apologies.check()
     ids = await store.put([mention(number) for number in range(MANY)])
     await expire_all(store, clock)
-    await apologies.look()
+    await apologies.check()
     everybody = sorted(f"slack:C1:{number}.5" for number in range(MANY))
     assert await told(store) == everybody
-    await apologies.look()
-    await DeadLetterNotices(store, {"slack": SlackChannel([Access(bot_token="")])}).look()
+    await apologies.check()
+    await DeadLetterNotices(store, {"slack": SlackChannel([Access(bot_token="")])}).check()
     assert await told(store) == everybody
     assert len([id for id in ids if id is not None]) == MANY
 
@@ -56,7 +56,7 @@ async def test_a_message_that_is_tried_again_and_dies_again_is_told_of_again(
     [id_] = await store.put([mention(1)])
     for times in (1, 2):
         await expire_all(store, clock)
-        await apologies.look()
+        await apologies.check()
         assert await told(store) == ["slack:C1:1.5"] * times
         [letter] = await store.died("inbox", (clock.now - timedelta(minutes=1), 0), limit=10)
         assert letter.id == id_

@@ -33,7 +33,7 @@ def engine() -> str:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apology, "LOOK_EVERY", timedelta(milliseconds=20))
+    monkeypatch.setattr(apology, "CHECK_EVERY", timedelta(milliseconds=20))
 
 
 def at_once() -> Channels:
