@@ -146,7 +146,7 @@ async def test_the_answer_of_a_turn_that_was_cancelled_is_refused(
         door.open.set()
         await until(
             lambda: any(
-                "lost before they settled" in record.getMessage() for record in caplog.records
+                "lost before they were settled" in record.getMessage() for record in caplog.records
             )
         )
         assert await app.responses("api") == []

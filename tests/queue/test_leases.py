@@ -135,7 +135,7 @@ async def test_the_end_of_a_turn_that_another_finished_is_refused(
     assert (ended.id, ended.holder, ended.attempts) == (id, "other", 2)
     [response] = await proxy.waiting("outbox", "")
     assert response.event == {"by": "other"}
-    assert f"lost before they settled queue=inbox events=[{id}]" in caplog.text
+    assert f"lost before they were settled queue=inbox events=[{id}]" in caplog.text
 
 
 async def test_a_turn_whose_claim_was_answered_after_its_lease_waits_for_a_renewal(
