@@ -63,7 +63,9 @@ async def read(request: Request) -> bytes:
                 if size > MOST:
                     raise ApiError(413, TOO_LARGE)
                 chunks.append(chunk)
-                limit.reschedule(began_at + min(STALLED_AFTER + size / SLOWEST, WITHIN))
+                # An empty chunk is the end of the body: there is nothing left to wait for.
+                if chunk:
+                    limit.reschedule(began_at + min(STALLED_AFTER + size / SLOWEST, WITHIN))
     except TimeoutError:
         raise ApiError(
             408, f"the body arrived too slowly; send at least {SLOWEST // 1024} KiB a second"

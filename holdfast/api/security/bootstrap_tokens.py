@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from holdfast.telemetry.redaction import hide
 ROLES: tuple[Role, ...] = ("read", "send", "admin")
 """Each may do what those before it may."""
 SHORTEST = 16
+CHECKED_EVERY = 0.02
+"""Seconds between looks at a token file: a look costs a busy server a tenth of a request."""
 
 Version = tuple[int, int]
 """Inode and time of change of a file: a rotated token has another."""
@@ -95,15 +98,25 @@ class Tokens:
             bootstrap_token(home, role)
         self._versions: dict[Role, Version | None] = dict.fromkeys(ROLES)
         self._digests: dict[Role, str] = dict.fromkeys(ROLES, "")
+        self._current_until: dict[Role, float] = dict.fromkeys(ROLES, 0.0)
         self._reload()
 
     def role_of(self, given: str) -> Role | None:
         digest = digest_of(given)
         found = self._match(digest)
-        if found is not None and _version(self._paths[found]) == self._versions[found]:
+        if found is not None and self._is_current(found):
             return found
         self._reload()
         return self._match(digest)
+
+    def _is_current(self, role: Role) -> bool:
+        """Whether the file of a token is unchanged. Looks at most every CHECKED_EVERY seconds."""
+        now = time.monotonic()
+        if now < self._current_until[role]:
+            return True
+        is_current = _version(self._paths[role]) == self._versions[role]
+        self._current_until[role] = now + CHECKED_EVERY if is_current else 0.0
+        return is_current
 
     def _match(self, digest: str) -> Role | None:
         """Compare with every token in constant time."""

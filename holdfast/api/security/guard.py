@@ -43,6 +43,8 @@ SECURITY_HEADERS = [
 NOT_KEPT = (b"cache-control", b"no-store")
 
 Headers = MutableMapping[bytes, bytes]
+HEADERS = "holdfast.headers"
+"""Key of the headers in the scope of a request, as a mapping."""
 
 
 def is_loopback(host: str) -> bool:
@@ -181,7 +183,8 @@ class Guard:
             await send(message)
 
         try:
-            self._admit(scope, dict(scope["headers"]))
+            headers = scope[HEADERS] = dict(scope["headers"])
+            self._admit(scope, headers)
         except ApiError as refused:
             return await refused.answer(scope, receive, send_guarded)
         return await self._app(scope, receive, send_guarded)
@@ -209,9 +212,11 @@ async def find_caller(request: Request) -> Caller | None:
     scope = request.scope
     if "holdfast.caller" not in scope:
         access: Access = request.app.state.access
-        headers = dict(scope["headers"])
-        session = _cookie(headers, cookie_name(scope))
-        scope["holdfast.caller"] = await access.caller(_bearer(headers), session, client_of(scope))
+        headers = scope.get(HEADERS) or dict(scope["headers"])
+        token = _bearer(headers)
+        # Reading the cookie costs more than all else here, and a token wins over it anyway.
+        session = "" if token else _cookie(headers, cookie_name(scope))
+        scope["holdfast.caller"] = await access.caller(token, session, client_of(scope))
     found: Caller | None = scope["holdfast.caller"]
     return found
 
