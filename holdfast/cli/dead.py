@@ -139,6 +139,8 @@ def _page(letter: FinishedEvent) -> str:
     """Describe a dead letter: message, error, payload, and the command that retries it."""
     import json
 
+    from holdfast.queue.event import payload_to_show
+
     about = {
         "for": f"{letter.target or 'the default agent'} ({letter.queue})",
         "message": letter.message_id,
@@ -155,7 +157,7 @@ def _page(letter: FinishedEvent) -> str:
     ]
     if letter.traceback:
         lines += ["", letter.traceback.rstrip()]
-    payload = json.dumps(letter.event, indent=2, ensure_ascii=False, default=str)
+    payload = json.dumps(payload_to_show(letter), indent=2, ensure_ascii=False, default=str)
     return "\n".join([*lines, "", payload, "", f"retry with `holdfast dead retry {letter.id}`"])
 
 

@@ -170,13 +170,15 @@ def print_finished(events: list[FinishedEvent], as_json: bool, *, empty: str) ->
 
 def _narrow_row(event: FinishedEvent) -> tuple[object, ...]:
     from holdfast.message import written_of
+    from holdfast.queue.event import payload_to_show
 
-    text = event.last_error or written_of(event.event)
+    text = event.last_error or written_of(payload_to_show(event))
     return event.id, event.finished_at, event.target or event.queue, event.outcome, short(text)
 
 
 def _row(event: FinishedEvent) -> tuple[object, ...]:
     from holdfast.message import written_of
+    from holdfast.queue.event import payload_to_show
 
     return (
         event.id,
@@ -186,7 +188,7 @@ def _row(event: FinishedEvent) -> tuple[object, ...]:
         event.outcome,
         event.attempts,
         event.message_id,
-        short(written_of(event.event)),
+        short(written_of(payload_to_show(event))),
         short(event.last_error or ""),
     )
 

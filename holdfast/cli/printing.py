@@ -173,5 +173,17 @@ def _plain(value: object) -> Any:
         case timedelta():
             return value.total_seconds()
     if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
+        return _event_fields(value) if hasattr(value, "payload") else asdict(value)
     return str(value)
+
+
+def _event_fields(event: Any) -> dict[str, Any]:
+    """Return the fields of an event by the names of their columns, the payload parsed."""
+    from holdfast.queue.event import payload_to_show
+
+    return {
+        "event" if name == "payload" else name: payload_to_show(event)
+        if name == "payload"
+        else value
+        for name, value in asdict(event).items()
+    }
