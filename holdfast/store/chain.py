@@ -41,7 +41,11 @@ class Chain:
 
     @property
     def is_over(self) -> bool:
-        return self.open == 0
+        """Say whether nothing is live any more.
+
+        The message is read before the rest of the chain: it may have ended in between, and then
+        `open` is 0 while `status` is still that of a live message."""
+        return self.open == 0 and self.status in ("completed", "dead")
 
     @property
     def own_responses(self) -> list[Event]:

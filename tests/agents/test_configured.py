@@ -118,12 +118,15 @@ def test_a_language_model_has_its_prompt_tools_and_mcp_servers_from_the_file(she
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("[agents.x]\nmodel = 'y'", r"holdfast.toml:1: agents.x.kind: field required"),
+        ("[agents.x]\nmodel = 'y'", r"holdfast.toml:1: agents.x.kind: this key is required"),
         (
             "[agents.x]\nkind = 'robot'",
             r"holdfast.toml:2: agents.x.kind: .*'command', 'llm', 'function', 'echo' \(it is 'robot'\)",
         ),
-        ("[agents.x]\nkind = 'command'", r"holdfast.toml:1: agents.x.command: field required"),
+        (
+            "[agents.x]\nkind = 'command'",
+            r"holdfast.toml:1: agents.x.command: this key is required",
+        ),
         (
             "[agents.x]\nkind = 'echo'\nlan = 'agent'",
             r"holdfast.toml:3: there is no setting agents.x.lan; did you mean lane\?",
@@ -132,7 +135,10 @@ def test_a_language_model_has_its_prompt_tools_and_mcp_servers_from_the_file(she
             "[agents.x]\nkind = 'echo'\ntimeout = 'soon'",
             r"holdfast.toml:3: agents.x.timeout: a duration is .*'soon'",
         ),
-        ("[agents.X]\nkind = 'echo'", r"holdfast.toml:1: agents.X: an id is made of"),
+        (
+            "[agents.X]\nkind = 'echo'",
+            r"holdfast.toml:1: agents.X: an id has at most 64 characters",
+        ),
         (
             "[agents.x]\nkind = 'command'\ncommand = ['nosuch']",
             r"holdfast.toml:3: agents.x.command: there is no program 'nosuch'",

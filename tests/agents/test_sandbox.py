@@ -353,9 +353,11 @@ def test_paths_that_are_missing_or_would_let_it_write_settings_are_refused(
 ) -> None:
     scripts.write("cat")
     shell.write("holdfast.toml", f'{AGENT}readable = ["./missing"]\n')
-    assert f"agents.coder.readable: there is no {shell.folder / 'missing'}" in shell.refused("work")
+    assert f"agents.coder.readable: {shell.folder / 'missing'} does not exist" in shell.refused(
+        "work"
+    )
     shell.write("holdfast.toml", f'{AGENT}writable = ["./"]\n')
-    assert "agents.coder.writable: Holdfast keeps its own files in" in shell.refused("work")
+    assert "holds files of Holdfast itself" in shell.refused("work")
 
 
 def test_a_wrong_sandbox_is_refused_with_its_line(scripts: Scripts, shell: Shell) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
+from holdfast.store import open_store
+from holdfast.store.chain import Chain, read_chain
 from tests.cli.shell import Shell, eventually
 
 APP = """
@@ -106,6 +110,23 @@ def test_wait_for_a_collected_message_prints_the_answer_to_all_of_them(shell: Sh
             sent = second.result()
     assert sent["answer"]["message"] == "one, two"
     assert sent["answer"]["message_ids"] == [first, sent["messageId"]]
+
+
+def test_a_message_that_ends_while_its_chain_is_read_is_not_over_yet(
+    shell: Shell, url: str
+) -> None:
+    """The message was read while it was live, the rest when it had ended: its outcome is unknown."""
+    message_id = shell.out("send", "hello").strip()
+
+    async def read() -> Chain | None:
+        async with open_store(url) as store:
+            return await read_chain(store, message_id)
+
+    chain = asyncio.run(read())
+    assert chain is not None
+    assert (chain.status, chain.open) == ("pending", 1)
+    assert not replace(chain, open=0).is_over
+    assert replace(chain, open=0, status="dead").is_over
 
 
 def test_without_wait_the_id_of_the_message_is_printed(shell: Shell) -> None:
