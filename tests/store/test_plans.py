@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from holdfast.queue.event import NewEvent
-from holdfast.store.postgres.wire import new_event
+from holdfast.store.postgres.rows import new_event
 from holdfast.store.sqlite.connection import connect, load
 
 Connection = psycopg.Connection[tuple[Any, ...]]

@@ -1,4 +1,4 @@
-"""Requests that wait together travel together: one call, one commit, no added delay for a lone one."""
+"""Batches: requests that wait at the same time share one call and one commit."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ class _Request(Generic[Item, Result]):
 
 
 class Batch(Generic[Item, Result]):
-    """Sends what has gathered while the previous call was under way. `run` belongs in the owner's TaskGroup.
+    """Sends the requests that gathered during the last call. Run `run` in the owner's TaskGroup.
 
-    A request that comes alone is sent by its own task, which saves two turns of the event loop.
-    """
+    A lone request is sent by its own task at once, which saves two turns of the event loop."""
 
     def __init__(self, send: Callable[[list[Item]], Awaitable[list[Result]]], limit: int) -> None:
         self._send = send
@@ -36,8 +35,8 @@ class Batch(Generic[Item, Result]):
         self._crowded = False
 
     async def add(self, items: Sequence[Item]) -> list[Result]:
-        """The results of these items, in order. Cancelling the wait may come too late to take them back."""
-        # In a crowd it waits a moment for the others, or every second call would carry but one request.
+        """Send items and return their results in order. A cancelled wait may still send them."""
+        # With many callers wait for the others, or every second call would carry one request only.
         if not self._crowded and not self._sending.locked() and not self._waiting:
             async with self._sending:
                 return await self._send(list(items))
@@ -68,8 +67,9 @@ class Batch(Generic[Item, Result]):
     async def _answer(self, requests: list[_Request[Item, Result]]) -> None:
         try:
             results = await self._send([item for request in requests for item in request.items])
-        except Exception as error:  # noqa: BLE001 - whatever it is belongs to those who asked
-            # One bad request must not fail its neighbours; but where the database is gone, what was sent may be stored.
+        except Exception as error:  # noqa: BLE001 - the error belongs to the callers
+            # One bad request must not fail the others. But if the database is gone, the batch may
+            # have been stored: do not send it again.
             if len(requests) > 1 and not isinstance(error, StoreUnavailable):
                 for request in requests:
                     await self._answer([request])

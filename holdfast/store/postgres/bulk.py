@@ -1,4 +1,7 @@
-"""Many events at once: their keys and lanes by a call, the events by COPY, which the server reads while we write."""
+"""Bulk puts: one call reserves keys and lanes, COPY stores the events.
+
+COPY costs server and client together a fifth to a quarter less CPU than agent.put, if its rows are
+packed here; the driver's own write_row costs more than agent.put."""
 
 from __future__ import annotations
 
@@ -14,24 +17,25 @@ from holdfast.queue.event import INBOX, NewEvent
 from holdfast.queue.record import Record
 from holdfast.store.activity import received_frame
 from holdfast.store.payload import dump, storable_name
-from holdfast.store.postgres.connections import Connection, Connections
-from holdfast.store.postgres.wire import TextArray, record
+from holdfast.store.postgres.connections import Connection, Connections, TextArray
+from holdfast.store.postgres.rows import record
 
 BULK = 200
-"""So many events are quicker by COPY; fewer are quicker in one call."""
+"""Number of events from which COPY is quicker than one call of agent.put."""
 
 RESERVE = "select ids, heads, now, default_agent from agent.reserve(%b, %b, %b)"
 FIELDS = 13
 COPY = """copy agent.event
-( event_ts, vt, created_at, updated_at, id, root_id, head, queue, target, lane, message_id, max_attempts, event )
+( event_ts, vt, created_at, updated_at, id, root_id, head, queue, target, lane, message_id
+, max_attempts, event )
 from stdin (format binary)"""
 PART = 200
-"""Rows that are written together."""
+"""Rows in one write."""
 AHEAD = 16 * 1024**2
-"""Bytes of payloads that wait for the server's answer."""
+"""Bytes of payloads to encode while the server reserves."""
 
-# COPY's binary format: a signature, no flags, no extension; each row as its number of fields, each field with its size.
-# An array has its elements as a row has its fields.
+# COPY's binary format: a signature, no flags, no extension; each row begins with its number of
+# fields, each field with its size. An array has its elements as a row has its fields.
 _BEGIN = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _END = b"\xff\xff"
 _NULL = b"\xff\xff\xff\xff"
@@ -44,7 +48,7 @@ _number = Struct(">ii").pack
 
 
 class _Names(NamedTuple):
-    """Fields of a row that are texts, by column."""
+    """The columns that are texts."""
 
     queues: list[bytes]
     targets: list[bytes]
@@ -52,8 +56,8 @@ class _Names(NamedTuple):
     message_ids: list[bytes]
 
 
-class _Reserved(NamedTuple):
-    """What agent.reserve tells."""
+class _Reservation(NamedTuple):
+    """The result of agent.reserve."""
 
     ids: list[int | None]
     heads: list[bool]
@@ -62,21 +66,21 @@ class _Reserved(NamedTuple):
 
 
 def is_bulk(events: Sequence[NewEvent]) -> bool:
-    """Whether events may go by COPY: many, without a root, a sender or times of their own."""
+    """Say whether events may go by COPY: many, without a root, a sender or times of their own."""
     if len(events) < BULK:
         return False
     return all(new.vt is new.event_ts is None and is_plain(new) for new in events)
 
 
 def is_plain(new: NewEvent) -> bool:
-    """Whether the event has none of the columns that only agent.put writes."""
+    """Say whether the event has none of the columns that only agent.put writes."""
     return (new.root_id or new.sent_by or new.routed_text or new.routed_team) is None
 
 
 async def put_bulk(
     connections: Connections, events: Sequence[NewEvent], records: Sequence[Record]
 ) -> list[int | None]:
-    """All or none, in one transaction; the ids in order, None where the message id is known already."""
+    """Put all events or none; return ids in order, None where the message id is known already."""
 
     async def put() -> list[int | None]:
         async with connections.transaction() as connection:
@@ -92,37 +96,37 @@ async def put_bulk(
 
 async def _put(connection: Connection, events: Sequence[NewEvent]) -> list[int | None]:
     names = _names(events)
-    # The server's time is the longer one: what can be made without its answer is made while it works. Both end before
-    # one's error is told, or the transaction would end under the other.
-    reserved, ahead = await asyncio.gather(
+    # The server needs longer than we do, so encode payloads while it works. Wait for both before
+    # raising an error of one, or the transaction would end under the other.
+    reservation, ahead = await asyncio.gather(
         _reserve(connection, names), _payloads(events), return_exceptions=True
     )
-    if isinstance(reserved, BaseException):
-        raise reserved
+    if isinstance(reservation, BaseException):
+        raise reservation
     if isinstance(ahead, BaseException):
         raise ahead
-    rows = _rows(reserved, names, chain(ahead, map(_payload, events[len(ahead) :])))
-    frames, told = _frames(reserved, events), list[str]()
+    rows = _rows(reservation, names, chain(ahead, map(_payload, events[len(ahead) :])))
+    frames, written = _frames(reservation, events), list[str]()
     async with connection.cursor().copy(COPY) as copy:
         await copy.write(_BEGIN)
         while part := b"".join(chain.from_iterable(islice(rows, PART))):
             await copy.write(part)
-            told += islice(frames, PART)
+            written += islice(frames, PART)
         await copy.write(_END)
-    if told:
-        await connection.execute("select agent.tell(%s)", (f"[{','.join(told)}]",))
-    return reserved.ids
+    if written:
+        await connection.execute("select agent.tell(%s)", (f"[{','.join(written)}]",))
+    return reservation.ids
 
 
-async def _reserve(connection: Connection, names: _Names) -> _Reserved:
+async def _reserve(connection: Connection, names: _Names) -> _Reservation:
     arrays = [TextArray.of(column) for column in (names.queues, names.lanes, names.message_ids)]
     cursor = await connection.execute(RESERVE, arrays, binary=True)
     [row] = await cursor.fetchall()
-    return _Reserved(*row)
+    return _Reservation(*row)
 
 
 async def _payloads(events: Sequence[NewEvent]) -> list[bytes]:
-    """Those of the first events."""
+    """Encode the payloads of the first events, up to AHEAD bytes."""
     payloads: list[bytes] = []
     size = 0
     for new in events:
@@ -154,29 +158,31 @@ def _text(name: str | None) -> bytes:
 
 
 def _payload(new: NewEvent) -> bytes:
-    """The last two fields."""
+    """Encode the last two fields: attempts and payload."""
     attempts = _NULL if new.max_attempts is None else _number(4, new.max_attempts)
     payload = dump(new.event).encode()
     return b"".join((attempts, _size(len(payload) + 1), _JSONB_VERSION, payload))
 
 
 def _rows(
-    reserved: _Reserved, names: _Names, payloads: Iterator[bytes]
+    reservation: _Reservation, names: _Names, payloads: Iterator[bytes]
 ) -> Iterator[tuple[bytes, ...]]:
-    """Each new event in pieces."""
-    at = (reserved.now - _EPOCH) // timedelta(microseconds=1)
+    """Yield the pieces of each new event's row."""
+    at = (reservation.now - _EPOCH) // timedelta(microseconds=1)
     times = _times(FIELDS, 8, at, 8, at, 8, at, 8, at, 8)
-    given = zip(reserved.ids, reserved.heads, *names, payloads, strict=True)
+    given = zip(reservation.ids, reservation.heads, *names, payloads, strict=True)
     for id, head, queue, target, lane, message_id, payload in given:
         if id is not None:
             yield times, _own(id, 8, id, 1, head), queue, target, lane, message_id, payload
 
 
-def _frames(reserved: _Reserved, events: Sequence[NewEvent]) -> Iterator[str]:
-    if reserved.default_agent is None:
+def _frames(reservation: _Reservation, events: Sequence[NewEvent]) -> Iterator[str]:
+    if reservation.default_agent is None:
         return
-    for id, new in zip(reserved.ids, events, strict=True):
+    for id, new in zip(reservation.ids, events, strict=True):
         if id is not None and new.queue == INBOX:
             yield dump(
-                received_frame(id, new.message_id, new.target or reserved.default_agent, new.event)
+                received_frame(
+                    id, new.message_id, new.target or reservation.default_agent, new.event
+                )
             )

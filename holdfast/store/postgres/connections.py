@@ -1,4 +1,4 @@
-"""Pooled PostgreSQL connections: one statement, one transaction, driver errors translated once."""
+"""Pooled PostgreSQL connections, with transactions and translated driver errors."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
+from struct import Struct
 from types import TracebackType
 from typing import Any, LiteralString, TypeVar
 
 import psycopg
 from psycopg import errors
-from psycopg.adapt import Transformer
+from psycopg.adapt import Dumper, Transformer
+from psycopg.postgres import types
+from psycopg.pq import Format
 from psycopg.types.datetime import TimestamptzLoader
 from psycopg.types.string import TextLoader
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
@@ -21,7 +24,6 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRe
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.queue.pages import Measure, Page
 from holdfast.queue.store import Clock
-from holdfast.store.postgres.wire import TextArray, TextArrayDumper
 from holdfast.store.readable import EARLIEST, LATEST
 from holdfast.telemetry import spans
 
@@ -29,19 +31,45 @@ Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 Result = TypeVar("Result")
 Arguments = Sequence[Any] | Mapping[str, Any]
 
-# A line for every try to connect is a flood; who asks for a connection hears of the outage, and says so once.
+# The pool would log every try to connect. Callers get an error instead, and log the outage once.
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
 FIRST_ROWS = 4
 """Rows of a page to read before their size is known."""
 TRIES = 5
+"""Runs of a transaction that the server chose as a deadlock victim."""
 WAIT_FOR_CONNECTION = 10.0
 WAIT_WHILE_AWAY = 0.8
-"""Seconds to wait once a connection broke, or nobody got one: a request may have to wait for two calls, one by one."""
+"""Seconds to wait for a connection after one broke or none was to be had. An HTTP request may need
+two calls, one after the other, and has two seconds in all."""
+
+# Dimensions, whether there are nulls, type of the elements, their number, index of the first.
+_array_header = Struct(">iiIii").pack
+
+
+class TextArray(bytes):
+    """An array of texts in the binary format.
+
+    Thousands of texts as a list would take the driver five times as long."""
+
+    @classmethod
+    def of(cls, elements: Sequence[bytes]) -> TextArray:
+        """Join elements that begin with their size; a size of -1 is null."""
+        return cls(_array_header(1, True, types["text"].oid, len(elements), 1) + b"".join(elements))
+
+
+class _TextArrayDumper(Dumper):
+    """Passes a TextArray to the driver as it is."""
+
+    format = Format.BINARY
+    oid = types["text"].array_oid
+
+    def dump(self, obj: TextArray) -> TextArray:
+        return obj
 
 
 class Connections:
-    """No call leaves state in a session, so that a transaction pooler may stand between."""
+    """The pool of a store. No call leaves state in a session, so a pooler may stand between."""
 
     def __init__(self, url: str, *, clock: Clock | None, size: int, pooled: bool = False) -> None:
         self._url = url
@@ -53,12 +81,12 @@ class Connections:
             max_size=size,
             open=False,
             configure=_configure,
-            # Behind a pooler the next call may meet another session, which knows nothing of prepared statements.
+            # Behind a pooler the next call may meet a session without the prepared statement.
             kwargs={"autocommit": True, "prepare_threshold": None if pooled else 2},
         )
 
     async def __aenter__(self) -> Connections:
-        # The first connection is made apart from the pool, whose errors would name a time-out instead of a cause.
+        # Connect once without the pool, whose errors name a time-out instead of the cause.
         with translated():
             async with await psycopg.AsyncConnection.connect(
                 self._url, autocommit=True
@@ -67,7 +95,7 @@ class Connections:
                 row = await cursor.fetchone()
         if row != (True,):
             raise HoldfastError("the database has no Holdfast schema: run `holdfast migrate`")
-        # Until its connection is there, the pool would make a second one for whoever asks first.
+        # Wait for the pool's first connection: a call before would make it open a second one.
         with translated():
             await self._pool.open(wait=True)
         return self
@@ -84,7 +112,7 @@ class Connections:
         return (await self.rows(statement, arguments))[0][0]
 
     async def rows(self, statement: str, arguments: Arguments = ()) -> list[tuple[Any, ...]]:
-        """Runs one statement in a transaction of its own."""
+        """Run one statement in a transaction of its own and return its rows."""
         if spans.tracing is not None:
             spans.statement(statement)
         return await self.again(lambda: self._once(statement, arguments))
@@ -98,7 +126,7 @@ class Connections:
     async def page(
         self, statement: str, arguments: Arguments, limit: int, most_bytes: int | None
     ) -> Page[tuple[Any, ...]]:
-        """Runs one query and reads rows until they reach a number of bytes; the server makes no more of them."""
+        """Run one query and read rows up to a number of bytes; the server computes no more."""
         if most_bytes is None:
             return Measure(limit, None).page(await self.rows(statement, arguments))
         return await self.again(
@@ -106,7 +134,7 @@ class Connections:
         )
 
     async def again(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """Runs a whole transaction, again where the server chose it as a victim."""
+        """Run a whole transaction, and again if the server aborted it for another's sake."""
         with translated():
             for tries_left in reversed(range(TRIES)):
                 try:
@@ -119,18 +147,18 @@ class Connections:
     async def _once(self, statement: str, arguments: Arguments) -> list[tuple[Any, ...]]:
         async with self._connection() as connection:
             if self._clock is None:
-                return await _fetched(await connection.execute(statement, arguments))
+                return await _fetch(await connection.execute(statement, arguments))
             async with connection.transaction():
                 await self._set_clock(connection)
-                return await _fetched(await connection.execute(statement, arguments))
+                return await _fetch(await connection.execute(statement, arguments))
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
         cancelled = _cancellations()
-        connection = await self._acquired()
+        connection = await self._acquire()
         try:
-            # The pool waits by asyncio.wait_for, which before Python 3.12 may swallow a cancellation: a task that
-            # was told to end once would go on for ever.
+            # The pool waits by asyncio.wait_for, which before Python 3.12 may lose a cancellation.
+            # A task cancelled once would then never end.
             if _cancellations() > cancelled:
                 raise asyncio.CancelledError
             async with connection:
@@ -139,8 +167,8 @@ class Connections:
             self._is_away = connection.broken
             await self._pool.putconn(connection)
 
-    async def _acquired(self) -> Connection:
-        """A connection of the pool. While the server is away nobody waits long for one: API clients wait for us."""
+    async def _acquire(self) -> Connection:
+        """Take a connection from the pool; fail soon while the server is away: clients wait."""
         until = time.monotonic() + WAIT_FOR_CONNECTION
         while True:
             try:
@@ -160,7 +188,7 @@ class Connections:
             )
             wanted = FIRST_ROWS
             while not measure.is_full:
-                rows = await _fetched(
+                rows = await _fetch(
                     await connection.execute(f"fetch {wanted} from page", prepare=False)
                 )
                 found += measure.page(rows)
@@ -184,16 +212,17 @@ class Connections:
 
 
 async def _configure(connection: Connection) -> None:
-    # Payloads stay text until somebody looks at them.
+    # Payloads stay text until they are read.
     connection.adapters.register_loader("jsonb", TextLoader)
-    connection.adapters.register_dumper(TextArray, TextArrayDumper)
+    connection.adapters.register_dumper(TextArray, _TextArrayDumper)
 
 
-async def _fetched(cursor: psycopg.AsyncCursor[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+async def _fetch(cursor: psycopg.AsyncCursor[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     try:
         return await cursor.fetchall()
     except psycopg.DataError:
-        # A moment that Python does not know. What was done is done: read the same result with other eyes.
+        # A time outside of Python's range. The statement has run, so read its result again with a
+        # loader that bounds times.
         reader = cursor.connection.cursor()
         reader.adapters.register_loader("timestamptz", _BoundedMoment)
         rows = Transformer(reader)
@@ -203,7 +232,7 @@ async def _fetched(cursor: psycopg.AsyncCursor[tuple[Any, ...]]) -> list[tuple[A
 
 
 class _BoundedMoment(TimestamptzLoader):
-    """Reads infinity, and moments before year 1 or after 9999, as the nearest one that Python has."""
+    """Reads infinity and times before year 1 or after 9999 as the nearest datetime."""
 
     def load(self, data: Any) -> datetime:
         try:
@@ -215,13 +244,13 @@ class _BoundedMoment(TimestamptzLoader):
 
 @contextmanager
 def translated() -> Any:
-    """The server gone or too busy is StoreUnavailable; what it refuses is a HoldfastError in one line."""
+    """Raise StoreUnavailable if the server is gone or busy, HoldfastError if it refused."""
     cancelled = _cancellations()
     try:
         yield
     except psycopg.Error as error:
         if _cancellations() > cancelled:
-            # The driver or its pool let an error take the place of the cancellation.
+            # The driver or its pool replaced the cancellation by an error.
             raise asyncio.CancelledError from error
         raise _translation(error) from error
 
@@ -241,7 +270,7 @@ def _translation(error: psycopg.Error) -> HoldfastError:
 
 
 def _cancellations() -> int:
-    """How often the task that runs was told to end; 0 where none runs."""
+    """Count the cancellations of the current task; 0 without a task."""
     try:
         task = asyncio.current_task()
     except RuntimeError:

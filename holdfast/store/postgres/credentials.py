@@ -12,8 +12,8 @@ _COLUMNS = "id, kind, name, role, channels, agents, sender, owner, created_at, e
 _IS_LIVE = "(expires_at is null or expires_at > agent.now())"
 # A session or code of a token ends with it.
 _OWNER_IS_LIVE = (
-    "not exists (select from agent.credential as token where token.id = credential.owner and token.kind = 'token'"
-    " and token.expires_at <= agent.now())"
+    "not exists (select from agent.credential as token where token.id = credential.owner"
+    " and token.kind = 'token' and token.expires_at <= agent.now())"
 )
 
 
@@ -25,23 +25,27 @@ class PostgresCredentials:
 
     async def add(self, credential: Credential, digest: str) -> bool:
         rows = await self._connections.rows(
-            "with expired as (delete from agent.credential where kind <> 'token' and expires_at <= agent.now())"
+            "with expired as (delete from agent.credential"
+            " where kind <> 'token' and expires_at <= agent.now())"
             f" insert into agent.credential ({_COLUMNS}, digest)"
-            " values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) on conflict do nothing returning id",
+            " values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+            " on conflict do nothing returning id",
             (*_row(credential), digest),
         )
         return bool(rows)
 
     async def find(self, kind: Kind, digest: str) -> Credential | None:
         rows = await self._connections.rows(
-            f"select {_COLUMNS}, used_at is null or used_at < agent.now() - make_interval(secs => %s)"
-            f" from agent.credential where digest = %s and kind = %s and {_IS_LIVE} and {_OWNER_IS_LIVE}",
+            f"select {_COLUMNS},"
+            " used_at is null or used_at < agent.now() - make_interval(secs => %s)"
+            " from agent.credential"
+            f" where digest = %s and kind = %s and {_IS_LIVE} and {_OWNER_IS_LIVE}",
             (USED_EVERY_SECONDS, digest, kind),
         )
         if not rows:
             return None
-        *row, is_used_anew = rows[0]
-        if is_used_anew:
+        *row, is_stale = rows[0]
+        if is_stale:
             await self._connections.rows(
                 "update agent.credential set used_at = agent.now() where id = %s returning id",
                 (row[0],),
@@ -50,7 +54,8 @@ class PostgresCredentials:
 
     async def take(self, digest: str) -> Credential | None:
         rows = await self._connections.rows(
-            f"delete from agent.credential where digest = %s and kind = 'code' and {_IS_LIVE} returning {_COLUMNS}",
+            "delete from agent.credential"
+            f" where digest = %s and kind = 'code' and {_IS_LIVE} returning {_COLUMNS}",
             (digest,),
         )
         return _credential(rows[0]) if rows else None
@@ -71,7 +76,8 @@ class PostgresCredentials:
     async def revoke(self, name: str) -> Credential | None:
         rows = await self._connections.rows(
             "delete from agent.credential where owner ="
-            f" (select id from agent.credential where kind = 'token' and name = %s) returning {_COLUMNS}",
+            " (select id from agent.credential where kind = 'token' and name = %s)"
+            f" returning {_COLUMNS}",
             (name,),
         )
         return next((_credential(row) for row in rows if row[1] == "token"), None)
@@ -83,7 +89,8 @@ class PostgresCredentials:
 
     async def end_all(self, role: Role) -> int:
         rows = await self._connections.rows(
-            "delete from agent.credential where kind <> 'token' and owner is null and role = %s returning kind",
+            "delete from agent.credential"
+            " where kind <> 'token' and owner is null and role = %s returning kind",
             (role,),
         )
         return sum(kind == "session" for (kind,) in rows)

@@ -1,4 +1,4 @@
-"""The tables of the knowledge index in PostgreSQL: full text, and pgvector where it is installed."""
+"""The knowledge index in PostgreSQL: full text, and pgvector where it is installed."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ class PostgresKnowledge:
     async def find_documents(
         self, scope: KnowledgeScope, ids: Sequence[str] | None = None
     ) -> dict[str, IndexedDocument]:
-        place = (scope.agent_name, scope.context_id)
+        key = (scope.agent_name, scope.context_id)
         if ids is None:
             rows = await self._store.connections.rows(
                 "select document_id, hash, model, version, deleted from agent.knowledge"
                 " where agent_name = %s and context_id = %s and nth = 0 and not deleted",
-                place,
+                key,
             )
         else:
             rows = await self._store.connections.rows(
-                "select document_id, hash, model, version, deleted from agent.known_documents(%s, %s, %s)",
-                (*place, list(ids)),
+                "select document_id, hash, model, version, deleted"
+                " from agent.known_documents(%s, %s, %s)",
+                (*key, list(ids)),
             )
         return {row[0]: IndexedDocument(*row[1:]) for row in rows}
 
@@ -96,8 +97,9 @@ class PostgresKnowledge:
 
     async def status(self, model: str, dimensions: int) -> IndexStatus:
         rows = await self._store.connections.rows(
-            "select agent_name, context_id, count(*), count(*) filter (where model <> %s) from agent.knowledge"
-            " where nth = 0 and not deleted group by agent_name, context_id order by agent_name, context_id",
+            "select agent_name, context_id, count(*), count(*) filter (where model <> %s)"
+            " from agent.knowledge where nth = 0 and not deleted"
+            " group by agent_name, context_id order by agent_name, context_id",
             (f"{model}/{dimensions}",),
         )
         return IndexStatus(

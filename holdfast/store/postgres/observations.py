@@ -1,4 +1,4 @@
-"""Observations on PostgreSQL: SQL functions do the work, so that psql can do the same."""
+"""Observations on PostgreSQL. SQL functions do the work, so that psql can do the same."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from holdfast.queue.store import Store, Transaction
 from holdfast.store.engine import postgres_engine
 from holdfast.store.memory import wait_settled
 from holdfast.store.payload import dump, parse
-from holdfast.store.postgres.wire import observation_row
+from holdfast.store.postgres.rows import observation_row
 from holdfast.store.readable import observation_type_of, texts_of
 
 _COLUMNS = (
-    "workspace_id, id, subject_type, subject_id, observer, type, content, source_message_ids, version, created_at,"
-    " updated_at, deleted_at"
+    "workspace_id, id, subject_type, subject_id, observer, type, content, source_message_ids,"
+    " version, created_at, updated_at, deleted_at"
 )
 FIRST = ("", "", "")
 
@@ -84,27 +84,28 @@ class PostgresObservationStore:
         return found[0] if found else None
 
     async def find_by_ids(self, workspace_id: str, ids: Sequence[str]) -> list[Observation]:
-        return await self._found(
+        return await self._find(
             "workspace_id = %s and id = any (%s) order by id", (workspace_id, list(ids))
         )
 
     async def find_by_subject(
         self, workspace_id: str, subject_type: str, subject_id: str, *, limit: int | None = None
     ) -> list[Observation]:
-        return await self._found(
-            "workspace_id = %s and subject_type = %s and subject_id = %s order by version desc limit %s",
+        return await self._find(
+            "workspace_id = %s and subject_type = %s and subject_id = %s"
+            " order by version desc limit %s",
             (workspace_id, subject_type.upper(), subject_id, check_limit(limit)),
         )
 
     async def find_by_confidence_below(
         self, workspace_id: str, confidence: float, *, limit: int = 100
     ) -> list[Observation]:
-        return await self._found(
+        return await self._find(
             "workspace_id = %s and confidence < %s order by confidence, id limit %s",
             (workspace_id, confidence, check_limit(limit)),
         )
 
-    async def _found(self, condition: str, arguments: tuple[Any, ...]) -> list[Observation]:
+    async def _find(self, condition: str, arguments: tuple[Any, ...]) -> list[Observation]:
         rows = await self._engine.connections.rows(
             f"select {_COLUMNS} from agent.observation where deleted_at is null and {condition}",
             arguments,
@@ -124,8 +125,8 @@ class PostgresObservationStore:
             "select workspace_id, subject_type, subject_id, count(*) from agent.observation"
             " where deleted_at is null and (%s::text is null or workspace_id = %s)"
             " and (workspace_id, subject_type, subject_id) > (%s, %s, %s)"
-            " group by workspace_id, subject_type, subject_id order by workspace_id, subject_type, subject_id"
-            " limit %s",
+            " group by workspace_id, subject_type, subject_id"
+            " order by workspace_id, subject_type, subject_id limit %s",
             (workspace_id, workspace_id, *(after or FIRST), most),
             most,
             most_bytes,
@@ -143,8 +144,9 @@ class PostgresObservationStore:
     async def delete_workspace(self, workspace_id: str) -> int:
         return int(
             await self._engine.connections.value(
-                "select count(agent.remove_observation(workspace_id, id)) from (select workspace_id, id"
-                " from agent.observation where workspace_id = %s order by id for update) as all_of_it",
+                "select count(agent.remove_observation(workspace_id, id)) from"
+                " (select workspace_id, id from agent.observation"
+                " where workspace_id = %s order by id for update) as observation",
                 (workspace_id,),
             )
         )

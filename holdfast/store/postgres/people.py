@@ -18,7 +18,8 @@ class PostgresPeople:
     async def link(self, one: str, other: str, *, actor: str | None = None) -> bool:
         first, second = person_keys(one, other)
         rows = await self._connections.rows(
-            "select done, case when done then agent.add_audit(%s, 'people_linked', agent.pseudonym(%s)) end"
+            "select done, case when done"
+            " then agent.add_audit(%s, 'people_linked', agent.pseudonym(%s)) end"
             " from agent.link_people(%s, %s) as done",
             (actor, first, first, second),
         )
@@ -27,7 +28,8 @@ class PostgresPeople:
     async def unlink(self, subject: str, *, actor: str | None = None) -> bool:
         key = person_key(subject)
         rows = await self._connections.rows(
-            "select done, case when done then agent.add_audit(%s, 'people_unlinked', agent.pseudonym(%s)) end"
+            "select done, case when done"
+            " then agent.add_audit(%s, 'people_unlinked', agent.pseudonym(%s)) end"
             " from agent.unlink_person(%s) as done",
             (actor, key, key),
         )

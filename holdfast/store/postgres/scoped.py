@@ -1,4 +1,4 @@
-"""Conditions on events in PostgreSQL, for callers who may not see everything."""
+"""Conditions in PostgreSQL for callers that may see some events only."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.queue.event import Event, FinishedEvent
+from holdfast.store.postgres.rows import event_of, finished_of
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.postgres.wire import event_of, finished_of
 from holdfast.store.readable import shown
 from holdfast.store.scoped import Dialect
 
 CONDITIONS = {
     "sent_by": "sent_by = %(sent_by)s",
-    "channels": "case when event ? 'kind' then coalesce(event ->> 'channel', '') else 'slack' end = any (%(channels)s)",
-    "agents": "case when queue = 'inbox' then target else coalesce(event ->> 'agent', '') end = any (%(agents)s)",
+    "channels": "coalesce((agent.read_message(event)).channel, '') = any (%(channels)s)",
+    "agents": "case when queue = 'inbox' then target else coalesce(event ->> 'agent', '') end"
+    " = any (%(agents)s)",
 }
 
 

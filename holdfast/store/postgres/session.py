@@ -1,4 +1,4 @@
-"""The one lasting PostgreSQL session of a process: it hears wake-ups, and its lock is the sign of life."""
+"""The lasting session of a process: it listens for wake-ups and holds the process lock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 Connection = psycopg.AsyncConnection[tuple[object, ...]]
 
-# A server that vanished without a word is noticed within about ten seconds.
+# These find out within about ten seconds that a server has vanished.
 KEEPALIVES = {
     "keepalives_idle": 3,
     "keepalives_interval": 2,
@@ -30,12 +30,14 @@ KEEPALIVES = {
     "tcp_user_timeout": 10_000,
 }
 LISTEN_FOR = timedelta(seconds=1)
+"""Interval between looks whether a process wants to register."""
 RECONNECT_GRACE = timedelta(seconds=30)
-LONGEST_PAUSE = timedelta(seconds=5)
+"""Time after a reconnect in which no other process is declared dead."""
+LONGEST_RECONNECT_DELAY = timedelta(seconds=5)
 
 
 class Session:
-    """Connects, and connects again, for as long as `run` runs; works for the process it was told of."""
+    """Connects, and reconnects, while `run` runs. Holds the lock of the registered process."""
 
     def __init__(self, url: str, ring: Callable[[str], None]) -> None:
         self._conninfo = make_conninfo(url, **KEEPALIVES)
@@ -45,23 +47,23 @@ class Session:
         self._connections = 0
         self._connected_at = 0.0
         self._up = False
-        self._signed = False
+        self._holds_lock = False
 
     async def register(self, process: Process) -> None:
-        """Returns once the sign of life is held."""
+        """Register the process and wait until the session holds its lock."""
         self._process = process
         self._registered = asyncio.get_running_loop().create_future()
         await self._registered
 
     @property
     def trusted(self) -> bool:
-        """Whether what this process sees of others may be believed: not while it was itself cut off just now."""
+        """Say whether this process may declare others dead: not soon after a reconnect."""
         if self._connections <= 1:
             return self._up
         return self._up and time.monotonic() - self._connected_at > RECONNECT_GRACE.total_seconds()
 
     async def run(self) -> None:
-        pause, is_out = 0.1, False
+        delay, is_out = 0.1, False
         while True:
             try:
                 async with await psycopg.AsyncConnection.connect(
@@ -69,7 +71,7 @@ class Session:
                 ) as connection:
                     if is_out:
                         log.info(Entry(SESSION_RESTORED))
-                    pause, is_out = 0.1, False
+                    delay, is_out = 0.1, False
                     await self._serve(connection)
             except psycopg.OperationalError as error:
                 if not is_out:
@@ -77,25 +79,25 @@ class Session:
                 is_out = True
             finally:
                 self._up = False
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(pause * 2, LONGEST_PAUSE.total_seconds())
+            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+            delay = min(delay * 2, LONGEST_RECONNECT_DELAY.total_seconds())
 
     async def _serve(self, connection: Connection) -> None:
         await connection.execute("listen holdfast")
         self._connections += 1
         self._connected_at = time.monotonic()
-        self._up, self._signed = True, False
-        # What was said while nobody listened is lost: look at everything once.
+        self._up, self._holds_lock = True, False
+        # Notifications sent while we were away are lost: wake every queue once.
         self._ring("")
         while True:
-            await self._sign(connection)
+            await self._take_lock(connection)
             async for notify in connection.notifies(
                 timeout=LISTEN_FOR.total_seconds(), stop_after=1
             ):
                 self._ring(notify.payload)
 
-    async def _sign(self, connection: Connection) -> None:
-        if self._signed or self._process is None or self._registered is None:
+    async def _take_lock(self, connection: Connection) -> None:
+        if self._holds_lock or self._process is None or self._registered is None:
             return
         process = self._process
         cursor = await connection.execute(
@@ -107,13 +109,13 @@ class Session:
                 None if process.serves is None else dump(process.serves),
             ),
         )
-        self._signed = await cursor.fetchone() == (True,)
+        self._holds_lock = await cursor.fetchone() == (True,)
         if self._registered.done():
-            # The server may not have noticed yet that our last session is gone: its lock still speaks for us.
+            # The server may not know yet that our last session is gone; its lock still counts.
             return
-        if self._signed:
+        if self._holds_lock:
             self._registered.set_result(None)
         else:
             self._registered.set_exception(
-                HoldfastError(f"process {process.id} is running already: use another id")
+                HoldfastError(f"process {process.id} is already running: use another id")
             )

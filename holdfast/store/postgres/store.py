@@ -1,4 +1,4 @@
-"""The PostgreSQL store: the engine is SQL functions in schema agent, and this calls them."""
+"""The PostgreSQL store: it calls the functions of schema agent, which are the engine."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ import psycopg
 
 from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.message import Payload
-from holdfast.queue.audit import AuditEntry, event_subject
+from holdfast.queue.audit import event_subject
 from holdfast.queue.event import OUTBOX, NewEvent
 from holdfast.queue.outcome import Lost, Outcome, Settled
+from holdfast.queue.pages import Measure, Page
 from holdfast.queue.record import ChatMessage, Record
 from holdfast.queue.store import (
     DEFAULT_MAX_ATTEMPTS,
     Acked,
     Clock,
-    Filter,
+    Happened,
     Process,
     SweepPolicy,
     Swept,
     Transaction,
 )
 from holdfast.queue.turn import LeasedTurn
+from holdfast.store.activity import happened
 from holdfast.store.failure import stored_error
-from holdfast.store.payload import dump, storable
+from holdfast.store.payload import dump, parse, storable
 from holdfast.store.postgres.batch import Batch
 from holdfast.store.postgres.bulk import is_bulk, is_plain, put_bulk
 from holdfast.store.postgres.connections import Connections, translated
-from holdfast.store.postgres.reads import PostgresReads, dead_only, filter_arguments
-from holdfast.store.postgres.session import Session
-from holdfast.store.postgres.wire import (
+from holdfast.store.postgres.history import PostgresHistory
+from holdfast.store.postgres.rows import (
     COLUMNS,
     end_of,
     event_of,
@@ -45,18 +46,20 @@ from holdfast.store.postgres.wire import (
     record,
     turns_of,
 )
+from holdfast.store.postgres.session import Session
+from holdfast.store.readable import setting_of
 from holdfast.store.wakeup import Wakeups
 from holdfast.store.watch import Watch
 
-TOGETHER = 1000
-"""Events or turns that may share one call."""
+BATCH = 1000
+"""Most events or turns that share one call."""
 
-FORGET_TOGETHER = 1000
-"""Rows of activity that one call of agent.forget_activity drops."""
+FORGET_BATCH = 1000
+"""Most rows of activity that one call of agent.forget_activity drops."""
 
 VACUUM = (
-    "vacuum agent.event, agent.event_hist, agent.agent_message, agent.chat_message, agent.activity, agent.setting,"
-    " agent.observation, agent.knowledge"
+    "vacuum agent.event, agent.event_hist, agent.agent_message, agent.chat_message, agent.activity,"
+    " agent.setting, agent.observation, agent.knowledge"
 )
 
 PUT_ONE = "select agent.put_one(%s, %s, %s, %s, %s, %s, %s, %s)"
@@ -64,8 +67,10 @@ PUT_ONE = "select agent.put_one(%s, %s, %s, %s, %s, %s, %s, %s)"
 _Put: TypeAlias = "tuple[NewEvent | None, Record | None]"
 
 
-class PostgresStore(PostgresReads):
-    """Use as an async context manager. What is put or settled at the same time shares a call and a commit."""
+class PostgresStore(PostgresHistory):
+    """A store on PostgreSQL; use it as an async context manager.
+
+    Events put at the same time share a call and a commit, and so do settled turns."""
 
     def __init__(
         self,
@@ -75,15 +80,15 @@ class PostgresStore(PostgresReads):
         clock: Clock | None = None,
         pool_size: int = 8,
     ) -> None:
-        # Whoever has a pooler between names a direct way, too: without it there are no wake-ups.
+        # A direct URL means that the other one leads to a pooler, which passes on no wake-ups.
         pooled = direct_url not in (None, url)
         super().__init__(Connections(url, clock=clock, size=pool_size, pooled=pooled))
         self._wakeups = Wakeups()
         self._session = Session(direct_url or url, self._wakeups.ring)
         self._session_task: asyncio.Task[None] | None = None
         self._watch = Watch()
-        self._puts: Batch[_Put, int | None] = Batch(self._put_together, TOGETHER)
-        self._settles: Batch[Payload, str] = Batch(self._settle_together, TOGETHER)
+        self._puts: Batch[_Put, int | None] = Batch(self._put_together, BATCH)
+        self._settles: Batch[Payload, str] = Batch(self._settle_together, BATCH)
         self._stack = AsyncExitStack()
         self._tasks = asyncio.TaskGroup()
 
@@ -113,6 +118,10 @@ class PostgresStore(PostgresReads):
     def engine(self) -> PostgresStore:
         """Return this store."""
         return self
+
+    async def now(self) -> datetime:
+        moment: datetime = await self._connections.value("select agent.now()")
+        return moment
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
@@ -196,7 +205,7 @@ class PostgresStore(PostgresReads):
     async def _rows_without_unreadable(
         self, statement: str, arguments: Sequence[Any]
     ) -> list[tuple[Any, ...]]:
-        """Run a statement; if a row that breaks the checks of agent.event fails it, bury such rows and try again."""
+        """Run a statement. If an unreadable row fails it, bury such rows and run it again."""
         try:
             return await self._connections.rows(statement, arguments)
         except HoldfastError as error:
@@ -217,7 +226,7 @@ class PostgresStore(PostgresReads):
             "select agent.checkpoint(%s, %s, %s)", (turn.ids, turn.fence, dump(state))
         )
         if until is None:
-            raise LeaseLost(f"event {turn.primary.id} is another worker's now")
+            raise LeaseLost(f"event {turn.primary.id} belongs to another worker now")
         return until
 
     async def settle(
@@ -278,7 +287,8 @@ class PostgresStore(PostgresReads):
 
     async def sweep(self, policy: SweepPolicy) -> Swept:
         rows = await self._rows_without_unreadable(
-            "select dead, expired, discarded, mended, forgotten, pruned from agent.sweep(%s, %s, %s, %s, %s, %s)",
+            "select dead, expired, discarded, mended, forgotten, pruned"
+            " from agent.sweep(%s, %s, %s, %s, %s, %s)",
             (
                 policy.queue,
                 policy.max_attempts,
@@ -298,54 +308,38 @@ class PostgresStore(PostgresReads):
             pruned=pruned,
         )
 
+    async def activity(
+        self, position: int, *, limit: int = 500, most_bytes: int | None = None
+    ) -> Page[Happened]:
+        rows = await self._connections.rows(
+            "select place, frames, created_at from agent.activity_page(%s, %s, %s)",
+            (position, limit, most_bytes),
+        )
+        found = Measure(limit, most_bytes).page(rows)
+        return found.made(lambda row: happened(row[0], row[1], int(row[2].timestamp() * 1000)))
+
+    async def activity_span(self) -> tuple[int, int]:
+        [(first, following)] = await self._connections.rows(
+            "select first, next from agent.activity_span()"
+        )
+        return first, following
+
     async def forget_activity(self, keep: timedelta) -> int:
-        forgotten, batch = 0, FORGET_TOGETHER
-        while batch == FORGET_TOGETHER:
+        forgotten, batch = 0, FORGET_BATCH
+        while batch == FORGET_BATCH:
             batch = await self._connections.value("select agent.forget_activity(%s)", (keep,))
             forgotten += batch
         return forgotten
 
-    async def retry(self, which: Filter, *, actor: str | None = None) -> list[int]:
-        rows = await self._connections.rows(
-            "select id, agent.add_audit(%s, 'retried', 'event:' || id)"
-            " from agent.retry_events(array(select id from agent.finished(%s, %s, %s, %s, %s))) as id",
-            (actor, *filter_arguments(dead_only(which))),
-        )
-        return sorted(row[0] for row in rows)
-
-    async def discard(self, which: Filter, *, actor: str | None = None) -> list[int]:
-        rows = await self._connections.rows(
-            "select id, agent.add_audit(%s, 'discarded', 'event:' || id)"
-            " from agent.discard_events(array(select id from agent.finished(%s, %s, %s, %s, %s))) as id",
-            (actor, *filter_arguments(dead_only(which))),
-        )
-        return sorted(row[0] for row in rows)
-
-    async def replay(self, ids: Sequence[int], *, actor: str | None = None) -> list[int]:
-        rows = await self._connections.rows(
-            "select new_id, agent.add_audit(%s, 'replayed', 'event:' || id, jsonb_build_object('newId', new_id))"
-            " from unnest(%s::int8[]) with ordinality as asked (id, nth)"
-            " cross join lateral agent.replay_event(id) as new_id where new_id is not null order by nth",
-            (actor, list(ids)),
-        )
-        return [row[0] for row in rows]
-
-    async def audit(self, entry: AuditEntry, *, tx: Transaction | None = None) -> int:
-        statement = "select agent.add_audit(%s, %s, %s, %s)"
-        arguments = (*storable((entry.actor, entry.action, entry.subject)), dump(entry.details))
-        if tx is None:
-            return int(await self._connections.value(statement, arguments))
-        cursor = await tx.execute(statement, arguments)
-        return int((await cursor.fetchone())[0])
-
-    async def prune_audit(self, keep: timedelta) -> int:
-        return int(
-            await self._connections.value("select agent.prune_audit(agent.now() - %s)", (keep,))
-        )
-
     async def vacuum(self, *, at_once: bool = True) -> None:
         if at_once:
             await self._connections.execute_alone(VACUUM)
+
+    async def setting(self, key: str) -> Any:
+        rows = await self._connections.rows(
+            "select value from agent.setting where key = %s", (key,)
+        )
+        return setting_of(rows[0][0]) if rows else None
 
     async def set_setting(self, key: str, value: Any, *, tx: Transaction | None = None) -> None:
         statement, arguments = (
@@ -389,6 +383,24 @@ class PostgresStore(PostgresReads):
         await self._connections.value(
             "select agent.beat(%s, %s, %s)", (process.id, process.last_wake_reason, process.turns)
         )
+
+    async def processes(self) -> list[Process]:
+        rows = await self._connections.rows(
+            "select id, host, started_at, seen_at, last_wake_reason, turns, serves"
+            " from agent.process order by started_at, id"
+        )
+        return [
+            Process(
+                id=id_,
+                host=host,
+                started_at=started_at,
+                seen_at=seen_at,
+                last_wake_reason=reason,
+                turns=turns,
+                serves=None if serves is None else parse(serves),
+            )
+            for id_, host, started_at, seen_at, reason, turns, serves in rows
+        ]
 
     async def reap(self, max_attempts: Mapping[str, int] | None = None) -> list[str]:
         self._start_session()

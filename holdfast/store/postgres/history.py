@@ -1,38 +1,43 @@
-"""What people and pages read of the PostgreSQL store; nothing here changes anything."""
+"""History on PostgreSQL: lists of events, dead letters, the audit log and conversations."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.queue.audit import AuditEntry, AuditFilter
 from holdfast.queue.event import Event, FinishedEvent
-from holdfast.queue.pages import Measure, Page
+from holdfast.queue.pages import Page
 from holdfast.queue.record import AgentMessage, ChatMessage
-from holdfast.queue.store import DEAD_OUTCOMES, Count, Filter, Happened, Process
-from holdfast.store.activity import happened
-from holdfast.store.payload import parse, storable
+from holdfast.queue.store import DEAD_OUTCOMES, Count, Filter, Transaction
+from holdfast.store.payload import dump, parse, storable
 from holdfast.store.postgres.connections import Connections
-from holdfast.store.postgres.wire import COLUMNS, FINISHED_COLUMNS, event_of, finished_of
-from holdfast.store.readable import setting_of, shown
+from holdfast.store.postgres.rows import COLUMNS, FINISHED_COLUMNS, event_of, finished_of
+from holdfast.store.readable import shown
 
 ANY_NUMBER = 2**31 - 1
+AGENT_MESSAGE = (
+    "id", "agent_id", "role", "channel", "sender", "message_id", "content", "conversation",
+    "created_at",
+)  # fmt: skip
+CHAT_MESSAGE = ("id", "team_id", "from_agent", "message", "created_at")
+COUNT = (
+    "queue", "target", "ready", "delayed", "queued", "leased", "ready_since", "pending_since",
+)  # fmt: skip
+BETWEEN = "id < coalesce(%s, 9223372036854775807) and id > coalesce(%s, 0)"
 
 
-class PostgresReads:
-    """The reading half of the store."""
+class PostgresHistory:
+    """Lists live and finished events, brings dead letters back, and keeps the audit log."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 
     @property
     def connections(self) -> Connections:
-        """For what lives beside the events (memory)."""
+        """The pool, for the stores that share the database (memory, credentials)."""
         return self._connections
-
-    async def now(self) -> datetime:
-        moment: datetime = await self._connections.value("select agent.now()")
-        return moment
 
     async def finished(
         self,
@@ -86,7 +91,8 @@ class PostgresReads:
         most_bytes: int | None = None,
     ) -> Page[AuditEntry]:
         found = await self._connections.page(
-            "select id, at, actor, action, subject, details::text from agent.audit_log(%s, %s, %s, %s, %s, %s, %s)",
+            "select id, at, actor, action, subject, details::text"
+            " from agent.audit_log(%s, %s, %s, %s, %s, %s, %s)",
             (which.action, which.actor, which.subject, which.since, limit, before_id, since_id),
             limit,
             most_bytes,
@@ -114,7 +120,7 @@ class PostgresReads:
     ) -> Page[Event]:
         found = await self._connections.page(
             f"select {COLUMNS} from agent.event where queue = %s and target = %s"
-            " and id < coalesce(%s, 9223372036854775807) and id > coalesce(%s, 0) order by id limit %s",
+            f" and {BETWEEN} order by id limit %s",
             (queue, target, before_id, since_id, limit),
             limit,
             most_bytes,
@@ -148,8 +154,7 @@ class PostgresReads:
         most_bytes: int | None = None,
     ) -> Page[Event]:
         found = await self._connections.page(
-            f"select {COLUMNS} from agent.leased(%s)"
-            " where id < coalesce(%s, 9223372036854775807) and id > coalesce(%s, 0) order by id desc limit %s",
+            f"select {COLUMNS} from agent.leased(%s) where {BETWEEN} order by id desc limit %s",
             (queue, before_id, since_id, limit),
             ANY_NUMBER if limit is None else limit,
             most_bytes,
@@ -165,18 +170,8 @@ class PostgresReads:
         return int(await self._connections.value("select agent.spent(%s)", (root_id,)))
 
     async def counts(self) -> list[Count]:
-        names = (
-            "queue",
-            "target",
-            "ready",
-            "delayed",
-            "queued",
-            "leased",
-            "ready_since",
-            "pending_since",
-        )
-        rows = await self._connections.rows(f"select {', '.join(names)} from agent.counts()")
-        return [Count(**dict(zip(names, row, strict=True))) for row in rows]
+        rows = await self._connections.rows(f"select {', '.join(COUNT)} from agent.counts()")
+        return [Count(**dict(zip(COUNT, row, strict=True))) for row in rows]
 
     async def outcomes(self, queue: str) -> dict[str, int]:
         return dict(
@@ -190,30 +185,6 @@ class PostgresReads:
         age: timedelta | None = await self._connections.value("select agent.oldest_snapshot()")
         return age
 
-    async def setting(self, key: str) -> Any:
-        rows = await self._connections.rows(
-            "select value from agent.setting where key = %s", (key,)
-        )
-        return setting_of(rows[0][0]) if rows else None
-
-    async def processes(self) -> list[Process]:
-        rows = await self._connections.rows(
-            "select id, host, started_at, seen_at, last_wake_reason, turns, serves"
-            " from agent.process order by started_at, id"
-        )
-        return [
-            Process(
-                id=id_,
-                host=host,
-                started_at=started_at,
-                seen_at=seen_at,
-                last_wake_reason=reason,
-                turns=turns,
-                serves=None if serves is None else parse(serves),
-            )
-            for id_, host, started_at, seen_at, reason, turns, serves in rows
-        ]
-
     async def agent_messages(
         self,
         agent_id: str,
@@ -224,29 +195,17 @@ class PostgresReads:
         since_id: int | None = None,
         most_bytes: int | None = None,
     ) -> Page[AgentMessage]:
-        # Said or left out, never "or is null": each has an index of its own.
+        # Two statements instead of "or is null": each has an index of its own.
         of_one = () if conversation is None else (conversation,)
         found = await self._connections.page(
-            "select id, agent_id, role, channel, sender, message_id, content, conversation, created_at"
-            f" from agent.agent_message where agent_id = %s {'and conversation = %s' if of_one else ''}"
-            " and id < coalesce(%s, 9223372036854775807) and id > coalesce(%s, 0)"
-            " order by id desc limit %s",
+            f"select {', '.join(AGENT_MESSAGE)} from agent.agent_message where agent_id = %s"
+            f" {'and conversation = %s' if of_one else ''}"
+            f" and {BETWEEN} order by id desc limit %s",
             (agent_id, *of_one, before_id, since_id, limit),
             limit,
             most_bytes,
         )
-        names = (
-            "id",
-            "agent_id",
-            "role",
-            "channel",
-            "sender",
-            "message_id",
-            "content",
-            "conversation",
-            "created_at",
-        )
-        return found.made(lambda row: AgentMessage(**dict(zip(names, row, strict=True))))
+        return found.made(lambda row: AgentMessage(**dict(zip(AGENT_MESSAGE, row, strict=True))))
 
     async def chat_messages(
         self,
@@ -258,31 +217,53 @@ class PostgresReads:
         most_bytes: int | None = None,
     ) -> Page[ChatMessage]:
         found = await self._connections.page(
-            "select id, team_id, from_agent, message, created_at from agent.chat_messages"
-            " where team_id = %s and id < coalesce(%s, 9223372036854775807) and id > coalesce(%s, 0)"
-            " order by id desc limit %s",
+            f"select {', '.join(CHAT_MESSAGE)} from agent.chat_messages"
+            f" where team_id = %s and {BETWEEN} order by id desc limit %s",
             (team_id, before_id, since_id, limit),
             limit,
             most_bytes,
         )
-        names = ("id", "team_id", "from_agent", "message", "created_at")
-        return found.made(lambda row: ChatMessage(**dict(zip(names, row, strict=True))))
+        return found.made(lambda row: ChatMessage(**dict(zip(CHAT_MESSAGE, row, strict=True))))
 
-    async def activity(
-        self, position: int, *, limit: int = 500, most_bytes: int | None = None
-    ) -> Page[Happened]:
+    async def retry(self, which: Filter, *, actor: str | None = None) -> list[int]:
         rows = await self._connections.rows(
-            "select place, frames, created_at from agent.activity_page(%s, %s, %s)",
-            (position, limit, most_bytes),
+            "select id, agent.add_audit(%s, 'retried', 'event:' || id) from agent.retry_events"
+            "(array(select id from agent.finished(%s, %s, %s, %s, %s))) as id",
+            (actor, *filter_arguments(dead_only(which))),
         )
-        found = Measure(limit, most_bytes).page(rows)
-        return found.made(lambda row: happened(row[0], row[1], int(row[2].timestamp() * 1000)))
+        return sorted(row[0] for row in rows)
 
-    async def activity_span(self) -> tuple[int, int]:
-        [(first, following)] = await self._connections.rows(
-            "select first, next from agent.activity_span()"
+    async def discard(self, which: Filter, *, actor: str | None = None) -> list[int]:
+        rows = await self._connections.rows(
+            "select id, agent.add_audit(%s, 'discarded', 'event:' || id) from agent.discard_events"
+            "(array(select id from agent.finished(%s, %s, %s, %s, %s))) as id",
+            (actor, *filter_arguments(dead_only(which))),
         )
-        return first, following
+        return sorted(row[0] for row in rows)
+
+    async def replay(self, ids: Sequence[int], *, actor: str | None = None) -> list[int]:
+        rows = await self._connections.rows(
+            "select new_id, agent.add_audit(%s, 'replayed', 'event:' || id"
+            ", jsonb_build_object('newId', new_id))"
+            " from unnest(%s::int8[]) with ordinality as asked (id, nth)"
+            " cross join lateral agent.replay_event(id) as new_id"
+            " where new_id is not null order by nth",
+            (actor, list(ids)),
+        )
+        return [row[0] for row in rows]
+
+    async def audit(self, entry: AuditEntry, *, tx: Transaction | None = None) -> int:
+        statement = "select agent.add_audit(%s, %s, %s, %s)"
+        arguments = (*storable((entry.actor, entry.action, entry.subject)), dump(entry.details))
+        if tx is None:
+            return int(await self._connections.value(statement, arguments))
+        cursor = await tx.execute(statement, arguments)
+        return int((await cursor.fetchone())[0])
+
+    async def prune_audit(self, keep: timedelta) -> int:
+        return int(
+            await self._connections.value("select agent.prune_audit(agent.now() - %s)", (keep,))
+        )
 
 
 def dead_only(which: Filter) -> Filter:

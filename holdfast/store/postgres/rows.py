@@ -1,4 +1,4 @@
-"""Between Python values and what the SQL functions take and return."""
+"""Rows: Python values as arguments of the SQL functions, and their results as Python values."""
 
 from __future__ import annotations
 
@@ -6,12 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from operator import attrgetter
-from struct import Struct
 from typing import Any, TypeVar, assert_never, cast
-
-from psycopg.adapt import Dumper
-from psycopg.postgres import types
-from psycopg.pq import Format
 
 from holdfast.errors import Unreadable
 from holdfast.memory.observation import Observation
@@ -28,9 +23,9 @@ from holdfast.telemetry.redaction import redact_prose
 
 # In the order of the fields of Event.
 COLUMNS = (
-    "id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder, message_id, max_attempts,"
-    " parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by,"
-    " routed_text, routed_team"
+    "id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder,"
+    " message_id, max_attempts, parent_id, root_id, hops, state, last_error, error_class,"
+    " created_at, updated_at, sent_by, routed_text, routed_team"
 )
 OPTIONAL = (
     *("target", "lane", "message_id", "max_attempts", "root_id", "sent_by"),
@@ -39,21 +34,19 @@ OPTIONAL = (
 """Fields of a new event that are left out of its JSON if they are None."""
 FINISHED_COLUMNS = COLUMNS + ", outcome, finished_at, traceback"
 
-# Dimensions, whether some are null, the type of the elements, how many they are, the number of the first.
-_array_header = Struct(">iiIii").pack
-
 AnyEvent = TypeVar("AnyEvent", Event, FinishedEvent)
 
 
 def event_of(row: tuple[Any, ...]) -> Event:
-    return _completed(Event(*row))
+    return _with_state(Event(*row))
 
 
 def finished_of(row: tuple[Any, ...]) -> FinishedEvent:
-    return _completed(FinishedEvent(*row))
+    return _with_state(FinishedEvent(*row))
 
 
-def _completed(event: AnyEvent) -> AnyEvent:
+def _with_state(event: AnyEvent) -> AnyEvent:
+    """Parse the state of an event; an unreadable one makes the whole event unreadable."""
     event.claimed = tuple(event.claimed)
     if event.state is not None:
         state = state_of(cast(str, event.state))
@@ -66,7 +59,7 @@ def _completed(event: AnyEvent) -> AnyEvent:
 
 @uncollected
 def turns_of(rows: Sequence[tuple[Any, ...]]) -> list[LeasedTurn]:
-    """Claimed events by fence, each turn with its head first."""
+    """Group claimed events into turns by fence, each with its head first."""
     members: dict[int, list[Event]] = {}
     for event in sorted(map(event_of, rows), key=attrgetter("id")):
         members.setdefault(event.fence, []).append(event)
@@ -76,6 +69,7 @@ def turns_of(rows: Sequence[tuple[Any, ...]]) -> list[LeasedTurn]:
 
 
 def new_event(new: NewEvent) -> Payload:
+    """Return an element of the argument of agent.put."""
     row: Payload = {"event": new.event, "queue": new.queue}
     for name in OPTIONAL:
         value = getattr(new, name)
@@ -89,15 +83,16 @@ def new_event(new: NewEvent) -> Payload:
 
 
 def one_event(new: NewEvent) -> tuple[Any, ...]:
-    """The arguments of agent.put_one."""
+    """Return the arguments of agent.put_one."""
     names = map(storable_name, (new.queue, new.target, new.lane, new.message_id))
     return dump(new.event), *names, new.event_ts, new.vt, new.max_attempts
 
 
 def record(line: Record) -> Payload:
-    # By hand: dataclasses.asdict copies deeply and takes twenty times as long.
+    """Return an element of the argument of agent.record."""
+    # Not by dataclasses.asdict, which copies deeply and takes twenty times as long.
     if isinstance(line, Activity):
-        # As text, which the server need not take apart; without brackets, so that it can be joined to others.
+        # As text, which the server need not parse; without brackets, so that it can join several.
         return {"frames": dump(line.frames)[1:-1]}
     if isinstance(line, Observation):
         return observation_row(line)
@@ -122,7 +117,7 @@ def record(line: Record) -> Payload:
 
 
 def observation_row(observation: Observation) -> Payload:
-    """What agent.save_observation takes."""
+    """Return the argument of agent.save_observation."""
     return {
         "workspace_id": observation.workspace_id,
         "id": observation.id,
@@ -137,10 +132,12 @@ def observation_row(observation: Observation) -> Payload:
 
 
 def lease_of(turn: LeasedTurn) -> Payload:
+    """Return an element of the argument of agent.renew and agent.release."""
     return {"ids": turn.ids, "fence": turn.fence}
 
 
 def end_of(turn: LeasedTurn, outcome: Outcome, max_attempts: int) -> Payload:
+    """Return an element of the argument of agent.settle."""
     end: Payload = {"ids": turn.ids, "fence": turn.fence, "max_attempts": max_attempts}
     match outcome:
         case Done(emits, records, state):
@@ -162,25 +159,6 @@ def end_of(turn: LeasedTurn, outcome: Outcome, max_attempts: int) -> Payload:
     return end
 
 
-class TextArray(bytes):
-    """Thousands of texts as one argument, in the binary format: a list of them takes the driver five times as long."""
-
-    @classmethod
-    def of(cls, elements: Sequence[bytes]) -> TextArray:
-        """Each comes with its size; null is a size of -1."""
-        return cls(_array_header(1, True, types["text"].oid, len(elements), 1) + b"".join(elements))
-
-
-class TextArrayDumper(Dumper):
-    """Tells the driver what it is."""
-
-    format = Format.BINARY
-    oid = types["text"].array_oid
-
-    def dump(self, obj: TextArray) -> TextArray:
-        return obj
-
-
 def interval(delay: timedelta | None) -> str | None:
-    """Exact to the microsecond, and free of the server's settings."""
+    """Return an interval as text, exact and independent of the server's settings."""
     return None if delay is None else f"{bounded(delay) // timedelta(microseconds=1)} microseconds"
