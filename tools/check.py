@@ -23,7 +23,12 @@ LONG_FUNCTIONS: dict[str, str] = {}
 # Folders and files that already obey the new rules: prose, line length, sizes of SQL, JavaScript
 # and CSS. `python -m tools.check --remaining` counts the faults elsewhere. Remove this list and
 # the option once it names all of CODE.
-CLEAN: tuple[str, ...] = ("tools", "tests/tools", "holdfast/migrations/idempotent")
+CLEAN: tuple[str, ...] = (
+    "tools",
+    "tests/tools",
+    "holdfast/migrations/idempotent",
+    "holdfast/store/postgres",
+)
 
 # The migration runner records the bodies of these scripts, so their text must not change.
 LAST_RECORDED_SCRIPT = {"incremental": 18, "sqlite": 18}

@@ -1,1 +1,1 @@
-"""What must work to the letter."""
+"""Tests of CONTRACT.md, to the letter."""

@@ -1,4 +1,4 @@
-"""The SQL contract to the letter: inserting Slack events, Slack time, and what the catalogue shows."""
+"""The SQL contract to the letter: inserting Slack events, Slack time, and the catalogue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from tests.store.psql import Connection, claim, column, drain, insert, value
 DAMPED = settings(
     max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(2199, 12, 31), timezones=st.just(UTC))  # noqa: DTZ001
+FIRST, LAST = datetime(1970, 1, 1), datetime(2199, 12, 31)  # noqa: DTZ001
+MOMENTS = st.datetimes(FIRST, LAST, timezones=st.just(UTC))
 
 
 def test_a_slack_event_is_stored_as_it_is(sql: Connection) -> None:
@@ -111,7 +112,8 @@ def test_a_payload_without_channel_and_ts_has_no_dedup_and_no_lane(
 def test_extra_parameters_have_defaults_and_can_be_named(sql: Connection) -> None:
     event_id = value(
         sql,
-        """select agent.insert_event('{"a": 1}', _queue => 'other', _agent => 'coder', _lane => 'l', _message_id => 'm'
+        """select agent.insert_event('{"a": 1}', _queue => 'other', _agent => 'coder', _lane => 'l'
+                                    , _message_id => 'm'
                                     , _vt => now() - interval '1 minute', _max_attempts => 9)""",
     )
     row = event(sql, event_id)
@@ -152,7 +154,8 @@ def test_slack_time_is_read_as_number_and_as_text(sql: Connection) -> None:
 def test_all_functions_are_security_invoker_with_a_pinned_search_path(sql: Connection) -> None:
     functions = list(
         sql.execute(
-            """select proname, prosecdef, proconfig from pg_proc where pronamespace = 'agent'::regnamespace"""
+            """select proname, prosecdef, proconfig from pg_proc
+               where pronamespace = 'agent'::regnamespace"""
         )
     )
     assert len(functions) > 20
@@ -171,7 +174,8 @@ def test_the_live_table_has_the_classical_columns_with_defaults(sql: Connection)
             row["column_default"] is not None or row["is_identity"] == "YES",
         )
         for row in sql.execute(
-            """select column_name, udt_name, column_default, is_identity from information_schema.columns
+            """select column_name, udt_name, column_default, is_identity
+               from information_schema.columns
                where table_schema = 'agent' and table_name = 'event'"""
         )
     }
@@ -186,7 +190,8 @@ def test_the_live_table_has_the_classical_columns_with_defaults(sql: Connection)
 
 
 def test_history_has_the_columns_of_the_live_table_and_how_it_ended(sql: Connection) -> None:
-    names = "select column_name from information_schema.columns where table_schema = 'agent' and table_name = %s"
+    names = """select column_name from information_schema.columns
+               where table_schema = 'agent' and table_name = %s"""
     live, history = (set(column(sql, names, [table])) for table in ("event", "event_hist"))
     assert history - live == {"outcome", "finished_at"}
     assert live - history == set()

@@ -52,7 +52,8 @@ def test_a_claim_goes_past_a_whole_window_that_others_have_locked(
 
 def test_a_claim_chooses_at_random_among_those_that_wait_longest(sql: Connection) -> None:
     sql.execute(
-        """insert into agent.event (vt, event) select now() - interval '1 day' + n * interval '1 second', '{}'
+        """insert into agent.event (vt, event)
+           select now() - interval '1 day' + n * interval '1 second', '{}'
            from generate_series(1, 2000) as n"""
     )
     waiting = column(sql, "select id from agent.event order by vt, id")

@@ -11,11 +11,14 @@ from psycopg.types.json import Jsonb
 from tests.store.psql import Connection, claim, column, drain, insert, value
 
 COLUMNS = {
-    "messages": "id message_id channel sender sender_id message agent from_agent status retry_count last_error"
+    "messages": "id message_id channel sender sender_id message agent from_agent status"
+    " retry_count last_error"
     " created_at updated_at",
-    "responses": "id message_id channel sender sender_id message original_message agent files metadata status"
+    "responses": "id message_id channel sender sender_id message original_message agent files"
+    " metadata status"
     " created_at acked_at",
-    "mem_outbox": "id workspace_id observation_local_id subject_key operation attempt_count last_error created_at"
+    "mem_outbox": "id workspace_id observation_local_id subject_key operation attempt_count"
+    " last_error created_at"
     " next_attempt_at claimed_by claimed_until",
     "chat_messages": "id team_id from_agent message created_at",
     "agent_messages": "id agent_id role channel sender message_id content created_at",
@@ -28,7 +31,8 @@ def messages(sql: Connection) -> dict[int, dict[str, Any]]:
 
 @pytest.mark.parametrize("view", COLUMNS)
 def test_a_view_has_the_classical_columns(sql: Connection, view: str) -> None:
-    names = "select column_name from information_schema.columns where table_schema = 'agent' and table_name = %s"
+    names = """select column_name from information_schema.columns
+               where table_schema = 'agent' and table_name = %s"""
     assert set(column(sql, names, [view])) >= set(COLUMNS[view].split())
 
 
@@ -140,7 +144,8 @@ def test_the_attempt_count_of_a_memory_change_is_that_of_failed_attempts(sql: Co
 
 def test_histories_are_shown_by_their_views(sql: Connection) -> None:
     sql.execute(
-        """select agent.record('[{"agent_id": "coder", "role": "user", "channel": "api", "sender": "ann"
+        """select agent.record('[{"agent_id": "coder", "role": "user", "channel": "api"
+                                , "sender": "ann"
                                  , "message_id": "m1", "content": "hi"}
                                , {"team_id": "dev", "from_agent": "coder", "message": "hello"}]')"""
     )

@@ -65,5 +65,6 @@ def headless(sql: Connection) -> list[Any]:
     """Lanes that nobody would ever work."""
     return column(
         sql,
-        "select lane from agent.event where lane is not null group by queue, lane having not bool_or(head)",
+        "select lane from agent.event where lane is not null"
+        " group by queue, lane having not bool_or(head)",
     )

@@ -28,7 +28,7 @@ async def test_a_cancellation_that_meets_an_error_of_the_server_stays_one() -> N
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
-                # As the driver does when the server is gone before it could be told of the cancellation.
+                # The driver does so if the server is gone before the cancellation reaches it.
                 raise psycopg.OperationalError("terminating connection") from None
 
     task = asyncio.create_task(ask())

@@ -1,4 +1,4 @@
-"""History on PostgreSQL: a hypertable where it can be one, pruned by chunk or by row, never of a dead letter."""
+"""History on PostgreSQL: a hypertable if possible, pruned by chunk or row, except dead letters."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def value(url: str, statement: str) -> object:
 def chunks(url: str) -> object:
     return value(
         url,
-        "select count(*)::int from timescaledb_information.chunks where hypertable_name = 'event_hist'",
+        "select count(*)::int from timescaledb_information.chunks"
+        " where hypertable_name = 'event_hist'",
     )
 
 

@@ -1,4 +1,4 @@
-"""What a call reads does not grow with the backlog, whatever the statistics said when its plan was made."""
+"""The pages that a call reads do not grow with the backlog, whatever statistics made its plan."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Reads = dict[str, int]
 SMALL, LARGE = 1_000, 100_000
 LANES = {"one lane": "'lane'", "many lanes": "'lane ' || number / 4", "no lanes": "null::text"}
 UNSEEN = "unseen"
-"""Gathered while the backlog was filled and not yet committed: they call a table with pages empty."""
+"""Statistics gathered before the backlog was committed: they say that a full table is empty."""
 STATISTICS = ["empty", "one lane", "many lanes", UNSEEN]
 # Statistics are the planner's business and not the engine's: one engine is asked with all of them.
 CASES = [("postgres", statistics) for statistics in STATISTICS] + [
@@ -44,7 +44,8 @@ with number as
 )
 insert into agent.event (id, vt, event, target, lane, head, message_id, root_id)
 select number, vt, '{{"text": "hello"}}', case number %% 8 when 7 then 'other' else '' end, lane
-     , lane is null or row_number() over (partition by lane order by number) = 1, 'message ' || number, number
+     , lane is null or row_number() over (partition by lane order by number) = 1
+     , 'message ' || number, number
 from number
 order by number
 """
@@ -84,7 +85,8 @@ def reads(connection: Connection, call: str, arguments: Any = ()) -> int:
 def claim(connection: Connection, collect: int = 1) -> list[dict[str, Any]]:
     """Turns, as settle and renew take them."""
     found = connection.execute(
-        "select fence, array_agg(id order by id) from agent.claim('inbox', '{\"\",other}', 10, '1 min', 'me', %s)"
+        "select fence, array_agg(id order by id)"
+        " from agent.claim('inbox', '{\"\",other}', 10, '1 min', 'me', %s)"
         " group by fence",
         (collect,),
     )
@@ -120,7 +122,7 @@ def reserving(connection: Connection, name: str) -> int:
     )
 
 
-# What a caller holds who found the table empty: plans are made for that, too.
+# Arguments of a caller that found the table empty: plans are made for that, too.
 NOTHING: dict[str, Any] = {"ids": [], "fence": 0}
 CALLS: dict[str, Callable[[Connection], int]] = {
     "claim": lambda connection: claiming(connection, 1),
@@ -175,7 +177,7 @@ CALLS: dict[str, Callable[[Connection], int]] = {
 
 
 def measure(connection: Connection) -> Reads:
-    """What each call reads; nothing of it stays."""
+    """Count the pages that each call reads; roll its changes back."""
     found = {}
     for name, call in CALLS.items():
         # Twice: the first reads the catalogue too.
@@ -186,7 +188,7 @@ def measure(connection: Connection) -> Reads:
 
 
 def measure_at(url: str, shape: str, count: int, statistics: str) -> dict[str, Reads]:
-    """What calls read at a backlog, by plans made for it and by plans made when there was none."""
+    """Count pages read at a backlog, by plans made for it and by plans made without one."""
     with (
         psycopg.connect(url, autocommit=True) as other,
         psycopg.connect(url, autocommit=True) as old,
@@ -329,6 +331,6 @@ def test_a_hot_query_of_sqlite_finds_its_events_by_index(database: Path, name: s
         for _, step in plan
         if step.startswith("SCAN") and reads_events(step) and "VIRTUAL" not in step
     ] == []
-    # What a limit has cut short may be sorted; the table may not.
+    # A result cut short by a limit may be sorted; the table may not.
     sorted_here = {parent for parent, step in plan if "TEMP B-TREE" in step}
     assert [step for parent, step in plan if parent in sorted_here and reads_events(step)] == []

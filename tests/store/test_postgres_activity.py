@@ -1,4 +1,4 @@
-"""What happened, as PostgreSQL keeps it: hands in the tables are seen, and no reader skips what commits late."""
+"""Activity on PostgreSQL: plain inserts are reported, and readers skip no row that commits late."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def told(sql: Connection, place: int = 0) -> list[str]:
     """The ids of the messages that were received, in order."""
     return column(
         sql,
-        """select frame ->> 'messageId' from agent.read_activity(%s) as row, json_array_elements(frames::json) as frame
+        """select frame ->> 'messageId'
+           from agent.read_activity(%s) as row, json_array_elements(frames::json) as frame
            where frame ->> 'type' = 'message_received'""",
         [place],
     )
@@ -41,7 +42,8 @@ def test_a_plain_insert_is_a_message_received(sql: Connection) -> None:
 
 def test_insert_event_is_a_message_received(sql: Connection) -> None:
     sql.execute(
-        """select agent.insert_event('{"type":"app_mention","channel":"C","ts":"1.5","user":"U","text":"hi"}')"""
+        """select agent.insert_event
+           ('{"type":"app_mention","channel":"C","ts":"1.5","user":"U","text":"hi"}')"""
     )
     assert told(sql) == ["slack_C_1.5"]
     frame = value(sql, "select frames -> 0 from agent.activity")
@@ -83,7 +85,8 @@ def test_a_reader_does_not_wait_for_another_that_gives_places(
 def test_looking_for_what_happened_costs_the_same_however_much_there_is(sql: Connection) -> None:
     for _ in range(2):
         sql.execute(
-            'insert into agent.activity (frames) select \'[{"type": "note"}]\' from generate_series(1, 5000)'
+            """insert into agent.activity (frames)
+               select '[{"type": "note"}]' from generate_series(1, 5000)"""
         )
         sql.execute("select agent.activity_span()")
     sql.execute("vacuum analyze agent.activity")

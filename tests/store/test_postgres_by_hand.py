@@ -1,4 +1,4 @@
-"""Hands in the PostgreSQL tables: whatever is inserted, changed or deleted there never strands a lane."""
+"""Plain inserts, updates and deletes in the PostgreSQL tables never strand a lane."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def test_a_plain_insert_of_the_six_columns_is_claimed(sql: Connection) -> None:
     event_id = value(
         sql,
         """insert into agent.event (id, event_ts, attempts, vt, claimed, event)
-           values (77, now(), 0, now() - interval '1s', '{}', '{"text": "by hand"}') returning id""",
+           values (77, now(), 0, now() - interval '1s', '{}', '{"text": "by hand"}')
+           returning id""",
     )
     assert claim(sql) == [event_id]
     assert value(sql, "select queue from agent.event") == "inbox"
@@ -138,7 +139,8 @@ def test_id_greater_than_last_seen_as_a_cursor(sql: Connection, other: Connectio
 
 
 def test_an_open_insert_event_does_not_block_its_lane(sql: Connection, other: Connection) -> None:
-    call = """select agent.insert_event(jsonb_build_object('channel', 'C1', 'thread_ts', '1.0', 'ts', %s::text))"""
+    call = """select agent.insert_event
+              (jsonb_build_object('channel', 'C1', 'thread_ts', '1.0', 'ts', %s::text))"""
     late = value(other, call, ["1.1"])
     first = value(sql, call, ["1.2"])
     assert drain(sql) == [first]
@@ -165,7 +167,8 @@ def test_two_transactions_with_lanes_in_opposite_order_do_not_deadlock(
             with connect(postgres_url, autocommit=False) as connection:
                 for _ in range(12):
                     connection.execute(
-                        "insert into agent.event (lane, event) select lane, '{}' from unnest(%s::text[]) as lane",
+                        "insert into agent.event (lane, event)"
+                        " select lane, '{}' from unnest(%s::text[]) as lane",
                         [lanes],
                     )
                     together.wait(timeout=20)
@@ -189,7 +192,8 @@ def test_twenty_thousand_lanes_in_one_transaction_do_not_fill_the_lock_table(
 ) -> None:
     with sql.transaction():
         sql.execute(
-            "insert into agent.event (lane, event) select n::text, '{}' from generate_series(1, 20000) as n"
+            "insert into agent.event (lane, event)"
+            " select n::text, '{}' from generate_series(1, 20000) as n"
         )
         # as the transaction ends, but with its locks still to be seen
         sql.execute("set constraints all immediate")

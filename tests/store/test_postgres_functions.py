@@ -19,7 +19,7 @@ from holdfast.migrations.runner import SCRIPTS, migrate
 
 SCRIPTS_OF_FUNCTIONS = sorted((SCRIPTS / "idempotent").glob("*.sql"))
 
-# Release 0.4.0 and this one have agent.claim with seven parameters, first builds of 0.5.0 had eight.
+# Release 0.4.0 and this one have agent.claim with seven parameters, early builds of 0.5.0 eight.
 CLAIM_OF_FIRST_BUILDS = """
 drop function agent.claim(text, text[], int4, interval, text, int4, int4);
 create function agent.claim

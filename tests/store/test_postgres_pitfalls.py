@@ -1,4 +1,4 @@
-"""Pitfalls that only PostgreSQL has: plans that grow with the backlog, notifications, held snapshots."""
+"""Pitfalls of PostgreSQL: plans that grow with the backlog, notifications, held snapshots."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ def other(postgres_url: str) -> Iterator[Connection]:
 def fill(sql: Connection, count: int) -> None:
     sql.execute(
         """insert into agent.event (lane, event)
-           select format('%%s of %%s', n / 3, %(count)s::int4), '{}' from generate_series(1, %(count)s::int4) as n""",
+           select format('%%s of %%s', n / 3, %(count)s::int4), '{}'
+           from generate_series(1, %(count)s::int4) as n""",
         {"count": count},
     )
 
 
 def buffers(sql: Connection, query: LiteralString) -> int:
-    """Pages that a call of the function touches, its own statements included; the second call, with warm caches."""
+    """Count the pages that a second call touches, its own statements included."""
     plan = {}
     for _ in range(2):
         with sql.transaction(force_rollback=True):
@@ -46,7 +47,7 @@ def buffers(sql: Connection, query: LiteralString) -> int:
 
 
 def growth(sql: Connection, query: LiteralString) -> float:
-    """How many times the pages a call touches when there is ten times as much to do, in lanes of three."""
+    """Return the factor by which pages grow with ten times the backlog, in lanes of three."""
     fill(sql, 1_000)
     few = buffers(sql, query)
     fill(sql, 9_000)
@@ -71,7 +72,8 @@ def test_a_pinned_plan_with_a_disabled_node_looks_so_costly_that_jit_compiles_it
     pinned = list(
         sql.execute(
             """select proname, proconfig from pg_proc
-               where pronamespace = 'agent'::regnamespace and proconfig::text like '%%enable_%%=off%%'"""
+               where pronamespace = 'agent'::regnamespace
+                 and proconfig::text like '%%enable_%%=off%%'"""
         )
     )
     assert len(pinned) >= 5
@@ -116,7 +118,7 @@ def test_a_hypertable_is_never_searched_for_dedup(sql: Connection) -> None:
 def test_a_held_snapshot_lets_dead_rows_pile_up_at_the_head_of_the_index(
     sql: Connection, other: Connection
 ) -> None:
-    """While a backup holds its snapshot, a claim costs a few pages per dead row, not more, and still works."""
+    """While a backup holds its snapshot, a claim works and costs a few pages per dead row."""
     other.execute("set transaction isolation level repeatable read")
     other.execute("select count(*) from agent.event")
     rounds = 300
@@ -132,7 +134,7 @@ def test_a_held_snapshot_lets_dead_rows_pile_up_at_the_head_of_the_index(
 def test_messages_of_one_root_get_their_ids_in_the_order_of_their_commits(
     sql: Connection, other: Connection
 ) -> None:
-    """Else who counts those with lesser ids misses one that commits later, and one too many goes through."""
+    """Otherwise a count of smaller ids misses one that commits later, and one too many passes."""
     insert(sql)
     settle(sql, claim_turn(sql), emits=2)
     first, second = claim_turn(sql), claim_turn(sql)
