@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from holdfast.errors import HoldfastError
 from holdfast.message import Payload, text_before_routing, text_of
@@ -66,18 +66,25 @@ class Line:
     """Whether the bot wrote it."""
 
 
-class Channel(ABC):
-    """One platform. A subclass sets `name` and defines `run`, and `send` or `split` with
-    `send_part`.
+class Check(NamedTuple):
+    """One line of `holdfast doctor`. It contains no token."""
 
+    name: str
+    state: Literal["ok", "warn", "fail"]
+    detail: str
+
+
+class Channel(ABC):
+    """One platform, for messages in and responses out.
+
+    A subclass sets `name` and defines `run`, and either `send`, or `split` with `send_part`.
     Everything else has a default that fits a platform without the feature."""
 
     name: str
     """Responses with this channel name are delivered here; messages carry it as `turn.channel`."""
 
     notifies_senders: bool = False
-    """Whether the sender of a message that became a dead letter gets a notice through this
-    channel."""
+    """Whether this channel tells senders that their message became a dead letter."""
 
     # Receiving
 
@@ -105,6 +112,10 @@ class Channel(ABC):
         """One line for each fault that a person has to fix; empty while all is well."""
         return ()
 
+    async def check(self) -> Sequence[Check]:
+        """Ask the platform whether the channel could work, for `holdfast doctor`."""
+        return ()
+
     # Reading a message
 
     def routing_text(self, payload: Payload) -> str:
@@ -112,13 +123,11 @@ class Channel(ABC):
         return text_before_routing(payload)
 
     async def readable_text(self, event: Event) -> str:
-        """Return the text for the agent: names instead of ids, as far as the platform tells
-        them."""
+        """Return the text for the agent, with names instead of the platform's ids."""
         return text_of(event)
 
     async def fetch_thread(self, payload: Payload) -> Sequence[Line]:
-        """Return the earlier messages of the conversation, oldest first, as the platform keeps
-        them."""
+        """Return the earlier messages that the platform keeps of the conversation, oldest first."""
         return ()
 
     async def fetch_files(self, payload: Payload) -> Sequence[Path]:

@@ -18,6 +18,7 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.app import AgentHarness
+    from holdfast.channels.base import Channel
     from holdfast.memory.knowledge import IndexStatus
     from holdfast.settings import Settings
     from holdfast.store.facts import Facts
@@ -292,31 +293,21 @@ def _tokens() -> Finding:
 
 
 def _slack(settings: Settings) -> Iterator[Finding]:
-    """Ask Slack about each workspace whose bot token is set."""
+    """Ask Slack about each workspace, if any token is set."""
+    from holdfast.settings import Slack, slack_tokens
+
+    if settings.channels.slack or slack_tokens():
+        from holdfast.channels.slack import SlackChannel
+        from holdfast.channels.slack.access import access_of
+
+        workspaces = settings.channels.slack or (Slack(),)
+        yield from _channel(SlackChannel([access_of(workspace) for workspace in workspaces]))
+
+
+def _channel(channel: Channel) -> Iterator[Finding]:
     import asyncio
 
-    from holdfast.settings import Slack
-
-    workspaces = settings.channels.slack or (Slack(),)
-    for workspace in workspaces:
-        # With several workspaces, a line names the variable of its token.
-        of = f" ({workspace.bot_token_variable})" if len(workspaces) > 1 else ""
-        tokens = workspace.tokens()
-        if tokens.bot_token:
-            from holdfast.channels.slack.access import access_of
-            from holdfast.channels.slack.check import check
-
-            access = access_of(workspace)
-            if access.receiving_problem:
-                yield Finding(f"Slack{of}", "warn", access.receiving_problem)
-            lines = asyncio.run(check(access))
-            yield from (Finding(f"{name}{of}", state, detail) for name, state, detail in lines)
-        elif settings.channels.slack or tokens.app_token or tokens.signing_secret:
-            yield Finding(
-                f"Slack{of}",
-                "fail",
-                f"{workspace.bot_token_variable} is not set: Slack is off",
-            )
+    return (Finding(*line) for line in asyncio.run(channel.check()))
 
 
 def _fits(token: str, name: str) -> bool:
@@ -341,6 +332,8 @@ def _app(settings: Settings) -> Iterator[Finding]:
     if not is_bare:
         yield Finding("app", "ok", f"agents {', '.join(app.agents)}")
         yield from _sandbox(app, settings)
+        for channel in app.channels.values():
+            yield from _channel(channel)
     elif settings.app:
         yield Finding("app", "warn", f"{settings.app} has no agents")
     else:

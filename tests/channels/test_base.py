@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from holdfast.errors import HoldfastError
 from holdfast.queue.event import Event, NewEvent
 from holdfast.queue.outcome import Retry
 from holdfast.settings import Settings
+from tests.cli.shell import Shell
 from tests.steps import finished, running
 
 MESSAGE = {"kind": "message", "channel": "post", "conversation": "post:ada", "sender": "ada"}
@@ -118,3 +120,33 @@ def test_a_channel_without_a_name_is_refused() -> None:
 
     with pytest.raises(HoldfastError, match="the channel Nameless needs a name"):
         AgentHarness(echo).add_channel(Nameless())
+
+
+def test_doctor_shows_the_checks_of_an_apps_own_channel(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    shell.write("my_app.py", CHECKED)
+    done = shell.run("doctor", "--app", "my_app:app")
+    assert done.returncode == 1
+    assert "fail  Pigeon post: no pigeons" in done.stdout
+
+
+CHECKED = """
+from holdfast import AgentHarness
+from holdfast.agents.echo import echo
+from holdfast.channels.base import Channel, Check
+
+class Pigeons(Channel):
+    name = "pigeons"
+
+    async def run(self, put):
+        return
+
+    async def send(self, response):
+        return
+
+    async def check(self):
+        return [Check("Pigeon post", "fail", "no pigeons")]
+
+app = AgentHarness(echo)
+app.add_channel(Pigeons())
+"""

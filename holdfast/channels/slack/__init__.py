@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast.channels.base import (
     Channel,
+    Check,
     Line,
     NotNow,
     Part,
@@ -23,6 +24,7 @@ from holdfast.channels.base import (
 )
 from holdfast.channels.slack import download, reaction, upload
 from holdfast.channels.slack.access import Access
+from holdfast.channels.slack.check import check
 from holdfast.channels.slack.destination import Destination, destination_of
 from holdfast.channels.slack.errors import AccessDenied, Refusal
 from holdfast.channels.slack.incoming import text_without_mention
@@ -157,6 +159,16 @@ class SlackChannel(Channel):
     def problems(self) -> Sequence[str]:
         found = [one.problem or one.access.receiving_problem for one in self.workspaces]
         return [problem for problem in found if problem]
+
+    async def check(self) -> Sequence[Check]:
+        lines: list[Check] = []
+        for workspace in self.workspaces:
+            # With several workspaces, a line names the variable of its token.
+            access = workspace.access
+            suffix = f" ({access.name})" if len(self.workspaces) > 1 else ""
+            found = await check(access)
+            lines += [line._replace(name=f"{line.name}{suffix}") for line in found]
+        return lines
 
     def routing_text(self, payload: Payload) -> str:
         # A hand-off of a teammate is our own payload, not one of Slack.

@@ -6,49 +6,51 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 
+from holdfast.channels.base import Check
 from holdfast.channels.slack.access import Access
 from holdfast.channels.slack.manifest import BOT_SCOPES
 
 CHECK_WITHIN = 10
 """Seconds for each request."""
 State = Literal["ok", "warn", "fail"]
-Line = tuple[str, State, str]
 
 
-async def check(access: Access) -> list[Line]:
-    """Return lines of name, state and detail. None of them contains a token."""
+async def check(access: Access) -> list[Check]:
+    """Check one workspace: its tokens, scopes and socket."""
+    if not access.bot_token:
+        return [Check("Slack", "fail", f"{access.name} is not set: Slack is off")]
     from slack_sdk.web.async_client import AsyncWebClient
 
     client = AsyncWebClient(
         access.bot_token, access.api_url, timeout=CHECK_WITHIN, retry_handlers=[]
     )
     lines = [await _check("Slack", lambda: _bot(client))]
-    if lines[0][1] != "ok":
+    if lines[0].state != "ok":
         return lines
     lines.append(await _check("Slack scopes", lambda: _scopes(client)))
     if access.app_token:
         lines.append(await _check("Slack socket", lambda: _socket(client, access.app_token)))
     elif access.signing_secret:
-        lines.append(("Slack socket", "ok", "not used: signed events come to /slack/events"))
-    else:
-        detail = "no app token and no signing secret: no messages can come in"
-        lines.append(("Slack socket", "warn", detail))
+        detail = "not used: signed events come to /slack/events"
+        lines.append(Check("Slack socket", "ok", detail))
+    elif access.receiving_problem:
+        lines.append(Check("Slack socket", "warn", access.receiving_problem))
     return lines
 
 
-async def _check(name: str, ask: Callable[[], Coroutine[Any, Any, tuple[State, str]]]) -> Line:
+async def _check(name: str, ask: Callable[[], Coroutine[Any, Any, tuple[State, str]]]) -> Check:
     from aiohttp import ClientError
     from slack_sdk.errors import SlackApiError
 
     try:
         async with asyncio.timeout(CHECK_WITHIN):
-            return (name, *await ask())
+            return Check(name, *await ask())
     except SlackApiError as error:
         data = getattr(error.response, "data", None)
         code = data.get("error") if isinstance(data, dict) else "something unreadable"
-        return name, "fail", f"Slack says {code}"
+        return Check(name, "fail", f"Slack says {code}")
     except (ClientError, OSError, TimeoutError) as error:
-        return name, "fail", f"Slack cannot be reached: {type(error).__name__}"
+        return Check(name, "fail", f"Slack cannot be reached: {type(error).__name__}")
 
 
 async def _bot(client: Any) -> tuple[State, str]:
