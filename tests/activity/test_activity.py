@@ -1,4 +1,4 @@
-"""What a process tells of its turns: starts before ends, whatever the store does, and listeners that fail alone."""
+"""Frames of turns: starts come before ends, and a failing listener harms nobody."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ BROKEN_SQLITE_ROWS: dict[str, dict[str, str]] = {
 
 
 def insert(url: str, columns: dict[str, str], *, checked: bool = True) -> int:
-    """Insert a live event by hand, without the checks if so asked, as rows from before them; its id."""
+    """Insert a live event by hand, with or without the checks. Returns its id."""
     given = {"event": """'{"text": "bad"}'""", **columns}
     names, values = ", ".join(given), ", ".join(given.values())
     if url.startswith("sqlite"):

@@ -1,4 +1,4 @@
-"""A store and the model side by side: every step is taken by both, and both must show the same afterwards."""
+"""A store and the model side by side: both take every step and must then be equal."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class StoreMachine(RuleBasedStateMachine):
         max_attempts: int,
         holder: str,
     ) -> list[LeasedTurn]:
-        # between targets no order is promised: a claim of several takes all, or the steps could not be repeated
+        # No order is promised between targets. A claim of several takes all, to be repeatable.
         limit = limit if len(wanted) < 2 else min(limit, 1) * 100
         options = {"collect_limit": collect_limit, "max_attempts": max_attempts}
         offered = self.model.claimable(queue, wanted, **options)
@@ -224,7 +224,7 @@ class StoreMachine(RuleBasedStateMachine):
         collect_limit: int,
         data: st.DataObject,
     ) -> None:
-        """What a worker does all day: claim, and settle some of what it claimed."""
+        """Claim, and settle some of the claimed turns, as a worker does."""
         turns = self.claim(queue, wanted, limit, collect_limit, 3, WORKERS[0])
         self.end([(turn, data.draw(outcomes, label="outcome")) for turn in turns[:3]], 3)
 
@@ -301,7 +301,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(which=filters, wanted=served)
     def read(self, which: Filter, wanted: tuple[str, ...]) -> None:
-        """What the store shows, beside what its tables hold."""
+        """Compare the answers of the store, beside its tables."""
         found = self.run(self.store.finished(which, limit=1000))
         assert [ended(asdict(event)) for event in found] == [
             ended(asdict(row)) for row in self.model.matching(which)
@@ -321,7 +321,7 @@ class StoreMachine(RuleBasedStateMachine):
                 for r in self.model.live.values()
                 if r.head and r.queue == queue and r.target in wanted
             ]
-            # whoever asks has just claimed, so that it is no matter whether what is due already counts
+            # The caller has just claimed, so it does not matter whether due events count.
             soonest = (
                 min(heads, default=None),
                 min((vt for vt in heads if vt > self.clock()), default=None),
@@ -330,7 +330,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 COLUMNS = tuple(name for name in Row.__slots__ if name not in ("outcome", "finished_at"))
-# who was head means nothing in history
+# The head flag has no meaning in history.
 ENDED = tuple(name for name in Row.__slots__ if name != "head")
 
 

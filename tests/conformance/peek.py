@@ -1,4 +1,4 @@
-"""A look at the tables themselves, past the store: which rows are there, and how to be rid of them."""
+"""Read and delete rows of the tables directly, past the store."""
 
 from __future__ import annotations
 

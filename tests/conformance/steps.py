@@ -93,7 +93,7 @@ async def finished(store: Store, event_id: int) -> FinishedEvent:
 
 
 async def outbox(store: Store, *targets: str, queue: str = "outbox") -> list[Event]:
-    """What waits in the outbox, seen by claiming it."""
+    """Claim all responses of the outbox."""
     turns = await claim(store, *targets, queue=queue, limit=1000)
     return sorted((event for turn in turns for event in turn.events), key=lambda event: event.id)
 
@@ -121,7 +121,7 @@ async def bury(
 
 
 async def drain(store: Store, *targets: str, queue: str = INBOX) -> list[int]:
-    """Claim and finish one turn after the other until nothing is ready; ids in the order they ran."""
+    """Claim and finish turns until nothing is ready. Returns ids in the order they ran."""
     order: list[int] = []
     while turns := await claim(store, *targets, queue=queue):
         order += turns[0].ids

@@ -1,4 +1,4 @@
-"""The model's tables: rows, lanes, message keys, and the rules that hold for every operation alike."""
+"""The model's tables: rows, lanes, message keys, and rules of all operations."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Held:
 
 @dataclass(slots=True)
 class Tables:
-    """Live rows, history and keys. New ids come from `ids`, so that a store beside the model can lend its own."""
+    """Live rows, history and keys. New ids come from `ids`, which a store can supply."""
 
     clock: Clock
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -143,7 +143,7 @@ class Tables:
         return "back"
 
     def promote(self) -> None:
-        """Every lane without a head gets its first event; waiting behind another does not count as waiting."""
+        """Give every lane without a head its first event, visible from now on."""
         lanes: dict[tuple[str, str], list[Row]] = {}
         for row in self.live.values():
             if row.lane is not None:

@@ -1,4 +1,4 @@
-"""What happened is written with what it tells of, and read in an order that never changes."""
+"""Activity is stored with the change it reports, and read in a stable order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collecting stays within one conversation and one person, in the claim itself and in what joins a held turn."""
+"""Collecting stays within one conversation and one person, by claim and by gather."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stored failure of a turn: its error and where it failed, without secrets and of bounded length."""
+"""The stored failure of a turn: error and traceback, redacted and bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits behind a turn and is of its kind can join it; how many messages came of one is known."""
+"""Events behind a turn of the same kind join it; messages of a root are counted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tests.conformance.steps import claim, claim_ids, claim_one, end, put
 
 
 async def put_kinds(store: Store, *kinds: str, lane: str | None = "a", **fields: str) -> list[int]:
-    ids = await store.put([NewEvent(event={"kind": kind}, lane=lane, **fields) for kind in kinds])  # type: ignore[arg-type]
+    events = [NewEvent(event={"kind": kind}, lane=lane, **fields) for kind in kinds]  # type: ignore[arg-type]
+    ids = await store.put(events)
     return [id for id in ids if id is not None]
 
 

@@ -1,4 +1,4 @@
-"""What other queues got wrong about claiming and leases, one test per line of the list."""
+"""Faults of other queues in claiming and leases, one test per line of the list."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.conformance.worker_process import finish, worker_process
 async def test_a_settle_that_matches_on_id_alone(
     store: Store, database_url: str, clock: Clock
 ) -> None:
-    """A worker stopped past its lease comes back after another finished: all it tries is refused."""
+    """All calls of a worker that was stopped past its lease are refused."""
     event_id = await put(store, lane="a", message_id="m1")
     with worker_process(database_url, "paused", clock.now) as paused:
         paused.send_signal(signal.SIGSTOP)
@@ -97,7 +97,7 @@ async def test_a_sweep_that_expires_events_whose_last_attempt_is_running(
 async def test_a_sweep_that_quietly_files_an_hour_old_backlog_as_processed(
     store: Store, clock: Clock
 ) -> None:
-    """What expired during an outage is a dead letter that can be retried, payload and all."""
+    """Events that expire during an outage are dead letters, which can be retried."""
     ids = [await put(store, str(number)) for number in range(5)]
     clock.tick(hours=2)
     assert (await store.sweep(SweepPolicy(expire_after=timedelta(hours=1)))).expired == 5
@@ -126,7 +126,7 @@ async def test_attempts_counted_only_on_a_recorded_failure(store: Store, clock: 
 async def test_one_lease_for_a_batch_that_is_worked_one_after_the_other(
     store: Store, clock: Clock
 ) -> None:
-    """Turns claimed together are renewed on their own while the first is worked, and given back on their own."""
+    """Turns claimed together are renewed and given back one by one."""
     await store.put([message() for _ in range(3)])
     first, *tail = await claim(store, limit=3)
     for _ in range(3):
@@ -194,7 +194,7 @@ async def test_a_claim_inside_a_plain_subquery_may_update_more_rows_than_its_lim
 async def test_a_hypertable_cannot_have_a_unique_index_without_its_time_column(
     store: Store, clock: Clock
 ) -> None:
-    """Dedup does not depend on what history can index: another event time, and pruned history, are still known."""
+    """Duplicates are found with another event time and after history was pruned."""
     await put(store, message_id="m1", event_ts=clock.now - timedelta(days=300))
     await end(store, await claim_one(store))
     assert await store.put([message(message_id="m1", event_ts=clock.now)]) == [None]

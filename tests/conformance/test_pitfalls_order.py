@@ -1,4 +1,4 @@
-"""What other queues got wrong about order, one test per line of the list."""
+"""Faults of other queues in order, one test per line of the list."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_prefetching_breaks_order(store: Store) -> None:
 async def test_mailbox_empty_read_then_the_lane_released(
     store: Store, another_store: StoreFactory
 ) -> None:
-    """A message that arrives while the last one of its lane ends is ready at once, whoever commits first."""
+    """A message that arrives while the last of its lane ends is ready at once."""
     other = await another_store()
     for _ in range(ROUNDS):
         await put(store, lane="a")
@@ -124,7 +124,7 @@ async def test_puts_that_meet_in_one_lane_leave_one_head(
 async def test_emits_that_meet_in_one_lane_leave_one_head(
     store: Store, another_store: StoreFactory
 ) -> None:
-    """Turns of many lanes that emit to each other's lanes at once: no deadlock, no lane without a head."""
+    """Turns that emit to each other's lanes neither deadlock nor strand a lane."""
     stores = [store, await another_store(), await another_store(), await another_store()]
     lanes = [f"lane {number}" for number in range(8)]
     await store.put([message(lane=lane) for lane in lanes])

@@ -1,4 +1,4 @@
-"""What is read without claiming: waiting, recent, and the ack of a client."""
+"""Reads without claiming: waiting and recent events, and the ack of a client."""
 
 from __future__ import annotations
 

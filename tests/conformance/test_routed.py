@@ -1,4 +1,4 @@
-"""The payload stays as the platform sent it: what routing finds is stored in columns, wherever the event goes."""
+"""The payload stays as the platform sent it; routed text and team have columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sweep ends what is over and forgets what is old; it never touches a live lease or a dead letter."""
+"""The sweep ends and prunes events, but never a live lease or a dead letter."""
 
 from __future__ import annotations
 

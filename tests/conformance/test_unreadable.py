@@ -1,4 +1,4 @@
-"""One unreadable row stops nobody: it is refused, or becomes a dead letter, and all others go on."""
+"""An unreadable row is refused or becomes a dead letter; all others go on."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def test_every_unreadable_row_becomes_a_dead_letter(database_url: str) -> 
             for event in await store.waiting(INBOX, "", limit=100)
             if event.id in names
         ]
-        # SQLite keeps no check on what is changed; a moment that never comes can be read all the same.
+        # SQLite does not check changes; a moment that never comes is readable.
         assert [name for name in live if not name.startswith("vt")] == []
         for letter in await store.dead(Filter(ids=list(names)), limit=100):
             assert letter.error_class == "Unreadable", names[letter.id]

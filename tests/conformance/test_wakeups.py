@@ -1,4 +1,4 @@
-"""Wake-ups: whoever listens learns that something became ready, in whichever process it happened."""
+"""Wake-ups: listeners learn that something became ready in any process."""
 
 from __future__ import annotations
 

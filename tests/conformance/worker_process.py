@@ -1,4 +1,4 @@
-"""A worker in a process of its own, to be stopped, resumed or killed: `python -m … URL NAME NOW TURNS`."""
+"""A worker process to stop, resume or kill: `python -m … URL NAME NOW TURNS`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.fork_server import PipedProcess
 
 @contextmanager
 def worker_process(url: str, name: str, now: datetime, turns: int = 100) -> Iterator[PipedProcess]:
-    """A worker that has claimed what it could of the inbox; it tries to finish when it is sent a line."""
+    """Claim all of the inbox, and settle when a line comes in."""
     with PipedProcess(
         "tests.conformance.worker_process", url, name, now.isoformat(), str(turns)
     ) as process:

@@ -1,4 +1,4 @@
-"""What an agent answers is the end of its turn: silence, a reply, an outcome, or a mistake that harms nobody else."""
+"""Answers of agents end their turns: silence, a reply, an outcome, or a mistake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks: what a user's code may do with a message before its agent, and with a reply before it is stored."""
+"""Hooks of a user change messages before the agent and replies before storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plain function runs in a thread, which nobody can end: while it runs its turn is neither settled nor given back."""
+"""A plain function runs in a thread; its turn is kept until the thread ends."""
 
 from __future__ import annotations
 

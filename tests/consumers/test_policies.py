@@ -1,4 +1,4 @@
-"""Turn policies: what is worked in order, at once or together, and what becomes of a turn that fails together."""
+"""Turn policies: order, concurrency, collecting, and failures of collected turns."""
 
 from __future__ import annotations
 

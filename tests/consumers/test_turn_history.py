@@ -1,4 +1,4 @@
-"""`turn.history()` and `turn.sender_id`: the conversation so far and who writes, on every channel."""
+"""`turn.history()` and `turn.sender_id` on every channel."""
 
 from __future__ import annotations
 

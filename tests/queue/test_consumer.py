@@ -176,7 +176,7 @@ async def test_what_is_snoozed_is_picked_up_when_it_is_due(store: Store) -> None
 
 
 async def test_two_that_are_due_one_after_the_other_are_both_picked_up(proxy: Proxy) -> None:
-    """The second falls due after the claim that took the first, and before the look at what is due next."""
+    """The second event falls due between the claim and the read of the next due time."""
     gate = Gate()
     second_due = datetime.now(UTC)
 

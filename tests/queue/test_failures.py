@@ -1,4 +1,4 @@
-"""A failed turn can be debugged from its log line, whether its handler raised or returned the failure."""
+"""A failed turn can be debugged from its log line, whether raised or returned."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ async def test_a_handler_that_will_not_be_cancelled_still_stores_nothing(store: 
 async def test_the_end_of_a_turn_that_another_finished_is_refused(
     proxy: Proxy, database_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What a pause past the lease looks like: no renewal in time, and another worker is quicker."""
+    """A worker pauses past its lease, and another one is quicker."""
     gate, paused = Gate(), asyncio.Event()
     proxy.before["renew"] = paused.wait  # type: ignore[assignment]
 
