@@ -97,7 +97,9 @@ def _name(event: Event) -> str:
 
 
 def _reason(event: Event) -> str:
+    """Describe the end of a dead letter, and name the command that retries it."""
     from holdfast.queue.event import FinishedEvent
 
     outcome = event.outcome if isinstance(event, FinishedEvent) else "dead"
-    return f"ended {outcome}: {short(event.last_error or 'no error')}"
+    error = short(event.last_error or "no error")
+    return f"ended {outcome}: {error}; retry with `holdfast dead retry {event.id}`"

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
 HISTORY_LINES = 20
+BETWEEN_AGENTS = ("internal_", "chat_", "chatroom_")
+"""Prefixes of the ids of messages that agents sent to each other."""
 HELP = "/new starts a new conversation, /quit ends"
 
 
@@ -73,7 +75,10 @@ class _Chat:
         self._agent, self._sender, self._conversation = agent, sender, conversation
 
     async def run(self) -> None:
-        """Read lines until /quit or the end of input; at the end of input, wait for the answers."""
+        """Read lines until /quit or the end of input.
+
+        At a terminal, answers come while the person types. In a pipe, each line is answered before
+        the next one is read."""
         await self._print_history()
         lines = _read_lines()
         async with asyncio.TaskGroup() as group:
@@ -84,6 +89,8 @@ class _Chat:
                     self._start_conversation()
                 elif line and (message_id := await self._send(line)):
                     answering.append(group.create_task(self._print_answers(message_id)))
+                    if not sys.stdin.isatty():
+                        await answering[-1]
                 show_prompt()
             if line == "/quit":
                 for task in answering:
@@ -128,6 +135,8 @@ class _Chat:
             echo(f"earlier in this conversation, last {ago(last_at)}:")
         for line in lines:
             echo(f"{'you' if line.role == 'user' else line.agent_id}: {line.content}")
+        if not await self._store.processes():
+            echo("holdfast: no process works on this database; start `holdfast up`", err=True)
         if sys.stdin.isatty():
             echo(HELP)
 
@@ -141,8 +150,12 @@ class _Chat:
             await self._store.agent_messages(id_, conversation=where, limit=HISTORY_LINES)
             for id_ in directory.routing.lanes
         ]
-        lines = sorted((line for page in pages for line in page), key=lambda line: line.id or 0)
-        return lines[-HISTORY_LINES:]
+        lines = [line for page in pages for line in page if not _is_between_agents(line)]
+        return sorted(lines, key=lambda line: line.id or 0)[-HISTORY_LINES:]
+
+
+def _is_between_agents(line: AgentMessage) -> bool:
+    return line.role == "user" and line.message_id.startswith(BETWEEN_AGENTS)
 
 
 def _print_answer(response: Event) -> None:

@@ -30,6 +30,16 @@ async def broken(turn):
 """
 
 
+TEAM = """
+from holdfast import AgentHarness
+
+app = AgentHarness(default="leader")
+app.add("leader", lambda turn: "I ask. [@writer: write]")
+app.add("writer", lambda turn: "written")
+app.team("dev", agents=["leader", "writer"], leader="leader")
+"""
+
+
 @pytest.fixture
 def at_work(shell: Shell) -> Iterator[Shell]:
     shell.write("my_app.py", APP)
@@ -66,9 +76,25 @@ def test_new_starts_a_conversation_without_the_history_and_it_can_be_continued(
     assert answer == "coder: second after ['first']"
 
 
-def test_quit_ends_without_waiting(shell: Shell) -> None:
-    # Nobody works here: an answer would never come.
-    assert chat(shell, "hello", "/quit", "unread") == []
+def test_without_a_terminal_each_line_is_answered_before_the_next_is_read(at_work: Shell) -> None:
+    first, second, started, fresh = chat(at_work, "one", "two", "/new", "three", "/quit", "unread")
+    assert (first, second) == ("coder: one after []", "coder: two after ['one']")
+    assert (started[:16], fresh) == ("new conversation", "coder: three after []")
+
+
+def test_the_messages_of_teammates_to_each_other_are_no_lines_of_the_person(shell: Shell) -> None:
+    shell.write("my_app.py", TEAM)
+    with shell.running("work", "--app", "my_app:app"):
+        assert sorted(chat(shell, "@dev hello")) == ["leader: I ask.", "writer: written"]
+        _, *lines, _, _ = chat(shell, "@dev again")
+    asked = "leader: I ask. [@writer: write]"
+    assert sorted(lines) == [asked, "writer: written", "you: @dev hello"]
+
+
+def test_a_chat_without_a_running_process_says_so(shell: Shell) -> None:
+    done = shell.run("chat", given="/quit\n")
+    assert done.returncode == 0
+    assert done.stderr == "holdfast: no process works on this database; start `holdfast up`\n"
 
 
 def test_a_dead_letter_is_a_line_and_the_chat_goes_on(at_work: Shell) -> None:
@@ -76,7 +102,8 @@ def test_a_dead_letter_is_a_line_and_the_chat_goes_on(at_work: Shell) -> None:
     assert done.returncode == 0
     assert done.stdout == "coder: hello after []\n"
     assert done.stderr.startswith("holdfast: message api_")
-    assert "ended dead: RuntimeError: out of paper" in done.stderr
+    [line] = done.stderr.splitlines()
+    assert "ended dead: RuntimeError: out of paper; retry with `holdfast dead retry " in line
 
 
 def test_an_unknown_agent_is_refused_in_one_line(at_work: Shell) -> None:
