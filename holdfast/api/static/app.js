@@ -10,14 +10,29 @@ import { element, View, written } from "./view.js";
 const CHANNEL = "web";
 const PAGE = 100;
 const REFRESH_AFTER = 300;
-const LINES = { connecting: "connecting", live: "live", away: "no connection, trying again", out: "not logged in" };
-const LOG_IN = "This browser is not logged in. Run `holdfast login` and open the link that it prints.";
+const LINES = {
+  connecting: "connecting",
+  live: "live",
+  away: "no connection, trying again",
+  out: "not logged in",
+};
+const LOG_IN =
+  "This browser is not logged in. Run `holdfast login` and open the link that it prints.";
 const READ_ONLY = "This login may only look: its role is read.";
 const byId = (id) => document.getElementById(id);
 
-const view = new View({ log: byId("log"), empty: byId("empty"), onRetry: retry, onSendAgain: sendAgain });
+const view = new View({
+  log: byId("log"),
+  empty: byId("empty"),
+  onRetry: retry,
+  onSendAgain: sendAgain,
+});
 const chat = new Chat((messages) => view.show(messages));
-const list = new ConversationList({ panel: byId("conversations"), channel: CHANNEL, onOpen: openConversation });
+const list = new ConversationList({
+  panel: byId("conversations"),
+  channel: CHANNEL,
+  onOpen: openConversation,
+});
 const text = byId("text");
 
 let role = "admin";
@@ -98,7 +113,8 @@ async function post(message) {
 function send(message) {
   const { conversation } = chat;
   const id = `web_${randomId(12)}`;
-  chat.put({ id, text: message, agent: byId("agent").value, at: Date.now(), state: "sending", conversation });
+  const agent = byId("agent").value;
+  chat.put({ id, text: message, agent, at: Date.now(), state: "sending", conversation });
   byId("log").scrollTop = byId("log").scrollHeight;
   return post(chat.sent.get(id));
 }
@@ -110,7 +126,8 @@ function sendAgain({ id }) {
 }
 
 async function retry(message) {
-  const done = await attempt(() => ask(`/api/queue/dead/${message.eventId}/retry`, { method: "POST" }));
+  const path = `/api/queue/dead/${message.eventId}/retry`;
+  const done = await attempt(() => ask(path, { method: "POST" }));
   if (done) {
     chat.retried(message.id);
   }
@@ -120,7 +137,8 @@ async function retry(message) {
 async function acknowledge() {
   let since = 0;
   for (;;) {
-    const waiting = await ask(`/api/responses/pending?channel=${CHANNEL}&limit=${PAGE}&since_id=${since}`);
+    const page = `channel=${CHANNEL}&limit=${PAGE}&since_id=${since}`;
+    const waiting = await ask(`/api/responses/pending?${page}`);
     for (const response of waiting) {
       if (chat.find(response.messageId)) {
         await ask(`/api/responses/${response.id}/ack`, { method: "POST" });
@@ -150,7 +168,7 @@ function refreshSoon() {
   }, REFRESH_AFTER);
 }
 
-// What was missed while there was no connection.
+// Load the changes that were missed while there was no connection.
 async function catchUp() {
   await attempt(() => chat.refresh());
   for (const { id, state } of chat.messages) {
@@ -174,7 +192,8 @@ function onFrame(frame) {
 }
 
 async function listAgents() {
-  const [agents, teams] = [await attempt(() => ask("/api/agents")), await attempt(() => ask("/api/teams"))];
+  const agents = await attempt(() => ask("/api/agents"));
+  const teams = await attempt(() => ask("/api/teams"));
   const select = byId("agent");
   const options = Object.entries(agents ?? {}).map(([id, agent]) => {
     const label = agent.default ? `${agent.name ?? id} (default)` : agent.name ?? id;
