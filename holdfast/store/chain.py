@@ -120,8 +120,10 @@ class _ChainReader:
         ids = await self._response_ids(root, members, message)
         live = await self._responses("event", ids)
         ended = await self._responses("event_hist", ids)
-        responses = sorted([*live, *ended], key=lambda event: event.id)
-        return members, responses, frozenset(event.id for event in live)
+        # An ack between the two queries moves a response to history: it is in both, and acked.
+        by_id = {event.id: event for event in (*live, *ended)}
+        pending = {event.id for event in live} - {event.id for event in ended}
+        return members, [by_id[id_] for id_ in sorted(by_id)], frozenset(pending)
 
     async def _members(self, root: int) -> list[_Member]:
         """The root message and the messages handed on from it, at whatever remove."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -12,6 +13,7 @@ from holdfast.queue.outcome import Done
 from holdfast.queue.store import Filter
 from holdfast.queue.turn import LeasedTurn
 from holdfast.routing.response import response_event
+from holdfast.store import chain
 from tests.contract.http.steps import LEASE, Api
 from tests.contract.http.test_tokens import ask, create, say
 
@@ -152,6 +154,23 @@ async def test_messages_collected_into_one_turn_share_its_response(
     for id_ in (first, second):
         found = await api.get(f"/api/message/{id_}")
         assert (found["response"], found["open"]) == ("to both", 0 if is_acked else 1)
+
+
+async def test_a_response_that_is_acked_while_it_is_read_is_listed_once(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id_ = await api.say()
+    await finish(api, "hi", "coder")
+    read = chain._ChainReader._responses
+
+    async def read_and_ack(self: Any, table: str, ids: Any) -> Any:
+        found = await read(self, table, ids)
+        await ack_all(api)
+        return found
+
+    monkeypatch.setattr(chain._ChainReader, "_responses", read_and_ack)
+    found = await api.get(f"/api/message/{id_}")
+    assert (len(found["responses"]), found["open"]) == (1, 0)
 
 
 async def test_a_token_of_role_send_sees_only_its_own_messages(api: Api) -> None:
