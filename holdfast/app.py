@@ -99,7 +99,7 @@ class AgentHarness:
     def agent(
         self, id: str | F | None = None, **options: Unpack[AgentOptions]
     ) -> F | Callable[[F], F]:
-        """Decorate a function that answers turns. Without an id, the agent has the function's name."""
+        """Decorate a function that answers turns; without an id, its name is the agent's."""
         if callable(id):
             return self._named_after(id)
 
@@ -121,7 +121,7 @@ class AgentHarness:
         if id.lower() in map(str.lower, self.agents):
             raise HoldfastError(f"there are two agents named {id!r}")
         _check_takes_a_turn(id, agent)
-        # Some kinds of agents are run in their own way, unless told otherwise.
+        # Some kinds of agents have defaults of their own, which options override.
         self.policies[id] = policy_of(id, options, getattr(agent, "default_policy", {}))
         self._routing = None
         self.agents[id] = FunctionAgent(agent) if callable(agent) else agent
@@ -144,17 +144,21 @@ class AgentHarness:
         self.channels[known.name] = known
 
     def incoming(self, hook: IncomingHook) -> IncomingHook:
-        """Decorates a function that may change a message before its agent sees it. See holdfast.routing.hooks.Heard."""
+        """Decorate a function that may change a message before its agent sees it.
+
+        `holdfast.routing.hooks.IncomingResult` says what it may return."""
         self.hooks.incoming.append(hook)
         return hook
 
     def outgoing(self, hook: OutgoingHook) -> OutgoingHook:
-        """Decorates a function that may change a reply before it is stored. See holdfast.routing.hooks.Said."""
+        """Decorate a function that may change a reply before it is stored.
+
+        `holdfast.routing.hooks.OutgoingResult` says what it may return."""
         self.hooks.outgoing.append(hook)
         return hook
 
     def on(self, kind: str) -> Callable[[Listener], Listener]:
-        """Decorates a function that hears what happens in this process, such as "chain_step_done", after it did."""
+        """Decorate a function that is called for events of this process, like "chain_step_done"."""
 
         def register(listener: Listener) -> Listener:
             self.listeners.add(kind, listener)
@@ -164,21 +168,21 @@ class AgentHarness:
 
     @property
     def routing(self) -> Routing:
-        """What must be known to store a message for one of these agents."""
+        """The routing of the agents and teams of this app."""
         if self._routing is None:
-            self._routing = self._made_routing()
+            self._routing = self._build_routing()
         return self._routing
 
     def check(self) -> None:
-        """Refuse what could not work, before anything runs."""
+        """Raise HoldfastError for an app that cannot work, before anything runs."""
         if self._default and self._default not in self.agents:
             has = f"it has {', '.join(self.agents)}" if self.agents else "it has none"
             raise HoldfastError(
                 f"the default agent {self._default!r} is no agent of this app: {has}"
             )
-        self._routing = self._made_routing()
+        self._routing = self._build_routing()
 
-    def _made_routing(self) -> Routing:
+    def _build_routing(self) -> Routing:
         for id_, team in self.teams.items():
             for agent in team.agents:
                 if agent not in self.agents:
@@ -202,7 +206,7 @@ class AgentHarness:
         )
 
     def worker(self, store: Store, files: Path, recall: Recall | None = None) -> Worker:
-        """What handles turns for these agents."""
+        """Build the handler of inbox turns for these agents."""
         seats = {
             id_: HostedAgent(
                 agent,
@@ -225,13 +229,13 @@ class AgentHarness:
         )
 
     def _profile(self, id: str, policy: AgentPolicy) -> AgentProfile | None:
-        """Return the name and icon that channels show for a member of a team; None for other agents."""
+        """Return the name and icon that channels show for a team member; None for others."""
         if not any(id in team.agents for team in self.teams.values()):
             return None
         return AgentProfile(name=policy.name or id, icon=policy.icon)
 
     def _workspaces(self) -> dict[str, Path]:
-        """The folders of agents that have one of their own."""
+        """Return the workspaces of the agents that have one."""
         found = {id_: getattr(agent, "workspace", None) for id_, agent in self.agents.items()}
         return {id_: folder for id_, folder in found.items() if isinstance(folder, Path)}
 
@@ -253,7 +257,7 @@ class AgentHarness:
         ]
 
     def targets_of(self, agent: str) -> list[str]:
-        """Under which targets an agent's messages are stored: '' belongs to the default agent."""
+        """Return the targets of an agent's messages; '' belongs to the default agent."""
         return [agent, ""] if agent == self.default else [agent]
 
     @property
@@ -275,7 +279,9 @@ class AgentHarness:
         message_id: str | None = None,
         connection: Transaction | None = None,
     ) -> str | None:
-        """Store a message; its id, or None where that id is known already. Joins the caller's transaction if given."""
+        """Store a message. Returns its id, or None if that id is known already.
+
+        With `connection` it joins the caller's transaction."""
         address = Address(channel=channel, sender=sender, sender_id=sender_id)
         directory = await self._directory(text, agent)
         id_, stored = await put_message(
@@ -291,18 +297,18 @@ class AgentHarness:
         return None if stored is None else id_
 
     async def post(self, team: str, text: str) -> int:
-        """Say something in a team's room, to all its agents; the id of the line."""
+        """Post to a team's room, for all its agents. Returns the id of the line."""
         routing = (await self._current.get()).routing
         return await post(
             self.store, routing, team, text, max_attempts=self.load_settings().max_attempts
         )
 
     async def responses(self, channel: str, *, limit: int = 100) -> list[Event]:
-        """What waits to be fetched by a channel's client, oldest first."""
+        """Return the responses that wait for a channel's client, oldest first."""
         return await self.store.waiting(OUTBOX, channel, limit=limit)
 
     async def ack(self, id: int) -> Acked:
-        """The client has it."""
+        """Acknowledge a response: the client has it."""
         return await self.store.ack(id)
 
     @property
@@ -334,7 +340,8 @@ class AgentHarness:
         processes."""
         if works and num_workers is not None and num_workers < 1:
             raise ValueError(
-                f"num_workers is the number of turns at once and must be at least 1, not {num_workers}"
+                "num_workers is the number of turns at once and must be at least 1, "
+                f"not {num_workers}"
             )
         self.check()
         self._stop.clear()
@@ -383,7 +390,7 @@ class AgentHarness:
         return self.routing if self._works else configured(self.load_settings())
 
     async def _directory(self, text: str, agent: str | None = None) -> Directory:
-        """Return the agents and teams that a message can go to; warn if no process serves its agent."""
+        """Return the directory for a message; warn if no process serves its agent."""
         directory, missing = await self._current.for_message(text, agent)
         is_running = bool(directory.entries) or not self._works
         if missing is not None and is_running and missing not in self._unserved:
@@ -393,11 +400,12 @@ class AgentHarness:
 
 
 def _check_takes_a_turn(id: str, agent: object) -> None:
-    """Refuse what cannot be called with a turn: now, and not at its first message."""
+    """Raise HoldfastError for an agent that cannot be called with a turn."""
     answer = agent if callable(agent) else getattr(agent, "answer", None)
     if not callable(answer):
         raise HoldfastError(
-            f"agent {id!r} is of type {type(agent).__name__}: give a function, or an object with answer"
+            f"agent {id!r} is of type {type(agent).__name__}: "
+            "give a function, or an object with answer"
         )
     try:
         inspect.signature(answer).bind(None)
@@ -405,5 +413,5 @@ def _check_takes_a_turn(id: str, agent: object) -> None:
         name = getattr(answer, "__qualname__", type(answer).__name__)
         raise HoldfastError(f"agent {id!r}: {name} must take one argument, the turn") from None
     except ValueError:
-        # Some functions that are not written in Python do not tell.
+        # Some functions that are not written in Python have no signature.
         return

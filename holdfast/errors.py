@@ -1,12 +1,12 @@
-"""Every error Holdfast raises on purpose has one root, and a class only where a caller acts differently."""
+"""Errors that Holdfast raises on purpose: one root, and a class where callers act differently."""
 
 
 class HoldfastError(Exception):
-    """Something Holdfast refuses or could not do; the message says what happened and what to do."""
+    """Holdfast refused or failed; the message says what happened and what to do."""
 
 
 class WrongUsage(HoldfastError):
-    """An option of a command has a value that it cannot have."""
+    """An option of a command has an invalid value."""
 
 
 class LeaseLost(HoldfastError):
@@ -18,16 +18,16 @@ class Unknown(HoldfastError):
 
 
 class NewDatabase(HoldfastError):
-    """There is nothing of ours in it yet."""
+    """The database has no tables of Holdfast yet."""
 
 
 class StoreUnavailable(HoldfastError):
-    """The database cannot be reached right now; what was asked may be tried again."""
+    """The database cannot be reached right now; the call may be tried again."""
 
 
 class Unreadable(HoldfastError):
-    """A stored event that cannot be read; it ends as a dead letter with this class of error."""
+    """A stored event cannot be read; it becomes a dead letter with this class of error."""
 
 
 class MigrationError(HoldfastError):
-    """The database cannot be brought to this version; nothing was changed."""
+    """The database cannot be migrated to this version; nothing was changed."""

@@ -1,4 +1,4 @@
-"""One running process: its consumers and the tasks beside them, the signals that stop it, its sign-off."""
+"""One running process: its consumers, the tasks beside them, its signals and its sign-off."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def run(
     serve: Serve,
     app_token: str | None,
 ) -> None:
-    """Migrate, open the store and work until the app is stopped; with 0 workers, only answer HTTP."""
+    """Migrate, open the store and work until stopped; with 0 workers, only answer HTTP."""
     settings = app.load_settings()
     telemetry.start(settings)
     with spans.work(SPAN_MIGRATE):
@@ -98,7 +98,7 @@ async def run(
 
 @contextmanager
 def _channels(app: AgentHarness, store: Store, app_token: str | None) -> Iterator[None]:
-    """Add the channels that the settings configure to those of the app, for the length of the block."""
+    """Add the configured channels to those of the app, for the length of the block."""
     settings, given = app.load_settings(), dict(app.channels)
     try:
         for channel in channels.configured(settings, store, given, app_token):

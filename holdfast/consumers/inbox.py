@@ -137,14 +137,14 @@ class Worker:
             return Snooze(wait.delay)
 
     async def _ask(self, hosted: HostedAgent, turn: Turn, channel: Channel | None) -> Outcome:
-        given = await self._hooks.hear(
+        given = await self._hooks.apply_incoming(
             turn if channel is None else await _readable_turn(channel, turn)
         )
         if not isinstance(given, Turn):
             return Done(tuple(turn.emitted)) if isinstance(given, Done) else given
         if hosted.recall is not None:
             await hosted.recall.remind(given)
-        answer = await self._hooks.say(given, await hosted.agent.answer(given))
+        answer = await self._hooks.apply_outgoing(given, await hosted.agent.answer(given))
         if given is turn:
             return await self._outcome(turn, answer)
         # History keeps the messages as written, not as hooks changed them.
@@ -191,11 +191,11 @@ class Worker:
 
     async def _reply_outcome(self, turn: Turn, reply: Reply) -> Done:
         """Follow the tags of a reply. The text outside of them is the response, if there is any."""
-        shared = await self._teamwork.share(turn, reply)
+        shared = await self._teamwork.parse(turn, reply)
         records = (*_user_lines(turn), _assistant_line(turn, reply), *shared.lines, *turn.records)
         emits = (*shared.emits, *turn.emitted)
         state = {**(turn.primary.state or {}), SPENT: shared.spent} if shared.spent else None
-        if shared.is_for_others_alone:
+        if shared.is_for_others_only:
             return Done(emits, records, state)
         room = turn.event.get("origin_room")
         if room is not None:

@@ -1,8 +1,9 @@
 """The directory: agents, teams and limits of all live processes, merged into one routing.
 
-Every process records what it serves beside its sign of life, so that its entries go with it. Where definitions differ,
-the oldest process decides. The merged routing is written to the setting `routing`, which SQL callers and processes of
-release 0.4.0 read. Those write it, too: their own entries are kept in it under OLDER while they live."""
+Every process records what it serves in its own row, so that its entries go with it. Where
+definitions differ, the oldest process decides. The merged routing is written to the setting
+`routing`, which SQL callers and processes of release 0.4.0 read. Those write it, too: their entries
+are kept in it under OLDER while they live."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ REMEMBERED = 1.0
 """Seconds for which a directory that was read is used again."""
 
 Entry = tuple[str, Routing]
-"""A process and what it serves."""
+"""A process and the agents it serves."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,14 +65,15 @@ class Directory:
     @cached_property
     def conflicts(self) -> list[str]:
         """Definitions that differ between processes, each in one line that says which one holds."""
-        told: dict[str, str] = {}
+        conflicts: dict[str, str] = {}
         for number, (process, routing) in enumerate(self.entries):
-            for line in _differences(merge(entry for _, entry in self.entries[:number]), routing):
-                told.setdefault(line, process)
-        return [f"{line} (process {process})" for line, process in told.items()]
+            older = merge(entry for _, entry in self.entries[:number])
+            for line in _differences(older, routing):
+                conflicts.setdefault(line, process)
+        return [f"{line} (process {process})" for line, process in conflicts.items()]
 
     def is_served(self, target: str) -> bool:
-        """Whether a live process works what is stored for a target."""
+        """Return whether a live process works the messages of a target."""
         return (target or self.routing.default) in self.servers
 
     def is_delivered(self, channel: str) -> bool:
@@ -81,9 +83,9 @@ class Directory:
         return channel in self.channels or channel in PLATFORMS
 
     def missing(self, text: str, agent: str | None = None) -> str | None:
-        """The agent that a message is for, if no live process serves it.
+        """Return the agent of a message if no live process serves it, else None.
 
-        Before anything runs, a message that names no agent is for whoever starts first."""
+        Before anything runs, a message that names no agent is for the first process to start."""
         route = self.routing.given(agent) if agent else self.routing.route(text)
         name = route.agent or self.routing.default
         is_early = not self.entries and not route.agent
@@ -91,12 +93,12 @@ class Directory:
 
 
 def waits_for_a_server(agent: str) -> str:
-    """The warning for a message whose agent nobody serves."""
+    """Return the warning for a message whose agent no process serves."""
     return f"no running process serves {agent}; the message waits until one does"
 
 
 def merge(routings: Iterable[Routing]) -> Routing:
-    """One routing of several: the first that defines something decides, and the smallest limit holds."""
+    """Merge routings: the first definition of each agent and team wins, and the smallest limit."""
     merged = Routing()
     for one in routings:
         limits = [limits for limits in (merged.limits, one.limits) if limits]
@@ -116,7 +118,7 @@ def merge(routings: Iterable[Routing]) -> Routing:
 
 
 def configured(settings: Settings) -> Routing:
-    """The agents and teams that holdfast.toml names, whether or not a process serves them."""
+    """Return the agents and teams of holdfast.toml, also those that no process serves."""
     tables = settings.agents
     usual = {
         id_: COMMAND_POLICY["lane"]
@@ -147,8 +149,9 @@ def _is_routing(written: object) -> bool:
 
 
 async def read(store: Store, known: Routing | None = None) -> Directory:
-    """Read who serves what. `known` adds what is known without a process; while nobody serves anything, the agents
-    of the last process stay known."""
+    """Read the directory. `known` adds agents that need no process.
+
+    While no process runs, the agents of the last one stay known."""
     written = await store.setting(SETTING) or {}
     if not _is_routing(written):
         raise HoldfastError(
@@ -210,7 +213,7 @@ class PublishedDirectory:
 
 
 class Current:
-    """The directory as it was at most a second ago; the same for many callers."""
+    """The directory as of at most a second ago, read once for many callers."""
 
     def __init__(self, store: Callable[[], Store], known: Callable[[], Routing]) -> None:
         self._store = store
@@ -224,7 +227,7 @@ class Current:
             if self._reading is None:
                 await self._read()
                 break
-            # One read serves all who ask meanwhile, and so does its failure.
+            # One read serves all callers that wait, and so does its failure.
             if await asyncio.shield(self._reading):
                 break
         return self._directory
@@ -238,7 +241,7 @@ class Current:
             reading.set_result(True)
         except Exception as error:
             reading.set_exception(error)
-            # Marked as seen: perhaps nobody waits for it but this caller.
+            # Mark it as retrieved: perhaps no other caller waits for it.
             reading.exception()
             raise
         finally:
@@ -248,12 +251,12 @@ class Current:
                 reading.set_result(False)
 
     async def for_message(self, text: str, agent: str | None) -> tuple[Directory, str | None]:
-        """The directory, and the agent of this message if no live process serves it; raises Unknown."""
+        """Return the directory, and the message's agent if unserved; raise Unknown."""
         directory = await self.get()
         try:
             return directory, directory.missing(text, agent)
         except Unknown:
-            # It may have come since.
+            # Its process may have started since.
             self.forget()
             directory = await self.get()
             return directory, directory.missing(text, agent)
@@ -285,7 +288,7 @@ def _entries(processes: Sequence[Process], older: Payload | None) -> Iterator[En
 
 
 def _older(written: Payload) -> Payload | None:
-    """The routing that a process of release 0.4.0 wrote last, if any."""
+    """Return the routing that a process of release 0.4.0 wrote last, if any."""
     older: Payload | None = written.get(OLDER) if MERGED in written else written or None
     return older
 
@@ -296,11 +299,12 @@ def _differences(known: Routing, other: Routing) -> Iterator[str]:
     for team in sorted({*known.teams} & {*other.teams}):
         first_team, second_team = known.teams[team], other.teams[team]
         if first_team != second_team:
-            yield f"team {team} is defined twice: {_members(first_team)} holds, not {_members(second_team)}"
+            holds, other_team = _members(first_team), _members(second_team)
+            yield f"team {team} is defined twice: {holds} holds, not {other_team}"
     for agent in sorted({*known.lanes} & {*other.lanes}):
         if known.limits.get(agent) != other.limits.get(agent):
-            limits = [str(one.limits.get(agent, "none")) for one in (known, other)]
-            yield f"two limits (concurrency) of agent {agent}: {' and '.join(limits)}; the smaller holds"
+            both = " and ".join(str(one.limits.get(agent, "none")) for one in (known, other))
+            yield f"two limits (concurrency) of agent {agent}: {both}; the smaller holds"
         for what, mine, theirs in (
             ("lane", known.lanes, other.lanes),
             ("max_attempts", known.attempts, other.attempts),

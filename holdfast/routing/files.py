@@ -1,4 +1,4 @@
-"""The files of a reply: those of its conversation, shared ones, and those that the agent made in its workspace."""
+"""Files of a reply: of its conversation, shared ones, and those of the agent's workspace."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ from holdfast.telemetry.logs import Entry
 log = logging.getLogger(__name__)
 
 REFUSED = "files_refused"
-"""Where the metadata of a reply say what was not sent with it."""
+"""Metadata key of a reply: the files that were not sent."""
 LARGEST = 100 * 1024 * 1024
 SENT = "sent"
-"""The folder, in that of a person in a conversation, of files that came from workspaces."""
+"""Folder for copies from workspaces, inside the folder of a person in a conversation."""
 SEND_FILE = re.compile(r"send_file\s*+:\s*+")
 
 
 class Attachments:
-    """Finds what replies may send. A file in a workspace is copied, so that what was meant is what is sent."""
+    """Finds the files that replies may send.
+
+    A file in a workspace is copied, so that later changes of it are not sent."""
 
     def __init__(self, root: Path, workspaces: Mapping[str, Path] = MappingProxyType({})) -> None:
         self._root = root
         self._workspaces = workspaces
 
     async def tagged(self, turn: Turn, text: str, tags: Iterable[Tag]) -> dict[Tag, str]:
-        """The paths below the root that file tags of a reply mean. Tags in quoted words of others do not count."""
+        """Return the paths of file tags, below the root. Tags in quotations do not count."""
         found: dict[Tag, str] = {}
         for tag in tags:
             if tag.kind == "file" and tag.text and not _is_quoted(turn, text, tag):
@@ -46,9 +48,10 @@ class Attachments:
         return found
 
     async def attached(self, turn: Turn, names: Iterable[object]) -> tuple[str, ...]:
-        """The paths below the root of files that an agent names. Refused ones are logged and told in the metadata.
+        """Return the paths of files that an agent names, below the root.
 
-        A file that does not exist is left to the delivery, whose dead letter somebody sees."""
+        Refused files are logged and listed in the metadata. A missing file is left to the
+        delivery, whose dead letter somebody sees."""
         found: dict[str, str | None] = {}
         for name in map(str, names):
             path = sendable_path(self._root, name, turn.channel, turn.conversation)
@@ -59,7 +62,7 @@ class Attachments:
         return tuple(path for path in found.values() if path is not None)
 
     def refuse(self, turn: Turn, names: Sequence[str]) -> None:
-        """Say in log and metadata which files are not sent."""
+        """Log the files that are not sent, and list them in the metadata."""
         if names:
             log.error(
                 Entry(FILES_NOT_SENT, agent=turn.agent, event_id=turn.primary.id, files=list(names))
@@ -101,7 +104,7 @@ def _copy(workspace: Path, name: str, target: Path) -> None:
 
 
 def _is_quoted(turn: Turn, text: str, tag: Tag) -> bool:
-    """Whether a tag stands in a quotation, or repeats a tag of the messages that this turn answers."""
+    """Return whether a tag is quoted, or repeats one of the messages that this turn answers."""
     line = text[text.rfind("\n", 0, tag.start) + 1 : tag.start]
     if line.lstrip().startswith(">"):
         return True

@@ -1,4 +1,4 @@
-"""What agents make of each other's help: the tags of a reply become messages, lines of a room, and files."""
+"""Hand-offs between agents: the tags of a reply become messages, room lines and files."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from holdfast.routing.router import Route, Routing
 from holdfast.routing.tags import Tag, tags, without
 
 LONG = 50_000
-"""Characters from which on a reply is read in a thread."""
+"""Length in characters from which a reply is parsed in a thread."""
 LONGEST_REST = 10_000
-"""Characters that a dead letter keeps of the tags that were not followed."""
+"""Characters that a dead letter keeps of tags that were not followed."""
 
-Meant = dict[Tag, list[str]]
-"""The ids of teammates or teams, or the path of a file, that tags mean."""
+Targets = dict[Tag, list[str]]
+"""The teammates, the teams or the file path that each tag names."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """A reply taken apart: what is left for whoever asked, and what goes elsewhere."""
+class ParsedReply:
+    """A reply in parts: the text and files for the sender, and what goes to teammates and rooms."""
 
     text: str
     files: tuple[str, ...] = ()
@@ -37,52 +37,52 @@ class Shared:
     lines: tuple[ChatMessage, ...] = ()
 
     @property
-    def is_for_others_alone(self) -> bool:
+    def is_for_others_only(self) -> bool:
         return bool(self.emits or self.lines) and not self.text and not self.files
 
     @property
     def spent(self) -> int:
-        """Lines and files, which count towards the budget beside messages."""
+        """The number of lines and files, which count towards the budget as messages do."""
         return len(self.lines) + len(self.files)
 
 
 class Teamwork:
-    """Reads the tags of replies; one that means nobody or nothing stays in the text."""
+    """Parses the tags of replies; a tag that names nobody or nothing stays in the text."""
 
     def __init__(self, routing: Routing, attachments: Attachments, store: Store) -> None:
         self._routing = routing
         self._attachments = attachments
         self._store = store
 
-    async def share(self, turn: Turn, reply: Reply) -> Shared:
-        """Take a reply apart, within the budget of its root message."""
+    async def parse(self, turn: Turn, reply: Reply) -> ParsedReply:
+        """Parse a reply, within the budget of its root message."""
         text = reply.text
-        # A long text may hold tens of thousands of tags, which must not hold up other turns.
+        # A long text may hold tens of thousands of tags, which would block other turns.
         found = tags(text) if len(text) < LONG else await asyncio.to_thread(tags, text)
         if not found and not reply.files:
-            return Shared(text)
+            return ParsedReply(text)
         attached = await self._attachments.attached(turn, reply.files[:BUDGET])
         self._attachments.refuse(turn, reply.files[BUDGET:])
-        meant = await self._meant(turn, text, found)
-        if not meant and not attached:
-            return Shared(text)
+        targets = await self._find_targets(turn, text, found)
+        if not targets and not attached:
+            return ParsedReply(text)
         used = await used_budget(self._store, turn.primary)
         files = attached[: max(BUDGET - used, 0)]
         self._attachments.refuse(turn, attached[len(files) :])
-        return self._followed(turn, text, meant, files, used + len(files))
+        return self._follow_tags(turn, text, targets, files, used + len(files))
 
-    def _followed(
-        self, turn: Turn, text: str, meant: Meant, attached: tuple[str, ...], used: int
-    ) -> Shared:
-        """Follow tags until one too many; lines and files only as long as the budget lasts."""
-        origin, rest = origin_of(turn), without(text, meant)
+    def _follow_tags(
+        self, turn: Turn, text: str, targets: Targets, attached: tuple[str, ...], used: int
+    ) -> ParsedReply:
+        """Follow tags up to the limit; room lines and files only within the budget."""
+        origin, rest = origin_of(turn), without(text, targets)
         files, lines, messages, stopped = (
             list(attached),
             list[ChatMessage](),
             list[NewEvent](),
             list[Tag](),
         )
-        for nth, (tag, ids) in enumerate(meant.items()):
+        for nth, (tag, ids) in enumerate(targets.items()):
             if nth >= TAGS or (tag.kind != "mate" and used >= BUDGET):
                 stopped.append(tag)
                 continue
@@ -92,13 +92,15 @@ class Teamwork:
             lines += posted if tag.kind == "room" else ()
             files += ids if tag.kind == "file" else ()
             used += len(new) + (0 if tag.kind == "mate" else len(ids))
-        emits = _within_budget(_named(turn, messages), len(stopped))
+        emits = _within_budget(_with_ids(turn, messages), len(stopped))
         if stopped and len(messages) <= BUDGET:
             emits += (self._rest(turn, text, stopped, origin),)
-        return Shared(rest, tuple(files), emits, tuple(lines))
+        return ParsedReply(rest, tuple(files), emits, tuple(lines))
 
     def _rest(self, turn: Turn, text: str, stopped: Sequence[Tag], origin: Payload) -> NewEvent:
-        """A message to the agent itself with the tags that were not followed; it ends as a dead letter."""
+        """Build a message to the agent itself with the tags that were not followed.
+
+        It ends as a dead letter, which a person can retry."""
         over = "".join(text[tag.start : tag.end] for tag in stopped[:LONGEST_REST])[:LONGEST_REST]
         message = f"[{len(stopped)} tags of your reply were not followed]\n{over}"
         return self._routing.event(
@@ -115,11 +117,13 @@ class Teamwork:
             max_attempts=turn.primary.max_attempts,
         )
 
-    async def _meant(self, turn: Turn, text: str, found: Sequence[Tag]) -> Meant:
-        """All tags that mean something. Of files only so many are looked for as can be sent; the rest counts, too."""
+    async def _find_targets(self, turn: Turn, text: str, found: Sequence[Tag]) -> Targets:
+        """Return the targets of all tags that have one.
+
+        Only as many files are looked up as can be sent; the rest still counts."""
         named = [tag for tag in found if tag.kind == "file" and tag.text]
         paths = await self._attachments.tagged(turn, text, named[:TAGS])
-        meant: Meant = {tag: [path] for tag, path in paths.items()} | {
+        targets: Targets = {tag: [path] for tag, path in paths.items()} | {
             tag: [] for tag in named[TAGS:]
         }
         teams = self._teams(turn)
@@ -138,11 +142,11 @@ class Teamwork:
                         known[name.lower()] for name in tag.names if name.lower() in known
                     )
                 ):
-                    meant[tag] = ids
-        return dict(sorted(meant.items(), key=lambda one: one[0].start))
+                    targets[tag] = ids
+        return dict(sorted(targets.items(), key=lambda one: one[0].start))
 
     def _teams(self, turn: Turn) -> list[str]:
-        """The team by which the message came, else all that the agent belongs to."""
+        """Return the team that the message came by, else all teams of the agent."""
         mine = [id_ for id_, team in self._routing.teams.items() if turn.agent in team.agents]
         return [turn.team] if turn.team in mine else mine
 
@@ -157,7 +161,7 @@ class Teamwork:
                 yield self._to_mate(turn, id_, tag.text, rest, origin)
 
     def _to_mate(self, turn: Turn, mate: str, text: str, rest: str, origin: Payload) -> NewEvent:
-        """Build a teammate's message, marked as from whom; its answer goes to the user who asked."""
+        """Build a teammate's message; its answer goes to the person who asked."""
         team = next(id_ for id_ in self._teams(turn) if mate in self._routing.teams[id_].agents)
         payload: Payload = {
             "kind": "message",
@@ -176,7 +180,7 @@ class Teamwork:
 
 
 def _line(turn: Turn, tag: Tag, team: str) -> ChatMessage:
-    """The line that a tag adds to a team's room; its key is the same in a repeated turn."""
+    """Build the room line of a tag; a repeated turn gives it the same key."""
     return ChatMessage(
         team_id=team,
         from_agent=turn.agent,
@@ -187,7 +191,7 @@ def _line(turn: Turn, tag: Tag, team: str) -> ChatMessage:
 
 
 def origin_of(turn: Turn) -> Payload:
-    """Who asked, where and what: carried along, however often a message is handed on."""
+    """Return the sender, conversation and text of the first message, kept over all hand-offs."""
     event = turn.event
     origin: Payload = {
         "channel": turn.channel,
@@ -203,8 +207,8 @@ def origin_of(turn: Turn) -> Payload:
     return origin | further | own_workspace(event)
 
 
-def _named(turn: Turn, messages: Sequence[NewEvent]) -> list[NewEvent]:
-    """Ids from the parent's and the position, so that a repeated turn emits the same."""
+def _with_ids(turn: Turn, messages: Sequence[NewEvent]) -> list[NewEvent]:
+    """Derive ids from the parent's and the position, so that a repeated turn emits the same."""
     source = turn.message_id or turn.primary.id
     return [
         replace(
@@ -216,7 +220,7 @@ def _named(turn: Turn, messages: Sequence[NewEvent]) -> list[NewEvent]:
 
 
 def _within_budget(messages: Sequence[NewEvent], stopped: int) -> tuple[NewEvent, ...]:
-    """At most the budget and one message more, which will be stopped and says how many others are with it."""
+    """Keep the budget and one message more, which will be stopped for all that follow."""
     further = max(len(messages) - BUDGET - 1, 0) + stopped
     if len(messages) <= BUDGET or not further:
         return tuple(messages)

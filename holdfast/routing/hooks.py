@@ -12,39 +12,39 @@ from holdfast.agents.turn import Turn
 from holdfast.queue.event import Event
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
 
-Heard = str | Done | Retry | Snooze | Dead | None
-"""None leaves the message as it is, a text takes its place, Done() keeps it from the agent."""
-Said = str | Reply | Done | Retry | Snooze | Dead | None
-"""None leaves the reply as it is, a text or a reply takes its place, Done() makes it silence."""
+IncomingResult = str | Done | Retry | Snooze | Dead | None
+"""None keeps the message, a text replaces it, Done() ends the turn without its agent."""
+OutgoingResult = str | Reply | Done | Retry | Snooze | Dead | None
+"""None keeps the reply, a text or a Reply replaces it, Done() drops it."""
 
-IncomingHook = Callable[[Turn], Heard | Awaitable[Heard]]
-OutgoingHook = Callable[[Turn, Reply], Said | Awaitable[Said]]
+IncomingHook = Callable[[Turn], IncomingResult | Awaitable[IncomingResult]]
+OutgoingHook = Callable[[Turn, Reply], OutgoingResult | Awaitable[OutgoingResult]]
 
 Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
 class Hooks:
-    """Called in the order in which they were registered; an error of one is an error of its turn."""
+    """The hooks of an app, in order of registration; an error in one fails its turn."""
 
     incoming: list[IncomingHook] = field(default_factory=list)
     outgoing: list[OutgoingHook] = field(default_factory=list)
 
-    async def hear(self, turn: Turn) -> Turn | Outcome:
-        """The turn as its agent is to see it, or its end where the agent is not to see it at all."""
+    async def apply_incoming(self, turn: Turn) -> Turn | Outcome:
+        """Return the turn as its agent gets it, or the outcome that a hook chose instead."""
         if not self.incoming:
             return turn
         events: list[Event] = []
         for event in turn.events:
-            heard = await self._hear_one(turn, event)
-            if isinstance(heard, Event):
-                events.append(heard)
-            elif not isinstance(heard, Done):
-                # Of a turn of several, all come back: each is then heard alone, and only this one ends so.
-                return heard
+            result = await self._apply_to_event(turn, event)
+            if isinstance(result, Event):
+                events.append(result)
+            elif not isinstance(result, Done):
+                # All messages of the turn come back and are worked alone: only this one ends so.
+                return result
         return replace(turn, events=tuple(events)) if events else Done()
 
-    async def _hear_one(self, turn: Turn, event: Event) -> Event | Outcome:
+    async def _apply_to_event(self, turn: Turn, event: Event) -> Event | Outcome:
         for hook in self.incoming:
             match await _result(hook(replace(turn, events=(event,)))):
                 case None:
@@ -57,8 +57,8 @@ class Hooks:
                     raise _misuse(hook, other)
         return event
 
-    async def say(self, turn: Turn, answer: Answer) -> Answer:
-        """The answer as it is to be stored."""
+    async def apply_outgoing(self, turn: Turn, answer: Answer) -> Answer:
+        """Return the answer to store."""
         if not self.outgoing or not isinstance(answer, str | Reply):
             return answer
         reply = (

@@ -1,4 +1,4 @@
-"""How far and how often messages are handed on between agents before they are stopped."""
+"""Limits on messages between agents: hand-offs, budget and tags."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from holdfast.queue.turn import LeasedTurn
 HOPS = 8
 """Hand-offs from the root message."""
 BUDGET = 64
-"""Messages that are handed on from one root message, at whatever remove; lines of rooms and files count as well."""
+"""Messages handed on from one root message, directly or not; room lines and files count, too."""
 TAGS = 100
 """Tags of one reply that are followed, of all kinds together."""
 FURTHER = "further"
-"""How many messages of the same reply a stopped one stands for."""
+"""Payload key: the number of messages of the same reply that a stopped one stands for."""
 STOPPED_TAGS = "stopped_tags"
-"""How many tags of a reply were not followed, in the message that tells of it."""
+"""Payload key: the number of tags of a reply that were not followed."""
 SPENT = "spent"
-"""How many lines and files a turn posted and sent, in the state of its event."""
+"""State key: the number of room lines and files of a turn."""
 LIMITS = f"at most {TAGS} tags in a reply, {BUDGET} messages, lines and files"
 STOPPED = ("hop_limit", "budget")
 NO_EVENT = 2**63 - 1
@@ -30,7 +30,7 @@ LET_THROUGH = {"let_through": True}
 
 
 async def stopped(store: Store, turn: LeasedTurn) -> Outcome | None:
-    """The end of a turn that was handed on too far, or is one too many; a person's retry lets it through."""
+    """Return how a turn beyond a limit ends, else None. A person's retry lets it through."""
     if all(event.hops == 0 for event in turn.events):
         return None
     end = await _too_many(
@@ -52,7 +52,7 @@ def _is_let_through(event: Event) -> bool:
 
 
 async def used_budget(store: Store, event: Event) -> int:
-    """Messages, lines and files that came of the root of an event so far."""
+    """Return the number of messages, lines and files of the root of an event so far."""
     root = event.root_id or event.id
     return await store.handed_on(root, NO_EVENT) + await store.spent(root)
 
@@ -65,7 +65,7 @@ async def _too_many(store: Store, events: Sequence[Event]) -> Dead | None:
             return Dead(
                 f"hop limit: {HOPS} hand-offs from {_root(event)}{_tail(event)}", "hop_limit"
             )
-    # Of one root, what is fine for the last is fine for those before it.
+    # Of one root, a budget that suffices for the last event suffices for those before it.
     for event in {event.root_id: event for event in events}.values():
         if await store.handed_on(event.root_id or event.id, event.id) >= BUDGET:
             return Dead(f"budget: {BUDGET} messages from {_root(event)}{_tail(event)}", "budget")

@@ -1,4 +1,4 @@
-"""A team's room: what is said there is one line of its history and a message to every other member."""
+"""A team's room: a post is one line of its history and a message to every other member."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.queue.store import Store
 from holdfast.routing.router import Route, Routing
 
 CHANNEL = "chatroom"
-"""Where a message comes from that a person posted to a room; answers to it are lines of that room."""
+"""Channel of messages that a person posted to a room; answers become lines of that room."""
 PERSON = "user"
 
 
@@ -29,7 +29,7 @@ async def post(
     max_attempts: int,
     sent_by: str | None = None,
 ) -> int:
-    """A person says something in a team's room: stored as a line, whose id is returned, and for every member."""
+    """Store a person's post: a line of the room, and a copy per member. Returns the line's id."""
     if not text.strip():
         raise HoldfastError("a message to a room needs a text")
     team_id, _ = routing.team(team)
@@ -51,7 +51,7 @@ async def post(
         try:
             async with store.transaction() as tx:
                 line_id = await store.say(line, tx=tx)
-                # One root for all: what is made of one post has one budget.
+                # One root for all copies, so that one post has one budget.
                 [root] = await store.put([first], tx=tx)
                 if root is None or None in await store.put(
                     [replace(one, root_id=root) for one in others], tx=tx
@@ -83,7 +83,7 @@ def copies(
     *,
     speaker: str | None = None,
 ) -> list[NewEvent]:
-    """Copies of a line of a room, for every member but the agent who said it. Each carries the line's key."""
+    """Return the copies of a line for every member but its author; each carries its key."""
     payload: Payload = origin | {
         "kind": ROOM,
         "room": line.team_id,
@@ -99,14 +99,16 @@ def copies(
 
 
 def prompt_of(line: ChatMessage) -> str:
-    """A line of a room as its members are told of it."""
+    """Return the prompt that gives a line of a room to a member."""
     return f"[In room #{line.team_id}, from @{line.from_agent}]\n{line.message}"
 
 
 def _copy(
     routing: Routing, payload: Payload, team_id: str, agent: str, max_attempts: int | None
 ) -> NewEvent:
-    """In a lane of their own, so that those that wait are worked together; '#' begins no conversation."""
+    """Build a copy in a lane of the room, so that waiting copies are worked together.
+
+    No conversation begins with '#', so that the lanes are distinct."""
     return routing.event(
         payload,
         Route(agent, team_id),

@@ -1,4 +1,4 @@
-"""Where a message goes: its agent, its team, its conversation and its lane, all decided when it is stored."""
+"""Routing: agent, team and lane of a message, decided when it is stored."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from holdfast.routing.response import response_event
 from holdfast.telemetry import spans
 
 SETTING = "routing"
-"""Under this key processes and SQL callers find the routing of the harness."""
+"""Key of the routing in the settings of the store, for processes and SQL callers."""
 
 ID = re.compile(r"[^\s@#,:/\[\]]+")
 NOT_CHATS = ("api", "slack", "chatroom", "heartbeat")
-"""Where `@agent` alone is a text like any other; elsewhere it makes that agent the conversation's default."""
+"""Channels where `@agent` alone is plain text; elsewhere it chooses the default agent."""
 
 PLATFORMS = ("slack", "discord", "telegram", "whatsapp")
-"""Whose names are prefixes of ids; whatever else comes, comes by the API."""
+"""Channels whose names are prefixes of message ids; all others come by the API."""
 
 MOST_CHOICES = 10_000
-"""Conversations of a platform that keep an agent of their choice; all other channels share as many."""
+"""Conversations per platform that keep a chosen agent; other channels share one such number."""
 
 ALONE = re.compile(r"\A@(\S++)\s*+")
 PREFIX = re.compile(r"\A@(\S++)\s++(?=\S)")
@@ -42,13 +42,13 @@ PREFIX = re.compile(r"\A@(\S++)\s++(?=\S)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Who says something, and where."""
+    """The sender of a message, and its channel."""
 
     channel: str = "api"
     sender: str = "API"
     sender_id: str | None = None
     topic: str | None = None
-    """Tells several conversations of one sender apart."""
+    """Distinguishes several conversations of one sender."""
 
     @property
     def conversation(self) -> str:
@@ -58,7 +58,9 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a text goes: '' is the default agent; `text` is set where it is not all that was written."""
+    """The agent and team of a text; '' is the default agent.
+
+    `text` is the rest without the prefix, None if there was none."""
 
     agent: str = ""
     team: str | None = None
@@ -70,7 +72,7 @@ DEFAULT = Route()
 
 @dataclass(frozen=True, kw_only=True)
 class Routing:
-    """What must be known of agents and teams to store a message for one of them, in any process."""
+    """The agents and teams that messages can be stored for, in any process."""
 
     default: str = ""
     lanes: Mapping[str, LanePolicy] = field(default_factory=dict)
@@ -78,7 +80,7 @@ class Routing:
     names: Mapping[str, str] = field(default_factory=dict)
     teams: Mapping[str, Team] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
-    """Turns of an agent at once, over all processes."""
+    """Maximum number of turns of an agent at once, over all processes."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """The kind of each agent: function, command or language model."""
 
@@ -110,7 +112,7 @@ class Routing:
         return teams | {name.lower(): Route(id_) for id_, name in self.names.items()} | self._ids
 
     def given(self, agent: str) -> Route:
-        """The agent meant by an id or a team's, in any case, that stands beside a text."""
+        """Return the route of an agent or team that is given beside a text; raise Unknown."""
         route = self._ids.get(agent.lower())
         if route is None:
             known = ", ".join(sorted(self.lanes)) or "none yet, start `holdfast up`"
@@ -118,11 +120,11 @@ class Routing:
         return route
 
     def named(self, name: str) -> Route | None:
-        """The route of an id or a name."""
+        """Return the route of an id or a name, None if it is unknown."""
         return self._routes.get(name.lower())
 
     def route(self, text: str) -> Route:
-        """Where a text goes by itself: `@id body`, else the default agent with the text as it is."""
+        """Return the route of a text: by `@id body`, else the default agent and all of it."""
         prefix = PREFIX.match(text) if text.startswith("@") else None
         route = None if prefix is None else self.named(prefix[1])
         if prefix is None or route is None:
@@ -130,14 +132,14 @@ class Routing:
         return Route(route.agent, route.team, text[prefix.end() :])
 
     def choice(self, text: str) -> Route | None:
-        """What `@agent` alone makes the default of a conversation; `@default` is the default agent again."""
+        """Return the route that `@agent` alone chooses for a conversation; `@default` resets it."""
         alone = ALONE.fullmatch(text) if text.startswith("@") else None
         if alone is None:
             return None
         return DEFAULT if alone[1].lower() == "default" else self.named(alone[1])
 
     def team(self, id: str) -> tuple[str, Team]:
-        """A team and its id, in any case."""
+        """Return a team and its id, given the id in any case; raise Unknown."""
         for known, team in self.teams.items():
             if known.lower() == id.lower():
                 return known, team
@@ -145,7 +147,7 @@ class Routing:
         raise Unknown(f"there is no team named {id!r}; known are: {known}")
 
     def placed(self, new: NewEvent, route: Route) -> NewEvent:
-        """An event on its route, in the lane of its conversation, unless it names one."""
+        """Return the event on its route, in its own lane or that of its conversation."""
         conversation = conversation_of(new.event)
         if new.lane is not None or not conversation:
             return new
@@ -166,7 +168,7 @@ class Routing:
         max_attempts: int | None,
         policy: LanePolicy | None = None,
     ) -> NewEvent:
-        """A message as it is stored: whose it is, and in which lane."""
+        """Build the event of a message, with its target and lane."""
         worker = route.agent or self.default
         return NewEvent(
             event=payload,
@@ -180,7 +182,7 @@ class Routing:
 
 
 def checked_id(id: str) -> str:
-    """The id of an agent or a team, if texts and tags can name it."""
+    """Return an id that texts and tags can name; raise HoldfastError for any other."""
     if not ID.fullmatch(id):
         raise HoldfastError(
             f"{id!r} cannot be an id: it is empty, or has a space or one of @ # , : / [ ]"
@@ -211,7 +213,7 @@ async def put_message(
     sent_by: str | None = None,
     tx: Transaction | None = None,
 ) -> tuple[str, int | None]:
-    """The id of the message and of its event; None where that message is known already."""
+    """Store a message. Returns its id, and its event's id or None if the message is known."""
     if not text.strip():
         raise HoldfastError("a message needs a text")
     payload = message(text, address)
@@ -219,7 +221,7 @@ async def put_message(
         id_ = message_id or new_id(address.channel if address.channel in PLATFORMS else "api")
         new = NewEvent(event=payload, message_id=id_, max_attempts=max_attempts, sent_by=sent_by)
         stored = await receive(store, routing, new, text, agent=agent, tx=tx)
-        # A generated id that was taken is drawn again, or the message would be lost.
+        # Draw again if a generated id is taken, or the message would be lost.
         if stored is not None or message_id is not None:
             return id_, stored
 
@@ -233,7 +235,7 @@ async def receive(
     agent: str | None = None,
     tx: Transaction | None = None,
 ) -> int | None:
-    """Store a message for the agent that is given, that its text names, or that its conversation chose."""
+    """Store a message for the agent that is given, named by its text or chosen before."""
     since = time.monotonic()
     # An agent that is given wins, and the text stays as it is.
     route = (
@@ -243,7 +245,7 @@ async def receive(
         choice = routing.choice(text)
         if choice is not None:
             return await _choose(store, routing, choice, new, tx)
-        route = await _chosen(store, routing, conversation_of(new.event), tx)
+        route = await _find_choice(store, routing, conversation_of(new.event), tx)
     placed, stored_since = routing.placed(new, route), time.monotonic()
     [stored] = await store.put([placed], tx=tx)
     if spans.tracing is not None and stored is not None:
@@ -265,10 +267,10 @@ def _key(conversation: str) -> str:
     return f"default/{conversation}"
 
 
-async def _chosen(
+async def _find_choice(
     store: Store, routing: Routing, conversation: str, tx: Transaction | None
 ) -> Route:
-    """The agent or team that was made this conversation's default, if it is still there."""
+    """Return the route that this conversation chose, if its agent or team still exists."""
     chosen = await store.setting(_key(conversation)) or {}
     if "unused_since" in chosen:
         await store.use_choice(_key(conversation), tx=tx)
@@ -281,7 +283,7 @@ async def _chosen(
 async def _choose(
     store: Store, routing: Routing, choice: Route, new: NewEvent, tx: Transaction | None
 ) -> int | None:
-    """Another default for a conversation, and a word that it is so: both or none, and once if it is delivered again."""
+    """Store the chosen agent of a conversation and the confirmation, in one transaction."""
     conversation = conversation_of(new.event)
     value = None if choice is DEFAULT else {"agent": choice.agent, "team": choice.team}
     async with store.transaction() if tx is None else nullcontext(tx) as joined:

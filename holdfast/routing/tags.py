@@ -1,4 +1,4 @@
-"""Tags in replies, in linear time: `[@mate: text]`, `[#team: text]`, `[send_file: path]`, outside of code fences."""
+"""Tags in replies: `[@mate: text]`, `[#team: text]`, `[send_file: path]`, in linear time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS: dict[str | None, TagKind] = {"@": "mate", "#": "room", None: "file"}
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """One tag, with its place in the text; `names` are ids as they were written."""
+    """A tag and its position in the text; `names` are ids as written."""
 
     kind: TagKind
     names: tuple[str, ...]
@@ -26,9 +26,9 @@ class Tag:
 
 
 def tags(text: str) -> list[Tag]:
-    """The tags of a text, outermost only, in order."""
+    """Return the outermost tags of a text, in order."""
     found: list[Tag] = []
-    # Most replies have none, and pay for no more than this.
+    # Most replies have no tag: this is all that they cost.
     if "[@" not in text and "[#" not in text and "[send_file" not in text:
         return found
     after = 0
@@ -44,14 +44,14 @@ def tags(text: str) -> list[Tag]:
 
 
 def _pairs(text: str) -> dict[int, int]:
-    """Where each bracket opens, in order, and where it is closed; 0 where it is not. Code does not count."""
+    """Map each opening bracket to its closing one, or 0; brackets in code fences do not count."""
     ends: dict[int, int] = {}
     opened: list[int] = []
     fence = ""
     for mark in MARK.finditer(text):
         sign = mark[0]
         if fence:
-            # Closed by as many of the same, or more; one that is never closed goes on to the end.
+            # A fence is closed by at least as many of the same characters, else by the end.
             fence = "" if sign.startswith(fence) else fence
         elif sign == "[":
             opened.append(mark.start())
@@ -64,7 +64,7 @@ def _pairs(text: str) -> dict[int, int]:
 
 
 def without(text: str, taken: Iterable[Tag]) -> str:
-    """The text outside of these tags, without the gaps that they leave."""
+    """Return the text without these tags, and without the gaps that they leave."""
     pieces: list[str] = []
     at = 0
     for tag in taken:
@@ -75,7 +75,7 @@ def without(text: str, taken: Iterable[Tag]) -> str:
 
 
 def _add(pieces: list[str], piece: str) -> None:
-    """What follows a tag, without a second space or the rest of a line that the tag had to itself."""
+    """Add the text after a tag, without a double space or an empty line in the tag's stead."""
     if pieces and piece[:1].isspace() and (not pieces[-1] or pieces[-1][-1].isspace()):
         piece = piece[1:]
     pieces.append(piece)

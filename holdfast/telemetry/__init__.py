@@ -1,4 +1,4 @@
-"""The names of everything Holdfast tells of itself: metrics, spans and log events."""
+"""The names of all metrics, spans and log events."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ QUERY_SECONDS = (
 
 RECEIPT_TO_CLAIM = Histogram(
     "holdfast_receipt_to_claim_seconds",
-    "From an event being stored to its first claim.",
+    "From the storing of an event to its first claim.",
     ("queue",),
 )
 CLAIM_TO_SETTLE = Histogram(
     "holdfast_claim_to_settle_seconds",
-    "From a turn being claimed to its end being stored: completed, dead, back or lost.",
+    "From the claim of a turn to its settle: completed, dead, back or lost.",
     ("queue", "agent", "ended"),
 )
 RESPONSE_TO_DELIVERY = Histogram(
     "holdfast_response_to_delivery_seconds",
-    "From a response being stored to its channel having it.",
+    "From the storing of a response to its delivery.",
     ("channel",),
 )
 RETRIES = Counter(
     "holdfast_retries_total",
-    "Turns that failed and are tried again.",
+    "Turns that failed and will be tried again.",
     ("queue", "agent", "error_class"),
 )
 FAILURES = Counter(
@@ -51,23 +51,23 @@ FAILURES = Counter(
 )
 LEASES_LOST = Counter(
     "holdfast_leases_lost_total",
-    "Turns that became another worker's while we had them.",
+    "Turns that another worker took over while this process had them.",
     ("queue",),
 )
 WAKES = Counter(
     "holdfast_wakes_total",
-    "Why a waiting consumer looked: triggered, due, timeout.",
+    "Wake-ups of consumers by reason: triggered, due, timeout.",
     ("queue", "reason"),
 )
 SWEPT = Counter(
     "holdfast_swept_total", "Events ended and rows removed by maintenance.", ("queue", "what")
 )
 REAPED = Counter(
-    "holdfast_processes_reaped_total", "Processes found dead, whose turns were taken from them.", ()
+    "holdfast_processes_reaped_total", "Dead processes whose turns this process released.", ()
 )
 STORE_CALL = Histogram(
     "holdfast_store_call_seconds",
-    "Calls of the store, with their wait for a connection.",
+    "Duration of store calls, including the wait for a connection.",
     ("call",),
     QUERY_SECONDS,
 )
@@ -77,12 +77,12 @@ STORE_ERRORS = Counter(
 
 LOOP_BLOCKED = Counter(
     "holdfast_loop_blocked_total",
-    "Callbacks that blocked the event loop, by what they ran.",
+    "Callbacks that blocked the event loop, by function.",
     ("where",),
 )
 LOOP_BLOCKED_SECONDS = Counter(
     "holdfast_loop_blocked_seconds_total",
-    "For how long callbacks blocked the event loop.",
+    "Time for which callbacks blocked the event loop.",
     ("where",),
 )
 
@@ -109,17 +109,17 @@ EVENTS = Gauge(
 )
 OLDEST_READY = Gauge(
     "holdfast_oldest_ready_seconds",
-    "How long the event that waits longest has been ready.",
+    "Time for which the longest waiting event has been ready.",
     ("queue",),
 )
 OLDEST_PENDING = Gauge(
     "holdfast_oldest_pending_seconds",
-    "Age of the oldest live event, also of one that is held or due later.",
+    "Age of the oldest live event, including leased and delayed ones.",
     ("queue",),
 )
 OLDEST_SNAPSHOT = Gauge(
     "holdfast_oldest_snapshot_seconds",
-    "Age of the oldest transaction that keeps dead rows from being removed.",
+    "Age of the oldest transaction that keeps dead rows from being vacuumed.",
     (),
 )
 STORE_UP = Gauge("holdfast_store_up", "Whether the database answered.", ())
@@ -158,7 +158,7 @@ SPAN_CLAIM = "claim"
 SPAN_HANDLE = "handle"
 SPAN_SETTLE = "settle"
 SPAN_STORE_CALL = "store"
-"""Followed by the name of the call: store.checkpoint."""
+"""Prefix of the name of the call: store.checkpoint."""
 
 AGENTS_CONFLICT = "processes define agents or teams differently"
 AGENT_UNSERVED = "no running process serves this agent; its messages wait"
@@ -219,11 +219,11 @@ STREAM_CLIENT_TOO_SLOW = "event stream client too slow, disconnected; it can res
 
 
 MOST_TOKENS = 1_000_000_000
-"""Tokens that one turn can have used; what reports more is mistaken."""
+"""Maximum plausible number of tokens of one turn; greater reports are ignored."""
 
 
 def token_counts(reported: Mapping[str, object]) -> dict[str, int]:
-    """The token counts that a provider or a command reported, without those that cannot be true."""
+    """Return the plausible token counts of a report."""
     return {
         name: count
         for name, count in reported.items()
@@ -232,6 +232,6 @@ def token_counts(reported: Mapping[str, object]) -> dict[str, int]:
 
 
 def count_tokens(agent: str, model: str, usage: Mapping[str, int]) -> None:
-    """Count what one turn of an agent used: input_tokens and output_tokens."""
+    """Add the input_tokens and output_tokens of one turn of an agent to the metric."""
     for name, count in token_counts(usage).items():
         TOKENS.add(agent, model, name.removesuffix("_tokens"), by=count)

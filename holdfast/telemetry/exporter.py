@@ -1,4 +1,4 @@
-"""The metrics as OpenTelemetry takes them: observed at each export, under the names that Prometheus knows."""
+"""Export of metrics by OpenTelemetry, under the same names as for Prometheus."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 Series = Callable[[], Iterable[tuple[Labels, float]]]
 
 latest: list[Reading] = []
-"""The last readings of the gauges: an export runs on a thread of its own, which cannot ask the store."""
+"""The last readings of the gauges: the export thread cannot ask the store."""
 
 
 def start() -> None:
-    """Let the configured provider observe every instrument."""
+    """Register every instrument with the configured provider."""
     from opentelemetry.metrics import get_meter
 
     meter = get_meter("holdfast")
@@ -42,7 +42,7 @@ def _parts(instrument: Instrument) -> Iterator[tuple[str, Labels, Series]]:
                     lambda: [(key, value) for read, key, value in latest if read is instrument],
                 )
         case Histogram(values=observed):
-            # There is no histogram that is only observed: its parts go as counters.
+            # OpenTelemetry has no observable histogram: export the parts as counters.
             yield (
                 f"{name}_bucket",
                 (*labels, "le"),

@@ -1,6 +1,6 @@
-"""Counters and histograms that cost a fraction of a microsecond; turned into a format only when somebody asks.
+"""Counters, histograms and gauges that cost a fraction of a microsecond.
 
-They are written by the event loop's thread alone and hold plain numbers, so there are no locks.
+Only the event loop's thread writes them, so that they need no locks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Labels = tuple[str, ...]
 
 OTHER = "other"
 MOST_LABELS = 500
-"""Sets of labels kept apart by one instrument; error classes come from users' code and might never end."""
+"""Label sets per instrument; error classes come from users' code and are unbounded."""
 LONGEST_LABEL = 100
 
 SECONDS = (
@@ -40,12 +40,12 @@ SECONDS = (
     3600,
     86400,
 )
-"""From a claim next door to a message that waited a day."""
+"""Bucket bounds: from a claim on the same machine to a message that waited for a day."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """What happened so far in this process."""
+    """A count that only grows, since the start of the process."""
 
     name: str
     help: str
@@ -62,7 +62,7 @@ class Counter:
 
 @dataclass(slots=True)
 class Buckets:
-    """How many values fell below each bound and above the one before."""
+    """The number of values between each bound and the one before."""
 
     bounds: Sequence[float]
     counts: list[int]
@@ -73,7 +73,7 @@ class Buckets:
         self.sum += value
 
     def cumulative(self) -> Iterator[tuple[str, int]]:
-        """Upper bound and how many values are at most that, as Prometheus counts."""
+        """Yield each upper bound with the number of values up to it, as Prometheus counts."""
         total = 0
         for bound, count in zip((*map(_text, self.bounds), "+Inf"), self.counts, strict=True):
             total += count
@@ -82,7 +82,7 @@ class Buckets:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How long things took in this process."""
+    """Durations in this process, in buckets."""
 
     name: str
     help: str
@@ -91,7 +91,7 @@ class Histogram:
     values: dict[Labels, Buckets] = field(default_factory=dict)
 
     def of(self, *labels: str) -> Buckets:
-        """The buckets of a set of labels, to be kept by who observes often."""
+        """Return the buckets of a label set; frequent callers keep them."""
         try:
             return self.values[labels]
         except KeyError:
@@ -121,11 +121,9 @@ Instrument = Counter | Histogram | Gauge
 
 
 def bounded(labels: Labels, known: int) -> Labels:
-    """The labels of a new series: one of `known` others, or `other` if there are too many.
+    """Return the labels of a new series, or `other` if there are too many (`known`).
 
-    Labels come from users' code and from clients: what is no text, or none that can be written, must not keep
-    the page of metrics from being made.
-    """
+    Labels come from users' code and clients: one that cannot be printed must not break the page."""
     if known >= MOST_LABELS:
         return (OTHER,) * len(labels)
     return tuple([printable(str(label))[:LONGEST_LABEL] for label in labels])

@@ -1,4 +1,4 @@
-"""Texts of others on a terminal: without characters that move its cursor, recolour it or reorder what it shows."""
+"""Foreign texts made safe for terminals: no control characters, no change of direction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ REPLACEMENT = "\ufffd"
 
 _KEPT = "\n\t"
 _BIDI = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
-"""Embeddings, overrides and isolates: they make a text read otherwise than it is."""
+"""Embeddings, overrides and isolates, which reorder the text on the screen."""
 _CONTROL = [
     code
     for code in range(0xA0)
@@ -20,10 +20,10 @@ _ESCAPED = {code: f"\\u{code:04x}" for code in _UNPRINTABLE}
 
 
 def printable(text: str) -> str:
-    """Replace control characters, other than line feeds and tabs, and characters that change the text's direction."""
+    """Replace control characters, except line feeds and tabs, and direction marks."""
     return text if text.isascii() and text.isprintable() else text.translate(_REPLACED)
 
 
 def printable_json(text: str) -> str:
-    """Escape the same characters in JSON, where they stand in strings only: a program reads them unchanged."""
+    """Escape the same characters in JSON, so that programs read them unchanged."""
     return text.translate(_ESCAPED)

@@ -1,4 +1,4 @@
-"""The metrics as Prometheus reads them."""
+"""The page of metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def exposition(readings: Sequence[Reading], accept: str = "") -> tuple[bytes, str]:
-    """Everything counted so far and these readings, with the content type; `accept` is the request's header."""
+    """Return all metrics with these readings, and the content type for the header `accept`."""
     from prometheus_client import CollectorRegistry, ProcessCollector
     from prometheus_client.exposition import choose_encoder
 

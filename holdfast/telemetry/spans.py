@@ -83,10 +83,10 @@ class Sampler:
 class Tracing:
     """Where spans go, and which turns have any."""
 
-    def __init__(self, tracer: Tracer, sampler: Sampler, place: str) -> None:
+    def __init__(self, tracer: Tracer, sampler: Sampler, scope: str) -> None:
         self.tracer = tracer
         self.takes = sampler.takes
-        self._place = place
+        self._scope = scope
 
     def begin(self, root_id: int, since: float, attributes: Attributes) -> TurnSpan:
         """A span for a turn of this root that was claimed by a call which began at monotonic `since`."""
@@ -124,7 +124,7 @@ class Tracing:
     def _trace_of(self, root_id: int) -> Iterator[None]:
         """New root spans belong to the trace of this message meanwhile."""
         _trace_id.set(
-            int.from_bytes(hashlib.sha256(f"{self._place}/{root_id}".encode()).digest()[:16], "big")
+            int.from_bytes(hashlib.sha256(f"{self._scope}/{root_id}".encode()).digest()[:16], "big")
         )
         try:
             yield
@@ -229,7 +229,7 @@ def _current(
     )
 
 
-def start(*, service: str | None, ratio: float, place: str) -> None:
+def start(*, service: str | None, ratio: float, scope: str) -> None:
     """Trace if `service` may send spans, or if the program around us has set up OpenTelemetry by itself."""
     global tracing
     if tracing is not None or (service is None and not _has_provider()):
@@ -239,7 +239,7 @@ def start(*, service: str | None, ratio: float, place: str) -> None:
     from opentelemetry.trace import get_tracer
 
     exporter.start()
-    tracing = Tracing(get_tracer("holdfast"), Sampler(ratio), place)
+    tracing = Tracing(get_tracer("holdfast"), Sampler(ratio), scope)
 
 
 def _has_provider() -> bool:

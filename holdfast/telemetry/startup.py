@@ -1,4 +1,4 @@
-"""Starts what a process tells of itself, once, before it has anything to tell."""
+"""Start of logs, spans and metrics."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from holdfast.telemetry.redaction import hide
 
 
 def start(settings: Settings) -> None:
-    """Lines on stderr always; spans and metrics to whoever the environment names."""
+    """Log to stderr; export spans and metrics if the environment names a collector."""
     for url in (settings.database, settings.database_direct):
         hide(url)
     logs.start(level=settings.log_level, as_json=settings.log_format == "json")
     database = urlsplit(settings.database)
-    # The same for all processes on one database, so that they agree on the trace of a message.
-    place = f"{database.netloc.rpartition('@')[2]}{database.path}"
-    spans.start(service=settings.exports_as, ratio=settings.trace_ratio, place=place)
+    # All processes on one database share this scope, so that they agree on trace ids.
+    scope = f"{database.netloc.rpartition('@')[2]}{database.path}"
+    spans.start(service=settings.exports_as, ratio=settings.trace_ratio, scope=scope)
