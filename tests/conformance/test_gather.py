@@ -11,7 +11,10 @@ from tests.conformance.steps import claim, claim_ids, claim_one, end, put
 
 
 async def put_kinds(store: Store, *kinds: str, lane: str | None = "a", **fields: str) -> list[int]:
-    events = [NewEvent(event={"kind": kind}, lane=lane, **fields) for kind in kinds]  # type: ignore[arg-type]
+    events = [
+        NewEvent(event={"kind": kind}, lane=lane, **fields)  # type: ignore[arg-type]
+        for kind in kinds
+    ]
     ids = await store.put(events)
     return [id for id in ids if id is not None]
 

@@ -34,7 +34,7 @@ def process(name: str, now: datetime) -> Process:
 async def reap_until_seen(store: Store) -> list[str]:
     """Look again and again, as a process does; the first dead ones."""
     async with asyncio.timeout(PATIENCE):
-        while not (gone := await store.reap()):  # noqa: ASYNC110 - nothing tells of a death but a look
+        while not (gone := await store.reap()):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     return gone
 
@@ -156,7 +156,7 @@ async def test_how_many_attempts_a_dead_process_leaves_is_the_queue_s_policy(
             assert len(await claim(other, queue=queue, holder="two", max_attempts=10)) == 1
     await other.close()
     async with asyncio.timeout(PATIENCE):
-        while not await store.reap({"outbox": 10}):  # noqa: ASYNC110 - nothing tells of a death but a look
+        while not await store.reap({"outbox": 10}):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     assert (await finished(store, tried["inbox"])).outcome == "dead"
     assert (await live(store, tried["outbox"])).fence == 0

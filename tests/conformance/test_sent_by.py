@@ -104,7 +104,8 @@ async def test_frames_name_who_sent_the_message(store: Store) -> None:
 
 async def test_messages_of_different_tokens_never_share_a_turn(store: Store) -> None:
     lane = {"lane": "echo/api:Ada"}
-    await store.put([replace(message(text, ADA), **lane) for text in ("a", "b")])  # type: ignore[arg-type]
+    events = [replace(message(text, ADA), **lane) for text in ("a", "b")]  # type: ignore[arg-type]
+    await store.put(events)
     await store.put([replace(message("c", "token_bob"), **lane)])  # type: ignore[arg-type]
     [turn] = await store.claim(INBOX, [""], limit=1, lease=LEASE, collect_limit=100)
     assert [event.event["message"] for event in turn.events] == ["a", "b"]

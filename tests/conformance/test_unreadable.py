@@ -165,7 +165,8 @@ async def test_a_turn_put_off_for_ever_stays_readable(database_url: str) -> None
         turns = await store.claim(INBOX, [""], limit=3, lease=LEASE)
         snooze, retry, done = Snooze(NEVER_ENDS), Retry("later", NEVER_ENDS), Done()
         ends = await store.settle(list(zip(turns, (snooze, retry, done), strict=True)))
-        assert [end.ended for end in ends] == ["back", "back", "completed"]  # type: ignore[union-attr]
+        ended = [end.ended for end in ends]  # type: ignore[union-attr]
+        assert ended == ["back", "back", "completed"]
         due = await store.next_due(INBOX, [""])
         assert due is not None
         assert due.year > 3000
@@ -175,8 +176,10 @@ async def test_a_turn_put_off_for_ever_stays_readable(database_url: str) -> None
 async def test_odd_rows_beside_the_events_stop_no_reader(database_url: str) -> None:
     execute(
         database_url,
-        f"insert into process (id, host, started_at, seen_at) values ('p', 'h', {2**63 - 1}, {-(2**63)})",
-        "insert into agent.process (id, host, started_at, seen_at) values ('p', 'h', 'infinity', '-infinity')",
+        "insert into process (id, host, started_at, seen_at)"
+        f" values ('p', 'h', {2**63 - 1}, {-(2**63)})",
+        "insert into agent.process (id, host, started_at, seen_at)"
+        " values ('p', 'h', 'infinity', '-infinity')",
     )
     for frames in ("[1]", "{}", '"x"', '[{"no": "type"}]', "[null]"):
         execute(
@@ -208,8 +211,10 @@ async def test_an_odd_observation_stops_no_reader(database_url: str) -> None:
         )
         execute(
             database_url,
-            "update observation set type = 'RUMOUR', created_at = 9223372036854775807, source_message_ids = '5'",
-            "update agent.observation set type = 'RUMOUR', created_at = 'infinity', source_message_ids = '{NULL}'",
+            "update observation set type = 'RUMOUR', created_at = 9223372036854775807,"
+            " source_message_ids = '5'",
+            "update agent.observation set type = 'RUMOUR', created_at = 'infinity',"
+            " source_message_ids = '{NULL}'",
         )
         [found] = await observations.find_by_subject("w", "USER", "u")
         assert (found.content, found.source_message_ids) == ("tea", ())
