@@ -320,7 +320,7 @@ def test_the_sandbox_is_shown_at_the_start_by_agents_and_by_doctor(
         assert answer.count("No such file") == 2
         assert token not in answer
         assert "precious" not in answer
-        assert "open to others" not in running.log
+        assert "other users can" not in running.log
     assert shell.json("agents")[0]["sandbox"] == "bubblewrap"
     assert "ok    sandbox: coder in bubblewrap" in shell.run("doctor").stdout
 

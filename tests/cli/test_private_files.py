@@ -41,7 +41,7 @@ def test_home_database_and_lock_files_are_private_under_any_umask(
         )
         assert home.stat().st_mode & 0o777 == 0o700
         assert {name: oct(mode) for name, mode in found.items() if mode & 0o077} == {}
-        assert "open to others" not in running.log
+        assert "other users can" not in running.log
 
 
 @pytest.mark.usefixtures("open_umask")
@@ -59,7 +59,7 @@ def test_a_start_and_doctor_warn_of_files_that_other_users_can_open(
     with shell.running("up", "--port", "0"):
         pass
     assert "home: " in shell.run("doctor").stdout
-    assert "open to others" not in shell.run("doctor").stdout
+    assert "other users can open" not in shell.run("doctor").stdout
     (home / opened).chmod(0o755)
     with shell.running("up", "--port", "0") as running:
         assert f"other users can open {home / opened}" in running.log

@@ -90,7 +90,7 @@ async def test_one_that_outlasts_the_stop_of_a_harness_keeps_its_lease(
         stopped.stop()
         async with running(AgentHarness(door), settings, **quickly) as other:
             await until(
-                lambda: any("left to end" in record.getMessage() for record in caplog.records)
+                lambda: any("did not stop" in record.getMessage() for record in caplog.records)
             )
             over_at = time.monotonic() + 4
             await until(lambda: time.monotonic() > over_at)

@@ -306,7 +306,7 @@ def test_a_password_is_in_no_line_of_a_worker_that_loses_its_database(
             )
             assert worker.stderr is not None
             lines = []
-            while "connecting again" not in (line := worker.stderr.readline()):
+            while "reconnecting" not in (line := worker.stderr.readline()):
                 assert line, "the worker ended"
                 lines.append(line)
             worker.terminate()
