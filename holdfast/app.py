@@ -264,7 +264,8 @@ class AgentHarness:
     def store(self) -> Store:
         if self._store is None:
             raise HoldfastError(
-                "the harness is not running: start it with `await app.run()` or `holdfast up --app …`"
+                "the harness is not running: start it with `await app.run()`"
+                " or `holdfast up --app …`"
             )
         return self._store
 

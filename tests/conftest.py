@@ -18,7 +18,7 @@ LEFT_OUT = {
     "memory": ("timescale",),
     "routing": ("postgres15", "timescale"),
 }
-"""What the store's own suites show on every PostgreSQL need not be shown there again by what is built upon it."""
+"""Engines of the tests above the store: its own suites already cover every PostgreSQL."""
 
 
 CHAOS_SECONDS = 3600
@@ -38,7 +38,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport() -> Generator[None, Any, None]:
-    """Replace lone surrogates in captured output: a worker could not send such a report, and the run would end."""
+    """Replace lone surrogates in captured output.
+
+    A worker could not send such a report, and the run would end."""
     outcome = yield
     report = outcome.get_result()
     report.sections = [

@@ -18,7 +18,8 @@ import psycopg
 from holdfast.migrations.runner import migrate
 from holdfast.testing import servers
 
-# The end of standard input ends the server, but unlike that of other tests it leaves the files for another start.
+# The end of standard input ends the server. Unlike the servers of other tests it keeps the files
+# for another start.
 SUPERVISE = """
 exec 3<&0
 "$@" 3<&- & server=$!

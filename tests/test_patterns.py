@@ -1,4 +1,4 @@
-"""Every regular expression of the package takes time in proportion to the text, hostile ones too."""
+"""Every regular expression of the package takes linear time, also for hostile texts."""
 
 from __future__ import annotations
 

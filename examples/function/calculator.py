@@ -25,5 +25,5 @@ async def calculator(turn: Turn) -> str | Retry | Dead:
         case ["flaky"] if turn.attempt == 1:
             # The first attempt fails; the queue comes back to it.
             return Retry("not in the mood", delay=timedelta(0))
-    # What is raised is a retry, too: float("six") would raise a ValueError here.
+    # An exception is a retry, too: float("six") would raise a ValueError here.
     return 'say something like "6 * 7"'

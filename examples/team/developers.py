@@ -1,4 +1,4 @@
-"""A team: the leader hands parts of the work to its members, whose answers go to the person who asked."""
+"""A team: the leader delegates work to its members, who answer the person who asked."""
 
 from __future__ import annotations
 

@@ -60,8 +60,9 @@ def prompt_text(event: Event) -> str:
 class Turn:
     """A message for an agent, or several that it answers together.
 
-    The inbox consumer builds it around the turn that it leased. `emit`, `metadata` and `memory.observe` take effect
-    with the end of the turn, in one transaction; a turn that fails leaves nothing of them."""
+    The inbox consumer builds it around the turn that it leased. `emit`, `metadata` and
+    `memory.observe` take effect when the turn ends, in one transaction. A turn that fails leaves
+    nothing of them."""
 
     leased: LeasedTurn
     """The turn as the store knows it: its events as they are stored, and the fence."""
@@ -169,11 +170,13 @@ class Turn:
         self.emitted.append(new)
 
     async def thread(self) -> Sequence[Line]:
-        """Return the conversation so far, oldest first, from the platform; empty if it cannot be asked."""
+        """Return the conversation so far from the platform, oldest first.
+
+        Returns nothing if the platform cannot be asked."""
         return () if self.read_thread is None else await self.read_thread()
 
     async def history(self, limit: int = 50) -> Sequence[Line]:
-        """Return the newest stored lines of the conversation, oldest first, without this turn's own.
+        """Return the newest stored lines of the conversation, oldest first, without this turn's.
 
         At most `limit` lines, and never more than 1,000."""
         return () if self.read_history is None else await self.read_history(limit)
@@ -183,7 +186,7 @@ class Turn:
         return () if self.fetch_files is None else await self.fetch_files()
 
     def progress(self) -> None:
-        """Report that work goes on: restarts the agent's idle time limit. Callable from any thread."""
+        """Restart the agent's idle time limit: work goes on. Callable from any thread."""
         if self.on_progress is not None:
             self.on_progress()
 

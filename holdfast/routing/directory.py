@@ -51,7 +51,7 @@ class Directory:
     routing: Routing = field(default_factory=Routing)
     entries: Sequence[Entry] = ()
     channels: frozenset[str] = frozenset()
-    """The channels that a live process serves; the processes of older releases do not name theirs."""
+    """Channels that a live process serves. Processes of older releases do not name theirs."""
 
     @cached_property
     def servers(self) -> dict[str, list[str]]:
@@ -155,7 +155,8 @@ async def read(store: Store, known: Routing | None = None) -> Directory:
     written = await store.setting(SETTING) or {}
     if not _is_routing(written):
         raise HoldfastError(
-            f"the setting {SETTING!r} in the database is damaged; restart a process to write it anew"
+            f"the setting {SETTING!r} in the database is damaged;"
+            " restart a process to write it anew"
         )
     return _directory(await store.processes(), written, known)
 

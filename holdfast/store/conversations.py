@@ -161,7 +161,8 @@ class Conversations:
         known = await self._agents() if agents is None else agents
         found = await self._dialect.page(
             "select id, message_id, role, agent_id, sender, content, created_at"
-            f" from {self._table('agent_message')} where conversation = {self._mark('conversation')}"
+            f" from {self._table('agent_message')}"
+            f" where conversation = {self._mark('conversation')}"
             f" and agent_id in (select value from {self._dialect.each.format('agents')})"
             f" and id < {self._mark('before_id')} and id > {self._mark('since_id')}"
             f" order by id desc limit {self._mark('limit')}",

@@ -26,7 +26,7 @@ _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 class Entry:
-    """What happened, by its name, and to whom; as a text it reads the same under any formatter."""
+    """A log event with its fields. Its text is the same under every formatter."""
 
     def __init__(self, event: str, **fields: object) -> None:
         self.event = event

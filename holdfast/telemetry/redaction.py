@@ -1,6 +1,6 @@
 """Take secrets out of texts before they are logged, stored as errors or remembered, in linear time.
 
-Known secrets are found wherever they stand; others by their shape, their name or their place in a URL.
+Known secrets are found anywhere; others by their shape, their name or their position in a URL.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ a private key has that many."""
 _SHAPES = re.compile(
     r"""
     (?<![A-Za-z0-9])(?:
-      (?:sk|pk|rk)[-_][A-Za-z0-9_-]{8,}+                                  # model providers, payment services
+      (?:sk|pk|rk)[-_][A-Za-z0-9_-]{8,}+  # model providers, payment services
     | xox[a-z](?:\.xox[a-z])?-[A-Za-z0-9%-]{6,}+ | xapp-[A-Za-z0-9-]{6,}+  # Slack
-    | hf[tsc]_[\w-]{16,}+                                                 # our own tokens, sessions and login codes
+    | hf[tsc]_[\w-]{16,}+  # our own tokens, sessions and login codes
     | gh[a-z]_[A-Za-z0-9]{16,}+ | github_pat_\w{16,}+ | glpat-[\w-]{16,}+
     | (?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])
     | AIza[\w-]{30,}+
-    | (?<![\w-])eyJ[\w-]{8,}+\.[\w-]{8,}+(?:\.[\w-]*+)?                   # JSON web tokens
-    | [0-9]{6,12}:[A-Za-z0-9_-]{30,}+                                     # Telegram bots
+    | (?<![\w-])eyJ[\w-]{8,}+\.[\w-]{8,}+(?:\.[\w-]*+)?  # JSON web tokens
+    | [0-9]{6,12}:[A-Za-z0-9_-]{30,}+  # Telegram bots
     | (?i:bearer)[ ][A-Za-z0-9._~+/=-]{8,}+
     )
     | -----BEGIN[ ][A-Z ]{0,40}PRIVATE[ ]KEY-----.*?(?:-----END[ ][A-Z ]{0,40}PRIVATE[ ]KEY-----|\Z)
@@ -37,14 +37,20 @@ _PROVIDER_KEY = re.compile(r"(?:sk|pk|rk)[-_]")
 _RANDOM = re.compile(r"[0-9]|[A-Za-z]{16}")
 _NAMES = r"password|passwd|passphrase|passfile|sslpassword|secret|api[_ -]?key|token|authorization"
 _VALUE = r"""(?P<quote>["']?)(?:(?:bearer|basic)\ )?(?:(?<=")[^"\n]++|(?<=')[^'\n]++|[^\s&'"]++)"""
-# "SLACK_BOT_TOKEN: Slack refuses it" is a sentence. A plain word after a colon is hidden only if a password is named.
-_WORD = r"(?<=:\ )(?<!password:\ )(?<!passwd:\ )(?<!passphrase:\ )(?!(?:bearer|basic)\ )[a-z]++(?:[\s.,;:!?]|\Z)"
+# "SLACK_BOT_TOKEN: Slack refuses it" is a sentence. A plain word after a colon is hidden only after
+# the name of a password.
+_WORD = (
+    r"(?<=:\ )(?<!password:\ )(?<!passwd:\ )(?<!passphrase:\ )"
+    r"(?!(?:bearer|basic)\ )[a-z]++(?:[\s.,;:!?]|\Z)"
+)
 _NAMED = re.compile(
-    rf"""(?<![A-Za-z0-9])(?P<before>(?:{_NAMES})(?![A-Za-z0-9_])["']?\ {{0,8}}[=:]\ {{0,8}})(?!{_WORD}){_VALUE}""",
+    rf"""(?<![A-Za-z0-9])(?P<before>(?:{_NAMES})(?![A-Za-z0-9_])["']?\ {{0,8}}[=:]\ {{0,8}})
+    (?!{_WORD}){_VALUE}""",
     re.VERBOSE | re.IGNORECASE,
 )
 _SAID = re.compile(
-    rf"""(?<![A-Za-z0-9])(?P<before>(?:{_NAMES}|pin)(?![A-Za-z0-9_])\s{{0,8}}(?:is|=|:)\s{{0,8}}){_VALUE}""",
+    rf"""(?<![A-Za-z0-9])(?P<before>(?:{_NAMES}|pin)(?![A-Za-z0-9_])\s{{0,8}}(?:is|=|:)\s{{0,8}})
+    {_VALUE}""",
     re.VERBOSE | re.IGNORECASE,
 )
 _USER = re.compile(r"://[^\s:/@]*+:(?!password@)")
@@ -52,13 +58,13 @@ _WHITESPACE = re.compile(r"\s")
 _QUERY = re.compile(r"[?&](?:ssl)?password=([^&\s]+)")
 
 Span = tuple[int, int]
-"""Where a secret begins and ends in a text."""
+"""Start and end of a secret in a text."""
 
 _secrets: list[str] = []
 
 
 def hide(text: str) -> None:
-    """From now on hide this secret, or the password of this URL, wherever it stands."""
+    """Hide this secret, or the password of this URL, in all texts from now on."""
     found = [text[start:end] for start, end in _passwords(text)] + _QUERY.findall(text)
     for secret in found if "://" in text else [text]:
         for form in (secret, unquote(secret)):
@@ -69,14 +75,15 @@ def hide(text: str) -> None:
 
 
 def redact(text: str) -> str:
-    """Return the text without secrets: those that were named, and what looks like one."""
-    # All are found in the text as it is: one that is part of another must not keep that from being recognised.
+    """Return the text without secrets: registered ones, and strings that look like one."""
+    # Search the original text for all of them: a secret inside another must not hide the longer one
+    # from the search.
     text = _covered(text, [*_named(text), *_shaped(text), *_passwords(text)])
     return _NAMED.sub(rf"\g<before>\g<quote>{HIDDEN}", text)
 
 
 def redact_prose(text: str) -> str:
-    """Like `redact`, for what people say: "the password is hunter2" counts, too."""
+    """Redact a text of people, in which "the password is hunter2" counts, too."""
     return _SAID.sub(rf"\g<before>\g<quote>{HIDDEN}", redact(text))
 
 
@@ -96,7 +103,7 @@ def redact_end(text: str, limit: int) -> str:
 
 
 def _named(text: str) -> Iterator[Span]:
-    """Find the secrets that were named to `hide`."""
+    """Find the secrets that `hide` was called with."""
     for secret in _secrets:
         at = text.find(secret)
         while at >= 0:
@@ -112,7 +119,7 @@ def _shaped(text: str) -> Iterator[Span]:
 
 
 def _covered(text: str, spans: list[Span]) -> str:
-    """Put HIDDEN in the place of each run of overlapping spans."""
+    """Replace each run of overlapping spans by HIDDEN."""
     pieces: list[str] = []
     kept_from = 0
     for start, end in sorted(spans):
@@ -123,7 +130,9 @@ def _covered(text: str, spans: list[Span]) -> str:
 
 
 def _passwords(text: str) -> Iterator[Span]:
-    """Find the passwords of URLs: they may contain `@` and `/`, so each goes to the last `@` of its word."""
+    """Find the passwords of URLs.
+
+    They may contain `@` and `/`, so each ends at the last `@` of its word."""
     at = 0
     for user in _USER.finditer(text):
         if user.start() < at:

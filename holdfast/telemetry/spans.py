@@ -1,4 +1,4 @@
-"""Spans of a sampled few turns, by OpenTelemetry through logfire; nothing of either is imported before it is needed."""
+"""Spans of sampled turns, by OpenTelemetry through logfire; both are imported on first use."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ _in_turn: ContextVar[bool] = ContextVar("holdfast_in_turn", default=False)
 
 
 class Sampler:
-    """Decides before anything is made: by the root event, so that a message and its answer are taken together."""
+    """Decide which turns are traced, before any span is created.
+
+    The root event decides, so that a message and its answer are traced together."""
 
     def __init__(self, ratio: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._below = int(ratio * _64)
@@ -81,7 +83,7 @@ class Sampler:
 
 
 class Tracing:
-    """Where spans go, and which turns have any."""
+    """The tracer that takes spans, and the sampler that selects turns."""
 
     def __init__(self, tracer: Tracer, sampler: Sampler, scope: str) -> None:
         self.tracer = tracer
@@ -89,14 +91,16 @@ class Tracing:
         self._scope = scope
 
     def begin(self, root_id: int, since: float, attributes: Attributes) -> TurnSpan:
-        """A span for a turn of this root that was claimed by a call which began at monotonic `since`."""
+        """Start the span of a turn of this root, claimed by a call that began at `since`.
+
+        `since` is monotonic, like all moments of this class."""
         with self._trace_of(root_id):
             return TurnSpan(self.tracer, since, attributes)
 
     def received(
         self, root_id: int, since: float, stored_since: float, attributes: Attributes
     ) -> None:
-        """Begin the trace of a message that was received at monotonic `since` and is stored by now."""
+        """Begin the trace of a message that was received at `since` and is stored by now."""
         from opentelemetry.context import Context
         from opentelemetry.trace import set_span_in_context
 
@@ -112,7 +116,7 @@ class Tracing:
         span.end(now)
 
     def woken(self, root_id: int, at: float, until: float) -> None:
-        """The claim of a turn of this root, at monotonic `until`, followed a wake-up."""
+        """Record the wake-up at `at` that led to the claim of a turn of this root at `until`."""
         from opentelemetry.context import Context
 
         if 0 <= until - at < WOKEN_WITHIN:
@@ -122,7 +126,7 @@ class Tracing:
 
     @contextmanager
     def _trace_of(self, root_id: int) -> Iterator[None]:
-        """New root spans belong to the trace of this message meanwhile."""
+        """Let new root spans belong to the trace of this message meanwhile."""
         _trace_id.set(
             int.from_bytes(hashlib.sha256(f"{self._scope}/{root_id}".encode()).digest()[:16], "big")
         )
@@ -133,7 +137,7 @@ class Tracing:
 
 
 class TurnSpan:
-    """One turn from claim to settle, with what it did in between below it."""
+    """Span of one turn from claim to settle, the parent of all spans in between."""
 
     def __init__(self, tracer: Tracer, since: float, attributes: Attributes) -> None:
         from opentelemetry.context import Context
@@ -164,7 +168,7 @@ class TurnSpan:
                 self._handled_at = time.time_ns()
 
     def end(self, ended: str, attributes: Attributes) -> None:
-        """The turn is over: completed, dead, back or lost."""
+        """End the span of a turn that is completed, dead, back or lost."""
         from opentelemetry.trace import StatusCode
 
         now = time.time_ns()
@@ -176,12 +180,12 @@ class TurnSpan:
 
 
 tracing: Tracing | None = None
-"""None until `start` has found somebody who takes spans."""
+"""None until `start` has found a receiver of spans."""
 
 
 @contextmanager
 def store_call(name: str) -> Iterator[None]:
-    """A span for a call of the store that a traced turn makes."""
+    """Wrap a store call of a traced turn in a span."""
     if tracing is None or not _in_turn.get():
         yield
         return
@@ -200,7 +204,7 @@ def statement(query: str) -> None:
 
 @contextmanager
 def work(name: str, attributes: Attributes | None = None) -> Iterator[None]:
-    """A span of its own for work that no message asked for, with the calls of the store below it."""
+    """Wrap work that no message asked for in a root span, with its store calls below."""
     if tracing is None:
         yield
         return
@@ -216,21 +220,21 @@ def work(name: str, attributes: Attributes | None = None) -> Iterator[None]:
 
 
 def _nanoseconds(moment: float) -> int:
-    """A monotonic moment of this process as the time of day."""
+    """Convert a monotonic moment of this process to the time of day."""
     return time.time_ns() - int((time.monotonic() - moment) * 1e9)
 
 
 def _current(
     tracer: Tracer, name: str, context: Context | None = None
 ) -> AbstractContextManager[Span]:
-    # The text of an exception may hold a secret: what is told of it goes through `redact`, at the end of the turn.
+    # The text of an exception may hold a secret. It is recorded at the end of the turn, redacted.
     return tracer.start_as_current_span(
         name, context, record_exception=False, set_status_on_exception=False
     )
 
 
 def start(*, service: str | None, ratio: float, scope: str) -> None:
-    """Trace if `service` may send spans, or if the program around us has set up OpenTelemetry by itself."""
+    """Trace if a service name is given, or if the program around us has set up OpenTelemetry."""
     global tracing
     if tracing is not None or (service is None and not _has_provider()):
         return

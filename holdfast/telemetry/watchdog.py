@@ -1,4 +1,4 @@
-"""Name what blocks the event loop: while one callback runs, no message, lease or request is served."""
+"""Report blocks of the event loop: while one callback runs, nothing else is served."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 PACKAGE = "holdfast."
 LOOKS_PER_LIMIT = 4
-"""A callback is seen this often before it counts as a block, so at most a quarter over the limit goes by."""
+"""Looks at a callback before it counts as a block: detection is at most a quarter late."""
 WORTH_A_SECOND_LINE = 1.0
 """Seconds from which on the end of a block is a line of its own."""
 NO_NAME = "unknown"
@@ -30,9 +30,9 @@ _RUN = asyncio.events.Handle._run.__code__
 
 
 class Watchdog:
-    """Looks at the loop's stack from a thread of its own: the loop does no work for it.
+    """Watch the loop's stack from a thread of its own: the loop does no work for it.
 
-    A callback that is the same in looks further apart than the limit has blocked the loop.
+    A callback that still runs after the limit has blocked the loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limit: float) -> None:
@@ -67,7 +67,7 @@ class Watchdog:
             seconds = round(now - self._since, 3)
             log.log(
                 self._level,
-                Entry(LOOP_IS_BLOCKED, where=self._culprit, at=place(frame), seconds=seconds),
+                Entry(LOOP_IS_BLOCKED, where=self._culprit, at=location(frame), seconds=seconds),
             )
 
     def _end(self, now: float) -> None:
@@ -86,9 +86,10 @@ class Watchdog:
 def _frame_of(thread_id: int) -> FrameType | None:
     """Return the frame that a thread runs now.
 
-    Up to Python 3.11.7 `sys._current_frames` holds the interpreter's list of threads while it allocates. A garbage
-    collection in it that gives up the GIL, as closing a connection does, and a thread that starts meanwhile wait for
-    each other for ever. Without collections that cannot happen."""
+    Up to Python 3.11.7 `sys._current_frames` locks the interpreter's list of threads while it
+    allocates. A garbage collection in it may give up the GIL, as closing a connection does. A
+    thread that starts meanwhile then waits for it for ever, and it for the thread. Hence no
+    collections here."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -115,7 +116,7 @@ def watching(limit: timedelta) -> Iterator[None]:
 
 
 def culprit(frame: FrameType | None) -> str:
-    """Name the innermost function of Holdfast on this stack, else the innermost module of others."""
+    """Name the innermost function of Holdfast on this stack, else the innermost module."""
     innermost = NO_NAME if frame is None else str(frame.f_globals.get("__name__", NO_NAME))
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
@@ -125,8 +126,8 @@ def culprit(frame: FrameType | None) -> str:
     return innermost
 
 
-def place(frame: FrameType | None) -> str:
-    """Where the loop's thread is right now, also outside of Holdfast."""
+def location(frame: FrameType | None) -> str:
+    """Return the line that the loop's thread runs now, also outside of Holdfast."""
     return (
         NO_NAME
         if frame is None

@@ -27,7 +27,10 @@ pytestmark = pytest.mark.skipif(
     not Path("/proc").exists(), reason="looks at processes as Linux shows them"
 )
 
-FAMILY = "sleep 1000 & (setsid sleep 1001 &) ; (setsid sh -c 'trap \"\" TERM; sleep 1002 & sleep 1003' &) ; sleep 1004"
+FAMILY = (
+    "sleep 1000 & (setsid sleep 1001 &) ; "
+    "(setsid sh -c 'trap \"\" TERM; sleep 1002 & sleep 1003' &) ; sleep 1004"
+)
 """A command with a child, a double fork in a session of its own, and one that ignores SIGTERM."""
 MEMBERS = ("sleep 1000 ", "sleep 1001 ", "sleep 1002 ", "sleep 1003 ", "sleep 1004 ")
 WINDOW = 0.05

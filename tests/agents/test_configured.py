@@ -40,7 +40,8 @@ def test_up_runs_the_agents_of_the_file(shell: Shell, scripts: Scripts) -> None:
     shell.environment["MARK"] = scripts.mark
     shell.write(
         "holdfast.toml",
-        f"{CODER}\n[agents.parrot]\nkind = 'echo'\n[teams.dev]\nagents = ['coder', 'parrot']\nleader = 'parrot'\n",
+        f"{CODER}\n[agents.parrot]\nkind = 'echo'\n"
+        "[teams.dev]\nagents = ['coder', 'parrot']\nleader = 'parrot'\n",
     )
     with shell.running("up", "--port", "0") as up:
         assert "agents coder, parrot" in up.ready
@@ -121,7 +122,8 @@ def test_a_language_model_has_its_prompt_tools_and_mcp_servers_from_the_file(she
         ("[agents.x]\nmodel = 'y'", r"holdfast.toml:1: agents.x.kind: this key is required"),
         (
             "[agents.x]\nkind = 'robot'",
-            r"holdfast.toml:2: agents.x.kind: .*'command', 'llm', 'function', 'echo' \(it is 'robot'\)",
+            r"holdfast.toml:2: agents.x.kind: .*'command', 'llm', 'function', 'echo'"
+            r" \(it is 'robot'\)",
         ),
         (
             "[agents.x]\nkind = 'command'",
@@ -186,7 +188,8 @@ def test_a_mistake_is_one_line_that_names_its_place(shell: Shell, text: str, pro
 
 def test_a_killed_worker_leaves_no_child(shell: Shell, scripts: Scripts) -> None:
     scripts.write(
-        "trap '' TERM; sleep 1000 & (setsid sh -c 'trap \"\" TERM; sleep 1001' &) ; while :; do sleep 0.1; done"
+        "trap '' TERM; sleep 1000 & (setsid sh -c 'trap \"\" TERM; sleep 1001' &) ; "
+        "while :; do sleep 0.1; done"
     )
     shell.environment["MARK"] = scripts.mark
     shell.write("holdfast.toml", CODER)

@@ -79,7 +79,8 @@ async def test_the_model_can_tell_people_of_one_conversation_apart() -> None:
 async def test_the_prompt_knows_agent_team_sender_and_date(tmp_path: Path) -> None:
     path = tmp_path / "prompt.md"
     path.write_text(
-        "{{ name }}/{{ agent }} {{ channel }} {{ sender }} {{ date }}{% for id in teammates %} @{{ id }}{% endfor %}"
+        "{{ name }}/{{ agent }} {{ channel }} {{ sender }} {{ date }}"
+        "{% for id in teammates %} @{{ id }}{% endfor %}"
     )
     app = app_of(
         lambda messages, _: instructions(messages), {"name": "Coder"}, prompt=Prompt.read(path)

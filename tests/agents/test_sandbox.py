@@ -79,7 +79,8 @@ async def said(
 
 
 READ_SECRETS = """
-cat {home}/token-admin {home}/holdfast.db {home}/workspace/other/diary ../../token-admin ../other/diary 2>&1
+cat {home}/token-admin {home}/holdfast.db {home}/workspace/other/diary 2>&1
+cat ../../token-admin ../other/diary 2>&1
 cat /proc/{pid}/environ 2>&1 | tr '\\0' ' '
 for process in /proc/[0-9]*; do tr '\\0' ' ' < $process/environ 2>/dev/null; done
 ls {home} {home}/workspace ~ 2>&1
@@ -138,7 +139,10 @@ async def test_paths_can_be_opened_by_name_and_secrets_inside_stay_hidden(
     shared.mkdir()
     written.mkdir()
     (shared / "text").write_text("shared words")
-    script = f"cat {shared}/text {home}/token-admin 2>&1; touch {shared}/new {tmp_path}/new 2>&1; touch {written}/new"
+    script = (
+        f"cat {shared}/text {home}/token-admin 2>&1; "
+        f"touch {shared}/new {tmp_path}/new 2>&1; touch {written}/new"
+    )
     answer = await said(scripts, home, script, readable=(tmp_path, shared), writable=(written,))
     assert "shared words" in answer
     assert "precious" not in answer
@@ -187,7 +191,8 @@ async def test_a_program_in_a_sandbox_may_tidy_up(scripts: Scripts, home: Path) 
     agent = CommandAgent(
         [
             scripts.write(
-                "trap 'sleep 0.5; echo done > tidy; exit' TERM; echo begun > begun; while :; do sleep 0.05; done"
+                "trap 'sleep 0.5; echo done > tidy; exit' TERM; "
+                "echo begun > begun; while :; do sleep 0.05; done"
             )
         ],
         workspace,
@@ -272,7 +277,8 @@ def test_a_program_cannot_read_the_environment_of_a_process_that_is_not_dumpable
 ) -> None:
     """As a user without privileges: root may look into any process."""
     parent = (
-        f"import ctypes, subprocess, sys; ctypes.CDLL(None).prctl({SET_DUMPABLE}, int(sys.argv[1]), 0, 0, 0);"
+        "import ctypes, subprocess, sys;"
+        f"ctypes.CDLL(None).prctl({SET_DUMPABLE}, int(sys.argv[1]), 0, 0, 0);"
         "subprocess.run(['sh', '-c', 'cat /proc/$PPID/environ'])"
     )
     as_nobody = ["setpriv", "--reuid", "65534", "--clear-groups"] if os.geteuid() == 0 else []
@@ -394,7 +400,9 @@ model = "script:my_model:play"
 mcp = ["loud"]
 
 [mcp.loud]
-command = ["sh", "-c", "cat {home}/token-admin ../../token-admin > tried 2>&1; exec {python} {server}"]
+command = [
+  "sh", "-c", "cat {home}/token-admin ../../token-admin > tried 2>&1; exec {python} {server}",
+]
 readable = ["{prefix}", "{base}", "{server}"]
 sandbox = "bubblewrap"
 """
@@ -403,7 +411,9 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart
 
 def play(messages, info):
     returned = [part.content for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
-    return str(returned) if returned else ModelResponse(parts=[ToolCallPart("loud_shout", {"text": "hello"})])
+    if returned:
+        return str(returned)
+    return ModelResponse(parts=[ToolCallPart("loud_shout", {"text": "hello"})])
 """
 
 

@@ -1,4 +1,4 @@
-"""Options of agents and answers: accepted where they make sense, else refused at once in one line."""
+"""Options of agents and answers are accepted where they make sense, else refused in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On the path of a process, makes the packages of all extras impossible to find, as after a plain install."""
+"""Hide the packages of all extras from a process with this folder on its path."""
 
 import sys
 from collections.abc import Sequence

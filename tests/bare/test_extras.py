@@ -1,4 +1,4 @@
-"""Without extras: what needs one says in one line which is missing, everything else works, and a stop is quick."""
+"""Without extras, features that need one name it in one line, and everything else works."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def install(extra: str) -> str:
 def test_demo_slack_says_which_extra_is_missing(bare: Shell) -> None:
     refusal = bare.refused("demo", "slack")
     assert (
-        refusal
-        == f"holdfast: `holdfast demo slack` needs packages that are not installed: {install('slack')}"
+        refusal == "holdfast: `holdfast demo slack` needs packages that are not installed:"
+        f" {install('slack')}"
     )
 
 

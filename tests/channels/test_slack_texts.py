@@ -202,7 +202,10 @@ def test_issue_14_33_the_language_of_a_fence_is_not_a_line_of_code() -> None:
 
 
 def test_issue_14_33_a_table_is_aligned_text() -> None:
-    table = "**Costs**\n\n| item | price |\n|:---|---:|\n| **tea** | 3 |\n| a \\| b | 12.50 |\n\nafter *all*"
+    table = (
+        "**Costs**\n\n| item | price |\n|:---|---:|\n| **tea** | 3 |\n| a \\| b | 12.50 |\n\n"
+        "after *all*"
+    )
     shown = (
         "*Costs*\n\n```\nitem   price\n-----  -----\ntea        3\na | b  12.50\n```\n\nafter _all_"
     )

@@ -115,7 +115,7 @@ def test_wait_for_a_collected_message_prints_the_answer_to_all_of_them(shell: Sh
 def test_a_message_that_ends_while_its_chain_is_read_is_not_over_yet(
     shell: Shell, url: str
 ) -> None:
-    """The message was read while it was live, the rest when it had ended: its outcome is unknown."""
+    """The message was read while live, the rest after it had ended: its outcome is unknown."""
     message_id = shell.out("send", "hello").strip()
 
     async def read() -> Chain | None:

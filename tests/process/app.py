@@ -1,4 +1,7 @@
-"""A harness in a process of its own, to be sent signals: `python -m tests.process.app URL KIND GRACE WORKERS`."""
+"""A harness in a process of its own, for tests that send signals.
+
+Usage: `python -m tests.process.app URL KIND GRACE WORKERS`.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def hang_in_thread(turn: Turn) -> None:
 
 
 def tick_in_thread(turn: Turn) -> None:
-    """Leaves a mark every few milliseconds: for ever at the first attempt, for a while at the next."""
+    """Leave a mark every few milliseconds: for ever at attempt 1, for a while at the next."""
     say(f"started {turn.primary.id}")
     marks = itertools.count() if turn.attempt == 1 else range(10)
     with open(turn.event["marks"], "ab", buffering=0) as file:
@@ -61,7 +64,7 @@ async def hang_on(turn: Turn) -> None:
 
 
 class Announcing(AgentHarness):
-    """Says when it was told to stop, so that a test can send the second signal after the first has arrived."""
+    """Print when the stop begins, so that a test can send a second signal after the first."""
 
     def stop(self) -> None:
         super().stop()
@@ -77,7 +80,8 @@ def main(url: str, kind: str, grace: str, workers: str) -> None:
     # A test of what does not let go is not to wait for it as long as people would.
     consumer.LET_GO_WITHIN = timedelta(seconds=1)
     process.ENDS_WITHIN = timedelta(seconds=3)  # type: ignore[attr-defined]
-    app = Announcing(KINDS[kind], settings=Settings(database=url, grace=grace))  # type: ignore[arg-type]
+    settings = Settings(database=url, grace=grace)  # type: ignore[arg-type]
+    app = Announcing(KINDS[kind], settings=settings)
     asyncio.run(app.run(num_workers=int(workers), on_ready=lambda: say("ready")))
 
 

@@ -40,7 +40,7 @@ def app_of(*agents: str, default: str | None = None, **policies: Any) -> AgentHa
 async def elsewhere(
     url: str, id_: str, serves: AgentHarness | None, *, ago: timedelta
 ) -> AsyncIterator[Store]:
-    """A process on another machine that has registered, `ago`; without `serves` one of release 0.4.0."""
+    """A process on another machine, registered `ago`; without `serves` one of release 0.4.0."""
     async with open_store(url) as store:
         now = await store.now()
         offer = None if serves is None else asdict(serves.routing)
@@ -151,7 +151,7 @@ async def count_of(app: AgentHarness, count: int) -> bool:
 async def test_a_process_works_messages_without_an_agent_as_the_default_of_all(
     settings: Settings, database_url: str
 ) -> None:
-    """The oldest process names coder as default, which another one serves, too, beside its own default."""
+    """The oldest process has the default coder; another one serves coder beside its own default."""
     async with (
         elsewhere(database_url, "oldest", app_of("coder"), ago=EARLIER),
         running(app_of("writer", "coder"), settings, poll=NEVER) as app,
@@ -300,10 +300,14 @@ def test_the_configuration_names_agents_with_the_lanes_of_their_kinds() -> None:
 async def test_a_message_for_a_configured_agent_that_nobody_serves_waits_with_a_warning(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The process that answers HTTP knows the configuration; the one that works runs another agent."""
+    """The API process knows the configuration; the worker runs another agent."""
     front = AgentHarness()
     tables = {"writer": {"kind": "echo"}}
-    named = Settings(home=settings.home, database=settings.database, agents=tables)  # type: ignore[arg-type]
+    named = Settings(
+        home=settings.home,
+        database=settings.database,
+        agents=tables,  # type: ignore[arg-type]
+    )
     async with running(app_of("coder"), settings, poll=NEVER) as back:
         front.settings, front._works = named, False
         with front.using(back.store), caplog.at_level(logging.WARNING):

@@ -99,7 +99,7 @@ async def test_ends_are_tried_until_the_lease_is_over_and_then_dropped(proxy: Pr
 
 
 async def test_an_answer_lost_on_the_way_is_not_a_second_end(proxy: Proxy) -> None:
-    """The settle was committed, but the connection broke before its answer: trying again finds nothing to end."""
+    """The settle was committed, but its answer was lost: a second try finds nothing to settle."""
 
     async def handle(turn: LeasedTurn) -> Outcome:
         return Done((event(queue="outbox"),))

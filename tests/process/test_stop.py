@@ -1,4 +1,4 @@
-"""Stopping: what runs may finish, the rest is given back unused, and a second signal does not wait."""
+"""A stop lets running turns finish and releases the rest; a second signal does not wait."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ async def test_a_second_signal_stops_at_once(store: Store, database_url: str, ki
 async def test_a_thread_that_does_not_end_keeps_its_turn_until_its_process_is_gone(
     store: Store, engine: str, database_url: str, tmp_path: Path
 ) -> None:
-    """It can be neither cancelled nor waited for: nobody else may work on its event while it still does."""
+    """It can be neither cancelled nor awaited: no other process may take its event meanwhile."""
     if engine == "postgres":
         await spare_nobody(store)
     marks = tmp_path / "marks"

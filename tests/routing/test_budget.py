@@ -119,7 +119,8 @@ async def test_budget_by_passed_by_rooms_lines_count_and_the_rest_is_a_dead_lett
     [letter] = await play.store.dead(Filter())
     assert (letter.error_class, letter.target) == ("budget", "hermit")
     assert letter.last_error == (
-        f"budget: at most 100 tags in a reply, 64 messages, lines and files from message {message_id};"
+        "budget: at most 100 tags in a reply, 64 messages, lines and files"
+        f" from message {message_id};"
         f" stopped {50_000 - 64} tags of a reply of @hermit"
     )
     assert len(letter.event["message"]) < 11_000
@@ -222,7 +223,7 @@ async def test_processes_that_race_for_one_budget_answer_no_more_than_that(
 
 
 async def drain(stage: Stage, store: Store) -> None:
-    """As a process would: several turns at once, each settled by itself, until nothing of the root is left."""
+    """Work as a process does: several turns at once, each settled alone, until none is left."""
     handle = stage.app.worker(store, Path("files")).handle
 
     async def work(turn: LeasedTurn) -> None:

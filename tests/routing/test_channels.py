@@ -1,4 +1,4 @@
-"""What a channel puts is routed as it is stored: after a mention of the bot, too."""
+"""Messages of a channel are routed when they are stored, also after a mention of the bot."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_a_mention_may_be_followed_by_an_agent(app: AgentHarness) -> None:
         "host heard hello",
         "host heard help",
     ]
-    # What a teammate handed on is nothing that the platform knows.
+    # The platform does not know messages that a teammate handed on.
     assert sorted(channel.shown) == ["0.5", "1.5", "2.5"]
     lines = await app.store.agent_messages("coder")
     assert [line.content for line in lines if line.role == "user"] == ["<@B> @coder hi"]

@@ -1,4 +1,6 @@
-"""In chats, `@agent` alone makes that agent the conversation's default, for all processes, until `@default`."""
+"""In chats, `@agent` alone sets the conversation's default for all processes.
+
+`@default` clears it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of others: a reply sends files of its own conversation, shared ones and the agent's own, and no others."""
+"""A reply sends files of its conversation, shared ones and the agent's own, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person says in a team's room is one line there and one message for every member, all or nothing."""
+"""A post to a team's room stores one line and one message for each member, all or nothing."""
 
 from __future__ import annotations
 

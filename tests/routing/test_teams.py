@@ -197,13 +197,15 @@ async def test_a_room_post_is_one_line_and_a_message_to_every_other_member(
 
 @pytest.mark.parametrize("policy", ["conversation", "agent", "none"])
 async def test_room_copies_that_wait_are_one_turn(stage: Stage, play: Trial, policy: str) -> None:
-    stage.app.policies["writer"] = type(stage.app.policies["writer"])(lane=policy)  # type: ignore[arg-type]
+    policies = stage.app.policies
+    policies["writer"] = type(policies["writer"])(lane=policy)  # type: ignore[arg-type]
     for text in ("one", "two", "three"):
         await play.post("dev", text)
     stage.says("writer", "[@tester: look] ok")
     await play.work()
     assert [text for agent, text in stage.heard if agent == "writer"] == [
-        "[In room #dev, from @user]\none\n\n[In room #dev, from @user]\ntwo\n\n[In room #dev, from @user]\nthree"
+        "[In room #dev, from @user]\none\n\n[In room #dev, from @user]\ntwo\n\n"
+        "[In room #dev, from @user]\nthree"
     ]
     [(turn, _)] = [(turn, end) for turn, end in play.worked if turn.agent == "writer"]
     assert turn.message_id == f"chatroom_batch_{turn.primary.message_id}"

@@ -1,4 +1,4 @@
-"""What a process tells of itself: instruments, log lines, and never a secret."""
+"""Metrics and log lines of a process, which never contain a secret."""
 
 from __future__ import annotations
 

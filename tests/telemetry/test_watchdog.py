@@ -45,7 +45,8 @@ def lines(caplog: pytest.LogCaptureFixture, event: str) -> list[Entry]:
 
 
 async def counted(where: str, more_than: float) -> None:
-    while LOOP_BLOCKED.values.get((where,), 0) <= more_than:  # noqa: ASYNC110 - a metric is no event
+    # A metric is no event that one could await.
+    while LOOP_BLOCKED.values.get((where,), 0) <= more_than:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
 
@@ -151,7 +152,7 @@ print("done")
 
 
 def test_looking_at_the_loop_never_stops_the_process() -> None:
-    """Seen on 3.11.7: a collection inside of `sys._current_frames` and a thread that starts wait for each other."""
+    """On 3.11.7, a collection in `sys._current_frames` and a starting thread block each other."""
     done = subprocess.run(
         [sys.executable, "-c", STRESS], capture_output=True, text=True, timeout=60
     )

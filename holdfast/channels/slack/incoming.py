@@ -22,7 +22,7 @@ _MENTION = re.compile(r"<@([A-Z0-9]++)(?:\|[^<>]*+)?>[:,]?[ \t]*+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permissions:
-    """Who may write to the agents, and in which channels. An empty allow-list allows all."""
+    """The senders and channels whose messages agents take. An empty allow-list allows all."""
 
     allow_users: frozenset[str] = field(default_factory=frozenset)
     deny_users: frozenset[str] = field(default_factory=frozenset)

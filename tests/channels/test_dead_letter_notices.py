@@ -1,4 +1,4 @@
-"""Whoever asked is told when no answer will come, however many messages die at once."""
+"""Senders learn that no answer will come, however many messages die at once."""
 
 from __future__ import annotations
 
