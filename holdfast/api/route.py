@@ -38,7 +38,7 @@ SOMETIMES = {
 
 
 class AuthorizedRoute(APIRoute):
-    """A route that checks the role of its caller first. A route without a role cannot be created."""
+    """A route that first checks the role of its caller. Creating one without a role fails."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         # Handlers that take the request alone need no parameters: skip FastAPI's search for them,

@@ -131,7 +131,7 @@ class _Stream(EventSourceResponse):
                 yield chunk
 
     def _ping_message(self) -> ServerSentEvent:
-        """Return a comment. If all frames since were filtered out, it carries the id to resume from."""
+        """Return a comment, with the id to resume from if all frames since were filtered out."""
         watcher = self._watcher
         moved = watcher.sent > watcher.last_id
         watcher.last_id = watcher.sent

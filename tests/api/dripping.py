@@ -1,7 +1,8 @@
-"""A hostile client: python -m tests.api.dripping PORT COUNT BYTES [SECONDS] keeps connections that never finish.
+"""A hostile client that keeps many connections open whose requests never end.
 
-Each says the bytes and goes on in drops, so many seconds apart. What the server closes is opened again.
-It ends with its standard input."""
+`python -m tests.api.dripping PORT COUNT BYTES [SECONDS]` sends BYTES (in hex) on each connection,
+then one more byte every SECONDS. It reopens connections that the server closes, and ends when its
+standard input ends."""
 
 from __future__ import annotations
 
@@ -12,15 +13,15 @@ import sys
 import time
 
 ROUND = 3.0
-"""Seconds between drops unless told; fewer would measure how fast the machine is."""
+"""Default interval between bytes, in seconds. A shorter one would measure the machine instead."""
 
 
-def opened(port: int, said: bytes) -> socket.socket | None:
+def connect(port: int, request: bytes) -> socket.socket | None:
     client = socket.socket()
     client.settimeout(5)
     try:
         client.connect(("127.0.0.1", port))
-        client.sendall(said)
+        client.sendall(request)
     except OSError:
         client.close()
         return None
@@ -28,8 +29,8 @@ def opened(port: int, said: bytes) -> socket.socket | None:
     return client
 
 
-def drips(client: socket.socket) -> bool:
-    """Send one more byte; False once the server has had enough."""
+def send_drop(client: socket.socket) -> bool:
+    """Send one more byte. Returns whether the connection is still open."""
     try:
         while client.recv(4096):
             pass
@@ -43,17 +44,17 @@ def drips(client: socket.socket) -> bool:
     return False
 
 
-def main(port: int, count: int, said: bytes, seconds: float = ROUND) -> None:
+def main(port: int, count: int, request: bytes, seconds: float = ROUND) -> None:
     clients: list[socket.socket | None] = [None] * count
-    is_told = False
+    is_ready = False
     while not select.select([sys.stdin], [], [], 0)[0]:
         began_at = time.monotonic()
         for nth, client in enumerate(clients):
-            if client is None or not drips(client):
-                clients[nth] = opened(port, said)
-        if not is_told:
+            if client is None or not send_drop(client):
+                clients[nth] = connect(port, request)
+        if not is_ready:
             print("ready", flush=True)
-            is_told = True
+            is_ready = True
         select.select([sys.stdin], [], [], max(0.0, seconds - (time.monotonic() - began_at)))
     for client in clients:
         if client is not None:

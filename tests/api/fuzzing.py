@@ -45,7 +45,8 @@ BLOCKED = re.compile(r'^holdfast_loop_blocked_total\{where="(.*)"\} (\d+)', re.M
 STATUS = re.compile(rb"^HTTP/1\.[01] (\d{3}) ", re.M)
 LIVE = (
     "select count(*) from {event} where queue = 'inbox' or queue = 'outbox' and target = 'slack'",
-    "select id, queue, target, lane, attempts from {event} where queue = 'inbox' or target = 'slack' limit 5",
+    "select id, queue, target, lane, attempts from {event}"
+    " where queue = 'inbox' or target = 'slack' limit 5",
 )
 ROUTES = (
     *LISTS,
@@ -237,7 +238,8 @@ class Fuzz:
             await self._send("POST", "/api/message", headers, json.dumps(given).encode()) == "200"
         )
         async with asyncio.timeout(PATIENCE):
-            while not (found := await self.ask("/api/responses/pending?channel=check")):  # noqa: ASYNC110
+            path = "/api/responses/pending?channel=check"
+            while not (found := await self.ask(path)):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         assert "are you well?" in found[0]["message"]
         assert (
@@ -255,7 +257,7 @@ class Fuzz:
             )
 
     async def all_blocks(self) -> Counter[str]:
-        """How often each function has blocked the loop for longer than the limit since the start."""
+        """Count, by function, the blocks of the event loop that exceeded the limit."""
         return Counter(
             {where: int(times) for where, times in BLOCKED.findall(await self.ask("/metrics"))}
         )

@@ -1,4 +1,4 @@
-"""The app of test_hostile.py: one agent echoes, another answers with the hostile text of a number."""
+"""The app of test_hostile.py: one agent echoes; another answers with the n-th hostile text."""
 
 from __future__ import annotations
 

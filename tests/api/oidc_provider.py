@@ -1,4 +1,4 @@
-"""An OpenID Connect provider on loopback that can be told to lie; it checks PKCE, which the real one does not."""
+"""An OpenID Connect provider on loopback that can give wrong answers and checks PKCE."""
 
 from __future__ import annotations
 

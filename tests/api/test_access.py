@@ -1,4 +1,4 @@
-"""Who is let in: tokens and roles, cookies, hosts and origins, limits; over real sockets."""
+"""Access over real sockets: tokens and roles, cookies, hosts and origins, rate limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written to a connection: few pieces, in order, and nothing lost at its end."""
+"""Writes to a connection: few, in order, and complete when it closes."""
 
 from __future__ import annotations
 

@@ -56,8 +56,8 @@ def bearer(port: int) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def dripping(port: int, said: bytes, *seconds: float) -> AsyncIterator[None]:
-    """A process that holds a thousand connections which said this and go on in drops, so many seconds apart."""
+async def dripping(port: int, request: bytes, *seconds: float) -> AsyncIterator[None]:
+    """Hold 1,000 connections that send the request, then one byte every few seconds."""
     process = await asyncio.create_subprocess_exec(
         *(
             sys.executable,
@@ -65,7 +65,7 @@ async def dripping(port: int, said: bytes, *seconds: float) -> AsyncIterator[Non
             "tests.api.dripping",
             str(port),
             str(ATTACKERS),
-            said.hex(),
+            request.hex(),
             *map(str, seconds),
         ),
         stdin=asyncio.subprocess.PIPE,
@@ -83,8 +83,8 @@ async def dripping(port: int, said: bytes, *seconds: float) -> AsyncIterator[Non
 
 ATTACKS: dict[str, Callable[[int], bytes]] = {
     "a body after their 401": lambda port: (
-        f"POST /api/message HTTP/1.1\r\nhost: {LOOPBACK}:{port}\r\ncontent-length: 1000000\r\n\r\n".encode()
-    ),
+        f"POST /api/message HTTP/1.1\r\nhost: {LOOPBACK}:{port}\r\ncontent-length: 1000000\r\n\r\n"
+    ).encode(),
     "a body with a token": lambda port: (
         f"POST /api/message HTTP/1.1\r\nhost: {LOOPBACK}:{port}\r\ncontent-length: 1000000\r\n"
         f"authorization: Bearer {secret_of(port, 'send')}\r\n\r\n"
@@ -165,7 +165,8 @@ async def test_connections_beyond_the_limit_are_turned_away_and_health_is_not(
             status, body = await asked(port, "/api/queue/status", **bearer(port))
             assert (status, list(json.loads(body))) == (503, ["error"])
         async with asyncio.timeout(10):
-            while (await asked(port, "/api/queue/status", **bearer(port)))[0] != 200:  # noqa: ASYNC110 - nobody tells
+            path = "/api/queue/status"
+            while (await asked(port, path, **bearer(port)))[0] != 200:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
 

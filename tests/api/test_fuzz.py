@@ -70,7 +70,7 @@ def head(port: int, path: str = "/api/message", *headers: str) -> bytes:
 
 
 async def say(port: int, *parts: bytes) -> tuple[int, bytes]:
-    """Status and body of the answer to these bytes; 0 where the connection was closed without one."""
+    """Send bytes. Returns status and body of the answer; status 0 if the server closed instead."""
     reader, writer = await asyncio.open_connection(LOOPBACK, port)
     try:
         async with asyncio.timeout(30):
@@ -110,7 +110,8 @@ async def test_a_body_that_is_no_object_is_refused_in_plain_words(port: int, bod
 @pytest.mark.parametrize("depth", [0, 30])
 async def test_what_is_only_unusual_is_taken(port: int, depth: int) -> None:
     nested = '{"a":' * depth + "{}" + "}" * depth
-    body = f'{{"channel": "c", "sender": "\\\\u0000 é", "message": "\\u00e9\\ud83d\\ude00", "metadata": {nested}}}'
+    texts = '"channel": "c", "sender": "\\\\u0000 é", "message": "\\u00e9\\ud83d\\ude00"'
+    body = f'{{{texts}, "metadata": {nested}}}'
     status, answer = await say(
         port, head(port, "/api/responses", f"content-length: {len(body.encode())}"), body.encode()
     )

@@ -1,6 +1,7 @@
 """Hostile inputs over HTTP, Slack, agents' replies, rows by hand and raw sockets break nothing.
 
-A run prints its seed; HOLDFAST_FUZZ_SEED repeats it. Every input depends on the seed, its kind and its number alone."""
+A run prints its seed; HOLDFAST_FUZZ_SEED repeats it. An input depends on nothing but the seed, its
+kind and its number."""
 
 from __future__ import annotations
 
@@ -28,10 +29,8 @@ async def attack(engine: str, databases: Databases, folder: Path, count: int) ->
     with available(engine, databases.fresh(engine)) as database:
         async with fuzzed(SEED, folder, database) as fuzz:
             await fuzz.run(count)
-            print(
-                f"answers: {dict(sorted(fuzz.answers.items()))}\nblocked the loop: {dict(fuzz.blocks)}",
-                flush=True,
-            )
+            print(f"answers: {dict(sorted(fuzz.answers.items()))}", flush=True)
+            print(f"blocked the loop: {dict(fuzz.blocks)}", flush=True)
             assert not re.search("a request failed|Fatal error", fuzz.running.log)
             assert fuzz.running.process.poll() is None
     return fuzz.blocks
@@ -40,8 +39,8 @@ async def attack(engine: str, databases: Databases, folder: Path, count: int) ->
 async def nothing_breaks(engine: str, databases: Databases, folder: Path, count: int) -> None:
     """Attack, and once more with the same inputs if something blocked the loop.
 
-    A text that takes too long does so each time. A busy machine that takes the processor from the loop
-    does not do so in the same function again."""
+    A text that takes too long does so each time. On a busy machine the loop may be blocked without
+    our fault, but not in the same function again."""
     blocks = await attack(engine, databases, folder / "first", count)
     if blocks:
         again = await attack(engine, databases, folder / "second", count)

@@ -1,4 +1,4 @@
-"""What Prometheus is told by a running harness."""
+"""Metrics of a running harness, as Prometheus reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logging in with an OpenID Connect provider: a real one, and one on loopback that lies when told to."""
+"""Login with OpenID Connect: a real provider, and one on loopback that gives wrong answers."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_a_person_sees_their_own_messages_at_the_next_login_and_nobody_els
     _, told, _ = await come_back(port, provider)
     await ask(port, "/api/message", "POST", b'{"message": "mine"}', cookie=cookies_of(told))
     async with asyncio.timeout(60):
-        while not await app.store.waiting("outbox", "api"):  # noqa: ASYNC110 - echo answers in its own time
+        while not await app.store.waiting("outbox", "api"):  # noqa: ASYNC110 - echo runs on
             await asyncio.sleep(0.02)
     for subject, number in (("17", 1), ("18", 0)):
         provider.claims["sub"] = subject

@@ -1,4 +1,4 @@
-"""The OpenAPI document is true: what it allows is answered as it says, and nothing ends in a 500."""
+"""The OpenAPI document is true: answers are as it describes, and no request ends in a 500."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.api.serving import ask_json, serving
 from tests.cli.shell import Running, Shell
 
 EXAMPLES = 15
-# What the document promises of an answer; how a client may be told of a mistake is the contract's own business.
+# Promises of the document about answers. The contract fixes how mistakes of clients are answered.
 CHECKS: Any = [
     checks.not_a_server_error,
     status_code_conformance,

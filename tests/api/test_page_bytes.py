@@ -1,4 +1,4 @@
-"""Large lists: pages that end at a number of bytes, memory that does not grow with them, and slow readers."""
+"""Large lists: pages limited by bytes, memory that does not grow with them, and slow readers."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ async def answers(port: int, *parts: bytes) -> bytes:
 
 
 async def refused(port: int, status: int, *parts: bytes) -> None:
-    """Expect one answer of this status that ends the connection, and no trace of the hidden request."""
+    """Expect one answer of this status, a closed connection and no trace of the hidden request."""
     received = await answers(port, *parts)
     head, _, body = received.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 %d " % status), received

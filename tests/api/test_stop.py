@@ -1,4 +1,4 @@
-"""A server that is told to stop: what runs is answered, nobody new is let in, and streams go on elsewhere."""
+"""Stopping a server: running requests are answered, new ones refused, streams resume elsewhere."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ async def test_streams_end_cleanly_and_go_on_at_another_server(
 
 
 async def rest(stream: Stream) -> list[Frame]:
-    """What still comes until the server says that this is the end."""
+    """Read the frames up to the end of the stream."""
     async with asyncio.timeout(PATIENCE):
         found = [frame async for frame in stream.frames() if frame.event]
     assert not stream.broke_off

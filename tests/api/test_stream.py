@@ -1,4 +1,4 @@
-"""The event stream: what every frame holds, where it begins and resumes, what it leaves out and how it ends."""
+"""The event stream: contents of frames, start and resumption, filters, and the end."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ async def test_a_position_older_than_what_is_kept_gives_a_gap_then_what_is_there
 async def test_what_is_forgotten_keeps_its_place_from_which_others_go_on(
     database_url: str, tmp_path: Path
 ) -> None:
-    """From every frame of its row, before and after, from the window of those who watch and from the store."""
+    """Resume at every frame of the row and around it, from the feed's window and from the store."""
     app = AgentHarness(settings=Settings(home=tmp_path, database=database_url))
     async with serving(app) as port, opened(port) as steady:
         begun_at = steady.last_id

@@ -1,4 +1,6 @@
-"""The event stream in a crowd: all see the same, in the same order, whoever works, reconnects or commits late."""
+"""The event stream with many clients: all see the same frames in the same order.
+
+Other processes work, clients reconnect, and a transaction commits late."""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ async def echo(turn: Turn) -> str:
 async def until_answered(
     port: int, count: int, begun: asyncio.Semaphore | None = None
 ) -> list[Frame]:
-    """What a client sees until so many messages are answered."""
+    """Return the frames that a client sees until `count` messages are answered."""
     told: list[Frame] = []
     async with watching(port, headers=token_of(port, "read")) as stream:
         async for frame in stream.frames():
@@ -102,7 +104,7 @@ async def _post(port: int, count: int) -> list[str]:
 async def test_a_client_that_reconnects_ten_times_misses_and_repeats_nothing(
     database_url: str, tmp_path: Path, engine: str
 ) -> None:
-    """While workers run in other processes, and a foreign transaction with an insert stays open for three seconds."""
+    """Workers run in other processes, and a transaction with an insert stays open for 3 s."""
     server = AgentHarness(settings=Settings(home=tmp_path, database=database_url))
     async with serving(server) as port, asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
         begun = asyncio.Semaphore(0)

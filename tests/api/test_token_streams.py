@@ -15,6 +15,7 @@ from holdfast.agents.echo import echo
 from holdfast.api.security import caller as callers
 from holdfast.api.security.credentials import Grant, issue, revoke_token
 from holdfast.settings import Settings
+from holdfast.store.credentials import Role
 from tests.api.serving import LOOPBACK, secret_of, serving
 from tests.api.test_access import ask
 
@@ -50,8 +51,12 @@ class Watching:
     @classmethod
     async def open(cls, port: int, token: str) -> Watching:
         reader, writer = await asyncio.open_connection(LOOPBACK, port)
-        head = f"GET /api/events/stream HTTP/1.1\r\nHost: {LOOPBACK}\r\nAuthorization: Bearer {token}\r\n\r\n"
-        writer.write(head.encode())
+        lines = [
+            "GET /api/events/stream HTTP/1.1",
+            f"Host: {LOOPBACK}",
+            f"Authorization: Bearer {token}",
+        ]
+        writer.write("\r\n".join([*lines, "", ""]).encode())
         watching = cls(reader, writer)
         assert (await watching.next())["type"] == "connected"
         return watching
@@ -75,8 +80,8 @@ class Watching:
         self._writer.close()
 
 
-async def token(app: AgentHarness, name: str, role: str = "send", **rights: Any) -> str:
-    secret, _ = await issue(app.store, "token", Grant(name=name, role=role, **rights), None)  # type: ignore[arg-type]
+async def token(app: AgentHarness, name: str, role: Role = "send", **rights: Any) -> str:
+    secret, _ = await issue(app.store, "token", Grant(name=name, role=role, **rights), None)
     return secret
 
 

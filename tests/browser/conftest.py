@@ -1,4 +1,4 @@
-"""A Chromium for all tests, which see each other in nothing: each has a context and a server of its own."""
+"""One Chromium for all tests. Each test has its own browser context and its own server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-ne
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    """Its path; where it cannot be had tests are skipped, and in CI they fail."""
+    """The path of Chromium. Without one, tests are skipped; in CI they fail."""
     asked = subprocess.run([SCRIPT], capture_output=True, text=True, check=False)
     if asked.returncode == 0:
         return asked.stdout.strip().splitlines()[-1]
@@ -45,7 +45,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def page(browser: Browser, server: Server) -> AsyncIterator[Page]:
-    """The chat page, logged in; whatever the browser complains of fails the test."""
+    """The chat page, logged in. Errors in the browser fail the test."""
     context = await browser.new_context(viewport={"width": 1000, "height": 700})
     page = await context.new_page()
     complaints: list[str] = []

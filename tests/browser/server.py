@@ -16,11 +16,11 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # Bound for as long as the test takes, though it never listens: nobody else gets the port between two starts.
-        self._place = socket.socket()
-        self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._place.bind(("127.0.0.1", 0))
-        self.port = self._place.getsockname()[1]
+        # Bound until the test ends, so that nobody else gets the port between two starts.
+        self._port_holder = socket.socket()
+        self._port_holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._port_holder.bind(("127.0.0.1", 0))
+        self.port = self._port_holder.getsockname()[1]
         self.link = ""
         self._stack = ExitStack()
         self._running: Running | None = None
@@ -36,7 +36,7 @@ class Server:
         trace: TracebackType | None,
     ) -> None:
         self.end(signal.SIGKILL)
-        self._place.close()
+        self._port_holder.close()
 
     @property
     def address(self) -> str:
@@ -64,5 +64,5 @@ class Server:
             self._running = None
 
     def allow(self, name: str) -> None:
-        """Makes the file that an agent waits for."""
+        """Create the file that an agent waits for."""
         (self.folder / name).touch()

@@ -25,7 +25,7 @@ async def say(page: Page, text: str, agent: str | None = None) -> None:
 async def test_a_message_is_answered_live(page: Page) -> None:
     await expect(page.locator("#line")).to_have_attribute("data-state", "live")
     await say(page, "hello")
-    await expect(page.locator(".said.theirs")).to_have_text("you said hello")
+    await expect(page.locator(".bubble.theirs")).to_have_text("you said hello")
     await expect(page.locator(".exchange")).to_have_attribute("data-state", "answered")
 
 
@@ -33,7 +33,7 @@ async def test_what_happens_is_shown_while_the_agent_works(page: Page, server: S
     await say(page, "take your time", "slow")
     await expect(page.locator(".steps")).to_contain_text("slow is working")
     server.allow("go")
-    await expect(page.locator(".said.theirs")).to_have_text("slowly: take your time")
+    await expect(page.locator(".bubble.theirs")).to_have_text("slowly: take your time")
 
 
 async def test_a_reload_in_the_middle_of_an_answer_loses_nothing(
@@ -42,11 +42,11 @@ async def test_a_reload_in_the_middle_of_an_answer_loses_nothing(
     await say(page, "wait for me", "slow")
     await expect(page.locator(".steps")).to_contain_text("working")
     await page.reload()
-    await expect(page.locator(".said.mine")).to_have_text("wait for me")
+    await expect(page.locator(".bubble.mine")).to_have_text("wait for me")
     server.allow("go")
-    await expect(page.locator(".said.theirs")).to_have_text("slowly: wait for me")
+    await expect(page.locator(".bubble.theirs")).to_have_text("slowly: wait for me")
     await page.reload()
-    await expect(page.locator(".said.theirs")).to_have_count(1)
+    await expect(page.locator(".bubble.theirs")).to_have_count(1)
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
@@ -61,7 +61,7 @@ async def test_a_server_restart_in_the_middle_of_an_answer_loses_nothing(
     await expect(page.locator("#line")).to_have_attribute("data-state", "away")
     server.allow("go")
     server.start()
-    await expect(page.locator(".said.theirs")).to_have_text("slowly: hold fast")
+    await expect(page.locator(".bubble.theirs")).to_have_text("slowly: hold fast")
     await expect(page.locator("#line")).to_have_attribute("data-state", "live")
 
 
@@ -72,7 +72,7 @@ async def test_what_could_not_be_sent_can_be_sent_again(page: Page, server: Serv
     await expect(page.locator(".state")).to_contain_text("not sent")
     server.start()
     await page.get_by_role("button", name="Send again").click()
-    await expect(page.locator(".said.theirs")).to_have_text("you said anybody there?")
+    await expect(page.locator(".bubble.theirs")).to_have_text("you said anybody there?")
 
 
 async def test_a_failed_message_is_retried_from_the_page(page: Page, server: Server) -> None:
@@ -80,7 +80,7 @@ async def test_a_failed_message_is_retried_from_the_page(page: Page, server: Ser
     await expect(page.locator(".state")).to_contain_text("failed: the printer is on fire")
     server.allow("mended")
     await page.get_by_role("button", name="Retry").click()
-    await expect(page.locator(".said.theirs")).to_have_text("mended: print this")
+    await expect(page.locator(".bubble.theirs")).to_have_text("mended: print this")
     await expect(page.get_by_role("button", name="Retry")).to_have_count(0)
 
 
@@ -88,23 +88,23 @@ async def test_two_tabs_show_the_same_and_answer_once(page: Page, server: Server
     other = await page.context.new_page()
     await other.goto(server.address)
     await say(page, "from the first")
-    await expect(other.locator(".said.theirs")).to_have_text("you said from the first")
+    await expect(other.locator(".bubble.theirs")).to_have_text("you said from the first")
     await say(other, "from the second")
     for tab in (page, other):
-        await expect(tab.locator(".said.theirs")).to_have_count(2)
-        await expect(tab.locator(".said.theirs").last).to_have_text("you said from the second")
+        await expect(tab.locator(".bubble.theirs")).to_have_count(2)
+        await expect(tab.locator(".bubble.theirs").last).to_have_text("you said from the second")
 
 
 async def test_a_new_browser_begins_a_conversation_of_its_own(
     page: Page, server: Server, browser: Browser
 ) -> None:
     await say(page, "between us")
-    await expect(page.locator(".said.theirs")).to_have_count(1)
+    await expect(page.locator(".bubble.theirs")).to_have_count(1)
     context = await browser.new_context()
     other = await context.new_page()
     await other.goto(server.login("--name", "other"))
     await say(other, "hello")
-    await expect(other.locator(".said.theirs")).to_have_text("you said hello")
+    await expect(other.locator(".bubble.theirs")).to_have_text("you said hello")
     await context.close()
 
 
@@ -112,32 +112,32 @@ async def test_a_conversation_is_opened_on_another_browser(
     page: Page, server: Server, browser: Browser
 ) -> None:
     await say(page, "plan a trip")
-    await expect(page.locator(".said.theirs")).to_have_count(1)
+    await expect(page.locator(".bubble.theirs")).to_have_count(1)
     context = await browser.new_context()
     other = await context.new_page()
     await other.goto(server.login("--name", "other"))
     await other.get_by_role("button", name="Conversations").click()
     await other.get_by_role("button", name="plan a trip").click()
-    await expect(other.locator(".said.theirs")).to_have_text("you said plan a trip")
+    await expect(other.locator(".bubble.theirs")).to_have_text("you said plan a trip")
     await say(other, "go on")
-    await expect(other.locator(".said.theirs").last).to_have_text("you said go on")
-    await expect(page.locator(".said.theirs").last).to_have_text("you said go on")
+    await expect(other.locator(".bubble.theirs").last).to_have_text("you said go on")
+    await expect(page.locator(".bubble.theirs").last).to_have_text("you said go on")
     await context.close()
 
 
 async def test_new_chat_is_a_new_conversation(page: Page, server: Server) -> None:
     await say(page, "first topic")
-    await expect(page.locator(".said.theirs")).to_have_count(1)
+    await expect(page.locator(".bubble.theirs")).to_have_count(1)
     await page.get_by_role("button", name="New chat").click()
-    await expect(page.locator(".said")).to_have_count(0)
+    await expect(page.locator(".bubble")).to_have_count(0)
     await say(page, "second topic")
-    await expect(page.locator(".said.theirs")).to_have_text("you said second topic")
+    await expect(page.locator(".bubble.theirs")).to_have_text("you said second topic")
     found = await page.evaluate("fetch('/api/conversations').then((answer) => answer.json())")
     assert [one["title"] for one in found] == ["second topic", "first topic"]
     assert len({one["conversation"] for one in found}) == 2
     await page.get_by_role("button", name="Conversations").click()
     await page.get_by_role("button", name="first topic").click()
-    await expect(page.locator(".said.theirs")).to_have_text("you said first topic")
+    await expect(page.locator(".bubble.theirs")).to_have_text("you said first topic")
 
 
 async def test_the_draft_survives_a_reload(page: Page) -> None:
@@ -145,7 +145,7 @@ async def test_the_draft_survives_a_reload(page: Page) -> None:
     await page.reload()
     await expect(page.get_by_label("Message")).to_have_value("half a sentence")
     await page.keyboard.press("Enter")
-    await expect(page.locator(".said.theirs")).to_have_text("you said half a sentence")
+    await expect(page.locator(".bubble.theirs")).to_have_text("you said half a sentence")
     await page.reload()
     await expect(page.get_by_label("Message")).to_have_value("")
 
@@ -159,7 +159,7 @@ async def test_a_message_that_could_not_be_sent_survives_a_reload(page: Page) ->
     await expect(page.locator(".state")).to_contain_text("not sent")
     await page.unroute("**/api/message")
     await page.get_by_role("button", name="Send again").click()
-    await expect(page.locator(".said.theirs")).to_have_text("you said keep this")
+    await expect(page.locator(".bubble.theirs")).to_have_text("you said keep this")
 
 
 FILL = """() => {
@@ -176,11 +176,11 @@ async def test_a_full_local_storage_loses_nothing(page: Page) -> None:
     await page.evaluate(FILL)
     for number in range(3):
         await say(page, f"message {number}")
-        await expect(page.locator(".said.theirs")).to_have_count(number + 1)
+        await expect(page.locator(".bubble.theirs")).to_have_count(number + 1)
     await page.get_by_label("Message").fill("half a sentence")
     await page.reload()
-    await expect(page.locator(".said.mine")).to_have_text([f"message {n}" for n in range(3)])
-    await expect(page.locator(".said.theirs")).to_have_count(3)
+    await expect(page.locator(".bubble.mine")).to_have_text([f"message {n}" for n in range(3)])
+    await expect(page.locator(".bubble.theirs")).to_have_count(3)
     await expect(page.get_by_label("Message")).to_have_value("half a sentence")
 
 
@@ -188,21 +188,24 @@ async def test_the_answers_of_a_team_come_one_by_one_until_it_is_done(
     page: Page, server: Server
 ) -> None:
     await say(page, "please", "pair")
-    await expect(page.locator(".said.theirs")).to_have_text("I ask for help")
+    await expect(page.locator(".bubble.theirs")).to_have_text("I ask for help")
     await expect(page.locator(".exchange")).to_have_attribute("data-state", "working")
     server.allow("go")
-    await expect(page.locator(".said.theirs")).to_have_text(["I ask for help", "I helped"])
+    await expect(page.locator(".bubble.theirs")).to_have_text(["I ask for help", "I helped"])
     await expect(page.locator(".exchange")).to_have_attribute("data-state", "answered")
     await expect(page.locator(".state")).to_contain_text("done")
 
 
 async def test_what_is_written_never_becomes_markup(page: Page) -> None:
-    evil = "<img src=x onerror=\"document.title='owned'\"> <script>document.title='owned'</script> ```<b>code</b>```"
+    evil = (
+        "<img src=x onerror=\"document.title='owned'\">"
+        " <script>document.title='owned'</script> ```<b>code</b>```"
+    )
     await say(page, evil)
-    await expect(page.locator(".said.theirs")).to_contain_text("<img src=x")
-    await expect(page.locator(".said.theirs pre code")).to_have_text("<b>code</b>")
+    await expect(page.locator(".bubble.theirs")).to_contain_text("<img src=x")
+    await expect(page.locator(".bubble.theirs pre code")).to_have_text("<b>code</b>")
     assert await page.title() == "Holdfast"
-    assert await page.locator(".said img, .said script, .said b").count() == 0
+    assert await page.locator(".bubble img, .bubble script, .bubble b").count() == 0
 
 
 async def test_the_page_works_by_keyboard_alone(page: Page) -> None:
@@ -211,7 +214,7 @@ async def test_the_page_works_by_keyboard_alone(page: Page) -> None:
     await page.keyboard.press("Shift+Enter")
     await page.keyboard.type("second line")
     await page.keyboard.press("Enter")
-    await expect(page.locator(".said.mine")).to_have_text(
+    await expect(page.locator(".bubble.mine")).to_have_text(
         "first line\nsecond line", use_inner_text=True
     )
     await expect(page.get_by_label("Message")).to_be_focused()
@@ -221,11 +224,12 @@ async def test_the_page_works_by_keyboard_alone(page: Page) -> None:
 async def test_the_page_fits_a_narrow_screen(
     browser: Browser, server: Server, scheme: str, shots: Shots
 ) -> None:
-    context = await browser.new_context(viewport={"width": 360, "height": 640}, color_scheme=scheme)  # type: ignore[arg-type]
+    context = await browser.new_context(viewport={"width": 360, "height": 640})
     page = await context.new_page()
+    await page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
     await page.goto(server.link)
     await say(page, "a word that is longer than the screen is wide: " + "x" * 200)
-    await expect(page.locator(".said.theirs")).to_have_count(1)
+    await expect(page.locator(".bubble.theirs")).to_have_count(1)
     assert await page.evaluate("document.documentElement.scrollWidth") == 360
     send = await page.get_by_role("button", name="Send").bounding_box()
     assert send is not None

@@ -1,4 +1,4 @@
-"""The page of `holdfast demo slack`: a mention is answered in its thread, and nothing that is said is run."""
+"""The page of `holdfast demo slack`: mentions are answered in threads, and no message runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def page(browser: Browser, address: str) -> AsyncIterator[Page]:
-    """Whatever the browser complains of, also of the content security policy, fails the test."""
+    """The page. Errors in the browser, also of the content security policy, fail the test."""
     page = await browser.new_page(viewport={"width": 1000, "height": 600})
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -59,25 +59,35 @@ async def test_a_direct_message_is_answered_and_markup_stays_text(page: Page) ->
     await expect(page.locator("#messages img")).to_have_count(0)
 
 
-# The least contrast of all texts that are shown, by the formula of WCAG; opacity and see-through colours are mixed in.
+# Finds the text with the least contrast by the formula of WCAG, including translucent colours.
 CONTRAST = """() => {
-  const read = (text) => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number); return [r, g, b, a]; };
-  const over = (top, below) => below.map((value, n) => n < 3 ? top[n] * top[3] + value * (1 - top[3]) : 1);
+  const read = (text) => {
+    const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number);
+    return [r, g, b, a];
+  };
+  const over = (top, below) =>
+    below.map((value, n) => n < 3 ? top[n] * top[3] + value * (1 - top[3]) : 1);
   const ground = (node) => {
     if (!node) return read(getComputedStyle(document.documentElement).backgroundColor);
     const own = read(getComputedStyle(node).backgroundColor);
     return own[3] === 1 ? own : over(own, ground(node.parentElement));
   };
-  const opacity = (node) => node ? Number(getComputedStyle(node).opacity) * opacity(node.parentElement) : 1;
+  const opacity = (node) =>
+    node ? Number(getComputedStyle(node).opacity) * opacity(node.parentElement) : 1;
+  const linear = (value) =>
+    value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
   const light = (color) => {
-    const [r, g, b] = color.map((v) => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
+    const [r, g, b] = color.map((value) => linear(value / 255));
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
-  const shown = [...document.querySelectorAll("body *")].filter((node) =>
-    [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim()) && node.getClientRects().length);
-  return shown.map((node) => {
-    const below = ground(node), color = read(getComputedStyle(node).color);
-    const [a, b] = [light(over([...color.slice(0, 3), color[3] * opacity(node)], below)), light(below)];
+  const isText = (node) => node.nodeType === 3 && node.data.trim();
+  const visible = [...document.querySelectorAll("body *")].filter((node) =>
+    [...node.childNodes].some(isText) && node.getClientRects().length);
+  return visible.map((node) => {
+    const below = ground(node);
+    const [red, green, blue, alpha] = read(getComputedStyle(node).color);
+    const a = light(over([red, green, blue, alpha * opacity(node)], below));
+    const b = light(below);
     return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), `${node.tagName}.${node.className}`];
   }).sort((one, other) => one[0] - other[0])[0];
 }"""

@@ -49,8 +49,12 @@ async def test_the_page_offers_only_what_the_role_may_do(
         context = await browser.new_context()
         other = await context.new_page()
         await other.goto(server.login("--role", role))
+        # The page may have opened a conversation of its own already.
         await other.evaluate(
-            "state => { for (const [k, v] of Object.entries(JSON.parse(state))) localStorage[k] = v; }",
+            """state => {
+              history.replaceState(null, "");
+              Object.assign(localStorage, JSON.parse(state));
+            }""",
             state,
         )
         await other.reload()
@@ -64,5 +68,5 @@ async def test_the_page_offers_only_what_the_role_may_do(
 
 async def test_the_direction_of_a_text_follows_its_content(page: Page) -> None:
     await say(page, "שלום עולם")
-    await expect(page.locator(".said.mine")).to_have_css("direction", "rtl")
+    await expect(page.locator(".bubble.mine")).to_have_css("direction", "rtl")
     await expect(page.get_by_label("Message")).to_have_attribute("dir", "auto")

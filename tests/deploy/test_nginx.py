@@ -1,4 +1,4 @@
-"""deploy/nginx.conf in Debian's nginx, before a real `holdfast up`: login, a message and a stream over TLS."""
+"""deploy/nginx.conf in Debian's nginx before `holdfast up`: login, a message, a stream over TLS."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_stream_goes_through_nginx_unbuffered(
 
 
 def _until(stream: http.client.HTTPResponse, line: str) -> float:
-    """Seconds until a line of a stream that never ends is read; it would not come while anybody buffered it."""
+    """Return the seconds until a line of an endless stream arrives; a buffer would hold it back."""
     since = time.monotonic()
     while stream.readline().decode().strip() != line:
         assert time.monotonic() - since < 20

@@ -106,7 +106,8 @@ async def get_status(request: Request) -> JsonResponse:
     """incoming: ready or delayed; queued: behind another of its lane; pending: both; processing:
     leased.
 
-    Exact. If counting takes longer than 50 ms, the result is cached for up to 20 times that long."""
+    Exact. If counting takes longer than 50 ms, the result is cached for up to 20 times that
+    long."""
     counts, ended = await _counts(request), await _outcomes(request)
     inbox = [count for count in counts if count.queue == INBOX]
     outbox = [count for count in counts if count.queue == OUTBOX]
@@ -212,7 +213,9 @@ def _processing(event: Event, default: str, now: datetime) -> Processing:
     **route_options("admin", Ok, {"ok": True}, 404),
 )
 async def kill(request: Request, id: EventId) -> JsonResponse:
-    """End it as a dead letter with outcome cancelled. Its worker loses the lease and cannot settle."""
+    """End the message as a dead letter with outcome cancelled.
+
+    Its worker loses the lease and cannot settle."""
     store = state_of(request).store
     event = await store.live(id)
     if (

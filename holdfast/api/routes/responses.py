@@ -98,8 +98,10 @@ EXAMPLE = {
     **route_options("read", list[Response], [EXAMPLE], 400),
 )
 async def get_responses(request: Request, page: Paged) -> JsonResponse:
-    """List responses, newest first, acked or not. `messageId` is the id of the answered message; if a
-    turn collected several, `messageIds` has all of them."""
+    """List responses, newest first, acked or not.
+
+    `messageId` is the id of the answered message; if a turn collected several, `messageIds` has all
+    of them."""
     found = await (await visible_reads(request)).recent(OUTBOX, **page.within)
     return list_response(request, found, response_of)
 

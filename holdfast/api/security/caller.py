@@ -41,7 +41,7 @@ class Caller:
 
     @property
     def owner(self) -> str | None:
-        """The owner of events that this caller sends; None for bootstrap tokens and their sessions."""
+        """The owner of the caller's events; None for bootstrap tokens and their sessions."""
         return None if self.credential is None else self.credential.owner
 
     @property

@@ -27,7 +27,7 @@ class Member(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class ConnectionLimit:
-    """Assigns slots to connections. While all are taken, an idle connection is evicted for a new one.
+    """Assigns slots to connections. While all are taken, a new one evicts an idle one.
 
     So clients that connect and send nothing, or send very slowly, keep nobody out."""
 

@@ -69,7 +69,7 @@ def _is_open(settings: Settings, metrics: bool) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Access rules of a server. Without tokens everybody has access, which is for loopback alone."""
+    """Access rules of a server. Without tokens everybody has access: for loopback only."""
 
     host: str
     tokens: Tokens | None

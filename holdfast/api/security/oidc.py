@@ -82,7 +82,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """The person who logged in. The subject is the same at every login, even if the name changes."""
+    """A person who logged in. The name may change between logins, the subject does not."""
 
     subject: str
     name: str
@@ -277,7 +277,8 @@ def _fetch(address: str, form: dict[str, str] | None, headers: dict[str, str]) -
             f"the provider's address {address} is neither https nor on this machine"
         )
     data = None if form is None else urlencode(form).encode()
-    request = urllib.request.Request(address, data, {"accept": "application/json", **headers})  # noqa: S310
+    headers = {"accept": "application/json", **headers}
+    request = urllib.request.Request(address, data, headers)  # noqa: S310
     try:
         with urllib.request.build_opener(_NoRedirects).open(
             request, timeout=ANSWERS_WITHIN

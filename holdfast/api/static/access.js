@@ -1,10 +1,11 @@
 // The access page: tokens, sessions and the audit log, for admins.
 
 import { ask, askPage } from "./ask.js";
-import { element } from "./view.js";
+import { button, element } from "./view.js";
 
 const byId = (id) => document.getElementById(id);
 const AUDIT_PAGE = 20;
+const LOGGED_OUT = "This browser is not logged in. Run holdfast login and open the link.";
 
 function notice(message) {
   byId("notice").textContent = message;
@@ -16,7 +17,7 @@ async function attempt(work) {
     notice("");
     await work();
   } catch (error) {
-    notice(error.status === 401 ? "This browser is not logged in. Run holdfast login and open the link." : error.message);
+    notice(error.status === 401 ? LOGGED_OUT : error.message);
   }
 }
 
@@ -29,7 +30,7 @@ function row(...cells) {
 }
 
 function action(label, name, onclick) {
-  return element("button", { type: "button", class: "quiet", "aria-label": `${label} ${name}`, onclick }, label);
+  return button(label, onclick, { "aria-label": `${label} ${name}` });
 }
 
 function bounds(token) {

@@ -5,7 +5,7 @@ import { Chat, randomId } from "./chat.js";
 import { ConversationList } from "./conversations.js";
 import { keep, readKept, readStored, store } from "./keep.js";
 import { Stream } from "./stream.js";
-import { element, View, written } from "./view.js";
+import { codeElements, element, View } from "./view.js";
 
 const CHANNEL = "web";
 const PAGE = 100;
@@ -47,7 +47,7 @@ function showConnection(state) {
 
 function notice(message) {
   const shown = message || (role === "read" ? READ_ONLY : "");
-  byId("notice").replaceChildren(...written(shown));
+  byId("notice").replaceChildren(...codeElements(shown));
   byId("notice").hidden = !shown;
 }
 
@@ -153,7 +153,7 @@ async function acknowledge() {
 
 async function updateStatus(messageId) {
   const status = await ask(`/api/message/${encodeURIComponent(messageId)}`);
-  chat.take(status);
+  chat.applyStatus(status);
   if (status.responses.length && role !== "read") {
     await acknowledge();
   }
@@ -179,7 +179,7 @@ async function catchUp() {
 }
 
 function onFrame(frame) {
-  const messages = chat.hear(frame);
+  const messages = chat.apply(frame);
   if (!messages.length && frame.type === "message_received") {
     // Another tab or browser may have written to this conversation.
     refreshSoon();

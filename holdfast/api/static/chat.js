@@ -1,17 +1,23 @@
-// One conversation: its messages as the server tells them, and those that are still to be sent.
+// One conversation: its messages on the server, and those still to be sent.
 
 import { ask } from "./ask.js";
 import { keep, readKept } from "./keep.js";
 
 const PAGE = 200;
-const STATES = { pending: "received", processing: "working", completed: "answered", dead: "failed" };
+const STATES = {
+  pending: "received",
+  processing: "working",
+  completed: "answered",
+  dead: "failed",
+};
 const STEPS = ["sending", "received", "routed", "working", "answered"];
 
 export function randomId(length) {
-  return [...crypto.getRandomValues(new Uint8Array(length))].map((byte) => (byte % 36).toString(36)).join("");
+  const bytes = crypto.getRandomValues(new Uint8Array(length));
+  return [...bytes].map((byte) => (byte % 36).toString(36)).join("");
 }
 
-// Ids of messages that agents hand on contain the id of the message they came of.
+// The id of a handed-off message contains the id of the original one.
 function isOf(id, messageId) {
   return id === messageId || Boolean(id?.includes(`_${messageId}/`));
 }
@@ -49,11 +55,13 @@ export class Chat {
       if (asked) {
         asked.answers.push(answer);
       } else {
-        known.set(`line-${line.id}`, { id: `line-${line.id}`, text: "", at: line.timestamp, state: "answered", answers: [answer] });
+        const id = `line-${line.id}`;
+        known.set(id, { id, text: "", at: line.timestamp, state: "answered", answers: [answer] });
       }
     }
-    const messages = [...known.values()].map((message) => ({ ...message, ...this.progress.get(message.id) }));
-    return messages.sort((one, other) => one.at - other.at);
+    return [...known.values()]
+      .map((message) => ({ ...message, ...this.progress.get(message.id) }))
+      .sort((one, other) => one.at - other.at);
   }
 
   find(messageId) {
@@ -93,27 +101,33 @@ export class Chat {
     this.put({ ...this.sent.get(messageId), state: "unsent", error });
   }
 
-  // The status of one message: the answers of all agents so far, and whether any still works.
-  take(status) {
+  // Apply the status of a message: the answers of all agents so far, and whether any still works.
+  applyStatus(status) {
     const before = this.progress.get(status.messageId) ?? {};
-    const answers = status.responses.map(({ id, agent, message, files }) => ({ id, agent, text: message, files }));
+    const answers = status.responses.map(({ id, agent, message: text, files }) => (
+      { id, agent, text, files }
+    ));
     const isOver = status.status === "completed" && status.working === 0;
-    const state = isOver ? (answers.length ? "answered" : "silent") : undefined;
-    const failed = status.status === "dead" ? { state: "failed", error: status.error, eventId: status.eventId } : {};
-    this.#note(status.messageId, { ...before, answers, ...(state ? { state, error: undefined } : {}), ...failed });
+    const values = { ...before, answers };
+    if (status.status === "dead") {
+      Object.assign(values, { state: "failed", error: status.error, eventId: status.eventId });
+    } else if (isOver) {
+      Object.assign(values, { state: answers.length ? "answered" : "silent", error: undefined });
+    }
+    this.#note(status.messageId, values);
   }
 
-  // Which messages of this conversation a frame is about, and what it changes about them.
-  hear(frame) {
+  // Apply a frame. Returns the messages of this conversation that it is about.
+  apply(frame) {
     const ids = [frame.messageId, ...(frame.messageIds || [])];
-    const found = this.messages.filter((message) => ids.some((id) => isOf(id, message.id)));
-    for (const message of found) {
+    const messages = this.messages.filter((message) => ids.some((id) => isOf(id, message.id)));
+    for (const message of messages) {
       const values = changesOf(message, frame);
       if (values) {
         this.#note(message.id, { ...this.progress.get(message.id), ...values });
       }
     }
-    return found;
+    return messages;
   }
 
   retried(messageId) {
@@ -126,7 +140,8 @@ export class Chat {
   }
 
   #keepUnsent() {
-    const unsent = [...this.sent.values()].filter(({ state }) => ["sending", "unsent"].includes(state));
+    const isUnsent = ({ state }) => ["sending", "unsent"].includes(state);
+    const unsent = [...this.sent.values()].filter(isUnsent);
     keep("unsent", Object.fromEntries(unsent.map((message) => [message.id, message])));
   }
 
@@ -154,6 +169,11 @@ function forward(message, step, values = {}) {
   return isBack || isFurther ? { ...values, state: step, error: undefined } : undefined;
 }
 
+// The newest handoffs, with that of the frame.
+function withHandoff(handoffs, { fromAgent, toAgent }) {
+  return [...handoffs, `${fromAgent} → ${toAgent}`].slice(-8);
+}
+
 // The changes that a frame makes to a message; undefined for none.
 function changesOf(message, frame) {
   switch (frame.type) {
@@ -164,9 +184,13 @@ function changesOf(message, frame) {
     case "chain_step_start":
       return { state: "working", worker: frame.agent, error: undefined };
     case "chain_handoff":
-      return { handed: [...(message.handed || []), `${frame.fromAgent} → ${frame.toAgent}`].slice(-8) };
+      return { handoffs: withHandoff(message.handoffs ?? [], frame) };
     case "message_failed":
-      return { state: frame.dead ? "failed" : "retrying", error: frame.error, eventId: frame.eventId };
+      return {
+        state: frame.dead ? "failed" : "retrying",
+        error: frame.error,
+        eventId: frame.eventId,
+      };
   }
   return undefined;
 }

@@ -1,7 +1,7 @@
 // The list of conversations, which the server keeps: any browser of the same person shows them.
 
 import { askPage } from "./ask.js";
-import { element } from "./view.js";
+import { button, element } from "./view.js";
 
 const PAGE = 30;
 
@@ -9,7 +9,7 @@ export class ConversationList {
   constructor({ panel, channel, onOpen }) {
     Object.assign(this, { panel, channel, onOpen });
     this.list = element("ul", { class: "conversations" });
-    this.more = element("button", { type: "button", class: "quiet", onclick: () => this.#load() }, "Show more");
+    this.more = button("Show more", () => this.#load());
     panel.append(this.list, this.more);
   }
 
@@ -21,12 +21,14 @@ export class ConversationList {
 
   async #load(isFirst = false) {
     const before = this.next ? `&before_id=${this.next}` : "";
-    const { rows, next } = await askPage(`/api/conversations?channel=${this.channel}&limit=${PAGE}${before}`);
+    const path = `/api/conversations?channel=${this.channel}&limit=${PAGE}${before}`;
+    const { rows, next } = await askPage(path);
     this.next = next;
     this.more.hidden = !next;
     const items = rows.map((one) => this.#item(one));
     if (isFirst) {
-      this.list.replaceChildren(...(items.length ? items : [element("li", {}, "No conversations yet.")]));
+      const none = element("li", {}, "No conversations yet.");
+      this.list.replaceChildren(...(items.length ? items : [none]));
     } else {
       this.list.append(...items);
     }
@@ -35,18 +37,11 @@ export class ConversationList {
   #item(one) {
     const isCurrent = one.conversation === this.current;
     const time = new Date(one.updatedAt).toLocaleString();
-    const open = element(
-      "button",
-      {
-        type: "button",
-        class: "quiet",
-        dir: "auto",
-        title: time,
-        "aria-current": isCurrent ? "true" : undefined,
-        onclick: () => this.onOpen(one.conversation),
-      },
-      one.title,
-    );
+    const open = button(one.title, () => this.onOpen(one.conversation), {
+      dir: "auto",
+      title: time,
+      "aria-current": isCurrent ? "true" : undefined,
+    });
     return element("li", {}, open);
   }
 }

@@ -1,33 +1,50 @@
 // Shows the OpenAPI document: every route with its role, what it takes and what it answers.
 
-import { written } from "./view.js";
+import { codeElements } from "./view.js";
 
 const element = (name, text = "", ...children) => {
-  const made = document.createElement(name);
-  made.textContent = text;
-  made.append(...children);
-  return made;
+  const node = document.createElement(name);
+  node.textContent = text;
+  node.append(...children);
+  return node;
 };
 
 const json = (value) => element("pre", JSON.stringify(value, null, 2));
 
-const row = (...cells) => element("tr", "", ...cells.map((cell) => element("td", "", ...written(cell))));
+const row = (...texts) => {
+  const cells = texts.map((text) => element("td", "", ...codeElements(text)));
+  return element("tr", "", ...cells);
+};
 
-const kind = (schema = {}) =>
-  schema.type ?? (schema.anyOf ?? []).map((one) => one.type).filter((one) => one && one !== "null").join(" or ");
+const typeName = (schema = {}) => {
+  const types = (schema.anyOf ?? []).map((one) => one.type);
+  return schema.type ?? types.filter((type) => type && type !== "null").join(" or ");
+};
 
-const parameters = (given) => {
-  const rows = given.map((one) => row(one.name, `${one.in}, ${kind(one.schema)}${one.required ? ", required" : ""}`,
-    one.description ?? one.schema?.description ?? ""));
+const required = (isRequired) => (isRequired ? ", required" : "");
+
+const parameters = (described) => {
+  const rows = described.map((one) => row(
+    one.name,
+    `${one.in}, ${typeName(one.schema)}${required(one.required)}`,
+    one.description ?? one.schema?.description ?? "",
+  ));
   return rows.length ? [element("table", "", ...rows)] : [];
 };
 
-const fields = (schema) => Object.entries(schema?.properties ?? {}).map(([name, one]) =>
-  row(name, `${kind(one)}${schema.required?.includes(name) ? ", required" : ""}`, one.description ?? ""));
+const fields = (schema) => Object.entries(schema?.properties ?? {}).map(([name, one]) => row(
+  name,
+  `${typeName(one)}${required(schema.required?.includes(name))}`,
+  one.description ?? "",
+));
 
-const body = (given) => {
-  const content = given?.content?.["application/json"];
-  return content ? [element("p", "Takes"), json(content.example), element("table", "", ...fields(content.schema))] : [];
+const body = (requestBody) => {
+  const content = requestBody?.content?.["application/json"];
+  if (!content) {
+    return [];
+  }
+  const table = element("table", "", ...fields(content.schema));
+  return [element("p", "Takes"), json(content.example), table];
 };
 
 const answers = (responses) => {
@@ -44,14 +61,22 @@ const route = (path, method, operation) => {
   const role = element("span", operation["x-role"] ?? "open");
   role.className = "role";
   const title = element("h3", "", element("code", `${method.toUpperCase()} ${path}`), " ", role);
-  const made = element("section", "", title, element("p", "", ...written(`${operation.summary}. ${operation.description ?? ""}`)),
-    ...parameters(operation.parameters ?? []), ...body(operation.requestBody), ...answers(operation.responses));
-  made.id = operation.operationId;
-  return made;
+  const section = element(
+    "section",
+    "",
+    title,
+    element("p", "", ...codeElements(`${operation.summary}. ${operation.description ?? ""}`)),
+    ...parameters(operation.parameters ?? []),
+    ...body(operation.requestBody),
+    ...answers(operation.responses),
+  );
+  section.id = operation.operationId;
+  return section;
 };
 
 const show = (description) => {
-  document.getElementById("summary").textContent = `${description.info.summary}, version ${description.info.version}`;
+  const { summary, version } = description.info;
+  document.getElementById("summary").textContent = `${summary}, version ${version}`;
   const groups = new Map();
   for (const [path, methods] of Object.entries(description.paths)) {
     for (const [method, operation] of Object.entries(methods)) {

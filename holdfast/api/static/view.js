@@ -14,20 +14,24 @@ const LABELS = {
 const PATH = ["received", "routed", "working"];
 
 export function element(name, values = {}, ...children) {
-  const made = document.createElement(name);
+  const node = document.createElement(name);
   for (const [key, value] of Object.entries(values)) {
     if (key.startsWith("on")) {
-      made.addEventListener(key.slice(2), value);
+      node.addEventListener(key.slice(2), value);
     } else if (value !== undefined && value !== false) {
-      made.setAttribute(key, value === true ? "" : value);
+      node.setAttribute(key, value === true ? "" : value);
     }
   }
-  made.append(...children.filter((child) => child !== undefined && child !== ""));
-  return made;
+  node.append(...children.filter((child) => child !== undefined && child !== ""));
+  return node;
+}
+
+export function button(label, onclick, values = {}) {
+  return element("button", { type: "button", class: "quiet", onclick, ...values }, label);
 }
 
 // Turn fenced and quoted code into elements; leave the rest as text.
-export function written(text) {
+export function codeElements(text) {
   return text.split(/\n?(```[\s\S]*?(?:```|$))\n?/).flatMap((part) => {
     if (part.startsWith("```")) {
       const code = part.slice(3).replace(/```$/, "").replace(/^[\w+-]*\n/, "");
@@ -42,12 +46,13 @@ export function written(text) {
 
 function steps(message) {
   const at = PATH.indexOf(message.state);
-  const shown = PATH.slice(0, at + 1).map((step, index) => {
+  const items = PATH.slice(0, at + 1).map((step, index) => {
     const isLast = index === at;
-    const label = step === "working" && message.worker ? `${message.worker} is working` : LABELS[step];
+    const hasWorker = step === "working" && message.worker;
+    const label = hasWorker ? `${message.worker} is working` : LABELS[step];
     return element("li", isLast ? { "aria-current": "step", class: "busy" } : {}, label);
   });
-  return element("ol", { class: "steps" }, ...shown);
+  return element("ol", { class: "steps" }, ...items);
 }
 
 function state(message, onRetry, onSendAgain) {
@@ -58,34 +63,40 @@ function state(message, onRetry, onSendAgain) {
     line.append(element("span", { class: "why" }, "done"));
   } else if (message.state !== "answered") {
     const label = LABELS[message.state] || message.state;
-    line.append(element("span", { class: "why" }, message.error ? `${label}: ${message.error}` : label));
+    const text = message.error ? `${label}: ${message.error}` : label;
+    line.append(element("span", { class: "why" }, text));
   }
   if (message.state === "failed" && message.eventId && onRetry) {
-    line.append(element("button", { type: "button", class: "quiet", onclick: () => onRetry(message) }, "Retry"));
+    line.append(button("Retry", () => onRetry(message)));
   }
   if (message.state === "unsent") {
-    line.append(element("button", { type: "button", class: "quiet", onclick: () => onSendAgain(message) }, "Send again"));
+    line.append(button("Send again", () => onSendAgain(message)));
   }
   return line;
+}
+
+function bubble(side, text) {
+  return element("div", { class: `bubble ${side}`, dir: "auto" }, ...codeElements(text));
 }
 
 function exchange(message, onRetry, onSendAgain) {
   const parts = [];
   if (message.text) {
-    parts.push(element("div", { class: "said mine", dir: "auto" }, ...written(message.text)));
+    parts.push(bubble("mine", message.text));
   }
-  for (const step of message.handed || []) {
+  for (const step of message.handoffs || []) {
     parts.push(element("p", { class: "who" }, step));
   }
   for (const answer of message.answers) {
     parts.push(element("p", { class: "who" }, answer.agent || ""));
-    parts.push(element("div", { class: "said theirs", dir: "auto" }, ...written(answer.text)));
+    parts.push(bubble("theirs", answer.text));
     for (const file of answer.files || []) {
       parts.push(element("p", { class: "who" }, `file: ${file}`));
     }
   }
   parts.push(state(message, onRetry, onSendAgain));
-  return element("section", { class: "exchange", "data-message": message.id, "data-state": message.state }, ...parts);
+  const values = { class: "exchange", "data-message": message.id, "data-state": message.state };
+  return element("section", values, ...parts);
 }
 
 export class View {

@@ -26,7 +26,7 @@ from tests.contract.http.steps import HOST, Api
 
 @dataclass
 class Front:
-    """What the routes need of a harness."""
+    """The part of a harness that the routes need."""
 
     settings: Settings | None
     store: Store

@@ -1,4 +1,4 @@
-"""The rows on memory: what is known is found, who is remembered is listed, and a subject is forgotten for good."""
+"""Routes of memory: search observations, list identities, forget a subject for good."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ async def test_each_agent_with_live_messages_is_listed_and_pending_includes_queu
     ]
 
 
-async def test_an_agent_that_no_running_process_serves_is_told_and_others_have_the_keys_of_the_contract(
+async def test_an_agent_that_no_process_serves_is_marked_and_others_have_the_keys_of_the_contract(
     api: Api,
 ) -> None:
     now = await api.store.now()
