@@ -166,7 +166,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert len(turns) == min(limit, sum(map(len, offered.values())))
         for turn in turns:
             self.model.claim(held(turn), LEASE, holder)
-            assert [columns(asdict(e)) for e in turn.events] == [
+            assert [columns({**asdict(e), "event": e.event}) for e in turn.events] == [
                 columns(asdict(self.model.live[e.id])) for e in turn.events
             ]
         turns.sort(key=lambda turn: turn.ids)
@@ -303,7 +303,7 @@ class StoreMachine(RuleBasedStateMachine):
     def read(self, which: Filter, wanted: tuple[str, ...]) -> None:
         """Compare the answers of the store, beside its tables."""
         found = self.run(self.store.finished(which, limit=1000))
-        assert [ended(asdict(event)) for event in found] == [
+        assert [ended({**asdict(event), "event": event.event}) for event in found] == [
             ended(asdict(row)) for row in self.model.matching(which)
         ]
         for queue in QUEUES:
