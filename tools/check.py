@@ -91,6 +91,7 @@ def file_faults(root: Path) -> Iterator[str]:
     yield from other_sizes(root)
     yield from openings(root)
     yield from long_lines(root)
+    yield from long_prose(root)
 
 
 def python_sizes(root: Path) -> Iterator[str]:
@@ -218,6 +219,21 @@ def long_lines(root: Path) -> Iterator[str]:
             if len(line) > LINE_LENGTH:
                 position = f"{path.relative_to(root)}:{number}"
                 yield f"{position}: {len(line)} characters; a line has at most {LINE_LENGTH}"
+
+
+def long_prose(root: Path) -> Iterator[str]:
+    """Yield lines of prose in documents of more than 100 characters.
+
+    Tables, code blocks and lines with a link to another site cannot be wrapped."""
+    for page in pages(root):
+        in_code = False
+        for number, line in enumerate(page.read_text().split("\n"), start=1):
+            is_fence = line.lstrip().startswith("```")
+            in_code ^= is_fence
+            is_exempt = in_code or is_fence or line.lstrip().startswith("|") or "://" in line
+            if len(line) > LINE_LENGTH and not is_exempt:
+                position = f"{page.relative_to(root)}:{number}"
+                yield f"{position}: {len(line)} characters; prose has at most {LINE_LENGTH}"
 
 
 def scripts(root: Path) -> Iterator[str]:

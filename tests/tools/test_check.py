@@ -173,3 +173,13 @@ def test_documents_refer_to_what_exists(project: Path) -> None:
         "docs/page.md: store/sqlite/a.sql::gone does not exist",
         "docs/page.md: the link to missing.md leads nowhere",
     ]
+
+
+def test_prose_of_documents_has_at_most_100_characters(project: Path) -> None:
+    fits, too_long = "x" * 100, "x" * 101
+    code = f"```\n{too_long}\n```"
+    table = f"| {too_long} |"
+    link = f"[far](https://example.org/{too_long})"
+    write(project / "docs/page.md", f"{fits}\n{code}\n{table}\n{link}\n{too_long}\n")
+    [fault] = check.long_prose(project)
+    assert fault == "docs/page.md:7: 101 characters; prose has at most 100"

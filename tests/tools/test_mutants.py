@@ -1,4 +1,4 @@
-"""The faults of `make mutants` fit the source: whoever changes a line sees its fault here."""
+"""The faults of `make mutants` fit the source and name existing tests."""
 
 from __future__ import annotations
 
