@@ -42,7 +42,7 @@ async def test_client_message_ids_may_not_begin_with_a_platforms_prefix(
     body = {"message": "hi", "messageId": f"{prefix}T1_C1_1.2"}
     status, answer = await ask_json(port, "/api/message", "POST", body)
     assert status == 400
-    assert f"begin with {prefix.lower()}" in answer["error"]
+    assert f"the prefix {prefix.lower()} is reserved" in answer["error"]
     assert (await ask_json(port, "/api/queue/status"))[1]["completed"] == 0
 
 

@@ -70,6 +70,8 @@ async def get_message(request: Request, id: MessageId) -> JsonResponse:
     that worked on it, oldest first. `open` counts live messages and responses that came of it: at 0
     the chain is over. A response that a client has to fetch is live until it is acked; `working`
     counts live messages alone."""
+    if not id:
+        raise ApiError(404, "Not found")
     state = state_of(request)
     chain = await read_chain(state.store, id) if id.isprintable() else None
     if chain is None:
