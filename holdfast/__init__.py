@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast.store.postgres.observations import PostgresObservationStore
     from holdfast.store.sqlite.observations import SqliteObservationStore
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 __all__ = [
     "DEFAULT_AGENT_NAME",
     "POISON_CLAIM",
