@@ -79,21 +79,21 @@ def _lines(store: str, rows: Sequence[Row], top: float) -> list[str]:
     least = min(rate for row in rows for rate in row.series.values())
     low, high = math.floor(math.log10(least)), math.ceil(math.log10(most))
 
-    def place(count: int, rate: float) -> tuple[float, float]:
+    def point(count: int, rate: float) -> tuple[float, float]:
         x = 80 + 480 * math.log(count / counts[0]) / math.log(counts[-1] / counts[0])
         return x, top + 40 + PLOT * (high - math.log10(rate)) / max(high - low, 1)
 
     parts = [_text(20, top + 20, f"{store}: events per second over the backlog", "title")]
     for power in range(low, high + 1):
-        (x, y), (end, _) = place(counts[0], 10**power), place(counts[-1], 10**power)
+        (x, y), (end, _) = point(counts[0], 10**power), point(counts[-1], 10**power)
         parts += [
             _line([(x, y), (end, y)], "#ddd"),
             _text(x - 8, y + 4, f"{10**power:,}", "small", "end"),
         ]
     for count in counts:
-        parts.append(_text(place(count, 1)[0], top + PLOT + 60, f"{count:,}", "small", "middle"))
+        parts.append(_text(point(count, 1)[0], top + PLOT + 60, f"{count:,}", "small", "middle"))
     for nth, row in enumerate(rows):
-        parts += _curve(row, [place(*point) for point in sorted(row.series.items())], nth, top)
+        parts += _curve(row, [point(*pair) for pair in sorted(row.series.items())], nth, top)
     return parts
 
 

@@ -15,7 +15,7 @@ from bench.chart import chart
 from bench.row import EVENTS, Row
 
 DECIMALS = {"ms": 1, "ms/s": 1, "s": 2, "1/s": 1}
-VERDICTS = {True: "[green]pass[/green]", False: "[red]FAIL[/red]", None: ""}
+RESULT_LABELS = {True: "[green]pass[/green]", False: "[red]FAIL[/red]", None: ""}
 
 
 def table(rows: Sequence[Row]) -> Table:
@@ -46,7 +46,7 @@ def _cells(row: Row) -> list[str]:
         f"{row.ratio:.2f}",
         f"{sign}{goal.required:.2f}" if goal and goal.required else "",
         f"{goal.aim:.2f}" if goal and goal.aim else "",
-        VERDICTS[row.passed],
+        RESULT_LABELS[row.passed],
     ]
 
 

@@ -19,7 +19,7 @@ from holdfast.queue.store import Filter
 from holdfast.store import Store, open_store
 
 EVENTS = 20_000
-LOOK_EVERY = 0.02
+POLL_INTERVAL = 0.02
 NOOP = ("--workers", str(BATCH), "--app", "bench.apps:noop")
 
 
@@ -52,7 +52,7 @@ def draining(store: Store, url: str, feed: Feed, collector: str | None = None) -
         with run_process("work", url, *NOOP, collector=collector):
             await _wait_ended(store, ids[-1])
             while await store.waiting(INBOX, TARGET, limit=1):  # noqa: ASYNC110 - no signal
-                await asyncio.sleep(LOOK_EVERY)
+                await asyncio.sleep(POLL_INTERVAL)
             ended_at = datetime.now(UTC)
         ended = await store.finished(Filter(queue=INBOX), limit=EVENTS, since_id=ids[0] - 1)
         assert len(ended) == EVENTS, f"{len(ended)} of {EVENTS} events drained"
@@ -86,4 +86,4 @@ async def worker_memory(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
 async def _wait_ended(store: Store, id: int) -> None:
     """Wait until an event has ended. Events end about in order, and one look costs little."""
     while await store.live(id) is not None:  # noqa: ASYNC110 - another process ends it
-        await asyncio.sleep(LOOK_EVERY)
+        await asyncio.sleep(POLL_INTERVAL)

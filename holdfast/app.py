@@ -207,7 +207,7 @@ class AgentHarness:
 
     def worker(self, store: Store, files: Path, recall: Recall | None = None) -> Worker:
         """Build the handler of inbox turns for these agents."""
-        seats = {
+        hosted = {
             id_: HostedAgent(
                 agent,
                 policy.timeout,
@@ -221,7 +221,7 @@ class AgentHarness:
         }
         return Worker(
             store,
-            seats,
+            hosted,
             self.default,
             self.hooks,
             Teamwork(self.routing, Attachments(files, self._workspaces()), store),
@@ -320,7 +320,7 @@ class AgentHarness:
         """Ask for a graceful stop: no new turns, running ones may finish."""
         self._stop.set()
 
-    async def stopped(self) -> None:
+    async def wait_for_stop(self) -> None:
         """Wait until somebody asks for a stop."""
         await self._stop.wait()
 

@@ -101,7 +101,7 @@ def _channels(app: AgentHarness, store: Store, app_token: str | None) -> Iterato
     """Add the configured channels to those of the app, for the length of the block."""
     settings, given = app.load_settings(), dict(app.channels)
     try:
-        for channel in channels.configured(settings, store, given, app_token):
+        for channel in channels.configured_channels(settings, store, given, app_token):
             app.add_channel(channel)
         if heartbeats := app.heartbeats(settings.heartbeat):
             app.add_channel(HeartbeatChannel(store, heartbeats, settings.max_attempts))
@@ -117,7 +117,7 @@ async def _receive_webhooks(app: AgentHarness, ready: asyncio.Event) -> None:
         tasks = [group.create_task(channel.run_webhooks(app.receive)) for channel in receiving]
         await _wait_until_open(receiving)
         ready.set()
-        await app.stopped()
+        await app.wait_for_stop()
         for task in tasks:
             task.cancel()
 
@@ -162,7 +162,7 @@ class RunningProcess:
             others = [group.create_task(task) for task in self._tasks(process)]
             await _wait_until_open(app.channels.values())
             ready.set()
-            await app.stopped()
+            await app.wait_for_stop()
             for consumer in consumers:
                 consumer.stop()
             if working:

@@ -14,7 +14,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tools.lock import LOCKS, ROOT, Pin, pins, wanted
+from tools.lock import LOCKS, ROOT, Pin, pins, read_requirements
 
 SECONDS = 120
 
@@ -41,7 +41,7 @@ def lock_faults(root: Path, name: str) -> Iterator[str]:
     known = {pin.name: pin for pin in locked}
     if name != LOCKS[0]:
         known |= {pin.name: pin for pin in pins(root / f"{LOCKS[0]}.txt")}
-    yield from _unmet(f"{name}.in", wanted(root / f"{name}.in"), known)
+    yield from _unmet(f"{name}.in", read_requirements(root / f"{name}.in"), known)
 
 
 def project_faults(root: Path) -> list[str]:
@@ -54,15 +54,19 @@ def project_faults(root: Path) -> list[str]:
     )
 
 
-def _unmet(place: str, requirements: Sequence[Requirement], known: dict[str, Pin]) -> Iterator[str]:
+def _unmet(
+    source: str, requirements: Sequence[Requirement], known: dict[str, Pin]
+) -> Iterator[str]:
     for requirement in requirements:
         pin = known.get(canonicalize_name(requirement.name))
         if pin is None:
-            yield f"{place}: {requirement.name} is not in the lock; run `make pins`"
+            yield f"{source}: {requirement.name} is not in the lock; run `make pins`"
         elif pin.version is not None and not requirement.specifier.contains(
             pin.version, prereleases=True
         ):
-            yield f"{place}: {requirement} is not met by {pin.version} of the lock; run `make pins`"
+            yield (
+                f"{source}: {requirement} is not met by {pin.version} of the lock; run `make pins`"
+            )
 
 
 def advisories(locks: Sequence[Path]) -> tuple[list[str], str]:
@@ -95,13 +99,17 @@ def advisories(locks: Sequence[Path]) -> tuple[list[str], str]:
             unknown += len(packages) - len(looked_at)
             if packages and not looked_at:
                 raise ValueError("none of the packages is known there")
-            found += [f"{lock.name}: {told}" for package in looked_at for told in _told(package)]
+            found += [
+                f"{lock.name}: {advisory}"
+                for package in looked_at
+                for advisory in _advisories(package)
+            ]
         except (subprocess.TimeoutExpired, ValueError, KeyError):
             return found, "vulnerabilities not looked for: pip-audit did not reach its advisories"
     return found, f"{len(found)} known vulnerabilities, {unknown} packages without advisories"
 
 
-def _told(package: dict[str, Any]) -> list[str]:
+def _advisories(package: dict[str, Any]) -> list[str]:
     return [
         f"{package['name']} {package['version']}: {advisory['id']}"
         for advisory in package.get("vulns", ())

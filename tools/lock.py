@@ -40,19 +40,19 @@ class Pin:
 
 def pins(path: Path) -> list[Pin]:
     """Read a lock."""
-    lines = [line for line in _joined(path) if not line.startswith("-")]
+    lines = [line for line in _join_lines(path) if not line.startswith("-")]
     return [
         Pin(Requirement(line.partition("--hash=")[0].strip()), tuple(_HASH.findall(line)))
         for line in lines
     ]
 
 
-def wanted(path: Path) -> list[Requirement]:
+def read_requirements(path: Path) -> list[Requirement]:
     """Read the requirements that a lock was made from."""
-    return [Requirement(line) for line in _joined(path) if not line.startswith("-")]
+    return [Requirement(line) for line in _join_lines(path) if not line.startswith("-")]
 
 
-def _joined(path: Path) -> list[str]:
+def _join_lines(path: Path) -> list[str]:
     text = path.read_text().replace("\\\n", " ")
     return [
         line

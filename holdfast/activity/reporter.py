@@ -84,7 +84,7 @@ class Reporter:
             await self._wait_written(starts)
             raise
         if isinstance(outcome, Done):
-            return await self._done(turn, outcome, starts)
+            return await self._report_done(turn, outcome, starts)
         # The store itself writes how it failed: it knows whether an attempt is left.
         await self._wait_written(starts)
         return outcome
@@ -117,7 +117,7 @@ class Reporter:
             self._hurry.set()
         await starts.is_written.wait()
 
-    async def _done(self, turn: LeasedTurn, outcome: Done, starts: _Starts) -> Done:
+    async def _report_done(self, turn: LeasedTurn, outcome: Done, starts: _Starts) -> Done:
         frames = tuple(done_frames(turn, self._agent(turn), outcome))
         if starts.is_taken:
             await self._wait_written(starts)

@@ -103,7 +103,7 @@ class CommandAgent:
         """Run the command until it ends, writes too much, or the pipe is closed."""
         try:
             process = await asyncio.create_subprocess_exec(
-                *supervisor.supervised(pipe.child_end, self.sandbox.wrap(self._command)),
+                *supervisor.supervised_command(pipe.child_end, self.sandbox.wrap(self._command)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,

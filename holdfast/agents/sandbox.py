@@ -74,7 +74,7 @@ def sandbox_of(kind: str, view: View) -> Sandbox:
 
     Raises HoldfastError if it does not work on this machine."""
     if kind.startswith(USER):
-        return OtherUser.named(kind.removeprefix(USER), view.workspace)
+        return OtherUser.from_name(kind.removeprefix(USER), view.workspace)
     if kind == "none":
         return NoSandbox()
     problem = bubblewrap_problem()
@@ -107,7 +107,7 @@ class OtherUser:
     workspace: Path
 
     @classmethod
-    def named(cls, user: str, workspace: Path) -> OtherUser:
+    def from_name(cls, user: str, workspace: Path) -> OtherUser:
         try:
             known = pwd.getpwnam(user)
         except KeyError:

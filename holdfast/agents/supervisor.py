@@ -31,7 +31,7 @@ _SET_CHILD_SUBREAPER = 36
 _PROCESSES = Path("/proc")
 
 
-def supervised(pipe: int, command: Sequence[str]) -> list[str]:
+def supervised_command(pipe: int, command: Sequence[str]) -> list[str]:
     """Return the command under a supervisor that ends it when the pipe's other end is closed.
 
     Pipe 0 is the command's standard input."""

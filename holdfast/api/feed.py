@@ -19,7 +19,7 @@ from holdfast.errors import HoldfastError
 from holdfast.message import Payload
 from holdfast.queue.pages import PAGE_BYTES
 from holdfast.queue.policy import Backoff
-from holdfast.queue.store import Happened, Store
+from holdfast.queue.store import ActivityRow, Store
 from holdfast.queue.wake import Wake
 from holdfast.store.activity import FORGOTTEN
 from holdfast.telemetry import ACTIVITY_READ_FAILED, STREAM_CLIENT_TOO_SLOW
@@ -87,7 +87,7 @@ def encode(frame: Payload, after: Cursor, retry: int | None = None) -> bytes:
     )
 
 
-def row_of(happened: Happened) -> Row:
+def row_of(happened: ActivityRow) -> Row:
     position, last, encoded_frames = happened.position, len(happened.frames) - 1, list[FeedFrame]()
     for nth, frame in enumerate(happened.frames):
         after = Cursor(position, nth + 1) if nth < last else Cursor(position + 1)

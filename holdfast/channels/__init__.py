@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def configured(
+def configured_channels(
     settings: Settings, store: Store, given: Collection[str] = (), app_token: str | None = None
 ) -> Iterator[Channel]:
     """Yield the channels of settings and environment, except those that were given already."""

@@ -55,8 +55,8 @@ def list_dead(
     """List dead letters, newest first."""
     settings = load_settings(config, database=database, home=home)
     which = {"queue": queue, "error": error}
-    letters = asyncio.run(list_finished(settings, which, agent, limit, before, dead_only=True))
-    print_finished(letters, as_json, empty="there are no dead letters")
+    dead = asyncio.run(list_finished(settings, which, agent, limit, before, dead_only=True))
+    print_finished(dead, as_json, empty="there are no dead letters")
 
 
 @dead.command("show")

@@ -34,7 +34,7 @@ from holdfast.queue.store import Store
 from holdfast.queue.turn import LeasedTurn
 from holdfast.routing.handoff import Teamwork
 from holdfast.routing.hooks import Hooks
-from holdfast.routing.limits import SPENT, stopped
+from holdfast.routing.limits import SPENT, check_limits
 from holdfast.routing.response import response_event
 
 ROOM_BATCH = 100
@@ -79,7 +79,7 @@ class _Limit:
         with suppress(RuntimeError):
             self.timeout.reschedule(self._next())
 
-    def reached(self) -> Retry:
+    def to_retry(self) -> Retry:
         if self._latest is not None and self._loop.time() >= self._latest:
             return Retry(f"no answer within {self._hosted.timeout}", error_class="timeout")
         return Retry(f"no sign of work for {self._hosted.idle}", error_class="idle")
@@ -111,7 +111,7 @@ class Worker:
             return Dead(f"no agent named {name!r} runs here", "no_agent")
         if leased.primary.event.get("kind") == ROOM and len(leased.events) == 1:
             await self._store.gather(leased, ROOM_BATCH)
-        end = await stopped(self._store, leased)
+        end = await check_limits(self._store, leased)
         if end is not None:
             return end
         turn = Turn(leased, name)
@@ -131,7 +131,7 @@ class Worker:
             if not limit.timeout.expired():
                 # A TimeoutError of the agent itself.
                 raise
-            return limit.reached()
+            return limit.to_retry()
         except NotNow as wait:
             # The platform limits its answers now, which is not a failure of the agent.
             return Snooze(wait.delay)

@@ -54,14 +54,18 @@ class DeadLetterNotices:
             self._seen_until = await self._store.now() - LOOK_BACK
         since = self._seen_until - COMMIT_LAG
         after = (since, 0)
-        while letters := await self._store.died(INBOX, after, limit=PAGE):
-            new = [letter for letter in letters if self._known.get(letter.id) != letter.finished_at]
+        while dead_letters := await self._store.died(INBOX, after, limit=PAGE):
+            new = [
+                letter
+                for letter in dead_letters
+                if self._known.get(letter.id) != letter.finished_at
+            ]
             notices = [notice for letter in new if (notice := self._notice(letter)) is not None]
             if notices:
                 await self._store.put(notices)
             self._known |= {letter.id: letter.finished_at for letter in new}
-            after = (letters[-1].finished_at, letters[-1].id)
-            self._seen_until = max(self._seen_until, letters[-1].finished_at)
+            after = (dead_letters[-1].finished_at, dead_letters[-1].id)
+            self._seen_until = max(self._seen_until, dead_letters[-1].finished_at)
         self._known = {id: died_at for id, died_at in self._known.items() if died_at >= since}
 
     def _notice(self, letter: FinishedEvent) -> NewEvent | None:

@@ -63,14 +63,14 @@ class Delivery:
         if progress.of(part) == SENDING:
             receipt = await _in_time(channel.find_part(response, part, progress.note(part)))
             if receipt is not None:
-                return progress.sent(part, receipt)
+                return progress.record_receipt(part, receipt)
         try:
             note = await _in_time(channel.prepare_part(response, part))
             await progress.sending(part, note)
-            progress.sent(part, await _in_time(channel.send_part(response, part, note)))
+            progress.record_receipt(part, await _in_time(channel.send_part(response, part, note)))
         except (NotNow, Undeliverable):
             # It was not sent, so the next attempt need not look for it.
-            await progress.refused(part)
+            await progress.record_refusal(part)
             raise
 
 
@@ -104,11 +104,11 @@ class Progress:
         ):
             raise LeaseLost(f"event {self._turn.primary.id} is another worker's now")
 
-    def sent(self, part: Part, receipt: Payload) -> None:
+    def record_receipt(self, part: Part, receipt: Payload) -> None:
         """Note the receipt of a part. It is stored with the next checkpoint or the turn's end."""
         self._parts[part.key] = {"state": SENT, "receipt": receipt}
 
-    async def refused(self, part: Part) -> None:
+    async def record_refusal(self, part: Part) -> None:
         """Store that a part was not sent."""
         self._parts.pop(part.key, None)
         await self._store.checkpoint(self._turn, self.state)

@@ -56,7 +56,7 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 def migrate_postgres(url: str, migration: Migration) -> Report:
     """Bring a PostgreSQL database to the requested version."""
-    with connected(url) as connection, clear_errors():
+    with connect(url) as connection, clear_errors():
         _refuse_foreign_schema(connection, migration)
         found = _version(connection)
         if not migration.is_due(found):
@@ -64,7 +64,7 @@ def migrate_postgres(url: str, migration: Migration) -> Report:
         if migration.dry_run:
             return _preview(connection, migration, found)
         warnings = _collect_warnings(connection)
-        with _locked(connection, migration):
+        with _hold_lock(connection, migration):
             # The last holder of the lock may have done the work.
             found = _version(connection)
             if not migration.is_due(found):
@@ -75,7 +75,7 @@ def migrate_postgres(url: str, migration: Migration) -> Report:
 
 
 @contextmanager
-def connected(url: str) -> Iterator[Connection]:
+def connect(url: str) -> Iterator[Connection]:
     # Hide the message of libpq: it quotes parts of a broken URL, the password among them.
     try:
         options = {"connect_timeout": CONNECT_TIMEOUT_SECONDS, **conninfo.conninfo_to_dict(url)}
@@ -121,7 +121,7 @@ def _collect_warnings(connection: Connection) -> list[str]:
 
 
 @contextmanager
-def _locked(connection: Connection, migration: Migration) -> Iterator[None]:
+def _hold_lock(connection: Connection, migration: Migration) -> Iterator[None]:
     """Open a transaction that holds the migration lock; none is open between tries."""
     for number in range(1, LOCK_TRIES + 1):
         with connection.transaction():
@@ -172,7 +172,7 @@ def _preview(connection: Connection, migration: Migration, found: str | None) ->
     connection.read_only = True
     with connection.transaction():
         _check_owner(connection)
-        return migration.report(found, _applied(connection))
+        return migration.report(found, _read_applied(connection))
 
 
 def _apply(connection: Connection, migration: Migration, found: str | None) -> Report:
@@ -182,7 +182,7 @@ def _apply(connection: Connection, migration: Migration, found: str | None) -> R
         connection.execute("create schema agent")
     connection.execute(_BOOTSTRAP.read_bytes())
     connection.execute("lock table agent.migration in exclusive mode")
-    applied = _applied(connection)
+    applied = _read_applied(connection)
     report = migration.report(found, applied)
     for script in migration.missing(applied):
         _run(connection, migration, script)
@@ -245,7 +245,7 @@ def _refuse_foreign_schema(connection: Connection, migration: Migration) -> None
     if not _table_exists(connection, "event") or not migration.incremental:
         return
     try:
-        applied = _applied(connection)
+        applied = _read_applied(connection)
     except errors.InsufficientPrivilege:
         # Not the owner: the version says whether there is anything to do.
         return
@@ -270,7 +270,7 @@ def _version(connection: Connection) -> str | None:
     return None if row is None else str(row[0])
 
 
-def _applied(connection: Connection) -> dict[str, str]:
+def _read_applied(connection: Connection) -> dict[str, str]:
     if not _table_exists(connection, "migration"):
         return {}
     rows = connection.execute("select file_name, body from agent.migration order by file_name")

@@ -59,7 +59,7 @@ def _inspect(path: Path, migration: Migration) -> Report:
         found = _version(connection)
         if not migration.is_due(found) or not migration.dry_run:
             return migration.nothing(found)
-        return migration.report(found, _applied(connection))
+        return migration.report(found, _read_applied(connection))
 
 
 def _connect(path: Path, migration: Migration) -> sqlite3.Connection:
@@ -165,7 +165,7 @@ def _apply(connection: sqlite3.Connection, migration: Migration) -> Report:
         return migration.nothing(found)
     for _, statement in split(_BOOTSTRAP.read_text(encoding="utf-8")):
         connection.execute(statement)
-    applied = _applied(connection)
+    applied = _read_applied(connection)
     report = migration.report(found, applied)
     for script in migration.missing(applied):
         _run(connection, migration, script)
@@ -202,7 +202,7 @@ def _version(connection: sqlite3.Connection) -> str | None:
     return None if row is None else str(row[0])
 
 
-def _applied(connection: sqlite3.Connection) -> dict[str, str]:
+def _read_applied(connection: sqlite3.Connection) -> dict[str, str]:
     if not _table_exists(connection, "migration"):
         return {}
     return dict(connection.execute("select file_name, body from migration order by file_name"))

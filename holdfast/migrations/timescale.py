@@ -7,7 +7,7 @@ from collections.abc import Callable
 import psycopg
 
 from holdfast.errors import MigrationError
-from holdfast.migrations.postgres import LOCK_KEY, clear_errors, connected
+from holdfast.migrations.postgres import LOCK_KEY, clear_errors, connect
 
 _FACTS = """
 select agent.history_is_hypertable(), agent.can_have_timescale()
@@ -24,7 +24,7 @@ def use_timescale(url: str, on_step: Callable[[str], None]) -> bool:
     Finished events are moved aside in small transactions and moved back afterwards, so that the
     table is locked only for the few rows that are left. Meanwhile they are missing from history;
     dead letters are not."""
-    with connected(url) as connection, clear_errors():
+    with connect(url) as connection, clear_errors():
         row = connection.execute(_FACTS).fetchone()
         assert row is not None
         is_hypertable, can_be, has_extension, was_aborted = row

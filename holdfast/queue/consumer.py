@@ -233,7 +233,7 @@ class Consumer:
             outcome, raised = failed(error), error
         if isinstance(outcome, Retry | Dead):
             self._metrics.failed(held.turn, outcome, held.group.max_attempts, raised)
-        held.outcome = self.policy.timed(held.turn, outcome)
+        held.outcome = self.policy.with_backoff(held.turn, outcome)
         self.slots.finish(held.slot)
         self._settler.add(held)
         self.wake.set()

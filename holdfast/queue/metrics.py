@@ -36,7 +36,7 @@ from holdfast.telemetry import (
     exporter,
     spans,
 )
-from holdfast.telemetry.instruments import OTHER, Reading, bounded
+from holdfast.telemetry.instruments import OTHER, Reading, limit_labels
 from holdfast.telemetry.logs import USERS_CODE, Entry
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def _queue_depths(counts: Sequence[Count], unnamed: dict[str, str]) -> list[Read
     agents: set[tuple[str, ...]] = set()
     for count in sorted(counts, key=_events, reverse=True):
         agent = count.target or unnamed.get(count.queue, "")
-        labels = bounded((count.queue, agent), 0)
+        labels = limit_labels((count.queue, agent), 0)
         if labels not in agents and len(agents) >= MOST_TARGETS:
             labels = (labels[0], OTHER)
         agents.add(labels)

@@ -18,7 +18,7 @@ class Page(list[T]):
 
     has_more = False
 
-    def made(self, make: Callable[[T], R]) -> Page[R]:
+    def map(self, make: Callable[[T], R]) -> Page[R]:
         """Return a page of the results of `make`."""
         page: Page[R] = Page(map(make, self))
         page.has_more = self.has_more

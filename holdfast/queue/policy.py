@@ -56,7 +56,7 @@ class Policy:
     jitter: timedelta = timedelta(seconds=15)
     start_stagger: timedelta = timedelta(0)
 
-    def timed(self, turn: LeasedTurn, outcome: Outcome) -> Outcome:
+    def with_backoff(self, turn: LeasedTurn, outcome: Outcome) -> Outcome:
         """Give a retry without a delay the back-off of its attempt.
 
         Events of a collected turn that failed are retried one by one at once."""

@@ -96,7 +96,7 @@ class Settler:
     async def _settle_refused(self, group: TargetGroup, held: HeldTurn, error: Exception) -> None:
         queue, event = self._policy.queue, held.turn.primary.id
         log.warning(Entry(SETTLE_REFUSED, queue=queue, event_id=event, error=error))
-        held.outcome = self._policy.timed(
+        held.outcome = self._policy.with_backoff(
             held.turn, Retry(f"its end was refused: {error}", error_class="refused")
         )
         try:

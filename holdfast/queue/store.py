@@ -66,12 +66,12 @@ class SweepPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """Counts of a sweep. `mended` counts lanes without a head, and is 0 unless there is a bug."""
+    """Counts of a sweep. `repaired_lanes` counts lanes without a head, and is 0 unless there is a bug."""
 
     dead: int = 0
     expired: int = 0
     discarded: int = 0
-    mended: int = 0
+    repaired_lanes: int = 0
     forgotten: int = 0
     pruned: int = 0
 
@@ -91,7 +91,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Happened:
+class ActivityRow:
     """A row of the activity log: its position in the order of all rows, and its frames."""
 
     position: int
@@ -344,7 +344,7 @@ class ActivityLog(Protocol):
 
     async def activity(
         self, position: int, *, limit: int = 500, most_bytes: int | None = None
-    ) -> Page[Happened]:
+    ) -> Page[ActivityRow]:
         """List rows of the activity log from a position on, oldest first.
 
         No row is ever added before one that was read."""

@@ -82,8 +82,8 @@ class Sweeper:
             swept = await self._store.sweep(policy)
             for kind, number in asdict(swept).items():
                 SWEPT.add(policy.queue, kind, by=number)
-            if swept.mended:
-                log.error(Entry(LANES_REPAIRED, queue=policy.queue, lanes=swept.mended))
+            if swept.repaired_lanes:
+                log.error(Entry(LANES_REPAIRED, queue=policy.queue, lanes=swept.repaired_lanes))
             if swept.dead or swept.expired:
                 command = f"holdfast dead list --queue {policy.queue}"
                 ended = {"dead": swept.dead, "expired": swept.expired}

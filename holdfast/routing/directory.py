@@ -86,7 +86,7 @@ class Directory:
         """Return the agent of a message if no live process serves it, else None.
 
         Before anything runs, a message that names no agent is for the first process to start."""
-        route = self.routing.given(agent) if agent else self.routing.route(text)
+        route = self.routing.route_to(agent) if agent else self.routing.route(text)
         name = route.agent or self.routing.default
         is_early = not self.entries and not route.agent
         return None if is_early or name in self.servers else name or "the default agent"

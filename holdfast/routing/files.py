@@ -35,7 +35,7 @@ class Attachments:
         self._root = root
         self._workspaces = workspaces
 
-    async def tagged(self, turn: Turn, text: str, tags: Iterable[Tag]) -> dict[Tag, str]:
+    async def attach_tagged(self, turn: Turn, text: str, tags: Iterable[Tag]) -> dict[Tag, str]:
         """Return the paths of file tags, below the root. Tags in quotations do not count."""
         found: dict[Tag, str] = {}
         for tag in tags:
@@ -47,7 +47,7 @@ class Attachments:
                     found[tag] = path
         return found
 
-    async def attached(self, turn: Turn, names: Iterable[object]) -> tuple[str, ...]:
+    async def attach_files(self, turn: Turn, names: Iterable[object]) -> tuple[str, ...]:
         """Return the paths of files that an agent names, below the root.
 
         Refused files are logged and listed in the metadata. A missing file is left to the
@@ -108,13 +108,13 @@ def _is_quoted(turn: Turn, text: str, tag: Tag) -> bool:
     line = text[text.rfind("\n", 0, tag.start) + 1 : tag.start]
     if line.lstrip().startswith(">"):
         return True
-    heard = (
+    texts = (
         str(part or "")
         for event in turn.events
         for part in (written_of(event.event), text_of(event), event.event.get("origin_message"))
     )
     return any(
         part.startswith(tag.text, found.end())
-        for part in heard
+        for part in texts
         for found in SEND_FILE.finditer(part)
     )

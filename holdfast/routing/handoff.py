@@ -61,7 +61,7 @@ class Teamwork:
         found = tags(text) if len(text) < LONG else await asyncio.to_thread(tags, text)
         if not found and not reply.files:
             return ParsedReply(text)
-        attached = await self._attachments.attached(turn, reply.files[:BUDGET])
+        attached = await self._attachments.attach_files(turn, reply.files[:BUDGET])
         self._attachments.refuse(turn, reply.files[BUDGET:])
         targets = await self._find_targets(turn, text, found)
         if not targets and not attached:
@@ -122,7 +122,7 @@ class Teamwork:
 
         Only as many files are looked up as can be sent; the rest still counts."""
         named = [tag for tag in found if tag.kind == "file" and tag.text]
-        paths = await self._attachments.tagged(turn, text, named[:TAGS])
+        paths = await self._attachments.attach_tagged(turn, text, named[:TAGS])
         targets: Targets = {tag: [path] for tag, path in paths.items()} | {
             tag: [] for tag in named[TAGS:]
         }

@@ -29,7 +29,7 @@ NO_EVENT = 2**63 - 1
 LET_THROUGH = {"let_through": True}
 
 
-async def stopped(store: Store, turn: LeasedTurn) -> Outcome | None:
+async def check_limits(store: Store, turn: LeasedTurn) -> Outcome | None:
     """Return how a turn beyond a limit ends, else None. A person's retry lets it through."""
     if all(event.hops == 0 for event in turn.events):
         return None

@@ -111,7 +111,7 @@ class Routing:
         teams = {team.name.lower(): Route(team.leader, id_) for id_, team in self.teams.items()}
         return teams | {name.lower(): Route(id_) for id_, name in self.names.items()} | self._ids
 
-    def given(self, agent: str) -> Route:
+    def route_to(self, agent: str) -> Route:
         """Return the route of an agent or team that is given beside a text; raise Unknown."""
         route = self._ids.get(agent.lower())
         if route is None:
@@ -119,14 +119,14 @@ class Routing:
             raise Unknown(f"there is no agent named {agent!r}; known are: {known}")
         return route
 
-    def named(self, name: str) -> Route | None:
+    def find_route(self, name: str) -> Route | None:
         """Return the route of an id or a name, None if it is unknown."""
         return self._routes.get(name.lower())
 
     def route(self, text: str) -> Route:
         """Return the route of a text: by `@id body`, else the default agent and all of it."""
         prefix = PREFIX.match(text) if text.startswith("@") else None
-        route = None if prefix is None else self.named(prefix[1])
+        route = None if prefix is None else self.find_route(prefix[1])
         if prefix is None or route is None:
             return DEFAULT
         return Route(route.agent, route.team, text[prefix.end() :])
@@ -136,7 +136,7 @@ class Routing:
         alone = ALONE.fullmatch(text) if text.startswith("@") else None
         if alone is None:
             return None
-        return DEFAULT if alone[1].lower() == "default" else self.named(alone[1])
+        return DEFAULT if alone[1].lower() == "default" else self.find_route(alone[1])
 
     def team(self, id: str) -> tuple[str, Team]:
         """Return a team and its id, given the id in any case; raise Unknown."""
@@ -146,16 +146,16 @@ class Routing:
         known = ", ".join(sorted(self.teams)) or "none"
         raise Unknown(f"there is no team named {id!r}; known are: {known}")
 
-    def placed(self, new: NewEvent, route: Route) -> NewEvent:
+    def apply_route(self, new: NewEvent, route: Route) -> NewEvent:
         """Return the event on its route, in its own lane or that of its conversation."""
         conversation = conversation_of(new.event)
         if new.lane is not None or not conversation:
             return new
-        placed = self.event(
+        routed = self.event(
             new.event, route, conversation, message_id=new.message_id, max_attempts=new.max_attempts
         )
         return replace(
-            placed, queue=new.queue, event_ts=new.event_ts, vt=new.vt, sent_by=new.sent_by
+            routed, queue=new.queue, event_ts=new.event_ts, vt=new.vt, sent_by=new.sent_by
         )
 
     def event(
@@ -239,17 +239,21 @@ async def receive(
     since = time.monotonic()
     # An agent that is given wins, and the text stays as it is.
     route = (
-        routing.given(agent) if agent else Route(new.target) if new.target else routing.route(text)
+        routing.route_to(agent)
+        if agent
+        else Route(new.target)
+        if new.target
+        else routing.route(text)
     )
     if route is DEFAULT and channel_of(new.event) not in NOT_CHATS:
         choice = routing.choice(text)
         if choice is not None:
             return await _choose(store, routing, choice, new, tx)
         route = await _find_choice(store, routing, conversation_of(new.event), tx)
-    placed, stored_since = routing.placed(new, route), time.monotonic()
-    [stored] = await store.put([placed], tx=tx)
+    routed, stored_since = routing.apply_route(new, route), time.monotonic()
+    [stored] = await store.put([routed], tx=tx)
     if spans.tracing is not None and stored is not None:
-        spans.tracing.received(stored, since, stored_since, _about(placed, stored))
+        spans.tracing.received(stored, since, stored_since, _about(routed, stored))
     return stored
 
 

@@ -84,7 +84,9 @@ def sections(model: type[BaseModel] = Settings, above: str = "") -> Iterator[Sec
         kinds = tables_in(field)
         for header, table in zip(headers_of(f"{above}{name}", field), kinds, strict=False):
             texts = {
-                known: text for known, text in _inherited(table).items() if known not in listed
+                known: text
+                for known, text in _inherited_descriptions(table).items()
+                if known not in listed
             }
             listed |= {
                 known for base in table.__bases__ for known in getattr(base, "model_fields", ())
@@ -98,10 +100,10 @@ def _purpose(table: type[Table]) -> str:
     return str(table.__doc__).splitlines()[0]
 
 
-def _inherited(model: type[BaseModel]) -> dict[str, str]:
+def _inherited_descriptions(model: type[BaseModel]) -> dict[str, str]:
     bases = [base for base in model.__bases__ if issubclass(base, Table) and base is not Table]
     return descriptions(model) | {
-        name: text for base in bases for name, text in _inherited(base).items()
+        name: text for base in bases for name, text in _inherited_descriptions(base).items()
     }
 
 

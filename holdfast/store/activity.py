@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from holdfast.message import Payload, channel_of, sender_of, subject_of, written_of
 from holdfast.queue.event import INBOX, UNREADABLE, NewEvent
-from holdfast.queue.store import Happened
+from holdfast.queue.store import ActivityRow
 from holdfast.store.payload import parse
 
 FORGOTTEN = "forgotten"
@@ -55,9 +55,9 @@ def received_frame(
     }
 
 
-def happened(position: int, frames: str, milliseconds: int) -> Happened:
+def read_activity_row(position: int, frames: str, milliseconds: int) -> ActivityRow:
     """Read a row of frames and give each a time. An unreadable frame keeps its position."""
-    return Happened(position, list(_completed(_frames(frames), milliseconds)))
+    return ActivityRow(position, list(_complete_frames(_frames(frames), milliseconds)))
 
 
 def _frames(text: str) -> Iterator[Payload]:
@@ -72,7 +72,7 @@ def _frames(text: str) -> Iterator[Payload]:
             yield {"type": UNREADABLE}
 
 
-def _completed(frames: Iterable[Payload], milliseconds: int) -> Iterator[Payload]:
+def _complete_frames(frames: Iterable[Payload], milliseconds: int) -> Iterator[Payload]:
     for frame in frames:
         frame.pop(SUBJECT, None)
         completed = {"type": frame["type"], "timestamp": milliseconds} | frame

@@ -134,7 +134,7 @@ class Conversations:
             limit,
             most_bytes,
         )
-        return found.made(self._conversation)
+        return found.map(self._conversation)
 
     async def owners(self, conversation: str) -> dict[str, str]:
         """Return the channel of a conversation by each of its owners; empty if it is unknown."""
@@ -176,7 +176,7 @@ class Conversations:
             limit,
             most_bytes,
         )
-        return found.made(self._line)
+        return found.map(self._line)
 
     async def unfinished(self, conversation: str, lanes: Iterable[str]) -> list[Line]:
         """List messages of a conversation that wait, are worked or are dead letters, newest first.

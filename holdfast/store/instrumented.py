@@ -20,9 +20,9 @@ from holdfast.queue.record import AgentMessage, ChatMessage, Record
 from holdfast.queue.store import (
     DEFAULT_MAX_ATTEMPTS,
     Acked,
+    ActivityRow,
     Count,
     Filter,
-    Happened,
     Process,
     Store,
     SweepPolicy,
@@ -297,7 +297,7 @@ class InstrumentedStore:
 
     async def activity(
         self, position: int, *, limit: int = 500, most_bytes: int | None = None
-    ) -> Page[Happened]:
+    ) -> Page[ActivityRow]:
         with _Call("activity"):
             return await self._engine.activity(position, limit=limit, most_bytes=most_bytes)
 

@@ -116,7 +116,7 @@ class ScopedReads:
             limit,
             most_bytes,
         )
-        return found.made(self._dialect.event)
+        return found.map(self._dialect.event)
 
     async def waiting(
         self,
@@ -172,7 +172,7 @@ class ScopedReads:
             limit,
             most_bytes,
         )
-        return found.made(self._dialect.finished)
+        return found.map(self._dialect.finished)
 
     async def counts(self) -> list[Count]:
         """Live events by queue and target."""
@@ -256,7 +256,7 @@ class ScopedReads:
             f"select {COLUMNS} from {self._table('event')}"
             f" where {self._dialect.ids} order by {order}"
         )
-        return (await self._page(statement, ids, limit, most_bytes)).made(self._dialect.event)
+        return (await self._page(statement, ids, limit, most_bytes)).map(self._dialect.event)
 
     async def _page(
         self, statement: str, ids: list[int], limit: int, most_bytes: int | None

@@ -56,7 +56,7 @@ class Counter:
         try:
             self.values[labels] += by
         except KeyError:
-            labels = bounded(labels, len(self.values))
+            labels = limit_labels(labels, len(self.values))
             self.values[labels] = self.values.get(labels, 0) + by
 
 
@@ -95,7 +95,7 @@ class Histogram:
         try:
             return self.values[labels]
         except KeyError:
-            labels = bounded(labels, len(self.values))
+            labels = limit_labels(labels, len(self.values))
             return self.values.setdefault(
                 labels, Buckets(self.bounds, [0] * (len(self.bounds) + 1))
             )
@@ -120,7 +120,7 @@ Reading = tuple[Gauge, Labels, float]
 Instrument = Counter | Histogram | Gauge
 
 
-def bounded(labels: Labels, known: int) -> Labels:
+def limit_labels(labels: Labels, known: int) -> Labels:
     """Return the labels of a new series, or `other` if there are too many (`known`).
 
     Labels come from users' code and clients: one that cannot be printed must not break the page."""

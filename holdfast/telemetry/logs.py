@@ -34,7 +34,7 @@ class Entry:
 
     def __str__(self) -> str:
         return " ".join(
-            [self.event, *(f"{name}={_quoted(value)}" for name, value in self.fields.items())]
+            [self.event, *(f"{name}={_quote(value)}" for name, value in self.fields.items())]
         )
 
 
@@ -80,9 +80,9 @@ class JsonLines(logging.Formatter):
 def fields(record: logging.LogRecord) -> dict[str, object]:
     """The event and what is said of it, without secrets."""
     entry = record.msg if isinstance(record.msg, Entry) else Entry(record.getMessage())
-    said = {"event": entry.event, **entry.fields}
+    fields = {"event": entry.event, **entry.fields}
     # Each by itself: JSON around it would escape what is in a secret, and it would not be found.
-    return {name: _redacted(value) for name, value in said.items()}
+    return {name: _redact_value(value) for name, value in fields.items()}
 
 
 def _text(record: logging.LogRecord) -> str:
@@ -91,13 +91,13 @@ def _text(record: logging.LogRecord) -> str:
         return str(
             Entry(
                 record.msg.event,
-                **{name: _redacted(value) for name, value in record.msg.fields.items()},
+                **{name: _redact_value(value) for name, value in record.msg.fields.items()},
             )
         )
     return redact_start(record.getMessage(), FIELD_LENGTH)
 
 
-def _redacted(value: object) -> object:
+def _redact_value(value: object) -> object:
     return (
         value if isinstance(value, int | float | None) else redact_start(str(value), FIELD_LENGTH)
     )
@@ -113,15 +113,15 @@ def _short_trouble(record: logging.LogRecord) -> str:
     """The last frames outside of Holdfast, and the error."""
     if not record.exc_info or record.exc_info[1] is None:
         return ""
-    told = traceback.TracebackException.from_exception(record.exc_info[1])
-    part: traceback.TracebackException | None = told
+    formatted = traceback.TracebackException.from_exception(record.exc_info[1])
+    part: traceback.TracebackException | None = formatted
     while part is not None:
         frames = [frame for frame in part.stack if not frame.filename.startswith(_PACKAGE)]
         part.stack = traceback.StackSummary.from_list(
             frames[-USERS_FRAMES:] or list(part.stack)[-1:]
         )
         part = part.__cause__ or part.__context__
-    return redact_end("".join(told.format()).rstrip("\n"), TRACEBACK_LENGTH)
+    return redact_end("".join(formatted.format()).rstrip("\n"), TRACEBACK_LENGTH)
 
 
 def _moment(record: logging.LogRecord) -> str:
@@ -132,6 +132,6 @@ def _moment(record: logging.LogRecord) -> str:
     )
 
 
-def _quoted(value: object) -> str:
+def _quote(value: object) -> str:
     text = printable(str(value))
     return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)

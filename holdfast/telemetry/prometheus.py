@@ -20,12 +20,12 @@ def exposition(readings: Sequence[Reading], accept: str = "") -> tuple[bytes, st
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     families = [family for one in INSTRUMENTS for family in _families(one, readings)]
-    registry.register(_Collected(families))
+    registry.register(_Collector(families))
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type
 
 
-class _Collected:
+class _Collector:
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
 

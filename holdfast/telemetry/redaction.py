@@ -48,7 +48,7 @@ _NAMED = re.compile(
     (?!{_WORD}){_VALUE}""",
     re.VERBOSE | re.IGNORECASE,
 )
-_SAID = re.compile(
+_SENTENCE = re.compile(
     rf"""(?<![A-Za-z0-9])(?P<before>(?:{_NAMES}|pin)(?![A-Za-z0-9_])\s{{0,8}}(?:is|=|:)\s{{0,8}})
     {_VALUE}""",
     re.VERBOSE | re.IGNORECASE,
@@ -65,7 +65,7 @@ _secrets: list[str] = []
 
 def hide(text: str) -> None:
     """Hide this secret, or the password of this URL, in all texts from now on."""
-    found = [text[start:end] for start, end in _passwords(text)] + _QUERY.findall(text)
+    found = [text[start:end] for start, end in _find_passwords(text)] + _QUERY.findall(text)
     for secret in found if "://" in text else [text]:
         for form in (secret, unquote(secret)):
             if len(form) >= SHORTEST_SECRET and form not in _secrets:
@@ -78,13 +78,13 @@ def redact(text: str) -> str:
     """Return the text without secrets: registered ones, and strings that look like one."""
     # Search the original text for all of them: a secret inside another must not hide the longer one
     # from the search.
-    text = _covered(text, [*_named(text), *_shaped(text), *_passwords(text)])
+    text = _cover(text, [*_find_known(text), *_find_shapes(text), *_find_passwords(text)])
     return _NAMED.sub(rf"\g<before>\g<quote>{HIDDEN}", text)
 
 
 def redact_prose(text: str) -> str:
     """Redact a text of people, in which "the password is hunter2" counts, too."""
-    return _SAID.sub(rf"\g<before>\g<quote>{HIDDEN}", redact(text))
+    return _SENTENCE.sub(rf"\g<before>\g<quote>{HIDDEN}", redact(text))
 
 
 def redact_start(text: str, limit: int) -> str:
@@ -102,7 +102,7 @@ def redact_end(text: str, limit: int) -> str:
     return f"…{redact(text[-limit - SLACK :])[-limit:]}"
 
 
-def _named(text: str) -> Iterator[Span]:
+def _find_known(text: str) -> Iterator[Span]:
     """Find the secrets that `hide` was called with."""
     for secret in _secrets:
         at = text.find(secret)
@@ -111,14 +111,14 @@ def _named(text: str) -> Iterator[Span]:
             at = text.find(secret, at + len(secret))
 
 
-def _shaped(text: str) -> Iterator[Span]:
+def _find_shapes(text: str) -> Iterator[Span]:
     """Find keys by their shape, but not names such as sk-learn-contrib."""
     for found in _SHAPES.finditer(text):
         if not _PROVIDER_KEY.match(found[0]) or _RANDOM.search(found[0]):
             yield found.span()
 
 
-def _covered(text: str, spans: list[Span]) -> str:
+def _cover(text: str, spans: list[Span]) -> str:
     """Replace each run of overlapping spans by HIDDEN."""
     pieces: list[str] = []
     kept_from = 0
@@ -129,7 +129,7 @@ def _covered(text: str, spans: list[Span]) -> str:
     return "".join([*pieces, text[kept_from:]]) if pieces else text
 
 
-def _passwords(text: str) -> Iterator[Span]:
+def _find_passwords(text: str) -> Iterator[Span]:
     """Find the passwords of URLs.
 
     They may contain `@` and `/`, so each ends at the last `@` of its word."""

@@ -66,11 +66,11 @@ def system_binaries(major: int) -> Path:
     """Return the folder of a PostgreSQL that is installed on this machine."""
     found = [Path(f"/usr/lib/postgresql/{major}/bin"), Path(f"/usr/pgsql-{major}/bin")]
     if pg_config := shutil.which("pg_config"):
-        told = subprocess.run(
+        version = subprocess.run(
             [pg_config, "--version", "--bindir"], capture_output=True, text=True, check=True
         ).stdout
-        if f"PostgreSQL {major}." in told:
-            found.insert(0, Path(told.splitlines()[0]))
+        if f"PostgreSQL {major}." in version:
+            found.insert(0, Path(version.splitlines()[0]))
     for folder in found:
         if (folder / "postgres").exists() and (folder / "initdb").exists():
             return folder

@@ -92,7 +92,7 @@ class Trial:
                 outcome = failed(error)
             outcome = Policy(
                 queue=INBOX, target_groups=(TargetGroup(targets=(), lease=LEASE),), at_once=1
-            ).timed(turn, outcome)
+            ).with_backoff(turn, outcome)
             await self.store.settle([(turn, outcome)], max_attempts=MAX_ATTEMPTS)
             done.append((Turn(turn, turn.primary.target or self.app.default), outcome))
             await self._index()

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import AgentHarness, Dead, Done, Reply, Retry
 from holdfast.agents.command import END_WITHIN, CommandAgent
-from holdfast.agents.supervisor import supervised
+from holdfast.agents.supervisor import supervised_command
 from holdfast.agents.turn import Turn
 from holdfast.queue.event import INBOX
 from holdfast.queue.outcome import Outcome
@@ -200,7 +200,7 @@ async def test_a_cancelled_turn_leaves_nothing(scripts: Scripts) -> None:
 
 
 def test_a_program_can_be_ended_with_its_own_standard_input(scripts: Scripts) -> None:
-    command = supervised(
+    command = supervised_command(
         0, [scripts.write(f"echo begun; trap '' TERM; setsid sleep 1000 & {HANG}")]
     )
     with subprocess.Popen(

@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from holdfast import AgentHarness
 from holdfast.agents.command import END_WITHIN, CommandAgent
-from holdfast.agents.supervisor import supervised
+from holdfast.agents.supervisor import supervised_command
 from holdfast.agents.turn import Turn
 from holdfast.queue.event import INBOX
 from holdfast.testing.trial import trial
@@ -107,7 +107,9 @@ async def test_a_supervisor_that_is_killed_leaves_nothing(
 
 
 def test_a_killed_worker_leaves_nothing_even_with_its_supervisor_killed(scripts: Scripts) -> None:
-    with subprocess.Popen(supervised(0, [scripts.write(FAMILY)]), stdin=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        supervised_command(0, [scripts.write(FAMILY)]), stdin=subprocess.PIPE
+    ) as process:
         assert scripts.until(grown)
         process.kill()
         assert scripts.until(lambda left: not left), scripts.left()

@@ -193,4 +193,4 @@ async def test_a_sweep_of_a_sound_store_mends_nothing(store: Store, clock: Clock
     for _ in range(3):
         await store.settle([(turn, Dead("no")) for turn in await claim(store, limit=3)])
         clock.tick(minutes=1)
-        assert (await store.sweep(SweepPolicy())).mended == 0
+        assert (await store.sweep(SweepPolicy())).repaired_lanes == 0

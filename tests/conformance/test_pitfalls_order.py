@@ -43,7 +43,7 @@ async def test_mailbox_empty_read_then_the_lane_released(
         turn = await claim_one(store)
         _settled, arrived = await asyncio.gather(end(store, turn), put(other, lane="a"))
         assert await drain(store) == [arrived]
-    assert (await store.sweep(SweepPolicy())).mended == 0
+    assert (await store.sweep(SweepPolicy())).repaired_lanes == 0
 
 
 async def test_skip_locked_slides_past_a_locked_head(
@@ -118,7 +118,7 @@ async def test_puts_that_meet_in_one_lane_leave_one_head(
             True,
         ]
         assert sorted(await drain(store)) == sorted(ids)
-    assert (await store.sweep(SweepPolicy())).mended == 0
+    assert (await store.sweep(SweepPolicy())).repaired_lanes == 0
 
 
 async def test_emits_that_meet_in_one_lane_leave_one_head(
@@ -138,4 +138,4 @@ async def test_emits_that_meet_in_one_lane_leave_one_head(
         ]
         await asyncio.gather(*(s.settle(ends[start::4]) for start, s in enumerate(stores)))
     assert len(await claim_ids(store)) == 8
-    assert (await store.sweep(SweepPolicy())).mended == 0
+    assert (await store.sweep(SweepPolicy())).repaired_lanes == 0

@@ -215,7 +215,8 @@ async def check_history(pool: WorkerPool, *, leases_may_end: bool = False) -> Re
     )
     async with open_store(pool.url) as store:
         repaired = [
-            (await store.sweep(SweepPolicy(queue=queue))).mended for queue in (INBOX, OUTBOX)
+            (await store.sweep(SweepPolicy(queue=queue))).repaired_lanes
+            for queue in (INBOX, OUTBOX)
         ]
     assert repaired == [0, 0], "lanes had no head"
     violations = [*faults, *report.violations, *unanswered(pool)]

@@ -46,7 +46,10 @@ async def put(url: str, events: int, lanes: int) -> list[int]:
 async def lanes_without_head(url: str) -> int:
     async with open_store(url) as store:
         return sum(
-            [(await store.sweep(SweepPolicy(queue=queue))).mended for queue in (INBOX, OUTBOX)]
+            [
+                (await store.sweep(SweepPolicy(queue=queue))).repaired_lanes
+                for queue in (INBOX, OUTBOX)
+            ]
         )
 
 

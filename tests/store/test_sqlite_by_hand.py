@@ -143,7 +143,7 @@ async def test_a_whole_queue_can_be_renamed(store: SqliteStore, shell: sqlite3.C
     await put_lane(store, 2, "b")
     shell.execute("update event set queue = 'other'")
     assert heads(shell) == [1, 4]
-    assert (await store.sweep(SweepPolicy(queue="other"))).mended == 0
+    assert (await store.sweep(SweepPolicy(queue="other"))).repaired_lanes == 0
 
 
 async def test_messages_show_the_inbox(store: SqliteStore, shell: sqlite3.Connection) -> None:

@@ -25,7 +25,7 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 from holdfast.agents.base import NO_ANSWER, Answer, prompt_of
 from holdfast.agents.llm.context import App, Context, Reminder
 from holdfast.agents.llm.history import history
-from holdfast.agents.llm.memory import TOOLS, remembered
+from holdfast.agents.llm.memory import TOOLS, read_memories
 from holdfast.agents.llm.prompt import Prompt
 from holdfast.agents.turn import Turn
 from holdfast.errors import HoldfastError
@@ -65,7 +65,7 @@ class LlmAgent:
             model_settings=SETTINGS,
         )
         self._prompt = prompt or Prompt()
-        self._reminders: list[Reminder] = [remembered, *reminders]
+        self._reminders: list[Reminder] = [read_memories, *reminders]
         self._history_tokens = history_tokens
         self._limits = UsageLimits(request_limit=max_requests)
         self._app: App | None = None

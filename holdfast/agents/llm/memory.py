@@ -11,7 +11,7 @@ from holdfast.memory import NoMemory
 NOTHING = "nothing is known of it"
 
 
-async def remembered(context: Context) -> str:
+async def read_memories(context: Context) -> str:
     """Return memories that relate to the message, for the prompt; '' for an agent without
     memory."""
     memory = context.turn.memory

@@ -20,7 +20,7 @@ from pydantic_ai.toolsets import PrefixedToolset, ToolsetTool
 
 from holdfast.agents.llm.context import Context
 from holdfast.agents.sandbox import Sandbox
-from holdfast.agents.supervisor import supervised
+from holdfast.agents.supervisor import supervised_command
 from holdfast.errors import HoldfastError
 from holdfast.settings.agents import McpTable
 from holdfast.settings.environment import child_environment, variable
@@ -111,7 +111,7 @@ def server_of(
         program = wrapped[0] if wrapped == list(table.command) else ""
         # The server's standard input ends with this process, even if it is killed. The supervisor
         # ends servers that ignore the end of their input.
-        first, *arguments = supervised(0, wrapped)
+        first, *arguments = supervised_command(0, wrapped)
         transport = StdioTransport(
             first, arguments, env=child_environment(table.variables), keep_alive=False
         )

@@ -129,7 +129,7 @@ async def post_message(request: Request) -> JsonResponse:
     agent = bound_agent(caller, routing, message.message, message.agent)
     if agent:
         # Before anything is written: an unknown agent is a 404.
-        routing.given(agent)
+        routing.route_to(agent)
     await _note_conversation(state, caller, address, message.message)
     id_, stored = await put_message(
         state.store,

@@ -125,7 +125,7 @@ def bound_agent(caller: Caller, routing: Routing, text: str, given: str | None) 
     bound = None if caller.credential is None else caller.credential.agents
     if bound is None:
         return given
-    route = routing.given(given) if given else routing.route(text)
+    route = routing.route_to(given) if given else routing.route(text)
     if route is DEFAULT:
         return routing.default if routing.default in bound else bound[0]
     if route.team not in bound:

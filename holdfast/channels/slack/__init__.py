@@ -30,7 +30,7 @@ from holdfast.channels.slack.errors import AccessDenied, Refusal
 from holdfast.channels.slack.incoming import text_without_mention
 from holdfast.channels.slack.manifest import CUSTOMIZE_SCOPE
 from holdfast.channels.slack.mrkdwn import mrkdwn, unescape
-from holdfast.channels.slack.rate_limits import SharedSettings
+from holdfast.channels.slack.rate_limits import SettingsStore
 from holdfast.channels.slack.reader import Reader, messages
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.channels.split import split
@@ -76,7 +76,7 @@ class SlackChannel(Channel):
         accesses: Sequence[Access],
         *,
         files: Path | None = None,
-        store: SharedSettings | None = None,
+        store: SettingsStore | None = None,
     ) -> None:
         self.workspaces = [Workspace(access, store) for access in accesses]
         self._readers = {workspace: Reader(workspace) for workspace in self.workspaces}

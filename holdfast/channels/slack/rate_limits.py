@@ -13,7 +13,7 @@ READ_INTERVAL = 1.0
 """Seconds after which a wait that another process stored is known here."""
 
 
-class SharedSettings(Protocol):
+class SettingsStore(Protocol):
     """The part of a store by which processes share waits."""
 
     async def now(self) -> datetime:
@@ -29,7 +29,7 @@ class SharedSettings(Protocol):
 class RateLimits:
     """Waits of one workspace, by method. A turn that has to wait snoozes."""
 
-    def __init__(self, workspace: str, store: SharedSettings | None) -> None:
+    def __init__(self, workspace: str, store: SettingsStore | None) -> None:
         self._workspace = workspace
         self._store = store
         self._wait_until: dict[str, float] = {}

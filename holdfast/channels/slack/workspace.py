@@ -20,7 +20,7 @@ from holdfast.channels.slack.errors import (
     translate_error,
 )
 from holdfast.channels.slack.incoming import Bot, message_of
-from holdfast.channels.slack.rate_limits import RateLimits, SharedSettings
+from holdfast.channels.slack.rate_limits import RateLimits, SettingsStore
 from holdfast.errors import HoldfastError
 from holdfast.message import Payload
 from holdfast.queue.policy import Backoff
@@ -51,7 +51,7 @@ NO_EVENT = "the body is not a Slack event"
 class Workspace:
     """A workspace. `run` signs in, retrying while Slack is unreachable; then it can be used."""
 
-    def __init__(self, access: Access, store: SharedSettings | None = None) -> None:
+    def __init__(self, access: Access, store: SettingsStore | None = None) -> None:
         self.access = access
         self._store = store
         self._signed_in = asyncio.Event()

@@ -54,7 +54,7 @@ class PostgresHistory:
             limit,
             most_bytes,
         )
-        return found.made(lambda row: shown(finished_of(row)))
+        return found.map(lambda row: shown(finished_of(row)))
 
     async def dead(
         self,
@@ -97,7 +97,7 @@ class PostgresHistory:
             limit,
             most_bytes,
         )
-        return found.made(_audit_entry)
+        return found.map(_audit_entry)
 
     async def pseudonym(self, name: str) -> str:
         return str(await self._connections.value("select agent.pseudonym(%s)", (storable(name),)))
@@ -125,7 +125,7 @@ class PostgresHistory:
             limit,
             most_bytes,
         )
-        return found.made(lambda row: shown(event_of(row)))
+        return found.map(lambda row: shown(event_of(row)))
 
     async def recent(
         self,
@@ -142,7 +142,7 @@ class PostgresHistory:
             limit,
             most_bytes,
         )
-        return found.made(lambda row: shown(event_of(row)))
+        return found.map(lambda row: shown(event_of(row)))
 
     async def leased(
         self,
@@ -159,7 +159,7 @@ class PostgresHistory:
             ANY_NUMBER if limit is None else limit,
             most_bytes,
         )
-        return found.made(lambda row: shown(event_of(row)))
+        return found.map(lambda row: shown(event_of(row)))
 
     async def handed_on(self, root_id: int, before_id: int) -> int:
         return int(
@@ -205,7 +205,7 @@ class PostgresHistory:
             limit,
             most_bytes,
         )
-        return found.made(lambda row: AgentMessage(**dict(zip(AGENT_MESSAGE, row, strict=True))))
+        return found.map(lambda row: AgentMessage(**dict(zip(AGENT_MESSAGE, row, strict=True))))
 
     async def chat_messages(
         self,
@@ -223,7 +223,7 @@ class PostgresHistory:
             limit,
             most_bytes,
         )
-        return found.made(lambda row: ChatMessage(**dict(zip(CHAT_MESSAGE, row, strict=True))))
+        return found.map(lambda row: ChatMessage(**dict(zip(CHAT_MESSAGE, row, strict=True))))
 
     async def retry(self, which: Filter, *, actor: str | None = None) -> list[int]:
         rows = await self._connections.rows(

@@ -131,7 +131,7 @@ class PostgresObservationStore:
             most,
             most_bytes,
         )
-        return found.made(lambda row: Subject(*row))
+        return found.map(lambda row: Subject(*row))
 
     async def count(self, workspace_id: str | None = None) -> int:
         return sum(subject.observations for subject in await self.find_subjects(workspace_id))

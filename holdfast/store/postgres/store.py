@@ -21,15 +21,15 @@ from holdfast.queue.record import ChatMessage, Record
 from holdfast.queue.store import (
     DEFAULT_MAX_ATTEMPTS,
     Acked,
+    ActivityRow,
     Clock,
-    Happened,
     Process,
     SweepPolicy,
     Swept,
     Transaction,
 )
 from holdfast.queue.turn import LeasedTurn
-from holdfast.store.activity import happened
+from holdfast.store.activity import read_activity_row
 from holdfast.store.failure import stored_error
 from holdfast.store.payload import dump, parse, storable
 from holdfast.store.postgres.batch import Batch
@@ -237,7 +237,7 @@ class PostgresStore(PostgresHistory):
     ) -> list[Settled | Lost]:
         wanted = [end_of(turn, outcome, max_attempts) for turn, outcome in ends]
         ended = await self._settles.add(wanted) if wanted else []
-        return [_settled(turn, how) for (turn, _), how in zip(ends, ended, strict=True)]
+        return [_settle_result(turn, how) for (turn, _), how in zip(ends, ended, strict=True)]
 
     async def release(self, turns: Sequence[LeasedTurn]) -> list[Settled | Lost]:
         leases = dump([lease_of(turn) for turn in turns])
@@ -246,7 +246,7 @@ class PostgresStore(PostgresHistory):
             if turns
             else []
         )
-        return [_settled(turn, row[0]) for turn, row in zip(turns, rows, strict=True)]
+        return [_settle_result(turn, row[0]) for turn, row in zip(turns, rows, strict=True)]
 
     async def _settle_together(self, ends: list[Payload]) -> list[str]:
         rows = await self._connections.rows("select ended from agent.settle(%s)", (dump(ends),))
@@ -298,25 +298,27 @@ class PostgresStore(PostgresHistory):
                 policy.keep_history,
             ),
         )
-        dead, expired, discarded, mended, forgotten, pruned = rows[0]
+        dead, expired, discarded, repaired_lanes, forgotten, pruned = rows[0]
         return Swept(
             dead=dead,
             expired=expired,
             discarded=discarded,
-            mended=mended,
+            repaired_lanes=repaired_lanes,
             forgotten=forgotten,
             pruned=pruned,
         )
 
     async def activity(
         self, position: int, *, limit: int = 500, most_bytes: int | None = None
-    ) -> Page[Happened]:
+    ) -> Page[ActivityRow]:
         rows = await self._connections.rows(
             "select place, frames, created_at from agent.activity_page(%s, %s, %s)",
             (position, limit, most_bytes),
         )
         found = Measure(limit, most_bytes).page(rows)
-        return found.made(lambda row: happened(row[0], row[1], int(row[2].timestamp() * 1000)))
+        return found.map(
+            lambda row: read_activity_row(row[0], row[1], int(row[2].timestamp() * 1000))
+        )
 
     async def activity_span(self) -> tuple[int, int]:
         [(first, following)] = await self._connections.rows(
@@ -426,5 +428,5 @@ class PostgresStore(PostgresHistory):
             self._running.append(self._session_task)
 
 
-def _settled(turn: LeasedTurn, how: str) -> Settled | Lost:
+def _settle_result(turn: LeasedTurn, how: str) -> Settled | Lost:
     return Lost(turn) if how == "lost" else Settled(turn, how)

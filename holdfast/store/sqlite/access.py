@@ -227,7 +227,7 @@ def read_audit(
         "since": None if which.since is None else micros(which.since),
     }
     rows = connection.execute(SQL["audit_log"], params | page)
-    return Measure(page["limit"], most_bytes).page(rows).made(_audit_entry_of)
+    return Measure(page["limit"], most_bytes).page(rows).map(_audit_entry_of)
 
 
 def _audit_entry_of(row: tuple[Any, ...]) -> AuditEntry:

@@ -7,8 +7,8 @@ from sqlite3 import Connection
 
 from holdfast.message import Payload
 from holdfast.queue.pages import Measure, Page
-from holdfast.queue.store import Happened
-from holdfast.store.activity import happened, message_frame, received_frame
+from holdfast.queue.store import ActivityRow
+from holdfast.store.activity import message_frame, read_activity_row, received_frame
 from holdfast.store.payload import dump
 from holdfast.store.readable import shown_payload
 from holdfast.store.sqlite.connection import load
@@ -54,12 +54,12 @@ def revived_frames(connection: Connection, ids: Sequence[int]) -> Iterator[Paylo
 
 def read_activity(
     connection: Connection, position: int, limit: int, most_bytes: int | None
-) -> Page[Happened]:
+) -> Page[ActivityRow]:
     rows = connection.execute(SQL["activity"], {"position": position, "limit": limit})
     return (
         Measure(limit, most_bytes)
         .page(rows)
-        .made(lambda row: happened(row[0], row[1], row[2] // 1000))
+        .map(lambda row: read_activity_row(row[0], row[1], row[2] // 1000))
     )
 
 

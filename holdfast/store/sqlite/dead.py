@@ -43,7 +43,7 @@ def read_finished(
 ) -> Page[FinishedEvent]:
     name = "finished" if which.ids is None else "finished_by_id"
     rows = connection.execute(SQL[name], filter_params(which) | page)
-    return Measure(page["limit"], most_bytes).page(rows).made(finished_event_of)
+    return Measure(page["limit"], most_bytes).page(rows).map(finished_event_of)
 
 
 def read_dead(
@@ -51,7 +51,7 @@ def read_dead(
 ) -> Page[FinishedEvent]:
     name = "dead" if which.ids is None else "dead_by_id"
     rows = connection.execute(SQL[name], filter_params(which) | page)
-    return Measure(page["limit"], most_bytes).page(rows).made(finished_event_of)
+    return Measure(page["limit"], most_bytes).page(rows).map(finished_event_of)
 
 
 def read_dead_since(

@@ -135,7 +135,7 @@ class SqliteObservationStore:
                 connection.execute(SQL["observation_subjects"], params)
             )
 
-        return (await self._engine.read(read)).made(lambda row: Subject(*row))
+        return (await self._engine.read(read)).map(lambda row: Subject(*row))
 
     async def count(self, workspace_id: str | None = None) -> int:
         return sum(subject.observations for subject in await self.find_subjects(workspace_id))

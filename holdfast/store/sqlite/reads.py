@@ -179,7 +179,7 @@ def read_live_events(
     """Read the live events of the ids that a query returns, one by one, until the page is full."""
     ids = connection.execute(SQL[query], params).fetchall()
     rows = (row for (id,) in ids for row in connection.execute(SQL["events"], {"ids": dump([id])}))
-    return Measure(params["limit"], most_bytes).page(rows).made(listed_event_of)
+    return Measure(params["limit"], most_bytes).page(rows).map(listed_event_of)
 
 
 def read_recent(
@@ -189,7 +189,7 @@ def read_recent(
     rows = (
         row for (id,) in ids for row in connection.execute(SQL["event_or_finished"], {"id": id})
     )
-    return Measure(params["limit"], most_bytes).page(rows).made(listed_event_of)
+    return Measure(params["limit"], most_bytes).page(rows).map(listed_event_of)
 
 
 def read_counts(connection: Connection, now: int) -> list[Count]:
@@ -217,11 +217,11 @@ def read_agent_messages(
 ) -> Page[AgentMessage]:
     name = "agent_messages" if params["conversation"] is None else "conversation_messages"
     rows = connection.execute(SQL[name], params)
-    return Measure(params["limit"], most_bytes).page(rows).made(agent_message_of)
+    return Measure(params["limit"], most_bytes).page(rows).map(agent_message_of)
 
 
 def read_chat_messages(
     connection: Connection, params: dict[str, Any], most_bytes: int | None
 ) -> Page[ChatMessage]:
     rows = connection.execute(SQL["chat_messages"], params)
-    return Measure(params["limit"], most_bytes).page(rows).made(chat_message_of)
+    return Measure(params["limit"], most_bytes).page(rows).map(chat_message_of)

@@ -21,10 +21,10 @@ from holdfast.queue.record import AgentMessage, ChatMessage, Record
 from holdfast.queue.store import (
     DEFAULT_MAX_ATTEMPTS,
     Acked,
+    ActivityRow,
     Clock,
     Count,
     Filter,
-    Happened,
     Process,
     SweepPolicy,
     Swept,
@@ -400,7 +400,7 @@ class SqliteStore:
 
     async def activity(
         self, position: int, *, limit: int = 500, most_bytes: int | None = None
-    ) -> Page[Happened]:
+    ) -> Page[ActivityRow]:
         return await self.read(lambda db: activity.read_activity(db, position, limit, most_bytes))
 
     async def activity_span(self) -> tuple[int, int]:

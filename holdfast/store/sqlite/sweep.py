@@ -47,7 +47,7 @@ class Sweeper:
             dead=dead,
             expired=expired,
             discarded=discarded,
-            mended=await self.store.write(restore) if lanes else 0,
+            repaired_lanes=await self.store.write(restore) if lanes else 0,
             forgotten=await self._forget_keys(policy),
             pruned=await self.in_batches(prune, policy),
         )

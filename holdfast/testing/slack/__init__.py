@@ -189,11 +189,11 @@ class FakeSlack:
         if fault is not None and fault.how == "slow":
             await asyncio.sleep(fault.seconds)
         elif fault is not None and fault.how != "drop_after":
-            return _failed(request, fault)
+            return _fault_answer(request, fault)
         answer = self._answer(request, method, given)
         self._called.set()
         if fault is not None and fault.how == "drop_after":
-            return _failed(request, fault)
+            return _fault_answer(request, fault)
         return answer
 
     def _answer(self, request: web.Request, method: str, given: dict[str, Any]) -> web.Response:
@@ -204,7 +204,7 @@ class FakeSlack:
             )
         wait = self.faults.retry_after(method, given)
         if wait is not None:
-            return _ratelimited(wait)
+            return _rate_limit_answer(wait)
         if method == "apps.connections.open":
             url = self._address(f"/link?ticket={self.workspace.number()}").replace("http:", "ws:")
             return web.json_response({"ok": True, "url": url})
@@ -237,10 +237,10 @@ async def _arguments(request: web.Request) -> dict[str, Any]:
     return given
 
 
-def _failed(request: web.Request, fault: Fault) -> web.Response:
+def _fault_answer(request: web.Request, fault: Fault) -> web.Response:
     match fault.how:
         case "ratelimited":
-            return _ratelimited(max(1, round(fault.seconds)))
+            return _rate_limit_answer(max(1, round(fault.seconds)))
         case "error":
             return web.json_response({"ok": False, "error": fault.code})
         case "status":
@@ -251,7 +251,7 @@ def _failed(request: web.Request, fault: Fault) -> web.Response:
             return web.Response()
 
 
-def _ratelimited(seconds: int) -> web.Response:
+def _rate_limit_answer(seconds: int) -> web.Response:
     return web.json_response(
         {"ok": False, "error": "ratelimited"}, status=429, headers={"retry-after": str(seconds)}
     )

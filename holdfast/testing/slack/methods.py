@@ -54,7 +54,7 @@ class Methods:
         # Slack truncates the text instead, which would hide a fault in a test.
         if len(text) > LONGEST_TEXT:
             raise Refused("msg_too_long")
-        metadata = _structured(given.get("metadata"))
+        metadata = _parse_json(given.get("metadata"))
         name, emoji, picture = (
             str(given.get(key) or "") for key in ("username", "icon_emoji", "icon_url")
         )
@@ -139,7 +139,7 @@ class Methods:
 
     def _complete_upload(self, given: dict[str, Any]) -> dict[str, Any]:
         files = [
-            self._workspace.uploads.get(file["id"]) for file in _structured(given.get("files"))
+            self._workspace.uploads.get(file["id"]) for file in _parse_json(given.get("files"))
         ]
         if any(file is None or file.completed for file in files):
             raise Refused("file_not_found")
@@ -188,7 +188,7 @@ class Methods:
         return room
 
 
-def _structured(value: Any) -> Any:
+def _parse_json(value: Any) -> Any:
     """Parse an argument that came as JSON in a form."""
     return json.loads(value) if isinstance(value, str) and value else value
 
