@@ -53,7 +53,7 @@ from holdfast.telemetry import (
 )
 from holdfast.telemetry import startup as telemetry
 from holdfast.telemetry.logs import Entry
-from holdfast.telemetry.watchdog import watching
+from holdfast.telemetry.watchdog import watch_loop
 
 if TYPE_CHECKING:
     from holdfast.app import AgentHarness, Serve
@@ -79,7 +79,7 @@ async def run(
     """Migrate, open the store and work until stopped; with 0 workers, only answer HTTP."""
     settings = app.load_settings()
     telemetry.start(settings)
-    with spans.work(SPAN_MIGRATE):
+    with spans.background_span(SPAN_MIGRATE):
         await asyncio.to_thread(migrate, settings.database)
     pool_size = settings.pool_size(num_workers, len(app.agents))
     async with open_store(
@@ -88,7 +88,7 @@ async def run(
         pool_size=pool_size,
         on_put=app.listeners.publish_put if app.listeners else None,
     ) as store:
-        with watching(settings.blocked_after), app.using(store), _channels(app, store, app_token):
+        with watch_loop(settings.blocked_after), app.using(store), _channels(app, store, app_token):
             async with serve(app):
                 if num_workers:
                     await RunningProcess(app, store, settings).run(num_workers, ready)

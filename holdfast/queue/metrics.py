@@ -165,7 +165,7 @@ class TurnMetrics:
         }
         reason, woken_at = self._woken
         root_id = primary.root_id or primary.id
-        tracing.woken(root_id, woken_at, since)
+        tracing.record_wake(root_id, woken_at, since)
         return tracing.begin(root_id, since, attributes | {"holdfast.wake_reason": reason})
 
 

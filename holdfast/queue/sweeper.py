@@ -73,7 +73,7 @@ class Sweeper:
             await asyncio.sleep(every.total_seconds())
 
     async def _sweep(self) -> None:
-        with spans.work(SPAN_SWEEP):
+        with spans.background_span(SPAN_SWEEP):
             await self.sweep()
 
     async def sweep(self) -> None:
@@ -96,7 +96,9 @@ class Sweeper:
         most = {policy.queue: policy.max_attempts for policy in self._policies}
         reaped = await self._store.reap(most)
         if reaped:
-            with spans.work(SPAN_REAP, {"holdfast.processes": ", ".join(map(str, reaped))}):
+            with spans.background_span(
+                SPAN_REAP, {"holdfast.processes": ", ".join(map(str, reaped))}
+            ):
                 pass
         for process in reaped:
             REAPED.add()

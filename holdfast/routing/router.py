@@ -253,7 +253,7 @@ async def receive(
     routed, stored_since = routing.apply_route(new, route), time.monotonic()
     [stored] = await store.put([routed], tx=tx)
     if spans.tracing is not None and stored is not None:
-        spans.tracing.received(stored, since, stored_since, _about(routed, stored))
+        spans.tracing.record_receipt(stored, since, stored_since, _about(routed, stored))
     return stored
 
 

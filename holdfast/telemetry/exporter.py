@@ -1,4 +1,4 @@
-"""Export of metrics by OpenTelemetry, under the same names as for Prometheus."""
+"""Export the metrics by OpenTelemetry, under their Prometheus names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Series = Callable[[], Iterable[tuple[Labels, float]]]
 
 latest: list[Reading] = []
-"""The last readings of the gauges: the export thread cannot ask the store."""
+"""Last readings of the gauges; the export thread cannot query the store."""
 
 
 def start() -> None:

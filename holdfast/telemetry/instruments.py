@@ -14,9 +14,9 @@ from holdfast.telemetry.printable import printable
 Labels = tuple[str, ...]
 
 OTHER = "other"
-MOST_LABELS = 500
-"""Label sets per instrument; error classes come from users' code and are unbounded."""
-LONGEST_LABEL = 100
+MAX_LABEL_SETS = 500
+"""Maximum number of label sets per instrument: error classes come from users' code."""
+MAX_LABEL_LENGTH = 100
 
 SECONDS = (
     0.001,
@@ -45,7 +45,7 @@ SECONDS = (
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A count that only grows, since the start of the process."""
+    """A count since the start of the process; it never decreases."""
 
     name: str
     help: str
@@ -121,12 +121,12 @@ Instrument = Counter | Histogram | Gauge
 
 
 def limit_labels(labels: Labels, known: int) -> Labels:
-    """Return the labels of a new series, or `other` if there are too many (`known`).
+    """Return the labels of a new series; all are `other` if `known` series are too many.
 
-    Labels come from users' code and clients: one that cannot be printed must not break the page."""
-    if known >= MOST_LABELS:
+    Labels come from users' code and clients, so unprintable characters are replaced."""
+    if known >= MAX_LABEL_SETS:
         return (OTHER,) * len(labels)
-    return tuple([printable(str(label))[:LONGEST_LABEL] for label in labels])
+    return tuple([printable(str(label))[:MAX_LABEL_LENGTH] for label in labels])
 
 
 def _text(bound: float) -> str:

@@ -1,4 +1,4 @@
-"""Log lines: an event's name and its fields, as text or JSON, on stderr and never with a secret."""
+"""Log lines on stderr: an event and its fields, as text or JSON, without secrets."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from holdfast.telemetry.redaction import redact_end, redact_start
 _PLAIN = re.compile(r"[\w.:/+*%@<>\[\]-]+")
 
 FIELD_LENGTH = 4_000
-"""Characters of one field, or of one line of another library."""
+"""Maximum number of characters of a field, or of a line of another library."""
 TRACEBACK_LENGTH = 64_000
 USERS_CODE = "users_code"
-"""Attribute of records about failures of users' code: as text, only the user's frames are shown."""
+"""Attribute of records about failures of users' code; their text shows only the user's frames."""
 USERS_FRAMES = 4
 _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 
@@ -39,7 +39,7 @@ class Entry:
 
 
 def start(*, level: str = "info", as_json: bool = False) -> None:
-    """Lines on stderr, unless the program around us has arranged for its own."""
+    """Log to stderr, unless the host program has configured its own handlers."""
     root = logging.getLogger()
     if root.handlers:
         return
@@ -48,45 +48,49 @@ def start(*, level: str = "info", as_json: bool = False) -> None:
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
     logging.getLogger("holdfast").setLevel(level.upper())
-    # A collector that is away is one line per export, not one per try.
+    # Log an unreachable collector once per export, not once per retry.
     logging.getLogger("opentelemetry").setLevel(logging.ERROR)
 
 
 class TextLines(logging.Formatter):
-    """Time, level, logger, event and its fields in one line; a traceback below it."""
+    """Format a record as one line of time, level, logger, event and fields, then its traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         record.message = _text(record)
-        line = f"{_moment(record)} {record.levelname.lower()} {record.name} {record.message}"
-        trouble = _short_trouble(record) if hasattr(record, USERS_CODE) else _trouble(self, record)
-        return printable(f"{line}\n{trouble}" if trouble else line)
+        line = f"{_timestamp(record)} {record.levelname.lower()} {record.name} {record.message}"
+        trace = (
+            _format_users_frames(record)
+            if hasattr(record, USERS_CODE)
+            else _format_traceback(self, record)
+        )
+        return printable(f"{line}\n{trace}" if trace else line)
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per line."""
+    """Format a record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
-            "time": _moment(record),
+            "time": _timestamp(record),
             "level": record.levelname.lower(),
             "logger": record.name,
             **fields(record),
         }
-        if trouble := _trouble(self, record):
-            line["traceback"] = trouble
+        if trace := _format_traceback(self, record):
+            line["traceback"] = trace
         return printable_json(json.dumps(line, ensure_ascii=False))
 
 
 def fields(record: logging.LogRecord) -> dict[str, object]:
-    """The event and what is said of it, without secrets."""
+    """Return the event and its fields, without secrets."""
     entry = record.msg if isinstance(record.msg, Entry) else Entry(record.getMessage())
-    fields = {"event": entry.event, **entry.fields}
-    # Each by itself: JSON around it would escape what is in a secret, and it would not be found.
-    return {name: _redact_value(value) for name, value in fields.items()}
+    values = {"event": entry.event, **entry.fields}
+    # Redact each value by itself: a secret that JSON has escaped would not be recognised.
+    return {name: _redact_value(value) for name, value in values.items()}
 
 
 def _text(record: logging.LogRecord) -> str:
-    """The event and its fields as one text; each field is cut and redacted before it is quoted."""
+    """Return the event and its fields as text. Fields are cut and redacted before quoting."""
     if isinstance(record.msg, Entry):
         return str(
             Entry(
@@ -103,28 +107,28 @@ def _redact_value(value: object) -> object:
     )
 
 
-def _trouble(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+def _format_traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     if not record.exc_info or not record.exc_info[0]:
         return ""
     return redact_end(formatter.formatException(record.exc_info), TRACEBACK_LENGTH)
 
 
-def _short_trouble(record: logging.LogRecord) -> str:
-    """The last frames outside of Holdfast, and the error."""
+def _format_users_frames(record: logging.LogRecord) -> str:
+    """Return the error and the last frames outside of Holdfast, for each error of the chain."""
     if not record.exc_info or record.exc_info[1] is None:
         return ""
-    formatted = traceback.TracebackException.from_exception(record.exc_info[1])
-    part: traceback.TracebackException | None = formatted
+    summary = traceback.TracebackException.from_exception(record.exc_info[1])
+    part: traceback.TracebackException | None = summary
     while part is not None:
         frames = [frame for frame in part.stack if not frame.filename.startswith(_PACKAGE)]
         part.stack = traceback.StackSummary.from_list(
             frames[-USERS_FRAMES:] or list(part.stack)[-1:]
         )
         part = part.__cause__ or part.__context__
-    return redact_end("".join(formatted.format()).rstrip("\n"), TRACEBACK_LENGTH)
+    return redact_end("".join(summary.format()).rstrip("\n"), TRACEBACK_LENGTH)
 
 
-def _moment(record: logging.LogRecord) -> str:
+def _timestamp(record: logging.LogRecord) -> str:
     return (
         datetime.fromtimestamp(record.created, UTC)
         .isoformat(timespec="milliseconds")

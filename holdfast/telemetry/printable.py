@@ -1,4 +1,4 @@
-"""Foreign texts made safe for terminals: no control characters, no change of direction."""
+"""Make texts of others safe for terminals: no control characters, no change of direction."""
 
 from __future__ import annotations
 

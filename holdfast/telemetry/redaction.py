@@ -1,6 +1,6 @@
-"""Take secrets out of texts before they are logged, stored as errors or remembered, in linear time.
+"""Redact secrets in texts, in linear time, before they are logged or stored.
 
-Known secrets are found anywhere; others by their shape, their name or their position in a URL.
+Registered secrets are found anywhere; others by their shape, their name or their position in a URL.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from urllib.parse import unquote
 
 HIDDEN = "***"
 SHORTEST_SECRET = 4
-"""Shorter ones occur in ordinary words; in a URL they are hidden all the same."""
-SLACK = 4_096
-"""Characters read beyond a cut, so that a secret at its edge is still recognised as a whole:
-a private key has that many."""
+"""Shorter strings occur in ordinary words, so they are redacted in URLs only."""
+MARGIN = 4_096
+"""Characters read beyond a cut, so that a secret at the edge is recognised as a whole.
+A private key has about that many."""
 
 _SHAPES = re.compile(
     r"""
@@ -48,7 +48,7 @@ _NAMED = re.compile(
     (?!{_WORD}){_VALUE}""",
     re.VERBOSE | re.IGNORECASE,
 )
-_SENTENCE = re.compile(
+_NAMED_IN_PROSE = re.compile(
     rf"""(?<![A-Za-z0-9])(?P<before>(?:{_NAMES}|pin)(?![A-Za-z0-9_])\s{{0,8}}(?:is|=|:)\s{{0,8}})
     {_VALUE}""",
     re.VERBOSE | re.IGNORECASE,
@@ -64,46 +64,46 @@ _secrets: list[str] = []
 
 
 def hide(text: str) -> None:
-    """Hide this secret, or the password of this URL, in all texts from now on."""
+    """Register a secret, or the passwords of a URL, to be redacted from now on."""
     found = [text[start:end] for start, end in _find_passwords(text)] + _QUERY.findall(text)
     for secret in found if "://" in text else [text]:
         for form in (secret, unquote(secret)):
             if len(form) >= SHORTEST_SECRET and form not in _secrets:
                 _secrets.append(form)
-    # A secret may be a part of a longer one.
+    # Longest first: a secret may be part of a longer one.
     _secrets.sort(key=len, reverse=True)
 
 
 def redact(text: str) -> str:
-    """Return the text without secrets: registered ones, and strings that look like one."""
-    # Search the original text for all of them: a secret inside another must not hide the longer one
-    # from the search.
+    """Replace registered secrets, and strings that look like secrets, by HIDDEN."""
+    # Find all secrets in the original text. If they were replaced one after another, a short one
+    # inside a longer one would keep the longer one from being found.
     text = _cover(text, [*_find_known(text), *_find_shapes(text), *_find_passwords(text)])
     return _NAMED.sub(rf"\g<before>\g<quote>{HIDDEN}", text)
 
 
 def redact_prose(text: str) -> str:
-    """Redact a text of people, in which "the password is hunter2" counts, too."""
-    return _SENTENCE.sub(rf"\g<before>\g<quote>{HIDDEN}", redact(text))
+    """Redact a text that people wrote, also sentences such as "the password is hunter2"."""
+    return _NAMED_IN_PROSE.sub(rf"\g<before>\g<quote>{HIDDEN}", redact(text))
 
 
 def redact_start(text: str, limit: int) -> str:
-    """Redact at most the first `limit` characters; a text of any length takes bounded time."""
+    """Return the first `limit` characters, redacted. The time does not grow with the text."""
     if len(text) <= limit:
         return redact(text)
-    kept = redact(text[: limit + SLACK])[:limit]
+    kept = redact(text[: limit + MARGIN])[:limit]
     return f"{kept}… ({len(text) - limit:,} more characters)"
 
 
 def redact_end(text: str, limit: int) -> str:
-    """Redact at most the last `limit` characters: the end of a traceback says what happened."""
+    """Return the last `limit` characters, redacted: the end of a traceback names the error."""
     if len(text) <= limit:
         return redact(text)
-    return f"…{redact(text[-limit - SLACK :])[-limit:]}"
+    return f"…{redact(text[-limit - MARGIN :])[-limit:]}"
 
 
 def _find_known(text: str) -> Iterator[Span]:
-    """Find the secrets that `hide` was called with."""
+    """Find the secrets that `hide` registered."""
     for secret in _secrets:
         at = text.find(secret)
         while at >= 0:
@@ -112,7 +112,7 @@ def _find_known(text: str) -> Iterator[Span]:
 
 
 def _find_shapes(text: str) -> Iterator[Span]:
-    """Find keys by their shape, but not names such as sk-learn-contrib."""
+    """Find keys by their shape. Names such as sk-learn-contrib are no keys."""
     for found in _SHAPES.finditer(text):
         if not _PROVIDER_KEY.match(found[0]) or _RANDOM.search(found[0]):
             yield found.span()

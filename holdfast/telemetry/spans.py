@@ -33,14 +33,14 @@ Result = TypeVar("Result")
 Attributes = Mapping[str, str | int | float]
 
 ATTRIBUTE_LENGTH = 64_000
-"""Characters of one attribute; a message may have a megabyte."""
+"""Maximum number of characters of an attribute; a message may have a megabyte."""
 ALWAYS_PER_SECOND = 1
-"""Turns traced in every second whatever the ratio, so that a quiet system shows what it does."""
+"""Turns traced per second whatever the ratio, so that a quiet system shows traces at all."""
 
-REMEMBERED = 1000
-"""Traced roots that a process remembers."""
-WOKEN_WITHIN = 5.0
-"""Seconds after which a claim has nothing to do with the last wake-up."""
+MAX_TRACED_ROOTS = 1000
+"""Maximum number of traced roots that a process remembers."""
+MAX_WAKE_TO_CLAIM = 5.0
+"""Seconds after which a claim is not attributed to the last wake-up."""
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _64 = 1 << 64
@@ -53,37 +53,37 @@ _in_turn: ContextVar[bool] = ContextVar("holdfast_in_turn", default=False)
 class Sampler:
     """Decide which turns are traced, before any span is created.
 
-    The root event decides, so that a message and its answer are traced together."""
+    The id of the root event decides, so that a message and its answer are traced together."""
 
     def __init__(self, ratio: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._below = int(ratio * _64)
         self._clock = clock
         self._second = 0
-        self._given = 0
-        self._taken: dict[int, None] = {}
+        self._taken_in_second = 0
+        self._traced_roots: dict[int, None] = {}
 
     def takes(self, root_id: int) -> bool:
-        # Ids in a row are spread over the whole range, in the same way by every process.
-        if root_id * _GOLDEN % _64 < self._below or root_id in self._taken:
+        # The hash spreads consecutive ids over the whole range. All processes agree on it.
+        if root_id * _GOLDEN % _64 < self._below or root_id in self._traced_roots:
             return True
-        if not self._is_first_of_its_second():
+        if not self._has_quota_in_this_second():
             return False
         # Work that follows in this process belongs to the same trace.
-        self._taken[root_id] = None
-        if len(self._taken) > REMEMBERED:
-            del self._taken[next(iter(self._taken))]
+        self._traced_roots[root_id] = None
+        if len(self._traced_roots) > MAX_TRACED_ROOTS:
+            del self._traced_roots[next(iter(self._traced_roots))]
         return True
 
-    def _is_first_of_its_second(self) -> bool:
+    def _has_quota_in_this_second(self) -> bool:
         second = int(self._clock())
         if second != self._second:
-            self._second, self._given = second, 0
-        self._given += 1
-        return self._given <= ALWAYS_PER_SECOND
+            self._second, self._taken_in_second = second, 0
+        self._taken_in_second += 1
+        return self._taken_in_second <= ALWAYS_PER_SECOND
 
 
 class Tracing:
-    """The tracer that takes spans, and the sampler that selects turns."""
+    """Create the spans of turns that the sampler selects."""
 
     def __init__(self, tracer: Tracer, sampler: Sampler, scope: str) -> None:
         self.tracer = tracer
@@ -91,16 +91,16 @@ class Tracing:
         self._scope = scope
 
     def begin(self, root_id: int, since: float, attributes: Attributes) -> TurnSpan:
-        """Start the span of a turn of this root, claimed by a call that began at `since`.
+        """Start the span of a turn whose claim began at `since`.
 
-        `since` is monotonic, like all moments of this class."""
+        All times given to this class are monotonic."""
         with self._trace_of(root_id):
             return TurnSpan(self.tracer, since, attributes)
 
-    def received(
+    def record_receipt(
         self, root_id: int, since: float, stored_since: float, attributes: Attributes
     ) -> None:
-        """Begin the trace of a message that was received at `since` and is stored by now."""
+        """Start the trace of a message that was received at `since` and is stored now."""
         from opentelemetry.context import Context
         from opentelemetry.trace import set_span_in_context
 
@@ -109,24 +109,27 @@ class Tracing:
         began_at, stored_at, now = _nanoseconds(since), _nanoseconds(stored_since), time.time_ns()
         with self._trace_of(root_id):
             span = self.tracer.start_span(
-                SPAN_RECEIVE, Context(), attributes=_clean(attributes), start_time=began_at
+                SPAN_RECEIVE,
+                Context(),
+                attributes=_redact_attributes(attributes),
+                start_time=began_at,
             )
         below = set_span_in_context(span)
         self.tracer.start_span(f"{SPAN_STORE_CALL}.put", below, start_time=stored_at).end(now)
         span.end(now)
 
-    def woken(self, root_id: int, at: float, until: float) -> None:
-        """Record the wake-up at `at` that led to the claim of a turn of this root at `until`."""
+    def record_wake(self, root_id: int, at: float, until: float) -> None:
+        """Record the wake-up at `at` that led to the claim of a turn at `until`."""
         from opentelemetry.context import Context
 
-        if 0 <= until - at < WOKEN_WITHIN:
+        if 0 <= until - at < MAX_WAKE_TO_CLAIM:
             with self._trace_of(root_id):
                 span = self.tracer.start_span(SPAN_WAKE, Context(), start_time=_nanoseconds(at))
             span.end(_nanoseconds(until))
 
     @contextmanager
     def _trace_of(self, root_id: int) -> Iterator[None]:
-        """Let new root spans belong to the trace of this message meanwhile."""
+        """Put root spans that are started in this block into the trace of the message."""
         _trace_id.set(
             int.from_bytes(hashlib.sha256(f"{self._scope}/{root_id}".encode()).digest()[:16], "big")
         )
@@ -137,7 +140,7 @@ class Tracing:
 
 
 class TurnSpan:
-    """Span of one turn from claim to settle, the parent of all spans in between."""
+    """Span of one turn from claim to settle; the parent of all spans in between."""
 
     def __init__(self, tracer: Tracer, since: float, attributes: Attributes) -> None:
         from opentelemetry.context import Context
@@ -150,7 +153,7 @@ class TurnSpan:
         self._span: Span = tracer.start_span(
             SPAN_TURN,
             Context(),
-            attributes=_clean(attributes),
+            attributes=_redact_attributes(attributes),
             start_time=began_at,
             record_exception=False,
         )
@@ -158,8 +161,8 @@ class TurnSpan:
         tracer.start_span(SPAN_CLAIM, self._context, start_time=began_at).end(claimed_at)
 
     async def follow(self, handling: Awaitable[Result]) -> Result:
-        """Await a handler, whose own spans and calls of the store go below the turn's."""
-        with _current(self._tracer, SPAN_HANDLE, self._context):
+        """Await a handler. Its own spans and its store calls become children of the turn's span."""
+        with _start_current_span(self._tracer, SPAN_HANDLE, self._context):
             token = _in_turn.set(True)
             try:
                 return await handling
@@ -168,19 +171,19 @@ class TurnSpan:
                 self._handled_at = time.time_ns()
 
     def end(self, ended: str, attributes: Attributes) -> None:
-        """End the span of a turn that is completed, dead, back or lost."""
+        """End the span. `ended` is completed, dead, back or lost."""
         from opentelemetry.trace import StatusCode
 
         now = time.time_ns()
         self._tracer.start_span(SPAN_SETTLE, self._context, start_time=self._handled_at).end(now)
-        self._span.set_attributes({"holdfast.ended": ended, **_clean(attributes)})
+        self._span.set_attributes({"holdfast.ended": ended, **_redact_attributes(attributes)})
         if ended != "completed":
             self._span.set_status(StatusCode.ERROR, ended)
         self._span.end(now)
 
 
 tracing: Tracing | None = None
-"""None until `start` has found a receiver of spans."""
+"""None until `start` finds an exporter or a tracer provider."""
 
 
 @contextmanager
@@ -189,13 +192,13 @@ def store_call(name: str) -> Iterator[None]:
     if tracing is None or not _in_turn.get():
         yield
         return
-    with _current(tracing.tracer, f"{SPAN_STORE_CALL}.{name}") as span:
+    with _start_current_span(tracing.tracer, f"{SPAN_STORE_CALL}.{name}") as span:
         span.set_attribute("db.operation.name", name)
         yield
 
 
-def statement(query: str) -> None:
-    """Name the SQL function that a traced call of the store runs."""
+def name_statement(query: str) -> None:
+    """Add the name of the SQL function to the span of a traced store call."""
     if tracing is not None and _in_turn.get() and (called := _FUNCTION.search(query)):
         from opentelemetry.trace import get_current_span
 
@@ -203,15 +206,15 @@ def statement(query: str) -> None:
 
 
 @contextmanager
-def work(name: str, attributes: Attributes | None = None) -> Iterator[None]:
-    """Wrap work that no message asked for in a root span, with its store calls below."""
+def background_span(name: str, attributes: Attributes | None = None) -> Iterator[None]:
+    """Wrap background work in a root span; its store calls become children."""
     if tracing is None:
         yield
         return
     from opentelemetry.context import Context
 
-    with _current(tracing.tracer, name, Context()) as span:
-        span.set_attributes(_clean(attributes or {}))
+    with _start_current_span(tracing.tracer, name, Context()) as span:
+        span.set_attributes(_redact_attributes(attributes or {}))
         token = _in_turn.set(True)
         try:
             yield
@@ -220,21 +223,21 @@ def work(name: str, attributes: Attributes | None = None) -> Iterator[None]:
 
 
 def _nanoseconds(moment: float) -> int:
-    """Convert a monotonic moment of this process to the time of day."""
+    """Convert a monotonic time of this process to nanoseconds since 1970."""
     return time.time_ns() - int((time.monotonic() - moment) * 1e9)
 
 
-def _current(
+def _start_current_span(
     tracer: Tracer, name: str, context: Context | None = None
 ) -> AbstractContextManager[Span]:
-    # The text of an exception may hold a secret. It is recorded at the end of the turn, redacted.
+    # The text of an exception may contain a secret. `TurnSpan.end` records it, redacted.
     return tracer.start_as_current_span(
         name, context, record_exception=False, set_status_on_exception=False
     )
 
 
 def start(*, service: str | None, ratio: float, scope: str) -> None:
-    """Trace if a service name is given, or if the program around us has set up OpenTelemetry."""
+    """Trace if a service name is given, or if the host program has configured OpenTelemetry."""
     global tracing
     if tracing is not None or (service is None and not _has_provider()):
         return
@@ -257,9 +260,9 @@ def _configure(service: str) -> None:
     import logfire
     from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
-    class Ids(RandomIdGenerator):
+    class MessageTraceIds(RandomIdGenerator):
         def generate_trace_id(self) -> int:
-            # A message, its answer and what it led to are one trace, whichever process works them.
+            # A message, its answer and its hand-offs share a trace, whichever process works them.
             return _trace_id.get() or super().generate_trace_id()
 
     logfire.configure(
@@ -268,18 +271,18 @@ def _configure(service: str) -> None:
         console=False,
         inspect_arguments=False,
         distributed_tracing=False,
-        advanced=logfire.AdvancedOptions(id_generator=Ids()),
+        advanced=logfire.AdvancedOptions(id_generator=MessageTraceIds()),
     )
 
-    class Lines(logging.Handler):
+    class LogfireHandler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             level = "error" if record.levelno >= logging.ERROR else record.levelname.lower()
             logfire.log(cast(logfire.LevelName, level), "{event}", logs.fields(record))
 
-    logging.getLogger("holdfast").addHandler(Lines())
+    logging.getLogger("holdfast").addHandler(LogfireHandler())
 
 
-def _clean(attributes: Attributes) -> dict[str, str | int | float]:
+def _redact_attributes(attributes: Attributes) -> dict[str, str | int | float]:
     return {
         name: redact_start(value, ATTRIBUTE_LENGTH) if isinstance(value, str) else value
         for name, value in attributes.items()

@@ -10,7 +10,7 @@ from holdfast.telemetry.redaction import hide
 
 
 def start(settings: Settings) -> None:
-    """Log to stderr; export spans and metrics if the environment names a collector."""
+    """Log to stderr, and export spans and metrics if the environment names a collector."""
     for url in (settings.database, settings.database_direct):
         hide(url)
     logs.start(level=settings.log_level, as_json=settings.log_format == "json")

@@ -1,4 +1,4 @@
-"""Report blocks of the event loop: while one callback runs, nothing else is served."""
+"""Detect callbacks that block the event loop: while one runs, the process answers nothing else."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from holdfast.telemetry.logs import Entry
 log = logging.getLogger(__name__)
 
 PACKAGE = "holdfast."
-LOOKS_PER_LIMIT = 4
-"""Looks at a callback before it counts as a block: detection is at most a quarter late."""
-WORTH_A_SECOND_LINE = 1.0
-"""Seconds from which on the end of a block is a line of its own."""
-NO_NAME = "unknown"
+SAMPLES_PER_LIMIT = 4
+"""Samples of a callback before it counts as a block, so detection is at most a quarter late."""
+LOG_END_AFTER = 1.0
+"""Seconds after which the end of a block is logged, too."""
+UNKNOWN = "unknown"
 
 _RUN = asyncio.events.Handle._run.__code__
 
 
 class Watchdog:
-    """Watch the loop's stack from a thread of its own: the loop does no work for it.
+    """Sample the stack of the loop's thread from another thread, at no cost to the loop.
 
-    A callback that still runs after the limit has blocked the loop.
+    A callback that still runs after the limit blocks the loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limit: float) -> None:
@@ -46,23 +46,23 @@ class Watchdog:
         self._level = logging.WARNING
 
     def run(self) -> None:
-        pause = self._limit / LOOKS_PER_LIMIT
+        pause = self._limit / SAMPLES_PER_LIMIT
         while not self._stop.wait(pause):
-            self._look(time.monotonic())
+            self._sample(time.monotonic())
         self._end(time.monotonic())
 
     def stop(self) -> None:
         self._stop.set()
 
-    def _look(self, now: float) -> None:
+    def _sample(self, now: float) -> None:
         frame = _frame_of(self._thread_id)
-        callback = _callback(frame)
+        callback = _find_callback(frame)
         if callback is not self._callback or callback is None:
             self._end(now)
             self._callback, self._since = callback, now
         elif self._culprit is None and now - self._since >= self._limit:
             self._culprit = culprit(frame)
-            # An import blocks once in the life of a process, mostly while it starts.
+            # An import blocks only once per process, mostly while it starts.
             self._level = logging.DEBUG if _is_import(frame) else logging.WARNING
             seconds = round(now - self._since, 3)
             log.log(
@@ -71,25 +71,25 @@ class Watchdog:
             )
 
     def _end(self, now: float) -> None:
-        """Count a block once it is over: only the loop's thread writes metrics."""
+        """Count a finished block, in the loop's thread: no other thread may write metrics."""
         self._callback = None
         if self._culprit is None:
             return
         where, seconds, self._culprit = self._culprit, now - self._since, None
-        if seconds >= WORTH_A_SECOND_LINE:
+        if seconds >= LOG_END_AFTER:
             log.log(self._level, Entry(LOOP_RUNS_AGAIN, where=where, seconds=round(seconds, 3)))
         with suppress(RuntimeError):
             # The loop may be closed by now.
-            self._loop.call_soon_threadsafe(_count, where, seconds)
+            self._loop.call_soon_threadsafe(_count_block, where, seconds)
 
 
 def _frame_of(thread_id: int) -> FrameType | None:
     """Return the frame that a thread runs now.
 
-    Up to Python 3.11.7 `sys._current_frames` locks the interpreter's list of threads while it
-    allocates. A garbage collection in it may give up the GIL, as closing a connection does. A
-    thread that starts meanwhile then waits for it for ever, and it for the thread. Hence no
-    collections here."""
+    Garbage collection is off meanwhile. Up to Python 3.11.7 `sys._current_frames` holds the lock
+    on the interpreter's list of threads while it allocates. If that triggers a collection which
+    releases the GIL, for example by closing a connection, a thread that is just starting can
+    deadlock with this one."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -100,8 +100,8 @@ def _frame_of(thread_id: int) -> FrameType | None:
 
 
 @contextmanager
-def watching(limit: timedelta) -> Iterator[None]:
-    """Watch the running loop meanwhile; a limit of 0 watches nothing."""
+def watch_loop(limit: timedelta) -> Iterator[None]:
+    """Watch the running loop during the block. A limit of 0 turns the watchdog off."""
     if not limit:
         yield
         return
@@ -116,8 +116,8 @@ def watching(limit: timedelta) -> Iterator[None]:
 
 
 def culprit(frame: FrameType | None) -> str:
-    """Name the innermost function of Holdfast on this stack, else the innermost module."""
-    innermost = NO_NAME if frame is None else str(frame.f_globals.get("__name__", NO_NAME))
+    """Return the innermost function of Holdfast on this stack, else the innermost module."""
+    innermost = UNKNOWN if frame is None else str(frame.f_globals.get("__name__", UNKNOWN))
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
         if module.startswith(PACKAGE) and module != __name__:
@@ -127,16 +127,16 @@ def culprit(frame: FrameType | None) -> str:
 
 
 def location(frame: FrameType | None) -> str:
-    """Return the line that the loop's thread runs now, also outside of Holdfast."""
+    """Return file, line and function of a frame, inside or outside of Holdfast."""
     return (
-        NO_NAME
+        UNKNOWN
         if frame is None
         else f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"
     )
 
 
-def _callback(frame: FrameType | None) -> FrameType | None:
-    """Find the frame of the callback that the loop runs; None while it waits."""
+def _find_callback(frame: FrameType | None) -> FrameType | None:
+    """Return the frame of the callback that the loop runs, or None while it waits."""
     found = None
     while frame is not None:
         if frame.f_code is _RUN:
@@ -153,6 +153,6 @@ def _is_import(frame: FrameType | None) -> bool:
     return False
 
 
-def _count(where: str, seconds: float) -> None:
+def _count_block(where: str, seconds: float) -> None:
     LOOP_BLOCKED.add(where)
     LOOP_BLOCKED_SECONDS.add(where, by=seconds)

@@ -59,7 +59,7 @@ def test_the_buckets_of_a_set_of_labels_are_the_same_for_all_who_ask() -> None:
 
 
 def test_error_classes_without_end_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instruments, "MOST_LABELS", 3)
+    monkeypatch.setattr(instruments, "MAX_LABEL_SETS", 3)
     counter = Counter("c", "", ("agent", "error_class"))
     for number in range(10):
         counter.add("coder", f"Error{number}")

@@ -22,10 +22,10 @@ from holdfast.telemetry import (
     prometheus,
 )
 from holdfast.telemetry.logs import Entry
-from holdfast.telemetry.watchdog import watching
+from holdfast.telemetry.watchdog import watch_loop
 from tests.steps import finished, running
 
-QUOTED = "holdfast.telemetry.logs._quoted"
+QUOTED = "holdfast.telemetry.logs._quote"
 
 
 class Slow:
@@ -57,7 +57,7 @@ async def test_issue_13_2_what_blocked_the_loop_is_named_in_log_and_metric(
         LOOP_BLOCKED.values.get((QUOTED,), 0),
         LOOP_BLOCKED_SECONDS.values.get((QUOTED,), 0),
     )
-    with watching(timedelta(milliseconds=200)):
+    with watch_loop(timedelta(milliseconds=200)):
         await asyncio.sleep(0)
         str(Entry("x", slow=Slow(1.3)))
         await counted(QUOTED, before)
@@ -75,7 +75,7 @@ async def test_issue_13_2_what_blocked_the_loop_is_named_in_log_and_metric(
 async def test_a_loop_that_waits_or_works_in_small_steps_is_not_blocked(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with watching(timedelta(milliseconds=200)):
+    with watch_loop(timedelta(milliseconds=200)):
         await asyncio.sleep(0.5)
         until = time.monotonic() + 0.5
         while time.monotonic() < until:

@@ -114,7 +114,7 @@ class Connections:
     async def rows(self, statement: str, arguments: Arguments = ()) -> list[tuple[Any, ...]]:
         """Run one statement in a transaction of its own and return its rows."""
         if spans.tracing is not None:
-            spans.statement(statement)
+            spans.name_statement(statement)
         return await self.again(lambda: self._once(statement, arguments))
 
     async def execute_alone(self, statement: LiteralString) -> None:
