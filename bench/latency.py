@@ -21,7 +21,7 @@ from holdfast.queue.event import NewEvent
 from holdfast.store import Store, open_store
 
 PER_SECOND = 20
-PATIENCE = 30.0
+TIMEOUT_SECONDS = 30.0
 RECLAIM = Goal(5.0, at_most=True)
 # The process that takes pings starts first.
 BUSY = {"while another drains": ("pings", "noop"), "while it drains for another agent": ("pinged",)}
@@ -109,7 +109,7 @@ def _event(journal: Path) -> NewEvent:
 
 async def _starts(journal: Path, count: int) -> list[tuple[int, float]]:
     """Return the start time of each handler by event, once there are `count`."""
-    give_up_at = time.monotonic() + PATIENCE
+    give_up_at = time.monotonic() + TIMEOUT_SECONDS
     while len(notes := _read(journal)) < count:
         assert time.monotonic() < give_up_at, f"{len(notes)} of {count} events were picked up"
         await asyncio.sleep(0.02)

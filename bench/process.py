@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 
 ROOT = Path(__file__).parents[1]
-PATIENCE = 30
+TIMEOUT_SECONDS = 30
 MEGABYTE = 1_000_000
 FOREIGN = ("HOLDFAST_", "LOGFIRE_", "OTEL_")
 
@@ -105,7 +105,7 @@ def run(command: str, url: str, *options: str) -> str:
             stdout=subprocess.PIPE,
             text=True,
             check=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT_SECONDS,
         ).stdout
 
 
@@ -131,7 +131,7 @@ def _wait_ready(process: subprocess.Popen[str], output: Path) -> str:
 def _stop(process: subprocess.Popen[str]) -> None:
     process.terminate()
     try:
-        process.communicate(timeout=PATIENCE)
+        process.communicate(timeout=TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()

@@ -23,13 +23,15 @@ from holdfast.settings import Settings
 
 both_engines = pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
 
-PATIENCE = 30.0
+TIMEOUT_SECONDS = 30.0
 AT_ONCE = timedelta(0)
 QUICK = Backoff(first=timedelta(milliseconds=5), most=timedelta(milliseconds=20))
 NEVER = timedelta(hours=1)
 
 
-async def until(holds: Callable[[], object | Awaitable[object]], within: float = PATIENCE) -> Any:
+async def until(
+    holds: Callable[[], object | Awaitable[object]], within: float = TIMEOUT_SECONDS
+) -> Any:
     """Look until it holds; what it said then."""
     give_up_at = time.monotonic() + within
     while True:
@@ -103,7 +105,7 @@ async def consuming(
     how: Policy | None = None,
     *,
     holder: str = "worker",
-    grace: timedelta = timedelta(seconds=PATIENCE),
+    grace: timedelta = timedelta(seconds=TIMEOUT_SECONDS),
 ) -> AsyncIterator[Consumer]:
     """A consumer at work that hears wake-ups, stopped at the end of the block."""
     consumer = Consumer(cast(Store, store), how or policy(), handler, holder)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
-PATIENCE = 20.0
+TIMEOUT_SECONDS = 20.0
 
 
 class Scripts:
@@ -40,7 +40,7 @@ class Scripts:
 
     def until(self, look: Callable[[dict[int, str]], object]) -> bool:
         """Whether what is left looks so, soon."""
-        give_up_at = time.monotonic() + PATIENCE
+        give_up_at = time.monotonic() + TIMEOUT_SECONDS
         while not look(self.left()):
             if time.monotonic() > give_up_at:
                 return False

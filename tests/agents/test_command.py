@@ -20,7 +20,7 @@ from holdfast.queue.outcome import Outcome
 from holdfast.routing.router import Address, put_message
 from holdfast.telemetry import TOKENS
 from holdfast.testing.trial import Trial, trial
-from tests.agents.commands import PATIENCE, Scripts
+from tests.agents.commands import TIMEOUT_SECONDS, Scripts
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc").exists(), reason="looks at processes as Linux shows them"
@@ -46,7 +46,7 @@ def app_of(
 
 async def told(app: AgentHarness, text: str = "hello") -> tuple[Outcome, Trial]:
     # A process that is left behind keeps the output open, which must not block the turn.
-    async with trial(app) as at_work, asyncio.timeout(PATIENCE):
+    async with trial(app) as at_work, asyncio.timeout(TIMEOUT_SECONDS):
         await at_work.say(text)
         [(_, outcome)] = await at_work.work()
         return outcome, at_work

@@ -21,7 +21,7 @@ from holdfast.agents.supervisor import supervised_command
 from holdfast.agents.turn import Turn
 from holdfast.queue.event import INBOX
 from holdfast.testing.trial import trial
-from tests.agents.commands import PATIENCE, Scripts
+from tests.agents.commands import TIMEOUT_SECONDS, Scripts
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc").exists(), reason="looks at processes as Linux shows them"
@@ -70,7 +70,7 @@ async def test_a_cancellation_while_pipes_are_connected_ends_the_turn(
         # The process has just been started, and the loop has had no time yet to connect its pipes.
         assert scripts.until(grown)
         working.cancel()
-        async with asyncio.timeout(END_WITHIN + PATIENCE):
+        async with asyncio.timeout(END_WITHIN + TIMEOUT_SECONDS):
             await asyncio.wait([working])
         assert working.cancelled()
         assert scripts.left() == {}
@@ -101,7 +101,7 @@ async def test_a_supervisor_that_is_killed_leaves_nothing(
         assert await asyncio.to_thread(scripts.until, grown)
         pids = sorted(pid for pid, line in scripts.left().items() if "supervisor.py" in line)
         os.kill(pids[0] if which == "guardian" else pids[-1], signal.SIGKILL)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             await asyncio.wait([working])
         assert await asyncio.to_thread(scripts.until, lambda left: not left), scripts.left()
 
@@ -146,7 +146,7 @@ async def _cancelled(agent: CommandAgent, turn: Turn, delay: float) -> None:
     working = asyncio.ensure_future(agent.answer(turn))
     await asyncio.sleep(delay)
     working.cancel()
-    done, _ = await asyncio.wait([working], timeout=END_WITHIN + PATIENCE)
+    done, _ = await asyncio.wait([working], timeout=END_WITHIN + TIMEOUT_SECONDS)
     assert done, f"cancelled after {delay * 1000:.1f} ms, it never ended"
     assert working.cancelled()
 

@@ -20,7 +20,7 @@ from holdfast.agents.supervisor import SET_DUMPABLE
 from holdfast.errors import HoldfastError
 from holdfast.queue.outcome import Outcome
 from holdfast.testing.trial import trial
-from tests.agents.commands import PATIENCE, Scripts
+from tests.agents.commands import TIMEOUT_SECONDS, Scripts
 from tests.cli.shell import Shell, eventually
 
 pytestmark = pytest.mark.skipif(
@@ -64,7 +64,7 @@ async def ran(
     )
     app = AgentHarness()
     app.add("coder", agent)
-    async with trial(app) as at_work, asyncio.timeout(PATIENCE):
+    async with trial(app) as at_work, asyncio.timeout(TIMEOUT_SECONDS):
         await at_work.say("hello")
         [(_, outcome)] = await at_work.work()
         return outcome

@@ -31,7 +31,7 @@ from tests.process.test_unreadable import ROUTES as LISTS
 
 AT_ONCE = 16
 REPLIES_AT_ONCE = 100
-PATIENCE = 120.0
+TIMEOUT_SECONDS = 120.0
 SHARES = (
     ("http", 0.4),
     ("slack", 0.15),
@@ -198,7 +198,7 @@ class Fuzz:
         for first in inputs[::REPLIES_AT_ONCE]:
             for number in inputs[first : first + REPLIES_AT_ONCE]:
                 await self.slack.mention(str(number))
-            await self.slack.until(self.all_acked, PATIENCE)
+            await self.slack.until(self.all_acked, TIMEOUT_SECONDS)
             await self.everything_ends()
             self.answers["replies posted"] = self.slack.faults.calls["chat.postMessage"]
             self.slack.workspace.rooms[GENERAL].messages.clear()
@@ -208,7 +208,7 @@ class Fuzz:
 
     async def everything_ends(self) -> None:
         """Wait until no message is left, and no response that Slack should have."""
-        give_up_at = time.monotonic() + PATIENCE
+        give_up_at = time.monotonic() + TIMEOUT_SECONDS
         while (left := await asyncio.to_thread(self.select, LIVE[0]))[0][0]:
             shown = await asyncio.to_thread(self.select, LIVE[1])
             assert time.monotonic() < give_up_at, f"seed {self.seed}: {left} messages hang: {shown}"
@@ -237,7 +237,7 @@ class Fuzz:
         assert (
             await self._send("POST", "/api/message", headers, json.dumps(given).encode()) == "200"
         )
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             path = "/api/responses/pending?channel=check"
             while not (found := await self.ask(path)):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)

@@ -17,7 +17,7 @@ from holdfast.api.server import serve_http
 from holdfast.app import AgentHarness
 
 LOOPBACK = "127.0.0.1"
-PATIENCE = 60.0
+TIMEOUT_SECONDS = 60.0
 
 _tokens: dict[int, dict[Role, str]] = {}
 """Of the servers that run, by port."""
@@ -74,7 +74,7 @@ async def ask(
             f"http://{LOOPBACK}:{port}{path}", data, headers, method=method
         )
         try:
-            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -90,6 +90,6 @@ async def ask_json(port: int, path: str, method: str = "GET", body: Any = None) 
 
 async def becomes(port: int, path: str, status: int) -> None:
     """Asks until the answer has this status; the test's own patience ends it."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while (await ask(port, path))[0] != status:  # noqa: ASYNC110 - nobody tells a client
             await asyncio.sleep(0.05)

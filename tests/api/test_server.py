@@ -16,7 +16,7 @@ from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
 from holdfast.testing.databases import Databases
 from holdfast.testing.servers import url_of
-from tests.api.serving import LOOPBACK, PATIENCE, Serve, ask_json, becomes, serving
+from tests.api.serving import LOOPBACK, TIMEOUT_SECONDS, Serve, ask_json, becomes, serving
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ async def test_a_database_that_refuses_connections_turns_readiness_red_until_it_
         async with serving(AgentHarness(echo, settings=Settings(database=url))) as port:
             await becomes(port, "/readyz", 200)
             admin.execute(f"alter database {name} allow_connections false")
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 while (await ask_json(port, "/readyz"))[0] == 200:
                     # Again and again: a session that was just being opened is not yet among them.
                     admin.execute(

@@ -18,7 +18,7 @@ from holdfast.store import open_store
 from tests.api.serving import LOOPBACK
 from tests.cli.shell import Running, Shell
 
-PATIENCE = 30
+TIMEOUT_SECONDS = 30
 both_engines = pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
 
 
@@ -51,7 +51,7 @@ class Asked:
 
     async def answer(self) -> tuple[int, object]:
         """The status and the body, after which the server closes."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             head, _, body = (await self._reader.read()).decode().partition("\r\n\r\n")
         return int(head.split()[1]), json.loads(body)
 
@@ -71,7 +71,7 @@ async def asking(port: int, request: str, length: int = 0) -> AsyncIterator[Aske
 
 async def refuses(port: int) -> None:
     """Until nobody new is let in."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             try:
                 _, writer = await asyncio.open_connection(LOOPBACK, port)
@@ -132,7 +132,7 @@ async def held(url: str) -> AsyncIterator[Callable[[int], Awaitable[None]]]:
         await holder.execute("lock table agent.event in access exclusive mode")
 
         async def waiting(count: int) -> None:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 while True:
                     # At least: maintenance may wait for the table, too.
                     query = "select count(*) >= %s from pg_catalog.pg_locks where not granted"
@@ -169,7 +169,7 @@ async def test_streams_end_cleanly_and_go_on_at_another_server(
 
 async def rest(stream: Stream) -> list[Frame]:
     """Read the frames up to the end of the stream."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         found = [frame async for frame in stream.frames() if frame.event]
     assert not stream.broke_off
     return found

@@ -26,7 +26,7 @@ from tests.api.serving import LOOPBACK, serving, token_of
 CROWD = 200
 MESSAGES = 60
 HELD_OPEN = 3.0
-PATIENCE = 240
+TIMEOUT = 240
 SLACK = '{"type":"app_mention","channel":"C","ts":"1.5","user":"U","text":"late"}'
 LATE = "slack_C_1.5"
 
@@ -59,7 +59,7 @@ async def test_two_hundred_clients_see_two_hundred_messages_answered_once(
     database_url: str, tmp_path: Path
 ) -> None:
     app = AgentHarness(echo, settings=Settings(home=tmp_path, database=database_url, workers=50))
-    async with serving(app) as port, asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
+    async with serving(app) as port, asyncio.timeout(TIMEOUT), asyncio.TaskGroup() as group:
         begun = asyncio.Semaphore(0)
         clients = [group.create_task(until_answered(port, CROWD, begun)) for _ in range(CROWD)]
         for _ in clients:
@@ -106,7 +106,7 @@ async def test_a_client_that_reconnects_ten_times_misses_and_repeats_nothing(
 ) -> None:
     """Workers run in other processes, and a transaction with an insert stays open for 3 s."""
     server = AgentHarness(settings=Settings(home=tmp_path, database=database_url))
-    async with serving(server) as port, asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
+    async with serving(server) as port, asyncio.timeout(TIMEOUT), asyncio.TaskGroup() as group:
         begun = asyncio.Semaphore(0)
         steady = [group.create_task(until_answered(port, MESSAGES + 1, begun)) for _ in range(3)]
         restless = group.create_task(_restless(port, MESSAGES + 1, begun))

@@ -19,7 +19,7 @@ from holdfast.store.credentials import Role
 from tests.api.serving import LOOPBACK, secret_of, serving
 from tests.api.test_access import ask
 
-PATIENCE = 60.0
+TIMEOUT_SECONDS = 60.0
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -63,7 +63,7 @@ class Watching:
 
     async def next(self) -> dict[str, Any]:
         """The next frame; IncompleteReadError where the server has closed the stream."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while True:
                 line = await self._reader.readuntil(b"\n")
                 if line.startswith(b"data: "):

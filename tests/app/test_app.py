@@ -70,15 +70,17 @@ async def test_a_put_joins_a_transaction(settings: Settings) -> None:
     assert ended.message_id == "kept"
 
 
-async def test_each_agent_gets_its_own_and_the_default_the_rest(settings: Settings) -> None:
-    heard: list[tuple[str, str]] = []
+async def test_each_agent_gets_its_messages_and_the_default_agent_the_rest(
+    settings: Settings,
+) -> None:
+    received: list[tuple[str, str]] = []
 
-    def hear(turn: Turn) -> None:
-        heard.append((turn.agent, turn.text))
+    def receive(turn: Turn) -> None:
+        received.append((turn.agent, turn.text))
 
     app = AgentHarness(default="coder")
-    app.add("writer", hear)
-    app.add("coder", hear)
+    app.add("writer", receive)
+    app.add("coder", receive)
     app.team("dev", agents=["coder", "writer"], leader="writer")
     async with running(app, settings):
         await app.put("a", agent="WRITER")
@@ -88,10 +90,10 @@ async def test_each_agent_gets_its_own_and_the_default_the_rest(settings: Settin
         with pytest.raises(HoldfastError, match="no agent named 'nobody'"):
             await app.put("e", agent="nobody")
         await finished(app.store, 4)
-    assert sorted(heard) == [("coder", "b"), ("coder", "d"), ("writer", "a"), ("writer", "c")]
+    assert sorted(received) == [("coder", "b"), ("coder", "d"), ("writer", "a"), ("writer", "c")]
 
 
-async def test_an_agent_that_collects_takes_what_waits_in_one_call(settings: Settings) -> None:
+async def test_an_agent_that_collects_gets_waiting_messages_in_one_turn(settings: Settings) -> None:
     gate, texts = Gate(), list[list[str]]()
 
     async def answer(turn: Turn) -> Answer:
@@ -120,7 +122,7 @@ async def test_an_agent_that_collects_takes_what_waits_in_one_call(settings: Set
 
 
 @both_engines
-async def test_people_mixed_everybody_is_answered_in_their_own_conversation(
+async def test_people_mixed_in_one_lane_are_answered_in_their_own_conversations(
     settings: Settings,
 ) -> None:
     """The defaults of a command agent: one lane, and turns that collect."""
@@ -175,14 +177,14 @@ async def test_an_agent_s_limit_holds_across_two_harnesses(settings: Settings) -
 
 @both_engines
 async def test_conversations_stay_in_order_across_two_harnesses(settings: Settings) -> None:
-    heard: dict[str, list[str]] = {}
+    received: dict[str, list[str]] = {}
     busy: set[str] = set()
 
     async def answer(turn: Turn) -> Answer:
         assert turn.conversation not in busy
         busy.add(turn.conversation)
         await asyncio.sleep(0)
-        heard.setdefault(turn.sender, []).append(turn.text)
+        received.setdefault(turn.sender, []).append(turn.text)
         busy.discard(turn.conversation)
         return turn.text
 
@@ -196,7 +198,7 @@ async def test_conversations_stay_in_order_across_two_harnesses(settings: Settin
                 await one.put(number, sender=sender)
         await finished(one.store, 30, queue="inbox")
         responses = await one.responses("api")
-    assert heard == dict.fromkeys(("a", "b", "c"), numbers)
+    assert received == dict.fromkeys(("a", "b", "c"), numbers)
     for sender in ("a", "b", "c"):
         assert [
             one.event["message"] for one in responses if one.event["sender"] == sender
@@ -232,7 +234,7 @@ async def test_a_failure_of_the_caller_s_group_stops_it_cleanly(
     assert await store.leased("inbox") == []
 
 
-async def test_it_runs_again_after_a_stop(settings: Settings) -> None:
+async def test_a_harness_runs_again_after_a_stop(settings: Settings) -> None:
     app = AgentHarness(lambda turn: None)
     for number in (1, 2):
         async with running(app, settings):
@@ -266,7 +268,7 @@ async def test_a_process_shows_what_it_does(
         assert await store.processes() == []
 
 
-async def test_what_nobody_took_in_time_is_swept_and_a_live_lease_is_not(
+async def test_a_sweep_expires_unclaimed_messages_but_no_live_lease(
     settings: Settings,
 ) -> None:
     gate = Gate()

@@ -55,7 +55,7 @@ async def test_messages_delivered_at_once_are_stored_in_order(
     app.add_channel(burst)
     texts = [str(number) for number in range(20)]
     async with running(app, settings):
-        # The first waits longer for its route than those behind it.
+        # The first message waits longer for its route than those behind it.
         find, waits = app._directory, [0.05, *[0.0] * len(texts)]
 
         async def slowly(*args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The heartbeat: every interval a prompt, once over all processes, none while the agent is busy."""
+"""Heartbeats: one prompt per interval for all processes, and none while the agent is busy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ QUICK = timedelta(milliseconds=100)
 
 @asynccontextmanager
 async def beating(*stores: Any, every: timedelta = HOUR) -> AsyncIterator[None]:
-    """The heartbeat of one agent, "coder", in as many processes as there are stores."""
+    """Run the heartbeat of the agent "coder", with one process per store."""
     beat = Heartbeat(agent="coder", every=every, targets=["coder", ""])
 
     routing = Routing(lanes={"coder": "agent"})
@@ -67,7 +67,7 @@ async def test_many_processes_and_restarts_put_one_prompt_per_interval(store: St
 
 
 @both_engines
-async def test_every_interval_has_a_prompt_that_may_be_answered_by_silence(
+async def test_every_interval_has_a_prompt_that_needs_no_answer(
     settings: Settings,
 ) -> None:
     def answer(turn: Turn) -> Answer:
@@ -109,7 +109,7 @@ async def test_an_interval_is_skipped_while_the_agent_is_busy(store: Store, targ
     await store.release([turn])
 
 
-async def test_what_is_skipped_is_not_made_up_for_in_its_interval(
+async def test_a_skipped_prompt_is_not_put_later_in_its_interval(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heartbeat, "LONGEST_PAUSE", timedelta(milliseconds=10))
@@ -117,7 +117,7 @@ async def test_what_is_skipped_is_not_made_up_for_in_its_interval(
     [turn] = await store.claim("inbox", ["coder"], limit=1, lease=HOUR)
     proxy = Proxy(store)
     async with beating(proxy):
-        # The second look, so that the first is over.
+        # At the second check the first is over.
         await until(lambda: proxy.calls["now"] > 1)
         await store.settle([(turn, Done())])
         looks = proxy.calls["now"]
@@ -125,7 +125,7 @@ async def test_what_is_skipped_is_not_made_up_for_in_its_interval(
     assert await store.waiting("inbox", "coder") == []
 
 
-async def test_an_outage_only_postpones_it(
+async def test_an_outage_only_postpones_the_prompt(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(heartbeat, "RETRY_AFTER", timedelta(milliseconds=10))
@@ -137,7 +137,7 @@ async def test_an_outage_only_postpones_it(
     assert len(caplog.records) == 1
 
 
-async def test_an_answer_is_taken_and_the_word_for_nothing_is_silence(
+async def test_an_answer_is_recorded_and_heartbeat_ok_is_silence(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -158,7 +158,7 @@ async def test_an_answer_is_taken_and_the_word_for_nothing_is_silence(
     assert sum("answered its heartbeat" in record.getMessage() for record in caplog.records) == 1
 
 
-async def test_there_is_none_unless_it_is_asked_for(settings: Settings) -> None:
+async def test_there_is_no_heartbeat_by_default(settings: Settings) -> None:
     app = AgentHarness()
     app.add("coder", lambda turn: None)
     app.add("still", lambda turn: None, heartbeat=timedelta(0))

@@ -117,7 +117,7 @@ def test_a_function_without_parameters_is_refused_at_once() -> None:
     assert not app.agents
 
 
-def test_functions_with_further_defaults_and_objects_are_taken() -> None:
+def test_functions_with_optional_parameters_and_objects_are_accepted() -> None:
     class Polite:
         async def answer(self, turn: Turn) -> Answer:
             return "dear"
@@ -130,7 +130,7 @@ def test_functions_with_further_defaults_and_objects_are_taken() -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, 5, b"text"])
-def test_a_reply_without_a_text_is_refused_where_it_is_made(wrong: Any) -> None:
+def test_a_reply_without_a_text_is_refused_when_created(wrong: Any) -> None:
     with pytest.raises(
         TypeError,
         match=r"a Reply has a text, not .*; return None instead of a Reply to stay silent",
@@ -147,7 +147,7 @@ def test_files_of_a_reply_are_one_or_several() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["soon", True, -5, "5 fortnights"])
-def test_a_delay_that_is_none_is_refused_where_it_is_made(wrong: Any) -> None:
+def test_an_invalid_delay_is_refused_when_created(wrong: Any) -> None:
     with pytest.raises(ValueError, match="a duration is a text like"):
         Snooze(wrong)
     with pytest.raises(ValueError, match="a duration is a text like"):

@@ -24,7 +24,7 @@ from tests.conformance.steps import (
 )
 from tests.conformance.worker_process import worker_process
 
-PATIENCE = 60
+TIMEOUT_SECONDS = 60
 
 
 def process(name: str, now: datetime) -> Process:
@@ -33,7 +33,7 @@ def process(name: str, now: datetime) -> Process:
 
 async def reap_until_seen(store: Store) -> list[str]:
     """Look again and again, as a process does; the first dead ones."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while not (gone := await store.reap()):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     return gone
@@ -155,7 +155,7 @@ async def test_how_many_attempts_a_dead_process_leaves_is_the_queue_s_policy(
         for queue in tried:
             assert len(await claim(other, queue=queue, holder="two", max_attempts=10)) == 1
     await other.close()
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while not await store.reap({"outbox": 10}):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     assert (await finished(store, tried["inbox"])).outcome == "dead"

@@ -44,7 +44,7 @@ def hang_in_thread(turn: Turn) -> None:
 
 
 def tick_in_thread(turn: Turn) -> None:
-    """Leave a mark every few milliseconds: for ever at attempt 1, for a while at the next."""
+    """Append to a file every few milliseconds: for ever in attempt 1, for a while in the next."""
     say(f"started {turn.primary.id}")
     marks = itertools.count() if turn.attempt == 1 else range(10)
     with open(turn.event["marks"], "ab", buffering=0) as file:
@@ -54,7 +54,7 @@ def tick_in_thread(turn: Turn) -> None:
 
 
 async def hang_on(turn: Turn) -> None:
-    """Will not be cancelled."""
+    """Ignore cancellation."""
     say(f"started {turn.primary.id}")
     while True:
         try:
@@ -77,7 +77,7 @@ KINDS = {
 
 
 def main(url: str, kind: str, grace: str, workers: str) -> None:
-    # A test of what does not let go is not to wait for it as long as people would.
+    # Tests of handlers that do not stop should not wait as long as the default.
     consumer.LET_GO_WITHIN = timedelta(seconds=1)
     process.ENDS_WITHIN = timedelta(seconds=3)  # type: ignore[attr-defined]
     settings = Settings(database=url, grace=grace)  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ from tests.steps import NEVER, both_engines, finished, running, until
 
 
 def app_of(*agents: str, default: str | None = None, **policies: Any) -> AgentHarness:
-    """An app whose agents answer with their names."""
+    """Return an app whose agents answer with their names."""
     app = AgentHarness(default=default)
     for id_ in agents:
 
@@ -40,7 +40,7 @@ def app_of(*agents: str, default: str | None = None, **policies: Any) -> AgentHa
 async def elsewhere(
     url: str, id_: str, serves: AgentHarness | None, *, ago: timedelta
 ) -> AsyncIterator[Store]:
-    """A process on another machine, registered `ago`; without `serves` one of release 0.4.0."""
+    """Register a process of another machine, `ago`; without `serves` it is one of release 0.4.0."""
     async with open_store(url) as store:
         now = await store.now()
         offer = None if serves is None else asdict(serves.routing)
@@ -54,7 +54,7 @@ EARLIER, LATER = timedelta(hours=1), timedelta(hours=-1)
 
 
 async def answers(app: AgentHarness, count: int) -> list[str]:
-    """The agents that answered, in the order of the messages."""
+    """Return the agents that answered, in the order of the messages."""
     await finished(app.store, count, queue="inbox")
     return [response.event["message"] for response in await app.responses("api")]
 
@@ -101,12 +101,12 @@ async def test_a_process_that_dies_takes_its_agents_with_it(
 
 
 async def written_as(store: Store, agents: list[str]) -> bool:
-    """Whether SQL callers know these agents."""
+    """Return whether SQL callers know these agents."""
     return sorted((await store.setting("routing"))["lanes"]) == agents
 
 
 @both_engines
-async def test_while_nobody_serves_anything_the_last_agents_stay_known(
+async def test_the_last_agents_stay_known_while_no_process_runs(
     settings: Settings, store: Store
 ) -> None:
     async with running(app_of("coder", "writer", lane="agent"), settings):
@@ -121,7 +121,7 @@ async def test_while_nobody_serves_anything_the_last_agents_stay_known(
 
 
 @both_engines
-async def test_messages_without_an_agent_are_those_of_the_oldest_process(
+async def test_messages_without_an_agent_go_to_the_default_of_the_oldest_process(
     settings: Settings,
 ) -> None:
     async with (
@@ -148,7 +148,7 @@ async def count_of(app: AgentHarness, count: int) -> bool:
 
 
 @both_engines
-async def test_a_process_works_messages_without_an_agent_as_the_default_of_all(
+async def test_a_process_works_messages_without_an_agent_as_the_default_of_the_fleet(
     settings: Settings, database_url: str
 ) -> None:
     """The oldest process has the default coder; another one serves coder beside its own default."""
@@ -180,10 +180,10 @@ async def test_sql_callers_find_the_default_and_lanes_of_all_processes(settings:
 
 
 @both_engines
-async def test_a_process_of_the_release_before_keeps_its_agents(
+async def test_a_process_of_the_previous_release_keeps_its_agents(
     settings: Settings, database_url: str
 ) -> None:
-    """It writes the one setting that all shared, over what the others wrote."""
+    """It overwrites the setting in which 0.4.0 kept the agents of all processes."""
     async with running(app_of("coder"), settings) as one:
         async with elsewhere(database_url, "old", None, ago=LATER) as old:
             await old.set_setting(
@@ -202,7 +202,7 @@ async def test_a_process_of_the_release_before_keeps_its_agents(
 async def test_the_smaller_of_two_limits_holds_while_its_process_lives(
     settings: Settings, store: Store
 ) -> None:
-    async def places(store: Store) -> int:
+    async def slots(store: Store) -> int:
         turns = await store.claim("inbox", ["coder"], limit=10, lease=timedelta(minutes=1))
         await store.release(turns)
         return len(turns)
@@ -214,15 +214,15 @@ async def test_the_smaller_of_two_limits_holds_while_its_process_lives(
         for number in range(5):
             await one.put("hello", sender=str(number), agent="coder")
         async with running(app_of("coder", concurrency=2), stalled):
-            assert await places(store) == 2
-        await until(lambda: is_equal(places(store), 3))
+            assert await slots(store) == 2
+        await until(lambda: is_equal(slots(store), 3))
 
 
 async def is_equal(asked: Any, expected: int) -> bool:
     return bool(await asked == expected)
 
 
-async def test_conflicts_are_told_at_start(
+async def test_conflicts_are_logged_at_start(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, two = app_of("coder", "writer"), app_of("writer", "coder", concurrency=1)
@@ -233,13 +233,13 @@ async def test_conflicts_are_told_at_start(
         with caplog.at_level(logging.WARNING):
             async with running(two, settings):
                 pass
-    told = "\n".join(record.getMessage() for record in caplog.records)
-    assert "two default agents: coder holds, not writer" in told
+    lines = "\n".join(record.getMessage() for record in caplog.records)
+    assert "two default agents: coder holds, not writer" in lines
     assert (
         "team dev is defined twice: coder, writer led by coder holds, not writer led by writer"
-        in told
+        in lines
     )
-    assert "two limits (concurrency) of agent coder: none and 1; the smaller holds" in told
+    assert "two limits (concurrency) of agent coder: none and 1; the smaller holds" in lines
 
 
 def test_replicas_of_one_app_are_no_conflict() -> None:
@@ -249,13 +249,13 @@ def test_replicas_of_one_app_are_no_conflict() -> None:
     )
 
 
-def test_a_conflict_of_many_replicas_is_told_once() -> None:
+def test_a_conflict_of_many_replicas_is_reported_once() -> None:
     one, two = app_of("coder").routing, app_of("writer").routing
     [conflict] = Directory(entries=[("a", one), ("b", two), ("c", two)]).conflicts
     assert conflict == "two default agents: coder holds, not writer (process b)"
 
 
-def test_the_first_definition_holds_and_everything_else_is_added() -> None:
+def test_the_first_definition_wins_and_everything_else_is_merged() -> None:
     one = Routing(
         default="a",
         lanes={"a": "agent"},
@@ -297,7 +297,7 @@ def test_the_configuration_names_agents_with_the_lanes_of_their_kinds() -> None:
 
 
 @both_engines
-async def test_a_message_for_a_configured_agent_that_nobody_serves_waits_with_a_warning(
+async def test_a_message_for_a_configured_agent_without_a_process_waits_with_a_warning(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The API process knows the configuration; the worker runs another agent."""
@@ -313,12 +313,12 @@ async def test_a_message_for_a_configured_agent_that_nobody_serves_waits_with_a_
         with front.using(back.store), caplog.at_level(logging.WARNING):
             await front.put("hello", agent="writer")
             await front.put("hello again", agent="writer")
-        told = [
+        warnings = [
             record.getMessage()
             for record in caplog.records
             if "no running process serves" in record.getMessage()
         ]
-        assert len(told) == 1
+        assert len(warnings) == 1
         waiting = await back.store.waiting("inbox", "writer")
         assert len(waiting) == 2
         async with running(app_of("writer"), settings):

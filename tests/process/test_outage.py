@@ -1,4 +1,4 @@
-"""The database goes away and comes back: the process stays up, handlers run on, ends are stored."""
+"""During a database outage the process stays up and handlers run on; turns are settled later."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def server() -> Iterator[Server]:
         pytest.skip(str(reason))
 
 
-async def test_an_outage_ends_nothing_and_what_ran_settles_afterwards(
+async def test_handlers_survive_an_outage_and_settle_afterwards(
     proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     await put(proxy, 2)
@@ -66,7 +66,7 @@ async def test_an_outage_ends_nothing_and_what_ran_settles_afterwards(
     assert len(caplog.records) <= 2
 
 
-async def test_an_idle_consumer_does_not_storm_a_database_that_is_down(
+async def test_an_idle_consumer_backs_off_while_the_database_is_down(
     proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     proxy.down = True
@@ -81,7 +81,7 @@ async def test_an_idle_consumer_does_not_storm_a_database_that_is_down(
         await finished(proxy)
 
 
-async def test_ends_are_tried_until_the_lease_is_over_and_then_dropped(proxy: Proxy) -> None:
+async def test_settles_are_retried_until_the_lease_ends_and_then_dropped(proxy: Proxy) -> None:
     await put(proxy)
     runs = []
 
@@ -98,7 +98,7 @@ async def test_ends_are_tried_until_the_lease_is_over_and_then_dropped(proxy: Pr
     assert ended.attempts == 2
 
 
-async def test_an_answer_lost_on_the_way_is_not_a_second_end(proxy: Proxy) -> None:
+async def test_a_settle_whose_answer_was_lost_is_not_repeated(proxy: Proxy) -> None:
     """The settle was committed, but its answer was lost: a second try finds nothing to settle."""
 
     async def handle(turn: LeasedTurn) -> Outcome:

@@ -25,7 +25,7 @@ from tests.process.app import app_process
 from tests.queue.test_consumer import Gate, done
 from tests.steps import (
     NEVER,
-    PATIENCE,
+    TIMEOUT_SECONDS,
     Proxy,
     both_engines,
     consuming,
@@ -45,7 +45,7 @@ end $$
 
 
 @both_engines
-async def test_what_runs_may_finish_and_nothing_new_is_claimed(store: Store) -> None:
+async def test_running_turns_finish_and_no_others_are_claimed(store: Store) -> None:
     await put(store, 3)
     gate = Gate()
     async with consuming(store, gate, policy(at_once=1)) as consumer:
@@ -58,7 +58,7 @@ async def test_what_runs_may_finish_and_nothing_new_is_claimed(store: Store) -> 
     assert len(await store.waiting("inbox", "")) == 2
 
 
-async def test_what_a_claim_brings_after_the_stop_is_given_back_without_using_an_attempt(
+async def test_turns_claimed_during_a_stop_are_released_without_using_an_attempt(
     proxy: Proxy,
 ) -> None:
     [id] = await put(proxy)
@@ -81,7 +81,7 @@ async def test_what_a_claim_brings_after_the_stop_is_given_back_without_using_an
 
 
 @both_engines
-async def test_what_does_not_finish_in_time_is_given_back_without_using_an_attempt(
+async def test_turns_that_do_not_finish_in_time_are_released_without_using_an_attempt(
     store: Store,
 ) -> None:
     [id] = await put(store)
@@ -94,7 +94,7 @@ async def test_what_does_not_finish_in_time_is_given_back_without_using_an_attem
     assert gate.inside == []
 
 
-async def test_an_answer_given_while_being_cancelled_is_kept(store: Store) -> None:
+async def test_an_answer_returned_during_cancellation_is_kept(store: Store) -> None:
     async def hurry(turn: LeasedTurn) -> Outcome:
         try:
             await asyncio.Event().wait()
@@ -110,7 +110,7 @@ async def test_an_answer_given_while_being_cancelled_is_kept(store: Store) -> No
     assert consumer.running == 0
 
 
-async def test_a_failure_while_being_cancelled_is_no_failure(store: Store) -> None:
+async def test_an_error_during_cancellation_is_no_failure(store: Store) -> None:
     async def stumble(turn: LeasedTurn) -> Outcome:
         try:
             await asyncio.Event().wait()
@@ -126,7 +126,7 @@ async def test_a_failure_while_being_cancelled_is_no_failure(store: Store) -> No
     assert (back.attempts, back.last_error) == (0, None)
 
 
-async def test_a_stop_before_the_first_look_does_not_wait_for_it(store: Store) -> None:
+async def test_a_stop_before_the_first_claim_does_not_wait_for_it(store: Store) -> None:
     await put(store)
     began = time.monotonic()
     async with consuming(store, done, policy(start_stagger=NEVER)) as consumer:
@@ -148,7 +148,7 @@ async def test_leases_are_kept_during_the_grace_period(proxy: Proxy) -> None:
 
 
 @both_engines
-async def test_what_one_process_gives_back_another_takes_at_once(
+async def test_a_released_turn_is_claimed_by_another_process_at_once(
     store: Store, settings: Settings
 ) -> None:
     gates = [Gate(), Gate()]
@@ -174,7 +174,7 @@ async def test_what_one_process_gives_back_another_takes_at_once(
 
 
 @both_engines
-async def test_a_process_that_is_told_to_stop_drains_and_leaves_no_trace(
+async def test_a_process_drains_on_sigterm_and_leaves_no_row(
     store: Store, database_url: str
 ) -> None:
     [first, second] = await put(store, 2)
@@ -183,21 +183,21 @@ async def test_a_process_that_is_told_to_stop_drains_and_leaves_no_trace(
         process.send_signal(signal.SIGTERM)
         assert process.read_line() == "stopping"
         process.write_line("go on")
-        assert process.wait(PATIENCE) == 0
+        assert process.wait(TIMEOUT_SECONDS) == 0
     [ended] = await finished(store)
     assert (ended.id, ended.outcome) == (first, "completed")
     assert [one.id for one in await store.waiting("inbox", "")] == [second]
     assert await store.processes() == []
 
 
-async def test_after_the_grace_period_a_process_gives_back_and_ends(
+async def test_a_process_releases_its_turns_after_the_grace_period_and_ends(
     store: Store, database_url: str
 ) -> None:
     [id] = await put(store)
     with app_process(database_url, "hang", grace="200ms") as process:
         assert {process.read_line(), process.read_line()} == {"ready", f"started {id}"}
         process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE) == 0
+        assert process.wait(TIMEOUT_SECONDS) == 0
     back = await store.live(id)
     assert back is not None
     assert (back.attempts, back.fence) == (0, 0)
@@ -211,7 +211,7 @@ async def test_a_second_signal_stops_at_once(store: Store, database_url: str, ki
         process.send_signal(signal.SIGTERM)
         assert process.read_line() == "stopping"
         process.send_signal(signal.SIGTERM)
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT_SECONDS)
     left = await store.live(id)
     assert left is not None
     assert (left.attempts, left.fence > 0) == (1, True)
@@ -221,7 +221,7 @@ async def test_a_second_signal_stops_at_once(store: Store, database_url: str, ki
 async def test_a_thread_that_does_not_end_keeps_its_turn_until_its_process_is_gone(
     store: Store, engine: str, database_url: str, tmp_path: Path
 ) -> None:
-    """It can be neither cancelled nor awaited: no other process may take its event meanwhile."""
+    """The thread cannot be cancelled, so no other process may claim its event meanwhile."""
     if engine == "postgres":
         await spare_nobody(store)
     marks = tmp_path / "marks"
@@ -232,7 +232,7 @@ async def test_a_thread_that_does_not_end_keeps_its_turn_until_its_process_is_go
         with app_process(database_url, "tick_in_thread") as second:
             assert second.read_line() == "ready"
             first.send_signal(signal.SIGTERM)
-            assert first.wait(PATIENCE) == 128 + signal.SIGTERM
+            assert first.wait(TIMEOUT_SECONDS) == 128 + signal.SIGTERM
             assert second.read_line() == f"started {id}"
             [ended] = await finished(store)
     workers = [worker for worker, _ in groupby(marks.read_text().splitlines())]
@@ -241,29 +241,29 @@ async def test_a_thread_that_does_not_end_keeps_its_turn_until_its_process_is_go
 
 
 async def spare_nobody(store: Store) -> None:
-    """A server that has only just started would spare the dead for half a minute."""
+    """Turn off the 30 s after a server start in which no process is declared dead."""
     async with store.transaction() as transaction:
         await transaction.execute(NO_RESTART_GRACE)
 
 
-async def test_a_handler_that_refuses_to_be_cancelled_does_not_hold_up_the_end(
+async def test_a_handler_that_ignores_cancellation_does_not_delay_the_exit(
     store: Store, database_url: str
 ) -> None:
     [id] = await put(store)
     with app_process(database_url, "hang_on", grace="200ms") as process:
         assert {process.read_line(), process.read_line()} == {"ready", f"started {id}"}
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == 128 + signal.SIGTERM
+        assert process.wait(TIMEOUT_SECONDS) == 128 + signal.SIGTERM
     left = await store.live(id)
     assert left is not None
     assert (left.attempts, left.fence > 0) == (1, True)
     assert len(await store.processes()) == 1
 
 
-async def test_the_other_end_of_a_retry_is_not_lost_at_a_stop(
+async def test_a_failure_during_the_drain_is_stored_as_a_retry(
     store: Store, database_url: str
 ) -> None:
-    """It fails during the drain: its retry is stored, for whoever comes next."""
+    """The handler fails during the drain; the next process retries its message."""
     gate = Gate()
 
     async def fail(turn: LeasedTurn) -> Outcome:
@@ -280,8 +280,8 @@ async def test_the_other_end_of_a_retry_is_not_lost_at_a_stop(
     assert (ended.id, ended.attempts, ended.last_error) == (id, 2, "busy")
 
 
-class Away:
-    """A model that cannot be reached."""
+class UnreachableEmbedder:
+    """An embedder whose model is unreachable."""
 
     model, dimensions = "away", 3
 
@@ -289,14 +289,14 @@ class Away:
         raise IndexUnavailable("nobody is there")
 
 
-async def test_a_stop_does_not_wait_for_an_index_that_is_away(
+async def test_a_stop_does_not_wait_for_an_unreachable_index(
     settings: Settings, store: Store
 ) -> None:
     def remember(turn: Turn) -> Answer:
         turn.memory.observe("likes tea")
         return "noted"
 
-    app = AgentHarness(embedder=Away())
+    app = AgentHarness(embedder=UnreachableEmbedder())
     app.add("coder", remember, memory=True)
     async with running(app, settings):
         await app.put("hello")

@@ -1,4 +1,4 @@
-"""The loop: as many turns as there are places, every end stored, in order, and no wake-up lost."""
+"""The consumer fills its slots, settles every turn in order and loses no wake-up."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def done(turn: LeasedTurn) -> Outcome:
 
 
 class Gate:
-    """A handler that holds its turns until it is opened."""
+    """A handler that keeps its turns until it is opened."""
 
     def __init__(self) -> None:
         self.inside: list[LeasedTurn | Turn] = []
@@ -50,7 +50,7 @@ class Gate:
 
 
 @both_engines
-async def test_it_claims_as_many_turns_as_it_has_places(store: Store) -> None:
+async def test_a_consumer_claims_as_many_turns_as_it_has_slots(store: Store) -> None:
     await put(store, 12)
     gate = Gate()
     async with consuming(store, gate, policy(at_once=4)) as consumer:
@@ -74,7 +74,7 @@ async def test_many_slots_are_claimed_in_halves_until_all_are_taken(store: Store
     assert gate.most == 120
 
 
-async def test_a_full_consumer_asks_for_nothing(proxy: Proxy) -> None:
+async def test_a_full_consumer_claims_nothing(proxy: Proxy) -> None:
     await put(proxy, 2)
     gate = Gate()
     async with consuming(proxy, gate, policy(at_once=1)) as consumer:
@@ -105,7 +105,7 @@ async def test_an_exception_is_a_retry_and_at_last_a_dead_letter(store: Store) -
     assert letter.error_class == "ValueError"
 
 
-async def test_what_failed_comes_back_later_and_later() -> None:
+async def test_retries_come_back_with_growing_delays() -> None:
     backoff = Backoff(first=timedelta(seconds=2), most=timedelta(minutes=5))
     for attempt, most in ((1, 4), (2, 8), (3, 16), (7, 256), (8, 300), (40, 300)):
         delays = [backoff.delay(attempt).total_seconds() for _ in range(200)]
@@ -114,7 +114,7 @@ async def test_what_failed_comes_back_later_and_later() -> None:
         assert max(delays) > 2 + (most - 2) * 0.8
 
 
-async def test_an_explicit_failure_waits_for_its_back_off_and_not_for_its_lease(
+async def test_a_returned_failure_waits_for_its_back_off_and_not_for_its_lease(
     store: Store,
 ) -> None:
     async def fail(turn: LeasedTurn) -> Outcome:
@@ -161,7 +161,7 @@ async def test_outcomes_are_values(store: Store) -> None:
     assert (found["dead"].last_error, found["dead"].error_class) == ("never", "gone")
 
 
-async def test_what_is_snoozed_is_picked_up_when_it_is_due(store: Store) -> None:
+async def test_a_snoozed_turn_is_claimed_when_it_is_due(store: Store) -> None:
     ends: list[Outcome] = [Snooze(timedelta(milliseconds=300)), Done()]
     reasons = []
 
@@ -175,7 +175,7 @@ async def test_what_is_snoozed_is_picked_up_when_it_is_due(store: Store) -> None
     assert reasons[1] == "due"
 
 
-async def test_two_that_are_due_one_after_the_other_are_both_picked_up(proxy: Proxy) -> None:
+async def test_two_events_due_shortly_after_each_other_are_both_claimed(proxy: Proxy) -> None:
     """The second event falls due between the claim and the read of the next due time."""
     gate = Gate()
     second_due = datetime.now(UTC)
@@ -192,7 +192,7 @@ async def test_two_that_are_due_one_after_the_other_are_both_picked_up(proxy: Pr
         await finished(proxy, 2)
 
 
-async def test_without_any_signal_the_poll_finds_it(store: Store, database_url: str) -> None:
+async def test_the_poll_finds_an_event_without_any_signal(store: Store, database_url: str) -> None:
     seen = asyncio.Event()
 
     async def handle(turn: LeasedTurn) -> Outcome:
@@ -214,7 +214,7 @@ async def silence() -> AsyncIterator[str]:
 
 
 @both_engines
-async def test_another_process_s_put_wakes_it(store: Store, database_url: str) -> None:
+async def test_a_put_of_another_process_wakes_a_consumer(store: Store, database_url: str) -> None:
     async with (
         consuming(store, done, policy(poll=NEVER)) as consumer,
         open_store(database_url) as other,
@@ -246,7 +246,7 @@ async def test_lanes_stay_in_order_across_two_processes(store: Store, database_u
 
     async def handle(turn: LeasedTurn) -> Outcome:
         lane = turn.primary.lane
-        assert lane not in running, "two of one lane at once"
+        assert lane not in running, "two turns of one lane at the same time"
         running.add(lane)
         await asyncio.sleep(0)
         order.setdefault(lane, []).append(turn.primary.id)
@@ -285,7 +285,7 @@ async def test_a_collected_turn_is_one_call_and_fails_one_by_one(store: Store) -
     assert calls == [3, 1, 1, 1, 1]
 
 
-async def test_one_that_fails_holds_up_its_lane_and_nobody_else(store: Store) -> None:
+async def test_a_failing_event_holds_up_its_lane_and_no_other(store: Store) -> None:
     async def handle(turn: LeasedTurn) -> Outcome:
         return Retry("busy", NEVER) if turn.primary.lane == "a" else Done()
 
@@ -299,7 +299,7 @@ async def test_one_that_fails_holds_up_its_lane_and_nobody_else(store: Store) ->
 @pytest.mark.parametrize(
     "raised", [asyncio.CancelledError(), SystemExit(3), TimeoutError("theirs")]
 )
-async def test_whatever_a_handler_raises_is_the_end_of_its_turn_alone(
+async def test_any_exception_of_a_handler_ends_only_its_own_turn(
     store: Store, raised: BaseException
 ) -> None:
     async def handle(turn: LeasedTurn) -> Outcome:

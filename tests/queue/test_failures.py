@@ -40,7 +40,7 @@ def fields(record: logging.LogRecord) -> dict[str, object]:
 
 
 async def failed(app: AgentHarness, settings: Settings, max_attempts: int = 1) -> int:
-    """Let a message fail for good; the id of the dead letter."""
+    """Let a message fail for good. Returns the id of the dead letter."""
     async with running(app, settings.model_copy(update=QUICKLY | {"max_attempts": max_attempts})):
         await app.put("hi", message_id="api_hello")
         [letter] = await until(lambda: app.store.dead(Filter()))
@@ -48,7 +48,7 @@ async def failed(app: AgentHarness, settings: Settings, max_attempts: int = 1) -
 
 
 @both_engines
-async def test_issue_14_24_a_failed_turn_is_one_warning_with_all_that_is_needed(
+async def test_issue_14_24_a_failed_turn_is_one_warning_with_all_details(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     def compute(number: int) -> float:
@@ -133,7 +133,7 @@ async def test_issue_14_24_the_traceback_is_stored_without_secrets(settings: Set
         assert letter.traceback.endswith("ValueError: *** is no token\n")
 
 
-async def test_issue_14_24_recovery_from_an_outage_is_a_line_too(
+async def test_issue_14_24_the_end_of_an_outage_is_logged_too(
     store: Store, proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def handle(turn: LeasedTurn) -> Any:

@@ -1,4 +1,4 @@
-"""Leases: kept while a handler runs, and its work dropped once they are another's."""
+"""Leases are renewed while a handler runs; its work is dropped once another worker has them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.queue.turn import LeasedTurn
 from holdfast.store import open_store
 from tests.queue.test_consumer import Gate
 from tests.steps import (
-    PATIENCE,
+    TIMEOUT_SECONDS,
     Proxy,
     both_engines,
     consuming,
@@ -28,7 +28,7 @@ from tests.steps import (
 )
 
 SHORT = timedelta(seconds=1)
-# Where a renewal that comes late would fail the test: a busy machine may stand still for a second.
+# Long enough for tests that a late renewal would fail: a busy machine may pause for a second.
 ROOMY = timedelta(seconds=3)
 
 
@@ -68,7 +68,7 @@ async def test_all_renewals_of_a_round_are_one_call(proxy: Proxy) -> None:
 
 
 @both_engines
-async def test_a_cancelled_turn_takes_its_handler_with_it(store: Store) -> None:
+async def test_cancelling_a_turn_cancels_its_handler(store: Store) -> None:
     let_go = asyncio.Event()
 
     async def handle(turn: LeasedTurn) -> Outcome:
@@ -91,8 +91,8 @@ async def test_a_cancelled_turn_takes_its_handler_with_it(store: Store) -> None:
 
 
 @both_engines
-async def test_a_handler_that_will_not_be_cancelled_still_stores_nothing(store: Store) -> None:
-    """It swallows its cancellation and answers: the fence refuses the answer and what it emits."""
+async def test_a_handler_that_ignores_cancellation_stores_nothing(store: Store) -> None:
+    """It swallows its cancellation and answers. The fence refuses the answer and its emits."""
 
     async def stubborn(turn: LeasedTurn) -> Outcome:
         with contextlib.suppress(asyncio.CancelledError):
@@ -114,10 +114,10 @@ async def test_a_handler_that_will_not_be_cancelled_still_stores_nothing(store: 
 
 
 @both_engines
-async def test_the_end_of_a_turn_that_another_finished_is_refused(
+async def test_a_settle_of_a_turn_that_another_worker_finished_is_refused(
     proxy: Proxy, database_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A worker pauses past its lease, and another one is quicker."""
+    """A worker pauses past its lease, and another one finishes the turn."""
     gate, paused = Gate(), asyncio.Event()
     proxy.before["renew"] = paused.wait  # type: ignore[assignment]
 
@@ -138,10 +138,10 @@ async def test_the_end_of_a_turn_that_another_finished_is_refused(
     assert f"lost before they were settled queue=inbox events=[{id}]" in caplog.text
 
 
-async def test_a_turn_whose_claim_was_answered_after_its_lease_waits_for_a_renewal(
+async def test_a_turn_whose_claim_returned_after_its_lease_waits_for_a_renewal(
     proxy: Proxy,
 ) -> None:
-    """Nobody took it meanwhile, so it is still ours."""
+    """Nobody else claimed it meanwhile, so the lease can still be renewed."""
     renewed_before_start: list[int] = []
 
     async def handle(turn: LeasedTurn) -> Outcome:
@@ -156,10 +156,10 @@ async def test_a_turn_whose_claim_was_answered_after_its_lease_waits_for_a_renew
     assert len(ended.claimed) == 1
 
 
-async def test_a_turn_that_another_took_before_its_claim_was_answered_is_not_started(
+async def test_a_turn_that_another_worker_took_before_its_claim_returned_is_not_started(
     proxy: Proxy, database_url: str
 ) -> None:
-    """A side effect of ours would be a second one."""
+    """Starting it would repeat its side effects."""
     started: list[LeasedTurn] = []
 
     async def handle(turn: LeasedTurn) -> Outcome:
@@ -180,7 +180,7 @@ async def test_a_turn_that_another_took_before_its_claim_was_answered_is_not_sta
 
 
 def answer_late(proxy: Proxy) -> Callable[[], Awaitable[None]]:
-    """The first claim that finds something is answered after the lease that it gives."""
+    """Delay the answer of the first claim that finds an event past its lease."""
 
     async def wait() -> None:
         if await proxy.leased("inbox"):
@@ -191,7 +191,9 @@ def answer_late(proxy: Proxy) -> Callable[[], Awaitable[None]]:
     return wait
 
 
-async def test_a_lease_that_cannot_be_renewed_is_kept_until_it_is_over(proxy: Proxy) -> None:
+async def test_a_turn_whose_lease_cannot_be_renewed_is_kept_until_the_lease_ends(
+    proxy: Proxy,
+) -> None:
     gate = Gate()
     await put(proxy)
     async with consuming(proxy, gate, policy(lease=2 * ROOMY)) as consumer:
@@ -199,8 +201,8 @@ async def test_a_lease_that_cannot_be_renewed_is_kept_until_it_is_over(proxy: Pr
         began = time.monotonic()
         proxy.down = True
         await until(lambda: not gate.inside)
-        # Renewals fail from the first third on.
-        assert 3 < time.monotonic() - began < PATIENCE
+        # Renewals fail from the first third of the lease on.
+        assert 3 < time.monotonic() - began < TIMEOUT_SECONDS
         await until(lambda: consumer.running == 0)
         proxy.down = False
         gate.open.set()
@@ -227,10 +229,10 @@ async def test_the_limit_of_an_agent_holds_across_processes(
 
 
 @both_engines
-async def test_a_full_process_tells_others_what_it_cannot_take(
+async def test_a_full_process_signals_others_about_work_it_cannot_claim(
     store: Store, database_url: str
 ) -> None:
-    """Its retry falls due while other work fills it; an idle process knows nothing of that time."""
+    """Its retry falls due while it is full; an idle process does not know when."""
     failing, gate = Gate(), Gate()
 
     async def busy(turn: LeasedTurn) -> Outcome:
@@ -258,10 +260,10 @@ async def test_a_full_process_tells_others_what_it_cannot_take(
     assert (ended.id, ended.holder, ended.attempts) == (id, "idle", 2)
 
 
-async def test_an_event_that_comes_back_to_its_own_holder_is_worked_once_at_a_time(
+async def test_a_process_that_claims_its_own_event_again_works_it_once_at_a_time(
     proxy: Proxy,
 ) -> None:
-    """The lease ran out unseen, because renewals hang; the same process claims the event again."""
+    """Renewals hang, so the lease runs out unnoticed; the same process claims the event again."""
     gate, hanging = Gate(), asyncio.Event()
     proxy.before["renew"] = hanging.wait  # type: ignore[assignment]
     await put(proxy)

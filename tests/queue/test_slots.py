@@ -1,4 +1,4 @@
-"""Slots: every agent has its own, and the total is shared out fairly while it is scarce."""
+"""Every agent has its own slots, and a scarce total is shared fairly."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ async def test_fewer_workers_than_one_are_refused_at_once(
 
 
 @both_engines
-async def test_an_agent_with_a_backlog_keeps_no_other_waiting(settings: Settings) -> None:
-    """Six messages for a writer that is busy, then one for the coder, who answers at once."""
+async def test_an_agent_with_a_backlog_keeps_no_other_agent_waiting(settings: Settings) -> None:
+    """Put six messages for a busy writer, then one for the coder, which answers at once."""
     writing, coding = Gate(), Gate()
     coding.open.set()
     async with running(app_of(coder=coding, writer=writing), settings, poll=NEVER) as app:
@@ -59,7 +59,7 @@ async def test_an_agent_with_a_backlog_keeps_no_other_waiting(settings: Settings
 
 
 @both_engines
-async def test_while_the_total_is_scarce_every_agent_finds_a_slot(settings: Settings) -> None:
+async def test_every_agent_gets_a_slot_while_the_total_is_scarce(settings: Settings) -> None:
     gates = {id_: Gate() for id_ in ("a", "b", "c")}
     async with running(app_of(**gates), settings, workers=4, workers_total=6, poll=NEVER) as app:
         for agent in ("a", "b"):
@@ -76,7 +76,9 @@ async def test_while_the_total_is_scarce_every_agent_finds_a_slot(settings: Sett
 
 
 @both_engines
-async def test_the_default_agent_has_its_slots_once_for_both_its_names(settings: Settings) -> None:
+async def test_the_default_agent_has_one_set_of_slots_for_both_its_targets(
+    settings: Settings,
+) -> None:
     coding, writing = Gate(), Gate()
     async with running(
         app_of(coder=coding, writer=writing), settings, workers=3, poll=NEVER
@@ -94,7 +96,7 @@ async def test_the_default_agent_has_its_slots_once_for_both_its_names(settings:
 
 @both_engines
 async def test_no_conversation_of_an_agent_starves_another(settings: Settings) -> None:
-    """One person writes twenty messages, another one, which is answered second and not last."""
+    """One person writes twenty messages, another person one. That one is answered second."""
     order: list[str] = []
 
     async def answer(turn: Turn) -> Answer:
@@ -112,7 +114,7 @@ async def test_no_conversation_of_an_agent_starves_another(settings: Settings) -
 
 
 @both_engines
-async def test_a_full_agent_tells_other_processes_of_what_it_cannot_take(
+async def test_a_full_agent_signals_other_processes_about_work_it_cannot_claim(
     settings: Settings,
 ) -> None:
     """Its other agent has slots left, so the process as a whole is not full."""
@@ -168,7 +170,7 @@ def asked(slots: Slots, which: Round) -> dict[str, int | None]:
     )
 
 
-def test_an_agent_alone_has_all_its_slots_and_asks_without_further_limits() -> None:
+def test_a_single_agent_claims_all_its_slots_without_further_limits() -> None:
     slots = Slots(["one"], each=5, total=100)
     assert slots.total == 5
     request = slots.request({"one": ["one", ""]}, Round.ALL, BATCH)
@@ -176,7 +178,7 @@ def test_an_agent_alone_has_all_its_slots_and_asks_without_further_limits() -> N
     assert (request.targets, request.limit, request.at_most) == (["one", ""], 5, None)
 
 
-def test_slots_are_scarce_only_where_agents_want_more_than_there_are() -> None:
+def test_slots_are_scarce_only_if_agents_want_more_than_the_total() -> None:
     assert Slots(names(20), each=5, total=100).rounds() == (Round.ALL,)
     assert Slots(names(21), each=5, total=100).rounds() == (Round.IDLE, Round.REST)
 
@@ -199,7 +201,7 @@ def test_with_more_agents_than_slots_those_that_run_least_go_first() -> None:
     assert (request.limit, request.targets[-1]) == (1, "agent 0")
 
 
-def test_a_turn_that_waits_to_be_settled_takes_no_slot_but_does_not_pile_up() -> None:
+def test_turns_that_wait_to_be_settled_take_no_slot_but_are_limited() -> None:
     slots = Slots(["one"], each=2, total=2)
     for _ in range(4):
         slots.take("one")

@@ -1,4 +1,4 @@
-"""A wake-up is never lost, and says what it was."""
+"""A wake-up is never lost, and it returns its reason."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.steps import NEVER
 SOON = timedelta(milliseconds=20)
 
 
-async def test_a_signal_wakes_the_one_who_waits() -> None:
+async def test_a_signal_wakes_a_waiting_consumer() -> None:
     wake = Wake()
     asyncio.get_running_loop().call_soon(wake.set)
     assert await wake.wait(poll=NEVER) == "triggered"
 
 
-async def test_a_signal_while_nobody_waits_is_kept_and_used_once() -> None:
+async def test_a_signal_without_a_waiter_is_kept_and_used_once() -> None:
     wake = Wake()
     wake.set()
     wake.set()
@@ -26,20 +26,20 @@ async def test_a_signal_while_nobody_waits_is_kept_and_used_once() -> None:
     assert await wake.wait(poll=SOON) == "timeout"
 
 
-async def test_a_signal_wins_over_what_is_overdue() -> None:
+async def test_a_signal_wins_over_an_overdue_timer() -> None:
     wake = Wake()
     wake.set()
     assert await wake.wait(poll=NEVER, due_in=-NEVER) == "triggered"
     assert await wake.wait(poll=NEVER, due_in=-NEVER) == "due"
 
 
-async def test_what_is_due_first_wakes_first() -> None:
+async def test_the_earliest_timer_wakes_first() -> None:
     wake = Wake()
     assert await wake.wait(poll=NEVER, due_in=SOON) == "due"
     assert await wake.wait(poll=SOON, due_in=NEVER) == "timeout"
 
 
-async def test_patience_varies_by_the_jitter_alone() -> None:
+async def test_the_poll_interval_varies_only_by_the_jitter() -> None:
     wake = Wake()
     spent = []
     for _ in range(10):

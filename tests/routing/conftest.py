@@ -18,11 +18,11 @@ Script = Callable[[Turn], Answer]
 
 
 class Stage:
-    """Agents that say what the test wrote for them, and what they heard."""
+    """Agents with scripted replies. `received` has the agent and text of every turn."""
 
     def __init__(self) -> None:
         self.app = AgentHarness(default="coder")
-        self.heard: list[tuple[str, str]] = []
+        self.received: list[tuple[str, str]] = []
         self.scripts: dict[str, Script] = {}
 
     def add(self, *agents: str, **policy: Any) -> None:
@@ -30,19 +30,19 @@ class Stage:
             self.app.add(agent, self._answer, **policy)
 
     async def _answer(self, turn: Turn) -> Answer:
-        self.heard.append((turn.agent, turn.text))
+        self.received.append((turn.agent, turn.text))
         script = self.scripts.get(turn.agent)
         return None if script is None else script(turn)
 
     def says(self, agent: str, *replies: Answer) -> None:
-        """Its replies in turn; silence after the last."""
+        """Script the replies of an agent, one per turn; then it stays silent."""
         waiting = list(replies)
         self.scripts[agent] = lambda turn: waiting.pop(0) if waiting else None
 
 
 @pytest.fixture
 def stage() -> Stage:
-    """Team dev of three, team art of two."""
+    """Return four agents in team dev (three) and team art (two)."""
     stage = Stage()
     stage.add("coder", "writer", "tester", "painter")
     stage.app.team("dev", agents=["coder", "writer", "tester"], leader="coder")

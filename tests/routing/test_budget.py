@@ -29,7 +29,7 @@ async def test_two_agents_that_mention_each_other_are_stopped_by_the_hop_limit(
     stage.scripts = {"coder": ping_pong, "writer": ping_pong}
     message_id = await play.say("@dev go")
     await play.work()
-    assert len(stage.heard) == 1 + 8
+    assert len(stage.received) == 1 + 8
     [letter] = await play.store.dead(Filter())
     assert (letter.hops, letter.target, letter.error_class) == (9, "writer", "hop_limit")
     assert letter.last_error == (
@@ -39,7 +39,7 @@ async def test_two_agents_that_mention_each_other_are_stopped_by_the_hop_limit(
     assert str(letter.message_id).endswith(f"{message_id}/1/1/1/1/1/1/1/1/1")
 
 
-async def test_a_person_s_retry_lets_one_more_through(stage: Stage, play: Trial) -> None:
+async def test_a_retry_by_a_person_lets_one_message_through(stage: Stage, play: Trial) -> None:
     stage.scripts = {"coder": ping_pong, "writer": ping_pong}
     await play.say("@dev go")
     await play.work()
@@ -50,7 +50,7 @@ async def test_a_person_s_retry_lets_one_more_through(stage: Stage, play: Trial)
     await play.work()
     play.clock.tick(minutes=10)
     await play.work()
-    assert stage.heard[9:] == [("writer", "your turn")] * 2
+    assert stage.received[9:] == [("writer", "your turn")] * 2
     [further] = await play.store.dead(Filter())
     assert (further.parent_id, further.hops, further.error_class) == (letter.id, 10, "hop_limit")
 
@@ -60,7 +60,7 @@ async def test_a_root_message_has_a_budget(stage: Stage, play: Trial) -> None:
     stage.scripts["writer"] = lambda turn: "[@tester: y]"
     message_id = await play.say("@dev go")
     await play.work()
-    assert len(stage.heard) == 1 + 64
+    assert len(stage.received) == 1 + 64
     letters = await play.store.dead(Filter(), limit=1000)
     assert {letter.error_class for letter in letters} == {"budget"}
     assert letters[0].last_error is not None
@@ -71,7 +71,7 @@ async def test_a_root_message_has_a_budget(stage: Stage, play: Trial) -> None:
 
 
 @pytest.mark.parametrize("posts", [1, 2])
-async def test_all_that_agents_make_of_one_post_has_one_budget(
+async def test_all_messages_that_follow_from_one_post_share_one_budget(
     stage: Stage, play: Trial, posts: int
 ) -> None:
     for agent in ("writer", "tester"):
@@ -79,7 +79,7 @@ async def test_all_that_agents_make_of_one_post_has_one_budget(
     for _ in range(posts):
         await play.post("dev", "go")
     await play.work()
-    assert len([text for agent, text in stage.heard if (agent, text) == ("coder", "x")]) == 64
+    assert len([text for agent, text in stage.received if (agent, text) == ("coder", "x")]) == 64
     assert [letter.error_class for letter in await play.store.dead(Filter(), limit=1000)] == [
         "budget"
     ] * 16
@@ -90,24 +90,24 @@ async def test_another_message_has_a_budget_of_its_own(stage: Stage, play: Trial
     for _ in range(2):
         await play.say("@dev go")
         await play.work()
-    assert len(stage.heard) == 2 + 64 + 1
+    assert len(stage.received) == 2 + 64 + 1
     assert await play.store.dead(Filter()) == []
 
 
-async def test_a_reply_of_a_thousand_tags_is_cut_and_one_letter_speaks_for_the_rest(
+async def test_a_reply_of_a_thousand_tags_is_cut_with_one_dead_letter_for_the_rest(
     stage: Stage, play: Trial
 ) -> None:
     stage.says("coder", "[@writer: x]" * 1000)
     await play.say("@dev go")
     await play.work()
-    assert len(stage.heard) == 1 + 64
+    assert len(stage.received) == 1 + 64
     [letter] = await play.store.dead(Filter())
     assert str(letter.last_error).endswith(
         "; stopped what @coder sent to @writer, with 935 more of the same reply"
     )
 
 
-async def test_budget_by_passed_by_rooms_lines_count_and_the_rest_is_a_dead_letter(
+async def test_room_lines_count_towards_the_budget_and_the_rest_is_a_dead_letter(
     stage: Stage, play: Trial
 ) -> None:
     stage.add("hermit")
@@ -128,25 +128,25 @@ async def test_budget_by_passed_by_rooms_lines_count_and_the_rest_is_a_dead_lett
     assert response.event["message"] == "done"
 
 
-async def test_lines_for_many_stop_with_the_budget(stage: Stage, play: Trial) -> None:
-    """450 kB of a room's tag made 50,000 rows."""
+async def test_room_lines_beyond_the_budget_are_not_stored(stage: Stage, play: Trial) -> None:
+    """A reply of 450 kB of room tags once led to 50,000 rows."""
     stage.says("coder", "[#dev: a]" * 50_000)
     message_id = await play.say("@dev go")
     await play.work()
     assert len(await play.store.chat_messages("dev", limit=1000)) <= 64 / 3 + 1
     letters = await play.store.dead(Filter())
     assert all(letter.error_class == "budget" for letter in letters)
-    told = [
+    cut = [
         letter.last_error
         for letter in letters
         if "at most 100 tags in a reply" in str(letter.last_error)
     ]
-    assert told, [letter.last_error for letter in letters]
-    assert message_id in str(told[0])
+    assert cut, [letter.last_error for letter in letters]
+    assert message_id in str(cut[0])
 
 
 async def test_at_most_100_tags_of_a_reply_are_followed(stage: Stage, play: Trial) -> None:
-    """Of all kinds together; the teammates of one tag are messages, which have their own limit."""
+    """Tags of all kinds count. Teammates of one tag are messages, which have their own limit."""
     play.files.mkdir()
     (play.files / "a.txt").write_text("x")
     stage.says("coder", "[send_file: a.txt]" * 60 + "[@writer: x]" * 30 + "[#dev: y]" * 30)
@@ -155,7 +155,7 @@ async def test_at_most_100_tags_of_a_reply_are_followed(stage: Stage, play: Tria
     [response] = await play.responses()
     assert len(response.event["files"]) == 60
     assert (
-        len([agent for agent, text in stage.heard if agent == "writer" and text.endswith("x")])
+        len([agent for agent, text in stage.received if agent == "writer" and text.endswith("x")])
         == 30
     )
     assert await play.store.chat_messages("dev", limit=1000) == []
@@ -164,7 +164,7 @@ async def test_at_most_100_tags_of_a_reply_are_followed(stage: Stage, play: Tria
 
 
 async def test_files_count_towards_the_budget_of_the_root(stage: Stage, play: Trial) -> None:
-    """Over all its turns, and beside the messages."""
+    """Files of all turns count, together with messages."""
     names = tuple(f"{number}.txt" for number in range(40))
     stage.says("coder", Reply("[@writer: and you]", files=names))
     stage.says("writer", Reply("here", files=names))
@@ -178,7 +178,9 @@ async def test_files_count_towards_the_budget_of_the_root(stage: Stage, play: Tr
     assert second.event["metadata"]["files_refused"] == list(names[23:])
 
 
-async def test_a_person_s_retry_gives_the_rest_to_the_agent(stage: Stage, play: Trial) -> None:
+async def test_a_retry_by_a_person_gives_the_unfollowed_tags_to_the_agent(
+    stage: Stage, play: Trial
+) -> None:
     stage.app.team("solo", agents=["writer"], leader="writer")
     stage.says("writer", "[#solo: a]" * 70)
     await play.say("@solo go")
@@ -186,23 +188,23 @@ async def test_a_person_s_retry_gives_the_rest_to_the_agent(stage: Stage, play: 
     [letter] = await play.store.dead(Filter())
     assert await play.store.retry(Filter()) == [letter.id]
     await play.work()
-    assert stage.heard[-1] == (
+    assert stage.received[-1] == (
         "writer",
         "[6 tags of your reply were not followed]\n" + "[#solo: a]" * 6,
     )
 
 
-async def test_a_batch_with_one_too_many_is_worked_one_by_one(stage: Stage, play: Trial) -> None:
+async def test_a_batch_beyond_the_budget_is_worked_one_by_one(stage: Stage, play: Trial) -> None:
     stage.says("coder", "[@tester: x]" * 63 + "[#dev: one][#dev: two]")
     await play.say("@dev go")
     await play.work()
-    heard = [text.split("\n")[-1] for agent, text in stage.heard if agent == "writer"]
-    assert heard == ["one"]
-    assert len([text for agent, text in stage.heard if agent == "tester"]) == 63
+    texts = [text.split("\n")[-1] for agent, text in stage.received if agent == "writer"]
+    assert texts == ["one"]
+    assert len([text for agent, text in stage.received if agent == "tester"]) == 63
     assert {letter.error_class for letter in await play.store.dead(Filter())} == {"budget"}
 
 
-async def test_processes_that_race_for_one_budget_answer_no_more_than_that(
+async def test_racing_processes_do_not_exceed_one_budget(
     stage: Stage, play: Trial, another_store: StoreFactory
 ) -> None:
     stage.app.policies |= {
@@ -213,7 +215,7 @@ async def test_processes_that_race_for_one_budget_answer_no_more_than_that(
     message_id = await play.say("@dev go")
     stores = [play.store, *[await another_store() for _ in range(3)]]
     await asyncio.gather(*[drain(stage, store) for store in stores])
-    assert len(stage.heard) == 1 + 64
+    assert len(stage.received) == 1 + 64
     letters = await play.store.dead(Filter(), limit=1000)
     assert len(letters) == 40 + 2 * 40 - 64
     assert all(
@@ -223,7 +225,7 @@ async def test_processes_that_race_for_one_budget_answer_no_more_than_that(
 
 
 async def drain(stage: Stage, store: Store) -> None:
-    """Work as a process does: several turns at once, each settled alone, until none is left."""
+    """Work like a process: several turns at once, each settled alone, until none is left."""
     handle = stage.app.worker(store, Path("files")).handle
 
     async def work(turn: LeasedTurn) -> None:

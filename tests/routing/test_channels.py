@@ -19,7 +19,7 @@ MENTION = {"type": "app_mention", "team": "T1", "channel": "C1", "user": "U1"}
 
 
 class Mentioning(Channel):
-    """As Slack: every text begins with a mention of the bot."""
+    """A channel like Slack, whose texts begin with a mention of the bot."""
 
     name = "slack"
 

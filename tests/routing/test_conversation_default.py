@@ -56,7 +56,7 @@ async def test_an_agent_alone_becomes_the_default_of_that_conversation(
     assert await confirmations(store) == ["@coder answers here from now on; @default ends it."]
 
 
-async def test_no_agent_hears_of_it(store: Store) -> None:
+async def test_no_agent_gets_the_choice_as_a_message(store: Store) -> None:
     id_, stored = await say(store, "@coder \n")
     [response] = await store.waiting(OUTBOX, "telegram")
     assert (response.id, response.message_id, response.lane) == (
@@ -73,7 +73,7 @@ async def test_a_team_can_be_the_default(store: Store) -> None:
     assert await route_of(store, "hi") == Route("coder", "dev")
 
 
-async def test_default_clears_it(store: Store) -> None:
+async def test_default_clears_the_choice(store: Store) -> None:
     await say(store, "@writer")
     await say(store, "@Default")
     assert await route_of(store, "hi") == Route()
@@ -87,7 +87,7 @@ async def test_anything_else_is_a_message(store: Store, text: str) -> None:
 
 
 @pytest.mark.parametrize("channel", ["api", "slack"])
-async def test_not_by_the_api_and_not_in_slack(store: Store, channel: str) -> None:
+async def test_the_api_and_slack_do_not_set_a_default(store: Store, channel: str) -> None:
     address = Address(channel=channel, sender="Ada")
     assert await route_of(store, "@coder", address) == Route()
     assert await route_of(store, "hi", address) == Route()
@@ -109,7 +109,7 @@ async def test_a_message_that_is_delivered_again_changes_nothing(store: Store) -
     assert len(await confirmations(store)) == 2
 
 
-async def test_an_agent_that_is_gone_is_nobody_s_default(store: Store) -> None:
+async def test_an_agent_that_is_gone_is_no_default(store: Store) -> None:
     await store.set_setting("default/telegram:7", {"agent": "gone", "team": None})
     assert await route_of(store, "hi") == Route()
 
@@ -118,7 +118,7 @@ class _Undo(Exception):
     """Rolls a transaction back."""
 
 
-async def test_it_joins_the_caller_s_transaction(store: Store) -> None:
+async def test_the_choice_joins_the_caller_s_transaction(store: Store) -> None:
     async def undone() -> None:
         async with store.transaction() as tx:
             await say(store, "@coder", tx=tx)
@@ -138,9 +138,7 @@ async def chosen(store: Store, *addresses: Address) -> list[bool]:
     return [await store.setting(f"default/{one.conversation}") is not None for one in addresses]
 
 
-async def test_a_choice_that_nobody_uses_is_removed_and_one_in_use_stays(
-    store: Store, clock: Clock
-) -> None:
+async def test_an_unused_choice_is_removed_and_a_used_one_stays(store: Store, clock: Clock) -> None:
     used, unused = chat(1), chat(2)
     for address in (used, unused):
         await say(store, "@coder", address)

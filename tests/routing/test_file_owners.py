@@ -21,7 +21,7 @@ ANN, BOB = Address(sender="ann"), Address(sender="bob")
 
 
 def came_to(play: Trial, address: Address, name: str = "private.txt") -> str:
-    """A file that came with a message; its path below the root."""
+    """Store a file that came with a message. Returns its path below the root."""
     path = conversation_folder(play.files, address.channel, address.conversation) / name
     write_file(path, f"of {address.sender}".encode())
     return path.relative_to(play.files).as_posix()
@@ -35,9 +35,7 @@ async def answer_to(play: Trial, address: Address, text: str = "hi") -> Event:
     return response
 
 
-async def test_files_of_others_a_tag_cannot_send_another_conversation_s_file(
-    stage: Stage, play: Trial
-) -> None:
+async def test_a_tag_cannot_send_a_file_of_another_conversation(stage: Stage, play: Trial) -> None:
     path = came_to(play, ANN)
     for name in (
         path,
@@ -53,7 +51,9 @@ async def test_files_of_others_a_tag_cannot_send_another_conversation_s_file(
     assert (await answer_to(play, ANN)).event["files"] == [path]
 
 
-async def test_files_of_others_cannot_be_named_by_a_reply(stage: Stage, play: Trial) -> None:
+async def test_a_reply_cannot_send_a_file_of_another_conversation(
+    stage: Stage, play: Trial
+) -> None:
     path = came_to(play, ANN)
     stage.says("coder", Reply("here", files=(path,)), Reply("here", files=(path,)))
     response = await answer_to(play, BOB)
@@ -63,7 +63,7 @@ async def test_files_of_others_cannot_be_named_by_a_reply(stage: Stage, play: Tr
 
 
 @pytest.mark.parametrize(
-    ("said", "repeated"),
+    ("text", "repeated"),
     [
         ("[send_file: plot.png]", "You said: [send_file: plot.png]"),
         ("```\n[send_file:plot.png]\n```", "[send_file: plot.png]"),
@@ -73,11 +73,11 @@ async def test_files_of_others_cannot_be_named_by_a_reply(stage: Stage, play: Tr
     ],
 )
 async def test_tags_in_quoted_user_text_do_not_count(
-    stage: Stage, play: Trial, said: str, repeated: str
+    stage: Stage, play: Trial, text: str, repeated: str
 ) -> None:
     write_file(play.files / "plot.png", b"x")
     stage.says("coder", repeated, "Here: [send_file: plot.png]")
-    response = await answer_to(play, ANN, said)
+    response = await answer_to(play, ANN, text)
     assert "files" not in response.event
     assert response.event["message"] == repeated
     assert (await answer_to(play, ANN, "and the plot?")).event["files"] == ["plot.png"]
@@ -96,7 +96,7 @@ async def test_a_user_s_tag_does_not_count_after_a_hand_off_either(
 async def test_an_agent_sends_files_of_its_own_workspace(
     stage: Stage, play: Trial, tmp_path: Path
 ) -> None:
-    """A copy: what the agent writes there next is not sent instead."""
+    """A copy is sent, so later changes of the agent are not."""
     workspace = tmp_path / "workspace" / "coder"
     write_file(workspace / "out" / "plot.png", b"drawn")
     (workspace / "token").symlink_to(tmp_path / "token-admin")
@@ -118,7 +118,7 @@ async def test_an_agent_sends_files_of_its_own_workspace(
     assert "files" not in (await answer_to(play, ANN, "@writer and you?")).event
 
 
-def test_downloads_of_earlier_releases_belong_to_nobody(tmp_path: Path) -> None:
+def test_downloads_of_earlier_releases_cannot_be_sent(tmp_path: Path) -> None:
     write_file(tmp_path / "slack" / "C1-1.0" / "F1-a.txt", b"x")
     assert sendable_path(tmp_path, "slack/C1-1.0/F1-a.txt", "slack", "slack:T1:C1:1.0") is None
     assert sendable_path(tmp_path, "Slack/C1-1.0/F1-a.txt", "slack", "slack:T1:C1:1.0") is None
@@ -130,7 +130,7 @@ def test_a_message_without_conversation_has_no_files_of_its_own(tmp_path: Path) 
     assert sendable_path(tmp_path, f"conversations/{folder.name}/a", "api", "") is None
 
 
-def test_a_link_made_after_the_look_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_created_after_the_check_is_not_followed(tmp_path: Path) -> None:
     write_file(tmp_path / "secret", b"x")
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "link").symlink_to(tmp_path / "secret")
@@ -141,14 +141,14 @@ def test_a_link_made_after_the_look_is_not_followed(tmp_path: Path) -> None:
         pass
 
 
-def test_what_is_kept_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
+def test_kept_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "new" / "a"
     write_file(path, b"x")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_downloads_have_a_retention(tmp_path: Path) -> None:
+def test_old_downloads_are_deleted(tmp_path: Path) -> None:
     old = [conversation_folder(tmp_path, "api", "a") / "old", tmp_path / "slack" / "C1-1.0" / "old"]
     fresh, shared = conversation_folder(tmp_path, "api", "b") / "fresh", tmp_path / "shared"
     for path in (*old, fresh, shared):

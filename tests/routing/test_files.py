@@ -50,11 +50,13 @@ def root(tmp_path: Path) -> Path:
         ("~/secret", None),
     ],
 )
-def test_where_a_path_leads(root: Path, name: str, found: str | None) -> None:
+def test_a_path_is_resolved_below_the_root_or_refused(
+    root: Path, name: str, found: str | None
+) -> None:
     assert relative_path(root, name.replace("{root}", str(root))) == found
 
 
-def test_a_root_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
+def test_a_missing_root_has_no_files(tmp_path: Path) -> None:
     assert relative_path(tmp_path / "none", "x") is None
 
 

@@ -62,7 +62,7 @@ async def test_all_copies_of_a_post_have_one_root(store: Store) -> None:
     assert {(one.root_id, one.hops) for one in copies} == {(copies[0].id, 0)}
 
 
-async def test_an_agent_that_has_a_person_s_name_hears_what_people_say(store: Store) -> None:
+async def test_an_agent_named_user_gets_the_posts_of_people(store: Store) -> None:
     team = Team(name="solo", agents=("user",), leader="user")
     await post(
         store,

@@ -1,4 +1,4 @@
-"""Where a text goes is decided when it is stored: the vectors of the contract."""
+"""Messages are routed when they are stored, by the examples of the contract."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_text_names_its_agent(text: str, agent: str, team: str | None, body: s
 
 
 @pytest.mark.parametrize("text", UNROUTED)
-def test_any_other_text_goes_to_the_default_agent_as_it_is(text: str) -> None:
+def test_any_other_text_goes_to_the_default_agent_unchanged(text: str) -> None:
     assert ROUTING.route(text) == Route("", None, None)
 
 
@@ -97,7 +97,7 @@ async def test_agent_team_and_text_are_stored_beside_what_was_written(store: Sto
     assert (event.routed_text, event.routed_team) == ("fix it", "dev")
 
 
-async def test_what_names_nobody_is_stored_as_it_is(store: Store) -> None:
+async def test_a_text_that_names_no_agent_is_stored_unchanged(store: Store) -> None:
     event = await stored(store, "@nobody x")
     assert (event.target, event.lane) == ("", "host/api:API")
     assert (event.routed_text, event.routed_team) == (None, None)
@@ -122,7 +122,7 @@ async def test_an_unknown_agent_is_refused_and_nothing_is_stored(store: Store, g
     assert await store.counts() == []
 
 
-async def test_lanes_and_attempts_are_the_agent_s(store: Store) -> None:
+async def test_lanes_and_attempts_follow_the_policy_of_the_agent(store: Store) -> None:
     writer = await stored(store, "@writer hi")
     mixed = await stored(store, "@mixed hi")
     assert (writer.lane, writer.max_attempts, mixed.lane, mixed.max_attempts) == (
@@ -137,7 +137,7 @@ async def routing_in(store: Store) -> Routing:
     return (await directory.read(store)).routing
 
 
-async def test_other_processes_route_by_what_the_harness_wrote(store: Store) -> None:
+async def test_other_processes_route_by_the_directory_of_the_harness(store: Store) -> None:
     assert await routing_in(store) == Routing()
     await ROUTING.write(store)
     assert await routing_in(store) == ROUTING
@@ -145,14 +145,14 @@ async def test_other_processes_route_by_what_the_harness_wrote(store: Store) -> 
     assert await routing_in(store) == Routing(default="host")
 
 
-async def test_the_agent_gets_the_text_and_histories_keep_what_was_written() -> None:
+async def test_the_agent_gets_the_routed_text_and_histories_keep_the_original() -> None:
     app = AgentHarness(default="host")
-    heard: list[tuple[str, str, str | None]] = []
+    received: list[tuple[str, str, str | None]] = []
 
     @app.agent("host")
     @app.agent("coder", name="Ada")
     async def answer(turn: Turn) -> str:
-        heard.append((turn.agent, turn.text, turn.team))
+        received.append((turn.agent, turn.text, turn.team))
         return f"{turn.text}!"
 
     app.team("dev", agents=["host", "coder"], leader="coder")
@@ -160,16 +160,16 @@ async def test_the_agent_gets_the_text_and_histories_keep_what_was_written() -> 
         for text in ("@ada one", "@dev two", "@nobody three"):
             await attempt.say(text)
             await attempt.work()
-        assert heard == [
+        assert received == [
             ("coder", "one", None),
             ("coder", "two", "dev"),
             ("host", "@nobody three", None),
         ]
-        said = [
+        replies = [
             (one.event["original_message"], one.event["message"])
             for one in await attempt.responses()
         ]
-        assert said == [
+        assert replies == [
             ("@ada one", "one!"),
             ("@dev two", "two!"),
             ("@nobody three", "@nobody three!"),
@@ -178,7 +178,7 @@ async def test_the_agent_gets_the_text_and_histories_keep_what_was_written() -> 
         assert [line.content for line in lines[::-1]] == ["@ada one", "one!", "@dev two", "two!"]
 
 
-def test_teams_are_checked_when_they_are_named() -> None:
+def test_teams_are_checked_when_they_are_added() -> None:
     app = AgentHarness()
     for id_ in ("a", "b"):
         app.add(id_, lambda turn: None)
@@ -194,7 +194,7 @@ def test_teams_are_checked_when_they_are_named() -> None:
             app.team(**refused)  # type: ignore[arg-type]
 
 
-async def test_a_team_of_unknown_agents_keeps_the_harness_from_starting() -> None:
+async def test_a_harness_with_a_team_of_unknown_agents_does_not_start() -> None:
     app = AgentHarness(lambda turn: None)
     app.team("dev", agents=["agent", "ghost"], leader="agent")
     with pytest.raises(HoldfastError, match="'ghost' of team 'dev' is no agent"):
@@ -207,7 +207,7 @@ def test_an_id_that_no_text_could_name_is_refused(id_: str) -> None:
         AgentHarness().add(id_, lambda turn: None)
 
 
-def test_ids_differ_by_more_than_case() -> None:
+def test_ids_that_differ_only_by_case_are_refused() -> None:
     app = AgentHarness()
     app.add("coder", lambda turn: None)
     with pytest.raises(HoldfastError, match="two agents"):

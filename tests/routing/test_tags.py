@@ -1,4 +1,4 @@
-"""Tags in replies are found whatever stands around them, and in linear time."""
+"""Tags in replies are found in any surrounding text, in linear time."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_tags_are_found(text: str, expected: list[tuple[str, tuple[str, ...], st
         ("none", "none"),
     ],
 )
-def test_what_is_left_has_no_gaps(text: str, rest: str) -> None:
+def test_the_text_without_tags_has_no_gaps(text: str, rest: str) -> None:
     assert without(text, tags(text)) == rest
 
 
@@ -99,7 +99,7 @@ TEXTS = st.one_of(st.text(), st.lists(PIECES, max_size=60).map("".join))
 
 @patient
 @given(TEXTS)
-def test_any_text_is_taken_apart_without_loss(text: str) -> None:
+def test_any_text_is_split_without_loss(text: str) -> None:
     found = tags(text)
     at = 0
     for tag in found:
@@ -128,7 +128,7 @@ def nested(text: str, depth: int) -> str:
 
 @patient
 @given(before=CALM, body=CALM, after=CALM, depth=st.integers(0, 5), code=CALM)
-def test_a_tag_is_found_among_anything_that_is_balanced(
+def test_a_tag_is_found_inside_any_balanced_text(
     before: str, body: str, after: str, depth: int, code: str
 ) -> None:
     inner = nested(body, depth)
@@ -164,11 +164,11 @@ LONG = [
 
 
 @pytest.mark.parametrize("piece", LONG)
-def test_ten_times_the_text_takes_about_ten_times_as_long(piece: str) -> None:
+def test_the_time_to_find_tags_is_linear_in_the_text(piece: str) -> None:
     times = [
         best_of_three(piece * (size // len(piece)) + "[@a: x]") for size in (100_000, 1_000_000)
     ]
-    # Quadratic, it would be a hundred times.
+    # If it were quadratic, it would be a hundred times.
     assert times[1] < 30 * max(times[0], 0.001)
 
 
@@ -181,5 +181,5 @@ def best_of_three(text: str) -> float:
     return min(took)
 
 
-def test_a_tag_knows_its_place() -> None:
+def test_a_tag_knows_its_position() -> None:
     assert tags("hi [@a: x]") == [Tag("mate", ("a",), "x", 3, 10)]

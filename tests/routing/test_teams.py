@@ -1,4 +1,4 @@
-"""Agents of a team hand messages on by tags in their replies; the answers go to whoever asked."""
+"""Agents of a team hand messages on by tags in their replies; the person who asked gets the answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.routing.conftest import Stage
 ADA = Address(channel="web", sender="Ada", sender_id="ada")
 
 
-async def said(play: Trial, channel: str = "api") -> list[tuple[str, str]]:
+async def replies_to(play: Trial, channel: str = "api") -> list[tuple[str, str]]:
     return [(one.event["agent"], one.event["message"]) for one in await play.responses(channel)]
 
 
@@ -110,20 +110,20 @@ async def test_histories_keep_replies_as_they_were_written(stage: Stage, play: T
     )
 
 
-async def test_a_reply_that_is_all_for_others_is_no_answer(stage: Stage, play: Trial) -> None:
+async def test_a_reply_of_tags_only_is_no_answer(stage: Stage, play: Trial) -> None:
     stage.says("coder", "[@writer: you do it]")
     stage.says("writer", "I did.")
     await play.say("hi")
     await play.work()
-    assert await said(play) == [("writer", "I did.")]
-    assert stage.heard[1] == ("writer", "you do it")
+    assert await replies_to(play) == [("writer", "I did.")]
+    assert stage.received[1] == ("writer", "you do it")
 
 
 async def test_every_tag_and_every_name_counts_once(stage: Stage, play: Trial) -> None:
     stage.says("coder", "[@WRITER, @tester,writer: one][@writer: two]")
     message_id = await play.say("@dev hi")
     await play.work()
-    assert sorted(stage.heard[1:]) == [
+    assert sorted(stage.received[1:]) == [
         ("tester", "one"),
         ("writer", "one"),
         ("writer", "two"),
@@ -148,22 +148,24 @@ IGNORED = [
 
 
 @pytest.mark.parametrize("text", IGNORED)
-async def test_what_means_nobody_stays_in_the_text(stage: Stage, play: Trial, text: str) -> None:
+async def test_tags_without_a_valid_target_stay_in_the_text(
+    stage: Stage, play: Trial, text: str
+) -> None:
     stage.says("coder", text)
     await play.say("@dev hi")
     await play.work()
-    assert await said(play) == [("coder", text)]
+    assert await replies_to(play) == [("coder", text)]
     assert await handed_on(play) == []
     assert await play.store.chat_messages("dev") == []
 
 
-async def test_a_message_by_a_team_stays_in_it_and_others_reach_all_mates(
+async def test_tags_of_a_team_message_reach_that_team_and_others_all_teammates(
     stage: Stage, play: Trial
 ) -> None:
     stage.says("coder", "[@painter: x] and [@writer: y]", "[@painter: x] and [@writer: y]")
     await play.say("@dev hi")
     await play.work()
-    assert await said(play) == [("coder", "[@painter: x] and")]
+    assert await replies_to(play) == [("coder", "[@painter: x] and")]
     assert [event.target for event in await handed_on(play)] == ["writer"]
     await play.say("@coder hi")
     await play.work()
@@ -182,7 +184,7 @@ async def test_a_room_post_is_one_line_and_a_message_to_every_other_member(
     await play.work()
     [line] = await play.store.chat_messages("dev")
     assert (line.from_agent, line.message) == ("coder", "ideas?")
-    assert sorted(stage.heard[1:]) == [
+    assert sorted(stage.received[1:]) == [
         ("tester", "[In room #dev, from @coder]\nideas?"),
         ("writer", "[In room #dev, from @coder]\nideas?"),
     ]
@@ -192,18 +194,18 @@ async def test_a_room_post_is_one_line_and_a_message_to_every_other_member(
         f"chat_{message_id}/2",
     ]
     assert {event.event["from_agent"] for event in copies} == {"coder"}
-    assert await said(play, "web") == [("coder", "Asking."), ("tester", "none")]
+    assert await replies_to(play, "web") == [("coder", "Asking."), ("tester", "none")]
 
 
 @pytest.mark.parametrize("policy", ["conversation", "agent", "none"])
-async def test_room_copies_that_wait_are_one_turn(stage: Stage, play: Trial, policy: str) -> None:
+async def test_waiting_room_copies_are_one_turn(stage: Stage, play: Trial, policy: str) -> None:
     policies = stage.app.policies
     policies["writer"] = type(policies["writer"])(lane=policy)  # type: ignore[arg-type]
     for text in ("one", "two", "three"):
         await play.post("dev", text)
     stage.says("writer", "[@tester: look] ok")
     await play.work()
-    assert [text for agent, text in stage.heard if agent == "writer"] == [
+    assert [text for agent, text in stage.received if agent == "writer"] == [
         "[In room #dev, from @user]\none\n\n[In room #dev, from @user]\ntwo\n\n"
         "[In room #dev, from @user]\nthree"
     ]
@@ -216,34 +218,34 @@ async def test_room_copies_that_wait_are_one_turn(stage: Stage, play: Trial, pol
     assert event.message_id == f"internal_{turn.message_id}/1"
 
 
-async def test_a_batch_that_fails_is_worked_one_by_one(stage: Stage, play: Trial) -> None:
+async def test_a_failed_batch_is_retried_one_by_one(stage: Stage, play: Trial) -> None:
     for text in ("one", "two"):
         await play.post("art", text)
     stage.scripts["painter"] = lambda turn: (
         Retry("no", timedelta(0)) if len(turn.events) > 1 else None
     )
     await play.work()
-    assert [text.split("\n")[-1] for agent, text in stage.heard if agent == "painter"] == [
+    assert [text.split("\n")[-1] for agent, text in stage.received if agent == "painter"] == [
         "two",
         "one",
         "two",
     ]
 
 
-async def test_other_messages_are_not_drawn_into_a_batch(stage: Stage, play: Trial) -> None:
+async def test_other_messages_do_not_join_a_batch(stage: Stage, play: Trial) -> None:
     stage.app.policies["writer"] = type(stage.app.policies["writer"])(lane="agent")
     await play.post("dev", "one")
     await play.say("@writer direct")
     await play.post("dev", "two")
     await play.work()
-    assert [text.split("\n")[-1] for agent, text in stage.heard if agent == "writer"] == [
+    assert [text.split("\n")[-1] for agent, text in stage.received if agent == "writer"] == [
         "one",
         "direct",
         "two",
     ]
 
 
-async def test_what_a_person_posts_is_answered_in_the_room(stage: Stage, play: Trial) -> None:
+async def test_a_post_of_a_person_is_answered_in_the_room(stage: Stage, play: Trial) -> None:
     stage.says("writer", "Here! [@tester: you too]")
     stage.says("tester", None, "Yes.")
     await play.post("dev", "anybody?")
@@ -285,7 +287,7 @@ async def test_a_reply_goes_without_files_that_are_not_below_the_root(
     assert "outside the files root" in caplog.text
 
 
-async def test_a_turn_that_is_repeated_hands_on_the_same(stage: Stage, play: Trial) -> None:
+async def test_a_repeated_turn_hands_on_the_same_messages(stage: Stage, play: Trial) -> None:
     stage.scripts["coder"] = lambda turn: "[@writer: one] [#dev: two] rest"
     message_id = await play.say("@dev hi")
     handle = stage.app.worker(play.store, play.files).handle

@@ -66,7 +66,7 @@ asyncio.run(main())
 
 
 class Collector:
-    """Takes what is exported over HTTP."""
+    """Collect the exports that arrive over HTTP."""
 
     def __init__(self) -> None:
         self.bodies: list[tuple[str, bytes]] = []
@@ -121,11 +121,11 @@ class Collector:
 
 @pytest.fixture(scope="module")
 def collector(tmp_path_factory: pytest.TempPathFactory) -> Collector:
-    """After a message that was answered and one that failed."""
-    return collected(f"sqlite:///{tmp_path_factory.mktemp('spans')}/holdfast.db")
+    """Return the exports of a run with one answered and one failed message."""
+    return run_and_collect(f"sqlite:///{tmp_path_factory.mktemp('spans')}/holdfast.db")
 
 
-def collected(database: str) -> Collector:
+def run_and_collect(database: str) -> Collector:
     collector = Collector()
     with collector.listening() as url:
         environment = os.environ | {
@@ -152,7 +152,7 @@ def below(collector: Collector, parent: Span) -> dict[str, Span]:
     return {span.name: span for span in collector.spans() if span.parent_span_id == parent.span_id}
 
 
-def test_a_turn_is_a_span_with_its_claim_its_handler_and_its_settle_below(
+def test_the_span_of_a_turn_contains_claim_handler_and_settle(
     collector: Collector,
 ) -> None:
     coder = turn(collector, "inbox", "coder")
@@ -167,7 +167,7 @@ def test_a_turn_is_a_span_with_its_claim_its_handler_and_its_settle_below(
     )
 
 
-def test_calls_of_the_store_stand_below_the_handler_that_made_them(collector: Collector) -> None:
+def test_store_calls_of_a_handler_are_children_of_its_span(collector: Collector) -> None:
     handle = below(collector, turn(collector, "inbox", "coder"))["handle"]
     assert set(below(collector, handle)) == {"store.setting"}
 
@@ -198,21 +198,21 @@ def test_issue_14_15_sweeps_and_the_migration_have_spans(collector: Collector) -
     assert "store.sweep" in below(collector, sweep)
 
 
-def test_issue_14_15_calls_of_the_store_name_their_sql(databases: Databases) -> None:
+def test_issue_14_15_spans_of_store_calls_name_the_sql_function(databases: Databases) -> None:
     with databases.fresh("postgres") as url:
-        collector = collected(url)
+        collector = run_and_collect(url)
     handle = below(collector, turn(collector, "inbox", "coder"))["handle"]
     named = attributes(below(collector, handle)["store.setting"])
     assert named["db.operation.name"] == "setting"
     assert named["db.query.summary"].startswith("agent.")
 
 
-def test_a_first_turn_of_a_second_takes_what_it_leads_to_with_it() -> None:
+def test_events_that_follow_a_sampled_turn_are_sampled_too() -> None:
     sampler = Sampler(0, clock=lambda: 1.0)
     assert [sampler.takes(root) for root in (7, 8, 7)] == [True, False, True]
 
 
-def test_the_event_is_in_the_span_and_a_secret_is_not(collector: Collector) -> None:
+def test_a_span_contains_the_event_without_its_secrets(collector: Collector) -> None:
     assert "what is ***?" in attributes(turn(collector, "inbox", "coder"))["holdfast.event"]
     broken = attributes(turn(collector, "inbox", "broken"))
     assert broken["holdfast.ended"] == "dead"
@@ -220,7 +220,7 @@ def test_the_event_is_in_the_span_and_a_secret_is_not(collector: Collector) -> N
     assert not any(b"xoxb-secret" in body for _, body in collector.bodies)
 
 
-def test_metrics_are_exported_under_the_names_that_prometheus_knows(collector: Collector) -> None:
+def test_metrics_are_exported_under_their_prometheus_names(collector: Collector) -> None:
     expected = {"holdfast_wakes_total", "holdfast_slots", "holdfast_claim_to_settle_seconds_count"}
     assert (
         expected | {"holdfast_claim_to_settle_seconds_bucket", "holdfast_store_up"}
@@ -228,7 +228,7 @@ def test_metrics_are_exported_under_the_names_that_prometheus_knows(collector: C
     )
 
 
-def test_a_share_of_the_roots_is_taken_and_the_same_by_every_process() -> None:
+def test_every_process_samples_the_same_share_of_roots() -> None:
     taken, by_another = (
         {root for root in range(10_000) if sampler.takes(root)}
         for sampler in (Sampler(0.1, clock=lambda: 1.5), Sampler(0.1, clock=lambda: 7.5))
@@ -237,13 +237,13 @@ def test_a_share_of_the_roots_is_taken_and_the_same_by_every_process() -> None:
     assert taken == by_another
 
 
-def test_the_first_turn_of_a_second_is_taken_whatever_the_ratio() -> None:
+def test_the_first_turn_of_a_second_is_sampled_whatever_the_ratio() -> None:
     moments = iter([1.1, 1.2, 1.9, 2.0, 2.1])
     sampler = Sampler(0, clock=lambda: next(moments))
     assert [sampler.takes(root) for root in range(1, 6)] == [True, False, False, True, False]
 
 
-def test_a_collector_that_is_away_neither_stops_the_work_nor_holds_up_the_end(
+def test_an_unreachable_collector_delays_neither_the_work_nor_the_exit(
     tmp_path: Path,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:

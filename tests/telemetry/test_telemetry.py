@@ -51,14 +51,14 @@ def test_a_histogram_counts_a_value_in_every_bucket_that_holds_it() -> None:
     assert times.sum == 102.5
 
 
-def test_the_buckets_of_a_set_of_labels_are_the_same_for_all_who_ask() -> None:
+def test_a_label_set_has_one_set_of_buckets() -> None:
     histogram = Histogram("t", "", ("queue",))
     histogram.of("inbox").observe(1)
     assert histogram.of("inbox") is histogram.of("inbox")
     assert histogram.of("outbox") is not histogram.of("inbox")
 
 
-def test_error_classes_without_end_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_label_sets_beyond_the_limit_are_counted_as_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instruments, "MAX_LABEL_SETS", 3)
     counter = Counter("c", "", ("agent", "error_class"))
     for number in range(10):
@@ -105,7 +105,7 @@ def test_a_line_of_json_has_the_fields_as_keys() -> None:
     assert line == expected
 
 
-def test_lines_of_other_libraries_are_written_too() -> None:
+def test_log_lines_of_other_libraries_are_written_too() -> None:
     assert TextLines().format(record("%s of %s", 1, 2)).endswith("warning holdfast.consumer 1 of 2")
     assert json.loads(JsonLines().format(record("%s of %s", 1, 2)))["event"] == "1 of 2"
 
@@ -123,7 +123,7 @@ def test_lines_of_other_libraries_are_written_too() -> None:
         "postgresql://host/db?user=joe&password=hunter2&sslmode=require",
     ],
 )
-def test_what_looks_like_a_password_is_hidden(text: str) -> None:
+def test_texts_that_look_like_a_password_are_redacted(text: str) -> None:
     assert "hunter2" not in redaction.redact(text)
     assert redaction.HIDDEN in redaction.redact(text)
 
@@ -149,7 +149,7 @@ SECRETS = [
 
 
 @pytest.mark.parametrize("secret", SECRETS)
-def test_issue_13_8_keys_and_tokens_are_hidden_by_their_shape(secret: str) -> None:
+def test_issue_13_8_keys_and_tokens_are_redacted_by_their_shape(secret: str) -> None:
     for text in (
         secret,
         f"401 for {secret}",
@@ -174,11 +174,11 @@ def test_issue_13_8_keys_and_tokens_are_hidden_by_their_shape(secret: str) -> No
         "https://api.example.org/?token=hunter2&x=1",
     ],
 )
-def test_issue_13_8_values_with_a_telling_name_are_hidden(text: str) -> None:
+def test_issue_13_8_values_named_like_a_secret_are_redacted(text: str) -> None:
     assert "hunter2" not in redaction.redact(text)
 
 
-def test_a_named_secret_inside_of_a_key_leaves_nothing_of_the_key(
+def test_a_key_that_contains_a_registered_secret_is_redacted_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(redaction, "_secrets", ["5678", "tail-sk-abcdefghijklmnop1234-end"])
@@ -186,7 +186,7 @@ def test_a_named_secret_inside_of_a_key_leaves_nothing_of_the_key(
     assert redaction.redact("a tail-sk-abcdefghijklmnop1234-end b") == "a *** b"
 
 
-def test_a_secret_at_the_edge_of_a_cut_is_not_left_in_half() -> None:
+def test_a_secret_at_the_edge_of_a_cut_is_redacted_whole() -> None:
     start = redaction.redact_start("x" * 90 + " xoxb-1234567890-abcdef" + " y" * 9_000, 100)
     assert "xoxb" not in start
     end = redaction.redact_end("y " * 9_000 + "xoxb-1234567890-abcdef " + "x" * 90, 100)
@@ -207,18 +207,18 @@ WORDS = [
 
 
 @pytest.mark.parametrize("text", WORDS)
-def test_what_is_no_password_stays(text: str) -> None:
+def test_texts_that_are_no_secret_stay(text: str) -> None:
     assert redaction.redact(text) == text
 
 
-def test_a_named_secret_is_hidden_wherever_it_stands_and_however_it_is_written() -> None:
+def test_a_registered_secret_is_redacted_anywhere_in_every_spelling() -> None:
     redaction.hide("postgresql://joe:p%40ss-word@host/db")
     redaction.hide("xoxb-1234")
-    said = redaction.redact("tried p%40ss-word, then p@ss-word, then xoxb-1234")
-    assert said == "tried ***, then ***, then ***"
+    redacted = redaction.redact("tried p%40ss-word, then p@ss-word, then xoxb-1234")
+    assert redacted == "tried ***, then ***, then ***"
 
 
-def test_a_secret_is_in_no_line_not_even_in_a_traceback() -> None:
+def test_no_log_line_or_traceback_contains_a_secret() -> None:
     redaction.hide("postgresql://joe:hunter2@host/db")
     trouble = ValueError("no luck with hunter2")
     for formatter in (TextLines(), JsonLines()):
@@ -227,7 +227,7 @@ def test_a_secret_is_in_no_line_not_even_in_a_traceback() -> None:
         assert "no luck with ***" in line
 
 
-def test_a_worker_does_not_load_what_it_does_not_use() -> None:
+def test_a_worker_imports_no_package_it_does_not_use() -> None:
     script = """
 import asyncio, sys, tempfile
 from holdfast import AgentHarness
@@ -250,15 +250,17 @@ print([name for name in heavy if name in sys.modules])
     assert done.stdout == "[]\n"
 
 
-def test_the_page_of_telemetry_has_every_name_and_no_other() -> None:
+def test_the_telemetry_page_lists_exactly_the_existing_names() -> None:
     page = (ROOT / "docs" / "reference" / "telemetry.md").read_text()
     rows = {
         tuple(cell.strip(" `") for cell in line.split("|")[1:3])
         for line in page.splitlines()
         if line[:1] == "|"
     }
-    told = {(instrument.name, ", ".join(instrument.labels)) for instrument in telemetry.INSTRUMENTS}
-    assert {row for row in rows if row[0].startswith("holdfast_")} == told
+    metrics = {
+        (instrument.name, ", ".join(instrument.labels)) for instrument in telemetry.INSTRUMENTS
+    }
+    assert {row for row in rows if row[0].startswith("holdfast_")} == metrics
     names = {
         name: value
         for name, value in vars(telemetry).items()
@@ -284,7 +286,7 @@ def test_the_page_of_telemetry_has_every_name_and_no_other() -> None:
         "posgresql://joe:hunter2@127.0.0.1/db",
     ],
 )
-def test_a_password_in_a_url_that_does_not_work_is_in_no_error(url: str) -> None:
+def test_the_error_of_a_bad_url_does_not_repeat_its_password(url: str) -> None:
     done = _holdfast("status", "--database", url)
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
@@ -292,7 +294,7 @@ def test_a_password_in_a_url_that_does_not_work_is_in_no_error(url: str) -> None
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_a_password_is_in_no_line_of_a_worker_that_loses_its_database(
+def test_a_worker_that_loses_its_database_logs_no_password(
     databases: Databases, log_format: str
 ) -> None:
     with databases.fresh("postgres") as url, _admin(databases) as admin:

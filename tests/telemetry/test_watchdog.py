@@ -1,4 +1,4 @@
-"""A block of the event loop is named in the log and in a metric."""
+"""The watchdog reports blocks of the event loop in the log and in a metric."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUOTED = "holdfast.telemetry.logs._quote"
 
 
 class Slow:
-    """Takes its time to become a text."""
+    """An object whose conversion to text takes a while."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -44,13 +44,13 @@ def lines(caplog: pytest.LogCaptureFixture, event: str) -> list[Entry]:
     return [entry for entry in entries if entry.event == event]
 
 
-async def counted(where: str, more_than: float) -> None:
-    # A metric is no event that one could await.
+async def wait_counted(where: str, more_than: float) -> None:
+    # Metrics offer nothing to await.
     while LOOP_BLOCKED.values.get((where,), 0) <= more_than:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
 
-async def test_issue_13_2_what_blocked_the_loop_is_named_in_log_and_metric(
+async def test_issue_13_2_log_and_metric_name_the_function_that_blocked_the_loop(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     before, seconds = (
@@ -60,7 +60,7 @@ async def test_issue_13_2_what_blocked_the_loop_is_named_in_log_and_metric(
     with watch_loop(timedelta(milliseconds=200)):
         await asyncio.sleep(0)
         str(Entry("x", slow=Slow(1.3)))
-        await counted(QUOTED, before)
+        await wait_counted(QUOTED, before)
     [line] = lines(caplog, LOOP_IS_BLOCKED)
     assert line.fields["where"] == QUOTED
     assert "__str__" in str(line.fields["at"])
@@ -72,7 +72,7 @@ async def test_issue_13_2_what_blocked_the_loop_is_named_in_log_and_metric(
     assert f'holdfast_loop_blocked_total{{where="{QUOTED}"}}' in page.decode()
 
 
-async def test_a_loop_that_waits_or_works_in_small_steps_is_not_blocked(
+async def test_a_loop_that_waits_or_runs_short_callbacks_is_not_blocked(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with watch_loop(timedelta(milliseconds=200)):
@@ -84,7 +84,7 @@ async def test_a_loop_that_waits_or_works_in_small_steps_is_not_blocked(
     assert lines(caplog, LOOP_IS_BLOCKED) == []
 
 
-async def test_an_agent_that_blocks_the_loop_is_found_while_the_app_runs(
+async def test_an_agent_that_blocks_the_loop_is_reported_while_the_app_runs(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def answer(turn: Turn) -> str:
@@ -151,7 +151,7 @@ print("done")
 """
 
 
-def test_looking_at_the_loop_never_stops_the_process() -> None:
+def test_sampling_the_loop_never_deadlocks_the_process() -> None:
     """On 3.11.7, a collection in `sys._current_frames` and a starting thread block each other."""
     done = subprocess.run(
         [sys.executable, "-c", STRESS], capture_output=True, text=True, timeout=60

@@ -17,7 +17,7 @@ from holdfast.settings import slack_is_off
 from holdfast.telemetry import prometheus
 from holdfast.telemetry.redaction import redact
 
-PATIENCE = 2.0
+READY_WITHIN_SECONDS = 2.0
 """Seconds within which the database must answer for this process to be ready."""
 
 open_routes = APIRouter(tags=["health"])
@@ -59,10 +59,10 @@ async def _problem(harness: Harness) -> str | None:
     if harness.stopping:
         return "stopping"
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(READY_WITHIN_SECONDS):
             await harness.store.setting("routing")
     except TimeoutError:
-        return f"the database did not answer within {PATIENCE:g} s"
+        return f"the database did not answer within {READY_WITHIN_SECONDS:g} s"
     except HoldfastError as error:
         return redact(str(error))
     return None
