@@ -10,6 +10,7 @@ from typing import TypeVar
 from holdfast.channels.base import Channel, NotNow, Part, Undeliverable
 from holdfast.errors import LeaseLost
 from holdfast.message import Payload
+from holdfast.queue.event import Event
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
 from holdfast.queue.store import Store
 from holdfast.queue.turn import LeasedTurn
@@ -20,6 +21,9 @@ SEND_WITHIN = timedelta(seconds=90)
 """Time limit of one request, so that a hanging channel does not block its conversation."""
 LEASE = timedelta(minutes=2)
 SENDING, SENT = "sending", "sent"
+LARGE = 32 * 1024
+"""Payloads over this many characters are split in a thread: converting a megabyte takes a second,
+during which the event loop would serve nobody."""
 
 
 class _SendTimeout(Exception):
@@ -36,7 +40,7 @@ class Delivery:
     async def handle(self, turn: LeasedTurn) -> Outcome:
         channel = self._channels[turn.primary.target]
         try:
-            if parts := channel.split(turn.primary):
+            if parts := await _split(channel, turn.primary):
                 return await self._send_parts(channel, turn, parts)
             return await _send_whole(channel, turn)
         except Undeliverable as error:
@@ -112,6 +116,11 @@ class Progress:
         """Store that a part was not sent."""
         self._parts.pop(part.key, None)
         await self._store.checkpoint(self._turn, self.state)
+
+
+async def _split(channel: Channel, response: Event) -> Sequence[Part]:
+    is_large = isinstance(response.payload, str) and len(response.payload) > LARGE
+    return await asyncio.to_thread(channel.split, response) if is_large else channel.split(response)
 
 
 async def _send_whole(channel: Channel, turn: LeasedTurn) -> Outcome:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
 
 from holdfast.channels.base import Channel, NotNow, Part, Put, Undeliverable, part_key
-from holdfast.consumers.outbox import LEASE, SEND_WITHIN, Delivery
+from holdfast.consumers.outbox import LARGE, LEASE, SEND_WITHIN, Delivery
 from holdfast.errors import LeaseLost
 from holdfast.message import Payload
 from holdfast.queue.event import OUTBOX, Event, NewEvent
@@ -144,3 +146,24 @@ async def test_a_refusal_needs_no_look_up_and_keeps_sent_parts(store: Store) -> 
     assert event is not None
     assert event.state == {"parts": {}}
     assert (words.posted, words.asked) == ([], [])
+
+
+class SlowWords(Words):
+    """Splits only once the event loop has run on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop_runs = threading.Event()
+
+    def split(self, response: Event) -> Sequence[Part]:
+        assert self.loop_runs.wait(10), "nothing else ran meanwhile"
+        return [Part(part_key(response, 0), "done")]
+
+
+async def test_the_event_loop_runs_on_while_a_large_response_is_split(store: Store) -> None:
+    """Without that, converting a megabyte of Markdown would stop all work for a second."""
+    words = SlowWords()
+    turn = await response(store, "word " * LARGE)
+    asyncio.get_running_loop().call_soon(words.loop_runs.set)
+    assert isinstance(await Delivery({"words": words}, store).handle(turn), Done)
+    assert words.posted == ["done"]
