@@ -14,6 +14,7 @@ from holdfast import __version__
 from holdfast.api import stream
 from holdfast.api.body import describe_error
 from holdfast.api.feed import Feed
+from holdfast.api.limits import Limits
 from holdfast.api.response import ApiError, JsonResponse
 from holdfast.api.routes import (
     agents,
@@ -51,6 +52,7 @@ CORS: dict[str, Any] = {
     "allow_headers": ["authorization", "content-type", "last-event-id"],
     "expose_headers": ["link", "x-next-before-id", "x-next-since-id"],
 }
+DEFAULT_LIMITS = Limits()
 PHRASES = {404: "Not found", 405: "Method not allowed"}
 
 # The busiest routes come first: routes are tried in this order.
@@ -77,22 +79,22 @@ FAMILIES = [
 ]
 
 
-def create_app(harness: Harness, host: str) -> FastAPI:
+def create_app(harness: Harness, host: str, limits: Limits = DEFAULT_LIMITS) -> FastAPI:
     """Create the whole API, to be served at `host`."""
-    app = _application(harness, host)
-    app.state.feed = Feed(lambda: harness.store)
+    app = _application(harness, host, limits)
+    app.state.feed = Feed(lambda: harness.store, limits)
     for routes in [*FAMILIES, static_files.open_routes, login.open_routes, oidc_routes.open_routes]:
         app.include_router(routes)
     app.state.reserved_paths |= webhook.mount(app, harness.channels.values())
     return _with_health(app)
 
 
-def create_metrics_app(harness: Harness, host: str) -> FastAPI:
+def create_metrics_app(harness: Harness, host: str, limits: Limits = DEFAULT_LIMITS) -> FastAPI:
     """Create an API of health and metrics alone, for a process without the full API."""
-    return _with_health(_application(harness, host, metrics=True))
+    return _with_health(_application(harness, host, limits, metrics=True))
 
 
-def _application(harness: Harness, host: str, *, metrics: bool = False) -> FastAPI:
+def _application(harness: Harness, host: str, limits: Limits, *, metrics: bool = False) -> FastAPI:
     app = FastAPI(
         title="Holdfast",
         version=__version__,
@@ -102,13 +104,12 @@ def _application(harness: Harness, host: str, *, metrics: bool = False) -> FastA
         openapi_url=None,
         redirect_slashes=False,
     )
-    state = app.state.api = ApiState(harness)
+    state = app.state.api = ApiState(harness, limits)
     app.state.reserved_paths = {"/healthz", "/readyz"}
     settings = state.settings
-    app.state.oidc = Provider(settings) if settings.oidc_issuer else None
-    access = app.state.access = Access.of(
-        settings, host, Callers(lambda: harness.store), metrics=metrics
-    )
+    app.state.oidc = Provider(settings, limits) if settings.oidc_issuer else None
+    callers = Callers(lambda: harness.store, limits.caller_cache_seconds)
+    access = app.state.access = Access.of(settings, host, callers, limits, metrics=metrics)
     if access.origins:
         app.add_middleware(CORSMiddleware, allow_origins=sorted(access.origins), **CORS)
     # Middleware that is added last runs first.

@@ -12,16 +12,15 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 from starlette.requests import ClientDisconnect, Request
 
+from holdfast.api.limits import Limits
 from holdfast.api.response import ApiError
 
-MOST = 1024 * 1024
-DEEPEST = 32
-WITHIN = 30.0
-"""Seconds within which a body must arrive."""
-STALLED_AFTER, SLOWEST = 5.0, 32 * 1024
-"""A body may be STALLED_AFTER seconds behind SLOWEST bytes per second, and no more."""
+MAX_BYTES = 1024 * 1024
+MAX_DEPTH = 32
+MIN_BYTES_PER_SECOND = 32 * 1024
+"""Lowest accepted speed of a body. It may be a few seconds late, as `Limits` says."""
 
-TOO_LARGE = f"the body is over {MOST // 1024 // 1024} MiB"
+TOO_LARGE = f"the body is over {MAX_BYTES // 1024 // 1024} MiB"
 
 B = TypeVar("B", bound="Body")
 
@@ -44,31 +43,34 @@ async def read_body(request: Request, kind: type[B]) -> B:
 
 def describe_error(problem: ErrorDetails) -> str:
     """Describe a validation error in one line, without repeating the given value."""
-    place = ".".join(str(part) for part in problem["loc"] if part not in ("query", "path"))
+    name = ".".join(str(part) for part in problem["loc"] if part not in ("query", "path"))
     if problem["type"] == "missing" or problem["input"] is None:
-        return f"{place} is required"
+        return f"{name} is required"
     message = problem["msg"].removeprefix("Value error, ")
     message = f"{message[:1].lower()}{message[1:]}"
-    return f"{place}: {message}" if place else message
+    return f"{name}: {message}" if name else message
 
 
 async def read(request: Request) -> bytes:
     """Read the whole body. Refuse one that is too large, too slow or cut short."""
+    limits: Limits = request.app.state.api.limits
     chunks, size = [], 0
     began_at = asyncio.get_running_loop().time()
     try:
-        async with asyncio.timeout(STALLED_AFTER) as limit:
+        async with asyncio.timeout(limits.body_stall_seconds) as limit:
             async for chunk in request.stream():
                 size += len(chunk)
-                if size > MOST:
+                if size > MAX_BYTES:
                     raise ApiError(413, TOO_LARGE)
                 chunks.append(chunk)
                 # An empty chunk is the end of the body: there is nothing left to wait for.
                 if chunk:
-                    limit.reschedule(began_at + min(STALLED_AFTER + size / SLOWEST, WITHIN))
+                    late = limits.body_stall_seconds + size / MIN_BYTES_PER_SECOND
+                    limit.reschedule(began_at + min(late, limits.body_seconds))
     except TimeoutError:
         raise ApiError(
-            408, f"the body arrived too slowly; send at least {SLOWEST // 1024} KiB a second"
+            408,
+            f"the body arrived too slowly; send at least {MIN_BYTES_PER_SECOND // 1024} KiB a second",
         ) from None
     except ClientDisconnect:
         raise ApiError(400, "the body is incomplete") from None
@@ -78,7 +80,7 @@ async def read(request: Request) -> bytes:
 def parse_json(body: bytes) -> Any:
     try:
         value = _DECODER.decode(body.decode())
-        _check(value, DEEPEST)
+        _check(value, MAX_DEPTH)
     except UnicodeDecodeError:
         raise ApiError(400, "the body is not UTF-8") from None
     except json.JSONDecodeError as error:

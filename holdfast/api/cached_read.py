@@ -10,39 +10,43 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-QUICK = timedelta(milliseconds=50)
-"""Results of queries that take less than this are not cached."""
-REST = 20
+CACHE_FACTOR = 20
 """A result is valid for this many times the duration of its query.
 
 So the query uses at most a twentieth of the time."""
-OLDEST = timedelta(seconds=10)
+MAX_AGE = timedelta(seconds=10)
 
 
 class CachedRead(Generic[T]):
     """One cached query, such as an exact count over a large table."""
 
     def __init__(
-        self, find: Callable[[], Awaitable[T]], clock: Callable[[], float] = time.monotonic
+        self,
+        find: Callable[[], Awaitable[T]],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        quick: timedelta,
     ) -> None:
+        """Cache `find`, unless it takes less than `quick`."""
         self._find = find
+        self._quick = quick.total_seconds()
         self._clock = clock
         self._lock = asyncio.Lock()
-        self._found: T | None = None
+        self._result: T | None = None
         self._good_until = -1.0
         """Also valid for callers that asked before this query started."""
 
     async def get(self) -> T:
         asked_at = self._clock()
         async with self._lock:
-            if self._found is None or asked_at > self._good_until:
+            if self._result is None or asked_at > self._good_until:
                 begun_at = self._clock()
-                self._found = await self._find()
+                self._result = await self._find()
                 took = self._clock() - begun_at
                 again = (
-                    min(took * (1 + REST), OLDEST.total_seconds())
-                    if took > QUICK.total_seconds()
+                    min(took * (1 + CACHE_FACTOR), MAX_AGE.total_seconds())
+                    if took > self._quick
                     else 0
                 )
                 self._good_until = begun_at + again
-            return self._found
+            return self._result

@@ -12,6 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from holdfast.api.framing import Framing
+from holdfast.api.limits import Limits
 from holdfast.api.response import ApiError
 from holdfast.api.security.connection_limit import ConnectionLimit
 from holdfast.telemetry import CLIENT_TOO_SLOW
@@ -19,30 +20,26 @@ from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
 
-HEAD_WITHIN = 10.0
-"""Seconds within which the head of a request must arrive."""
-TAKEN_WITHIN = 30.0
-"""Seconds within which a client must read 48 KiB, or the rest of a response."""
 LINGER = 2.0
 """Seconds to read on after the last response.
 
 Closing with unread input resets the connection, and the client would lose the response."""
 LINGER_BYTES = 8 * 1024 * 1024
-MOST_WAITING = 64 * 1024
+WRITE_BYTES = 64 * 1024
 LOOP_TURNS = 3
 """Iterations of the event loop until the first bytes of a new connection are read."""
 CLOSE = (b"connection", b"close")
 BODY_REFUSED = (408, 413)
 
 
-def _last_words(status: str, error: str) -> bytes:
-    """An answer without a request, after which the connection ends."""
+def _final_response(status: str, error: str) -> bytes:
+    """Encode a response that closes the connection; there may be no valid request."""
     body = b'{"error":"%b"}' % error.encode()
     head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
     return b"%b\r\nconnection: close\r\n\r\n%b" % (head.encode(), body)
 
 
-TOO_MANY = _last_words(
+TOO_MANY = _final_response(
     "503 Service Unavailable\r\nretry-after: 1", "too many connections, ask again later"
 )
 _TOO_MANY = ApiError(
@@ -74,7 +71,7 @@ class Gathering(asyncio.Transport):
         if not self._waiting:
             self._loop.call_soon(self._flush)
         self._waiting += data
-        if len(self._waiting) > MOST_WAITING:
+        if len(self._waiting) > WRITE_BYTES:
             # Flow control must see large writes at once.
             self._flush()
 
@@ -104,9 +101,10 @@ class Gathering(asyncio.Transport):
 
 
 class Connection(H11Protocol):
-    """A member of its server's crowd."""
+    """A connection of a client, within the limits of its server."""
 
     connection_limit: ConnectionLimit
+    limits: Limits
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -128,7 +126,7 @@ class Connection(H11Protocol):
         super().connection_made(Gathering(transport, self.loop, self._end))
         self._limit_head()
         if self.connection_limit.arrive(self):
-            self._place_in(LOOP_TURNS)
+            self._admit_after(LOOP_TURNS)
         else:
             transport.abort()
 
@@ -149,12 +147,12 @@ class Connection(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         # Never into the middle of another answer.
         is_free = self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE)
-        problem = self.conn.problem or "this is no HTTP request"
-        self._refuse(_last_words("400 Bad Request", problem) if is_free else b"")
+        problem = self.conn.problem or "not an HTTP request"
+        self._refuse(_final_response("400 Bad Request", problem) if is_free else b"")
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._write_timer = self.loop.call_later(TAKEN_WITHIN, self._drop_slow_reader)
+        self._write_timer = self.loop.call_later(self.limits.read_seconds, self._drop_slow_reader)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -191,10 +189,10 @@ class Connection(H11Protocol):
         )
         await answering(scope, receive, send_bounded)
 
-    def _place_in(self, turns: int) -> None:
+    def _admit_after(self, turns: int) -> None:
         """Ask for a slot after some loop iterations, so that clients with a request come first."""
         if turns:
-            self.loop.call_soon(self._place_in, turns - 1)
+            self.loop.call_soon(self._admit_after, turns - 1)
         elif not self.transport.is_closing():
             if self.connection_limit.admit(self):
                 self._note_state()
@@ -209,10 +207,10 @@ class Connection(H11Protocol):
             _cancel(self._timer)
             self._timer = None
         elif self._timer is None:
-            self._timer = self.loop.call_later(HEAD_WITHIN, self.transport.close)
+            self._timer = self.loop.call_later(self.limits.head_seconds, self.transport.close)
 
     def _note_state(self) -> None:
-        """Tell the crowd whether we wait for the client."""
+        """Mark the connection as idle or busy: only idle ones are evicted."""
         if self._waits_for_client():
             self.connection_limit.waits(self, self._had_answer)
         else:
@@ -241,7 +239,7 @@ class Connection(H11Protocol):
             return
         transport.close()
         if transport.get_write_buffer_size():
-            self._timer = self.loop.call_later(TAKEN_WITHIN, self._drop_slow_reader)
+            self._timer = self.loop.call_later(self.limits.read_seconds, self._drop_slow_reader)
 
     def _write_eof(self, transport: asyncio.Transport) -> bool:
         """Close the sending side and read on. Returns whether the client is still connected."""
@@ -265,15 +263,16 @@ def _cancel(timer: asyncio.TimerHandle | None) -> None:
 async def _send_in_pieces(send: Send, message: Message) -> None:
     """Send large bodies in pieces, so that slow readers still make measurable progress."""
     body = message.get("body", b"")
-    if len(body) <= MOST_WAITING:
+    if len(body) <= WRITE_BYTES:
         await send(message)
         return
-    last = (len(body) - 1) // MOST_WAITING * MOST_WAITING
-    for at in range(0, last, MOST_WAITING):
-        await send({**message, "body": body[at : at + MOST_WAITING], "more_body": True})
+    last = (len(body) - 1) // WRITE_BYTES * WRITE_BYTES
+    for at in range(0, last, WRITE_BYTES):
+        await send({**message, "body": body[at : at + WRITE_BYTES], "more_body": True})
     await send({**message, "body": body[last:]})
 
 
-def connection_of(connection_limit: ConnectionLimit) -> type[Connection]:
+def connection_of(connection_limit: ConnectionLimit, limits: Limits) -> type[Connection]:
     """Return the protocol class of one server."""
-    return type("ServerConnection", (Connection,), {"connection_limit": connection_limit})
+    values = {"connection_limit": connection_limit, "limits": limits}
+    return type("ServerConnection", (Connection,), values)

@@ -15,6 +15,7 @@ from datetime import timedelta
 
 from pydantic_core import to_json
 
+from holdfast.api.limits import Limits
 from holdfast.errors import HoldfastError
 from holdfast.message import Payload
 from holdfast.queue.pages import PAGE_BYTES
@@ -32,9 +33,6 @@ POLL = timedelta(milliseconds=100)
 PACE = timedelta(milliseconds=10)
 """Minimum interval between reads, so that frames are read in batches."""
 PAGE = 200
-WINDOW_BYTES = 16 * 1024 * 1024
-"""Size of the window. A client that falls behind it is disconnected and can resume."""
-CHUNK_BYTES = 64 * 1024
 OUTAGE = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=2))
 CATCHING_UP = 4
 """Maximum number of clients that catch up from the store at the same time."""
@@ -112,7 +110,7 @@ class Watcher:
     def __post_init__(self) -> None:
         self.sent = self.last_id = self.cursor
 
-    def take(self, rows: Sequence[Row]) -> Iterator[bytes]:
+    def take(self, rows: Sequence[Row], chunk_bytes: int) -> Iterator[bytes]:
         """Advance the cursor past these rows. Yields the wanted frames in chunks."""
         chunk: list[bytes] = []
         size = 0
@@ -125,7 +123,7 @@ class Watcher:
                     self.last_id = frame.after
                     chunk.append(frame.text)
                     size += len(frame.text)
-                if size >= CHUNK_BYTES:
+                if size >= chunk_bytes:
                     yield b"".join(chunk)
                     chunk, size = [], 0
         if chunk:
@@ -135,9 +133,9 @@ class Watcher:
 class Feed:
     """Reads the activity log while at least one client watches."""
 
-    def __init__(self, store: Callable[[], Store], window_bytes: int = WINDOW_BYTES) -> None:
+    def __init__(self, store: Callable[[], Store], limits: Limits) -> None:
         self._store = store
-        self._window_bytes = window_bytes
+        self._limits = limits
         self._rows: list[Row] = []
         self._held = 0
         self._next: int | None = None
@@ -185,7 +183,7 @@ class Feed:
                 if rows and rows[0].position > max(watcher.cursor.position, 1):
                     before, watcher.cursor = watcher.cursor, Cursor(rows[0].position)
                     yield gap(before, watcher.cursor)
-                for chunk in watcher.take(rows):
+                for chunk in watcher.take(rows, self._limits.chunk_bytes):
                     yield chunk
                 watcher.sent = watcher.cursor
                 if not rows and not self.is_closed:
@@ -209,7 +207,7 @@ class Feed:
             return None
         begin = end = bisect_left(self._rows, position, key=lambda row: row.position)
         size = 0
-        while end < len(self._rows) and size < CHUNK_BYTES:
+        while end < len(self._rows) and size < self._limits.chunk_bytes:
             size += self._rows[end].size
             end += 1
         return self._rows[begin:end]
@@ -268,7 +266,7 @@ class Feed:
         self._held += sum(row.size for row in rows)
         self._next = rows[-1].position + 1
         gone = 0
-        while self._held > self._window_bytes and gone < len(self._rows) - 1:
+        while self._held > self._limits.window_bytes and gone < len(self._rows) - 1:
             self._held -= self._rows[gone].size
             gone += 1
         del self._rows[:gone]

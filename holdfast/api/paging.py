@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from holdfast.api.response import JsonResponse
-from holdfast.queue.pages import PAGE_BYTES
+from holdfast.api.state import state_of
 from holdfast.queue.pages import Page as Rows
 
 GREATEST_ID = 2**63 - 1
@@ -35,9 +35,9 @@ class Page(BaseModel):
     def bounds(self) -> Bounds:
         return {"limit": self.limit, "before_id": self.before_id, "since_id": self.since_id}
 
-    @property
-    def within(self) -> ByteBounds:
-        return {**self.bounds, "most_bytes": PAGE_BYTES}
+    def within(self, request: Request) -> ByteBounds:
+        """Return the bounds, with the server's limit in bytes."""
+        return {**self.bounds, "most_bytes": state_of(request).limits.page_bytes}
 
 
 class Bounds(TypedDict):

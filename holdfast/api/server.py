@@ -12,9 +12,10 @@ from fastapi import FastAPI
 from uvicorn import Config, Server
 
 from holdfast.activity import reporter as activity
-from holdfast.api.app import create_app, create_metrics_app
+from holdfast.api.app import DEFAULT_LIMITS, create_app, create_metrics_app
 from holdfast.api.connection import connection_of
 from holdfast.api.feed import Feed
+from holdfast.api.limits import Limits
 from holdfast.api.security.connection_limit import ConnectionLimit
 from holdfast.api.state import Harness
 from holdfast.errors import HoldfastError
@@ -28,9 +29,11 @@ OTHER_FILES = 512
 
 
 @asynccontextmanager
-async def serve_http(harness: Harness, host: str, port: int) -> AsyncIterator[int]:
+async def serve_http(
+    harness: Harness, host: str, port: int, limits: Limits = DEFAULT_LIMITS
+) -> AsyncIterator[int]:
     """Serve the whole API while the block runs. Yields the port; 0 chooses a free one."""
-    app = create_app(harness, host)
+    app = create_app(harness, host, limits)
     async with _serve(app, host, port) as bound:
         if app.state.api.settings.activity:
             # There may be readers from now on: all processes write the activity log.
@@ -38,9 +41,11 @@ async def serve_http(harness: Harness, host: str, port: int) -> AsyncIterator[in
         yield bound
 
 
-def serve_metrics(harness: Harness, host: str, port: int) -> AbstractAsyncContextManager[int]:
+def serve_metrics(
+    harness: Harness, host: str, port: int, limits: Limits = DEFAULT_LIMITS
+) -> AbstractAsyncContextManager[int]:
     """Serve health and metrics while the block runs. Yields the port; 0 chooses a free one."""
-    return _serve(create_metrics_app(harness, host), host, port)
+    return _serve(create_metrics_app(harness, host, limits), host, port)
 
 
 @asynccontextmanager
@@ -68,7 +73,7 @@ def _config(app: FastAPI) -> Config:
     return Config(
         app,
         access_log=False,
-        http=connection_of(connection_limit),
+        http=connection_of(connection_limit, app.state.api.limits),
         lifespan="off",
         log_config=None,
         log_level="warning",

@@ -8,6 +8,7 @@ from typing import Protocol
 from starlette.requests import Request
 
 from holdfast.api.cached_read import CachedRead
+from holdfast.api.limits import Limits
 from holdfast.channels.base import Channel
 from holdfast.memory.embedder import Embedder
 from holdfast.memory.knowledge import KnowledgeStore
@@ -51,14 +52,15 @@ class Harness(Protocol):
 class ApiState:
     """State of one application, created once."""
 
-    def __init__(self, harness: Harness) -> None:
+    def __init__(self, harness: Harness, limits: Limits) -> None:
         assert harness.settings is not None, "a harness that runs has its settings"
         self.harness = harness
         self.settings = harness.settings
+        self.limits = limits
         self.knowledge: KnowledgeStore | None = None
-        self.conversation_notes = ConversationNotes()
-        self.counts = CachedRead(lambda: self.store.counts())
-        self.outcomes = CachedRead(lambda: self.store.outcomes(INBOX))
+        self.conversation_notes = ConversationNotes(limits.conversation_interval)
+        self.counts = CachedRead(lambda: self.store.counts(), quick=limits.quick_query)
+        self.outcomes = CachedRead(lambda: self.store.outcomes(INBOX), quick=limits.quick_query)
         self.current = Current(lambda: self.store, lambda: configured(self.settings))
 
     @property

@@ -17,11 +17,10 @@ from holdfast.api.feed import Cursor, Feed, Watcher, encode
 from holdfast.api.response import ApiError
 from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.security.scope import frame_filter, is_still_allowed
+from holdfast.api.state import state_of
 from holdfast.message import Payload
 from holdfast.store.activity import FORGOTTEN
 
-PING = 15
-"""Seconds between comments, so that proxies do not close an idle stream."""
 RETRY = 1000
 """Milliseconds after which a browser reconnects."""
 OWN = ("connected", "gap")
@@ -115,7 +114,10 @@ class _Stream(EventSourceResponse):
         self._reaches = reaches
         self._first = first
         super().__init__(
-            self._chunks(), ping=PING, sep="\n", ping_message_factory=self._ping_message
+            self._chunks(),
+            ping=state_of(request).limits.ping_seconds,
+            sep="\n",
+            ping_message_factory=self._ping_message,
         )
 
     async def _chunks(self) -> AsyncIterator[bytes]:

@@ -316,7 +316,8 @@ MOST_NOTED = 10_000
 class ConversationNotes:
     """Notes conversations at most once a minute each, so that most messages cost no write."""
 
-    def __init__(self) -> None:
+    def __init__(self, interval: timedelta = NOTED_FOR) -> None:
+        self._interval = interval.total_seconds()
         self._noted_until: dict[tuple[str, str | None], float] = {}
 
     def is_due(self, conversation: str, owner: str | None, now: float) -> bool:
@@ -328,4 +329,4 @@ class ConversationNotes:
         await Conversations(store).note(new)
         if len(self._noted_until) >= MOST_NOTED:
             self._noted_until.clear()
-        self._noted_until[new.conversation, new.owner] = now + NOTED_FOR.total_seconds()
+        self._noted_until[new.conversation, new.owner] = now + self._interval

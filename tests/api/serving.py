@@ -1,4 +1,4 @@
-"""A harness with its server, and questions to it over real sockets."""
+"""A harness with its server, and requests to it over real sockets."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from holdfast.api.limits import Limits
 from holdfast.api.security.bootstrap_tokens import Role, bootstrap_tokens
 from holdfast.api.server import serve_http
 from holdfast.app import AgentHarness
@@ -20,35 +21,38 @@ LOOPBACK = "127.0.0.1"
 TIMEOUT_SECONDS = 60.0
 
 _tokens: dict[int, dict[Role, str]] = {}
-"""Of the servers that run, by port."""
+"""Tokens of running servers, by port."""
 
-Serve = Callable[[AgentHarness, str, int], AbstractAsyncContextManager[int]]
+Serve = Callable[[AgentHarness, str, int, Limits], AbstractAsyncContextManager[int]]
+DEFAULT_LIMITS = Limits()
 
 
 @asynccontextmanager
-async def serving(app: AgentHarness, serve: Serve = serve_http) -> AsyncIterator[int]:
-    """Runs the harness with its server on a free port and in a home of its own; yields the port."""
+async def serving(
+    app: AgentHarness, serve: Serve = serve_http, limits: Limits = DEFAULT_LIMITS
+) -> AsyncIterator[int]:
+    """Run the harness with its server on a free port and in its own home. Yields the port."""
     with tempfile.TemporaryDirectory(prefix="holdfast-home-") as home:
         assert app.settings is not None
         app.settings = app.settings.model_copy(update={"home": Path(home)})
-        async with _serving(app, serve) as port:
+        async with _serving(app, serve, limits) as port:
             _tokens[port] = bootstrap_tokens(Path(home))
             yield port
             del _tokens[port]
 
 
 @asynccontextmanager
-async def _serving(app: AgentHarness, serve: Serve) -> AsyncIterator[int]:
+async def _serving(app: AgentHarness, serve: Serve, limits: Limits) -> AsyncIterator[int]:
     port = 0
 
     @asynccontextmanager
-    async def remember(harness: AgentHarness) -> AsyncIterator[None]:
+    async def note_port(harness: AgentHarness) -> AsyncIterator[None]:
         nonlocal port
-        async with serve(harness, LOOPBACK, 0) as port:
+        async with serve(harness, LOOPBACK, 0, limits) as port:
             yield
 
     async with asyncio.TaskGroup() as group:
-        await app.run(task_group=group, serve=remember)
+        await app.run(task_group=group, serve=note_port)
         yield port
         app.stop()
 
@@ -58,16 +62,16 @@ def secret_of(port: int, role: Role) -> str:
 
 
 def token_of(port: int, role: Role) -> dict[str, str]:
-    """The header that proves a role."""
+    """Return the header with the token of a role."""
     return {"authorization": f"Bearer {secret_of(port, role)}"}
 
 
 async def ask(
     port: int, path: str, method: str = "GET", body: Any = None, role: Role = "admin"
 ) -> tuple[int, str]:
-    """Status and body of an answer to somebody with the token of a role."""
+    """Send a request with the token of a role. Returns status and body."""
 
-    def asking() -> tuple[int, str]:
+    def send() -> tuple[int, str]:
         data = None if body is None else json.dumps(body).encode()
         headers = token_of(port, role)
         request = urllib.request.Request(
@@ -80,7 +84,7 @@ async def ask(
             with error:
                 return error.code, error.read().decode()
 
-    return await asyncio.to_thread(asking)
+    return await asyncio.to_thread(send)
 
 
 async def ask_json(port: int, path: str, method: str = "GET", body: Any = None) -> tuple[int, Any]:
@@ -89,7 +93,7 @@ async def ask_json(port: int, path: str, method: str = "GET", body: Any = None) 
 
 
 async def becomes(port: int, path: str, status: int) -> None:
-    """Asks until the answer has this status; the test's own patience ends it."""
+    """Ask until the answer has this status."""
     async with asyncio.timeout(TIMEOUT_SECONDS):
-        while (await ask(port, path))[0] != status:  # noqa: ASYNC110 - nobody tells a client
+        while (await ask(port, path))[0] != status:  # noqa: ASYNC110 - no signal for clients
             await asyncio.sleep(0.05)

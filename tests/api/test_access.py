@@ -15,6 +15,7 @@ import pytest_asyncio
 from holdfast import AgentHarness
 from holdfast.agents.echo import echo
 from holdfast.api.app import create_app
+from holdfast.api.limits import Limits
 from holdfast.api.route import ROLE
 from holdfast.api.routes.docs import document_of
 from holdfast.api.security.bootstrap_tokens import ROLES, Role
@@ -249,11 +250,10 @@ async def test_every_answer_has_the_security_headers(port: int, path: str) -> No
 
 
 async def test_too_many_wrong_tokens_have_to_wait_and_a_right_one_does_not(
-    app: AgentHarness, monkeypatch: pytest.MonkeyPatch
+    app: AgentHarness,
 ) -> None:
-    monkeypatch.setattr("holdfast.api.security.guard.WRONG_TOKENS_PER_SECOND", 0.001)
-    monkeypatch.setattr("holdfast.api.security.guard.WRONG_TOKENS_SAVED", 3000)
-    async with serving(app) as port:
+    limits = Limits(wrong_tokens_per_second=0.001, wrong_tokens_burst_seconds=3000)
+    async with serving(app, limits=limits) as port:
         found = [await status(port, authorization=f"Bearer wrong{number}") for number in range(5)]
         assert found == [401, 401, 401, 429, 429]
         assert await status(port, "/login?code=wrong") == 429
@@ -270,14 +270,11 @@ async def test_a_client_that_asks_too_often_has_to_wait(app: AgentHarness) -> No
     assert refused[0]["retry-after"] == "1"
 
 
-async def test_a_connection_that_never_says_what_it_wants_is_closed(
-    port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("holdfast.api.connection.HEAD_WITHIN", 0.2)
-    async with asyncio.timeout(10):
-        for said in (b"", b"GET / HTTP/1.1\r\nhost: loc"):
+async def test_a_connection_that_never_completes_a_request_is_closed(app: AgentHarness) -> None:
+    async with serving(app, limits=Limits(head_seconds=0.2)) as port, asyncio.timeout(10):
+        for part in (b"", b"GET / HTTP/1.1\r\nhost: loc"):
             reader, writer = await asyncio.open_connection(LOOPBACK, port)
-            writer.write(said)
+            writer.write(part)
             assert await reader.read() == b""
             writer.close()
 

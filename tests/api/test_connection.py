@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.api.connection import MOST_WAITING, Gathering
+from holdfast.api.connection import WRITE_BYTES, Gathering
 
 
 class Noted(asyncio.Transport):
@@ -43,6 +43,6 @@ async def test_what_waits_goes_out_before_the_end_and_once() -> None:
 async def test_much_does_not_wait() -> None:
     noted = Noted()
     gathering = Gathering(noted, asyncio.get_running_loop())
-    gathering.write(b"x" * MOST_WAITING)
+    gathering.write(b"x" * WRITE_BYTES)
     gathering.write(b"y")
-    assert noted.written == [b"x" * MOST_WAITING + b"y"]
+    assert noted.written == [b"x" * WRITE_BYTES + b"y"]

@@ -16,6 +16,7 @@ import pytest
 
 from holdfast import AgentHarness
 from holdfast.agents.echo import echo
+from holdfast.api.limits import Limits
 from holdfast.api.security.connection_limit import RESERVE, ConnectionLimit
 from holdfast.settings import Settings
 from holdfast.settings.networks import networks
@@ -139,10 +140,10 @@ async def test_health_and_readiness_are_answered_within_2_s_while_1000_strangers
 
 
 async def test_a_body_in_drops_is_refused_long_before_its_time_is_over(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+    settings: Settings,
 ) -> None:
-    monkeypatch.setattr("holdfast.api.body.STALLED_AFTER", 0.3)
-    async with serving(AgentHarness(echo, settings=settings)) as port:
+    limits = Limits(body_stall_seconds=0.3)
+    async with serving(AgentHarness(echo, settings=settings), limits=limits) as port:
         reader, writer = await asyncio.open_connection(LOOPBACK, port)
         writer.write(ATTACKS["a body with a token"](port))
         async with asyncio.timeout(10):
@@ -204,7 +205,7 @@ class Client:
         self.is_evicted = True
 
 
-def place(limit: ConnectionLimit, member: Client) -> bool:
+def admit(limit: ConnectionLimit, member: Client) -> bool:
     return limit.arrive(member) and limit.admit(member)
 
 
@@ -212,26 +213,26 @@ def test_a_full_crowd_ends_who_waits_longest_and_strangers_first() -> None:
     limit = ConnectionLimit(most=3, most_per_client=10)
     known, first, second = Client(), Client(), Client()
     for member in (known, first, second):
-        assert place(limit, member)
+        assert admit(limit, member)
         limit.waits(member, is_known=member is known)
     limit.waits(first, is_known=False)
-    assert place(limit, Client())
+    assert admit(limit, Client())
     assert (first.is_evicted, second.is_evicted, known.is_evicted) == (True, False, False)
     limit.works(second)
-    assert place(limit, Client())
+    assert admit(limit, Client())
     assert known.is_evicted
 
 
 def test_beyond_the_limit_there_is_a_reserve_for_some_paths_alone() -> None:
     limit = ConnectionLimit(most=1, most_per_client=1000, reserved_paths=frozenset({"/healthz"}))
     member, *reserve = (Client() for _ in range(1 + RESERVE))
-    assert all(place(limit, one) for one in (member, *reserve))
+    assert all(admit(limit, one) for one in (member, *reserve))
     assert limit.may_ask(reserve[0], "/healthz")
     assert not limit.may_ask(reserve[0], "/api/agents")
-    assert not place(limit, Client())
+    assert not admit(limit, Client())
     limit.leave(reserve[2])
     limit.leave(reserve[2])
-    assert place(limit, Client())
+    assert admit(limit, Client())
     limit.leave(member)
     assert limit.may_ask(reserve[0], "/api/agents"), "there is room now"
 
@@ -239,9 +240,9 @@ def test_beyond_the_limit_there_is_a_reserve_for_some_paths_alone() -> None:
 def test_a_waiting_connection_of_the_reserve_makes_room_for_the_next() -> None:
     limit = ConnectionLimit(most=1, most_per_client=1000)
     _, silent, *_ = members = [Client() for _ in range(1 + RESERVE)]
-    assert all(place(limit, one) for one in members)
+    assert all(admit(limit, one) for one in members)
     limit.waits(silent, is_known=False)
-    assert place(limit, Client())
+    assert admit(limit, Client())
     assert silent.is_evicted
 
 
@@ -258,24 +259,24 @@ def test_an_address_at_its_limit_makes_room_among_its_own_and_proxies_have_none(
     limit = ConnectionLimit(most=100, most_per_client=2, proxies=networks("198.51.100.0/24"))
     other, own = Client("192.0.2.2"), Client()
     for member in (other, own):
-        place(limit, member)
+        admit(limit, member)
         limit.waits(member, is_known=False)
-    assert all(place(limit, Client()) for _ in range(2))
+    assert all(admit(limit, Client()) for _ in range(2))
     assert (own.is_evicted, other.is_evicted) == (True, False)
-    assert not place(limit, Client())
-    assert all(place(limit, Client("198.51.100.7")) for _ in range(10))
+    assert not admit(limit, Client())
+    assert all(admit(limit, Client("198.51.100.7")) for _ in range(10))
 
 
 def test_a_crowd_that_has_left_leaves_nothing_behind() -> None:
     limit = ConnectionLimit(most=10, most_per_client=10)
     for number in range(1000):
         member = Client(f"192.0.2.{number % 250}")
-        place(limit, member)
+        admit(limit, member)
         limit.waits(member, is_known=bool(number % 2))
         limit.leave(member)
     assert not any(
         (
-            limit._places,
+            limit._slots,
             limit._of_client,
             limit._strangers,
             limit._known,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,9 @@ import pytest_asyncio
 
 from holdfast import AgentHarness
 from holdfast.agents.echo import echo
-from holdfast.api.security import caller as callers
-from holdfast.api.security import credentials
+from holdfast.api.limits import Limits
 from holdfast.api.security.bootstrap_tokens import Role, rotate
-from holdfast.api.security.credentials import Grant, issue, login_link
+from holdfast.api.security.credentials import CODE_LIFE, Grant, issue, login_link
 from holdfast.api.security.guard import cookie_name, session_cookie
 from holdfast.queue.audit import AuditFilter
 from holdfast.settings import Settings
@@ -36,9 +36,14 @@ def app(database_url: str) -> AgentHarness:
     return AgentHarness(echo, settings=Settings(database=database_url))
 
 
+@pytest.fixture
+def limits() -> Limits:
+    return Limits()
+
+
 @pytest_asyncio.fixture
-async def port(app: AgentHarness) -> AsyncIterator[int]:
-    async with serving(app) as port:
+async def port(app: AgentHarness, limits: Limits) -> AsyncIterator[int]:
+    async with serving(app, limits=limits) as port:
         yield port
 
 
@@ -76,17 +81,14 @@ async def test_a_login_link_works_once_even_for_two_at_the_same_time(
     assert found == [303, *[401] * 7]
 
 
-async def test_a_login_link_expires_within_minutes(
-    app: AgentHarness, port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(credentials, "CODE_LIFE", -credentials.CODE_LIFE)
-    assert await status(port, await code_for(app)) == 401
+async def test_a_login_link_expires_within_minutes(app: AgentHarness, port: int) -> None:
+    assert timedelta(0) < CODE_LIFE < timedelta(hours=1)
+    link = await login_link(app.store, "", Grant(name="ada", role="admin"), -CODE_LIFE)
+    assert await status(port, link) == 401
 
 
 async def test_a_session_expires(app: AgentHarness, port: int) -> None:
-    secret, _ = await issue(
-        app.store, "session", Grant(name="ada", role="admin"), -credentials.CODE_LIFE
-    )
+    secret, _ = await issue(app.store, "session", Grant(name="ada", role="admin"), -CODE_LIFE)
     cookie = f"{cookie_name({'server': (LOOPBACK, port)})}={secret}"
     assert await status(port, cookie=cookie) == 401
 
@@ -124,10 +126,10 @@ async def test_logout_ends_the_session_at_once(app: AgentHarness, port: int) -> 
     assert await status(port, "/logout", "POST") == 200, "without a session nothing happens"
 
 
+@pytest.mark.parametrize("limits", [Limits(caller_cache_seconds=0.0)])
 async def test_a_rotated_token_is_refused_at_the_next_request_and_its_sessions_end(
-    app: AgentHarness, port: int, monkeypatch: pytest.MonkeyPatch
+    app: AgentHarness, port: int, limits: Limits
 ) -> None:
-    monkeypatch.setattr(callers, "CACHE_SECONDS", 0.0)
     old, cookie = secret_of(port, "admin"), await logged_in(app, port)
     reader = await logged_in(app, port, "bob", "read")
     assert app.settings is not None
@@ -229,11 +231,10 @@ async def test_a_forwarded_scheme_is_believed_of_configured_proxies_alone(
 
 
 async def test_many_wrong_links_have_to_wait(
-    app: AgentHarness, monkeypatch: pytest.MonkeyPatch
+    app: AgentHarness,
 ) -> None:
-    monkeypatch.setattr("holdfast.api.security.guard.WRONG_TOKENS_PER_SECOND", 0.001)
-    monkeypatch.setattr("holdfast.api.security.guard.WRONG_TOKENS_SAVED", 3000)
-    async with serving(app) as port:
+    limits = Limits(wrong_tokens_per_second=0.001, wrong_tokens_burst_seconds=3000)
+    async with serving(app, limits=limits) as port:
         assert [await status(port, f"/login?code=hfc_{n}") for n in range(5)] == [
             401,
             401,

@@ -21,6 +21,7 @@ from joserfc.jwk import RSAKey
 
 from holdfast import AgentHarness
 from holdfast.agents.echo import echo
+from holdfast.api.limits import Limits
 from holdfast.api.security import oidc
 from holdfast.errors import HoldfastError
 from holdfast.queue.audit import AuditFilter
@@ -53,12 +54,17 @@ def settings_for(issuer: str, database: str) -> Settings:
     )
 
 
+@pytest.fixture
+def limits() -> Limits:
+    return Limits()
+
+
 @pytest_asyncio.fixture
 async def served(
-    provider: LoopbackProvider, database_url: str
+    provider: LoopbackProvider, database_url: str, limits: Limits
 ) -> AsyncIterator[tuple[int, AgentHarness]]:
     app = AgentHarness(echo, settings=settings_for(provider.address, database_url))
-    async with serving(app) as port:
+    async with serving(app, limits=limits) as port:
         yield port, app
 
 
@@ -157,15 +163,15 @@ async def test_a_wrong_id_token_or_group_is_refused_with_a_page(
     assert (code, told["content-type"], problem in body) == (403, "text/html; charset=utf-8", True)
 
 
+@pytest.mark.parametrize("limits", [Limits(oidc_key_seconds=0.0)])
 async def test_a_signature_of_another_key_is_refused_and_new_keys_are_found(
-    served: tuple[int, AgentHarness], provider: LoopbackProvider, monkeypatch: pytest.MonkeyPatch
+    served: tuple[int, AgentHarness], provider: LoopbackProvider, limits: Limits
 ) -> None:
     port, _ = served
     assert (await come_back(port, provider))[0] == 303
     provider.key = RSAKey.generate_key(2048, {"kid": "one"})
     code, _, body = await come_back(port, provider)
     assert (code, "not signed" in body) == (403, True)
-    monkeypatch.setattr(oidc, "KEYS_REST", 0.0)
     provider.published = provider.key
     assert (await come_back(port, provider))[0] == 303
 
@@ -243,8 +249,8 @@ def test_roles_that_are_none_stop_the_start(roles: str) -> None:
 @pytest.fixture
 def real_provider() -> Iterator[str]:
     """oidc-provider-mock as a process: authlib's own implementation of a provider."""
-    with socket.create_server(("127.0.0.1", 0)) as place:
-        port = place.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
     user = json.dumps({"sub": "grace", "name": "Grace", "groups": ["ops"]})
     command = [
         sys.executable,
@@ -278,7 +284,7 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 
 
 def _consent(location: str) -> str:
-    """Say who one is on the provider's own form; the address that it leads to."""
+    """Log in on the provider's form. Returns the address that it redirects to."""
     form = urllib.parse.urlencode({"sub": "grace"}).encode()
     try:
         urllib.request.build_opener(_Stay).open(location, form)

@@ -17,6 +17,7 @@ import pytest
 
 from holdfast import AgentHarness
 from holdfast.agents.echo import echo
+from holdfast.api.limits import Limits
 from holdfast.queue.event import OUTBOX, NewEvent
 from holdfast.queue.pages import PAGE_BYTES
 from holdfast.settings import Settings
@@ -143,13 +144,11 @@ async def test_a_reader_that_takes_nothing_is_dropped(
     database_url: str,
     path: str,
     whole: int,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("holdfast.api.connection.TAKEN_WITHIN", 0.5)
     caplog.set_level("INFO")
     app = AgentHarness(echo, settings=Settings(database=database_url))
-    async with serving(app) as port:
+    async with serving(app, limits=Limits(read_seconds=0.5)) as port:
         await fill(database_url, 12)
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

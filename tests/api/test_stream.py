@@ -15,7 +15,8 @@ import pytest
 from bench import event_stream
 from bench.event_stream import Frame, Refused, Stream
 from holdfast import AgentHarness, Dead, NewEvent, Turn
-from holdfast.api import feed, stream
+from holdfast.api import feed
+from holdfast.api.limits import Limits
 from holdfast.queue.record import Activity
 from holdfast.queue.store import Filter
 from holdfast.settings import Settings
@@ -196,12 +197,11 @@ async def test_a_malformed_position_is_refused(app: AgentHarness, last_id: str) 
 
 
 async def test_filters_leave_out_and_positions_pass_what_they_leave_out(
-    app: AgentHarness, monkeypatch: pytest.MonkeyPatch
+    app: AgentHarness,
 ) -> None:
-    monkeypatch.setattr(stream, "PING", 0.2)
     app.add("writer", echo)
     async with (
-        serving(app) as port,
+        serving(app, limits=Limits(ping_seconds=0.2)) as port,
         opened(port, query="?agent=Writer&type=chain_step_done,response_ready") as watched,
     ):
         await app.put("one")
@@ -235,12 +235,10 @@ async def test_an_unknown_type_is_refused(app: AgentHarness) -> None:
     assert refused.value.status == 400
 
 
-async def test_silence_is_filled_with_comments(
-    app: AgentHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert stream.PING == 15
-    monkeypatch.setattr(stream, "PING", 0.05)
-    async with serving(app) as port, opened(port) as watched:
+async def test_silence_is_filled_with_comments(app: AgentHarness) -> None:
+    assert Limits().ping_seconds == 15
+    often = Limits(ping_seconds=0.05)
+    async with serving(app, limits=often) as port, opened(port) as watched:
         async with asyncio.timeout(20):
             comments = [frame async for frame in _until(watched, 3)]
     assert all(frame.comment and not frame.event and not frame.id for frame in comments)
@@ -287,16 +285,19 @@ async def test_nothing_is_read_while_nobody_watches(app: AgentHarness) -> None:
 
 
 async def test_a_slow_reader_blocks_nobody_is_disconnected_and_can_resume(
-    app: AgentHarness, monkeypatch: pytest.MonkeyPatch
+    app: AgentHarness,
 ) -> None:
-    monkeypatch.setattr(feed, "CHUNK_BYTES", 4096)
-    monkeypatch.setattr(feed.Feed.__init__, "__defaults__", (256 * 1024,))
+    little = Limits(chunk_bytes=4096, window_bytes=256 * 1024)
     big = {"type": "chain_step_done", "response": "x" * 200_000}
-    async with serving(app) as port, opened(port, limit=1024) as slow, opened(port) as quick:
+    async with (
+        serving(app, limits=little) as port,
+        opened(port, limit=1024) as slow,
+        opened(port) as quick,
+    ):
         for _ in range(60):
             await app.store.put([], records=[Activity((big,))])
             assert (await quick.next()).event == "chain_step_done"
-        heard = await rest(slow)
-        assert heard < 60
+        received = await rest(slow)
+        assert received < 60
         async with opened(port, last_id=slow.last_id) as again:
-            assert len(await take(again, 60 - heard)) == 60 - heard
+            assert len(await take(again, 60 - received)) == 60 - received

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from holdfast import AgentHarness
 from holdfast.agents.echo import echo
-from holdfast.api.security import caller as callers
+from holdfast.api.limits import Limits
 from holdfast.api.security.credentials import Grant, issue, revoke_token
 from holdfast.settings import Settings
 from holdfast.store.credentials import Role
@@ -35,9 +35,8 @@ def app(database_url: str) -> AgentHarness:
 
 
 @pytest_asyncio.fixture
-async def port(app: AgentHarness, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[int]:
-    monkeypatch.setattr(callers, "CACHE_SECONDS", 0.0)
-    async with serving(app) as port:
+async def port(app: AgentHarness) -> AsyncIterator[int]:
+    async with serving(app, limits=Limits(caller_cache_seconds=0.0)) as port:
         yield port
 
 

@@ -99,7 +99,11 @@ async def get_agent_messages(request: Request, id: AgentId, page: Paged) -> Json
     named = {known.lower(): known for known in (await state.routing()).lanes}.get(id.lower())
     # An agent that was removed still has a history.
     reads = await visible_reads(request)
-    found = await reads.agent_messages(named or id, **page.within) if id.isprintable() else Page()
+    found = (
+        await reads.agent_messages(named or id, **page.within(request))
+        if id.isprintable()
+        else Page()
+    )
     if not found and named is None:
         raise ApiError(404, "agent not found")
     return list_response(request, found, _line)

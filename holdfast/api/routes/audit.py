@@ -62,7 +62,7 @@ async def get_audit(request: Request, page: Annotated[AuditPage, Query()]) -> Js
     """List acts, newest first. The log is append-only; `keep_audit` limits its age."""
     since = None if page.since is None else EPOCH + page.since * MILLISECOND
     which = AuditFilter(action=page.action, actor=page.actor, subject=page.subject, since=since)
-    found = await state_of(request).store.audit_log(which, **page.within)
+    found = await state_of(request).store.audit_log(which, **page.within(request))
     return list_response(request, found, _act)
 
 

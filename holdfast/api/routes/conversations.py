@@ -97,7 +97,7 @@ async def get_conversations(
     of the first message. A token of role send sees its own."""
     scope = await scope_of(request) or EVERYTHING
     conversations = Conversations(state_of(request).store)
-    found = await conversations.recent(scope, channel=page.channel, **page.within)
+    found = await conversations.recent(scope, channel=page.channel, **page.within(request))
     return list_response(request, found, lambda one: _conversation(one, scope))
 
 
@@ -117,7 +117,7 @@ async def get_conversation_messages(
     conversations = Conversations(state.store)
     await _refuse_hidden(request, conversations, id, scope)
     routing = await state.routing()
-    found = await conversations.lines(id, agents=scope.agents, **page.within)
+    found = await conversations.lines(id, agents=scope.agents, **page.within(request))
     unfinished = await conversations.unfinished(id, _lanes(routing, id))
     for line in unfinished:
         line.agent = line.agent or routing.default

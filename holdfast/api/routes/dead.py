@@ -87,7 +87,9 @@ async def get_dead(request: Request, page: Annotated[DeadPage, Query()]) -> Json
     the last failure. `traceback` is present if the handler raised."""
     state = state_of(request)
     default = (await state.routing()).default
-    found = await (await visible_reads(request)).dead(Filter(queue=page.queue), **page.within)
+    found = await (await visible_reads(request)).dead(
+        Filter(queue=page.queue), **page.within(request)
+    )
     return list_response(request, found, lambda event: _dead(event, default))
 
 

@@ -18,19 +18,20 @@ from holdfast.api.state import ApiState, state_of
 from holdfast.errors import HoldfastError
 from holdfast.memory.knowledge import DEFAULT_AGENT_NAME, KnowledgeScope, KnowledgeStore
 from holdfast.memory.observation import Subject, parts_of
-from holdfast.queue.pages import PAGE_BYTES, Measure
-from holdfast.store.forget import forget
-from holdfast.store.memory import open_knowledge, open_observations
+from holdfast.queue.pages import Measure
+from holdfast.store.forget import find_identities, forget
+from holdfast.store.memory import open_knowledge, open_observations, open_people
 
 routes = APIRouter(route_class=AuthorizedRoute, tags=["memory"])
 
+All = Annotated[bool, Query(description="Forget all identities, if several match the subject.")]
 Vacuum = Annotated[
     bool, Query(description="Vacuum PostgreSQL's tables at once, so that the bytes are freed.")
 ]
 SubjectKey = Annotated[str, Path(description="workspace:TYPE:id, such as default:USER:api:id:ann.")]
 
 
-class Asked(BaseModel):
+class MemorySearch(BaseModel):
     """A search, and the subject to search."""
 
     model_config = ConfigDict(frozen=True)
@@ -56,7 +57,7 @@ class SubjectPage(BaseModel):
     after: Text | None = Field(None, max_length=4000, description="Only subjects after this one.")
 
 
-class Found(TypedDict):
+class Match(TypedDict):
     """An observation that matches; the score is between 0 and 1."""
 
     id: str
@@ -64,7 +65,7 @@ class Found(TypedDict):
     score: float
 
 
-class Remembered(TypedDict):
+class ListedSubject(TypedDict):
     """A subject of memory: a person or a thing."""
 
     subject: str
@@ -74,12 +75,12 @@ class Remembered(TypedDict):
     observations: int
 
 
-FOUND: dict[str, Any] = {
+MATCH: dict[str, Any] = {
     "id": "obs_5f0c1f0e9d3b7a42",
     "content": "Ada drinks green tea",
     "score": 0.71,
 }
-REMEMBERED: dict[str, Any] = {
+SUBJECT: dict[str, Any] = {
     "subject": "default:USER:api:id:ada",
     "workspace": "default",
     "type": "USER",
@@ -102,44 +103,47 @@ FORGOTTEN = {
 @routes.get(
     "/api/memory/search",
     summary="Search memory",
-    **route_options("read", list[Found], [FOUND], 400),
+    **route_options("read", list[Match], [MATCH], 400),
 )
-async def search_memory(request: Request, asked: Annotated[Asked, Query()]) -> JsonResponse:
+async def search_memory(request: Request, search: Annotated[MemorySearch, Query()]) -> JsonResponse:
     """Search by words and by meaning, best match first. The list ends with the observation that
     reaches 4 MiB."""
     await refuse_limited(request)
-    scope = KnowledgeScope(DEFAULT_AGENT_NAME, ":".join(_parts(asked.subject)))
+    state = state_of(request)
+    scope = KnowledgeScope(DEFAULT_AGENT_NAME, ":".join(_parts(search.subject)))
     try:
-        hits = await _knowledge(state_of(request)).search(scope, asked.q, asked.limit)
+        hits = await _knowledge(state).search(scope, search.q, search.limit)
     except HoldfastError as error:
         # The index is unavailable, or the packages of memory are not installed.
         raise ApiError(503, str(error)) from None
     rows = ((hit.id, hit.content, hit.score) for hit in hits)
-    page = Measure(asked.limit, PAGE_BYTES).page(rows)
+    page = Measure(search.limit, state.limits.page_bytes).page(rows)
     return JsonResponse(
-        [Found(id=id_, content=content, score=score) for id_, content, score in page]
+        [Match(id=id_, content=content, score=score) for id_, content, score in page]
     )
 
 
 @routes.get(
     "/api/memory/subjects",
     summary="List subjects of memory",
-    **route_options("read", list[Remembered], [REMEMBERED], 400),
+    **route_options("read", list[ListedSubject], [SUBJECT], 400),
 )
 async def get_subjects(request: Request, page: Annotated[SubjectPage, Query()]) -> JsonResponse:
     """List subjects by workspace, type and id. If there may be more, a header `Link` names the next
     page."""
     await refuse_limited(request)
-    after = None if page.after is None else _place(page.after)
-    found = await open_observations(state_of(request).store).find_subjects(
-        after=after, limit=page.limit, most_bytes=PAGE_BYTES
+    state = state_of(request)
+    after = None if page.after is None else _read_after(page.after)
+    subjects = await open_observations(state.store).find_subjects(
+        after=after, limit=page.limit, most_bytes=state.limits.page_bytes
     )
-    headers = next_page_header(request, "after", found[-1].key) if found and found.has_more else {}
-    return JsonResponse([_remembered(one) for one in found], headers=headers)
+    has_more = subjects and subjects.has_more
+    headers = next_page_header(request, "after", subjects[-1].key) if has_more else {}
+    return JsonResponse([_subject(one) for one in subjects], headers=headers)
 
 
-def _remembered(one: Subject) -> Remembered:
-    return Remembered(
+def _subject(one: Subject) -> ListedSubject:
+    return ListedSubject(
         subject=one.key,
         workspace=one.workspace_id,
         type=one.type,
@@ -151,21 +155,29 @@ def _remembered(one: Subject) -> Remembered:
 @routes.delete(
     "/api/memory/{subject:path}",
     summary="Forget a subject",
-    **route_options("admin", dict[str, int], FORGOTTEN, 400, 404),
+    **route_options("admin", dict[str, int], FORGOTTEN, 400, 404, 409),
 )
 async def forget_subject(
-    request: Request, subject: SubjectKey, vacuum: Vacuum = False
+    request: Request,
+    subject: SubjectKey,
+    all: All = False,  # noqa: A002
+    vacuum: Vacuum = False,
 ) -> JsonResponse:
     """Remove every trace: observations, index, the messages of a person and all that came of them.
 
-    Returns the number of rows removed, by kind; `unattributed_…` counts rows of earlier releases
+    A person without a channel, such as default:USER:ann, means everybody with that id or name. If
+    that is more than one identity, the answer is 409 with the list `identities` unless `all` is
+    true. Returns the number of rows removed, by kind; `unattributed_…` counts rows of earlier releases
     that name no person. On SQLite the bytes are gone from the files, too; on PostgreSQL a vacuum
     frees them."""
     state = state_of(request)
+    parts = _parts(subject)
+    if not all:
+        await _refuse_several(state, subject, parts)
     removed = await forget(
         open_observations(state.store),
         _knowledge(state),
-        *_parts(subject),
+        *parts,
         actor=actor_of(request),
         files=state.settings.files,
         vacuum=vacuum,
@@ -173,7 +185,19 @@ async def forget_subject(
     return JsonResponse(removed)
 
 
-def _place(key: str) -> tuple[str, str, str]:
+async def _refuse_several(state: ApiState, subject: str, parts: tuple[str, str, str]) -> None:
+    """Refuse a subject without a channel that matches more than one identity."""
+    found = await find_identities(open_people(state.store), *parts)
+    matching = [identity for identity in found.matching if identity != ":".join(parts)]
+    if len(matching) > 1:
+        raise ApiError(
+            409,
+            f"{subject} matches {len(matching)} identities; name one, or add `?all=true`",
+            further={"identities": matching},
+        )
+
+
+def _read_after(key: str) -> tuple[str, str, str]:
     """Return the parts of a key to page after; the subject itself need not exist any more."""
     parts = key.split(":", 2)
     if len(parts) != 3 or "\0" in key:

@@ -187,7 +187,7 @@ async def get_processing(request: Request, page: Paged) -> JsonResponse:
     """List leased messages, newest first."""
     state = state_of(request)
     default, now = (await state.routing()).default, await state.store.now()
-    found = await (await visible_reads(request)).leased(INBOX, **page.within)
+    found = await (await visible_reads(request)).leased(INBOX, **page.within(request))
     return list_response(request, found, lambda event: _processing(event, default, now))
 
 

@@ -102,7 +102,7 @@ async def get_responses(request: Request, page: Paged) -> JsonResponse:
 
     `messageId` is the id of the answered message; if a turn collected several, `messageIds` has all
     of them."""
-    found = await (await visible_reads(request)).recent(OUTBOX, **page.within)
+    found = await (await visible_reads(request)).recent(OUTBOX, **page.within(request))
     return list_response(request, found, response_of)
 
 
@@ -114,7 +114,9 @@ async def get_responses(request: Request, page: Paged) -> JsonResponse:
 async def get_pending(request: Request, page: Annotated[PendingPage, Query()]) -> JsonResponse:
     """List responses of a channel, oldest first, without claiming them. They stay until they are
     acked. `messageIds` has the ids of all answered messages if they are several."""
-    found = await (await visible_reads(request)).waiting(OUTBOX, page.channel, **page.within)
+    found = await (await visible_reads(request)).waiting(
+        OUTBOX, page.channel, **page.within(request)
+    )
     return list_response(request, found, response_of, oldest_first=True)
 
 

@@ -101,12 +101,14 @@ async def get_room(request: Request, team: TeamId, page: Paged) -> JsonResponse:
     except Unknown:
         # The room of a removed team stays readable.
         found = (
-            await state.store.chat_messages(team, **page.within) if team.isprintable() else Page()
+            await state.store.chat_messages(team, **page.within(request))
+            if team.isprintable()
+            else Page()
         )
         if not found:
             raise ApiError(404, "team not found") from None
     else:
-        found = await state.store.chat_messages(team, **page.within)
+        found = await state.store.chat_messages(team, **page.within(request))
     return list_response(request, found, _line)
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 PREFIXES: dict[Kind, str] = {"token": "hft_", "session": "hfs_", "code": "hfc_"}
 """Prefixes of secrets; only secrets with the right prefix are looked up."""
-CACHE_SECONDS = 1.0
-"""Seconds for which a credential is cached; revocations by other processes take that long."""
 MAX_CACHED = 10_000
 
 
@@ -87,17 +85,21 @@ def actor_of(request: Request) -> str:
 
 
 class Callers:
-    """Finds callers in the database and caches them for a second."""
+    """Finds callers in the database and caches them."""
 
     def __init__(
-        self, store: Callable[[], Store], clock: Callable[[], float] = time.monotonic
+        self,
+        store: Callable[[], Store],
+        cache_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
+        self._cache_seconds = cache_seconds
         self._clock = clock
-        self._known: dict[tuple[Kind, str], tuple[float, Caller]] = {}
+        self._cache: dict[tuple[Kind, str], tuple[float, Caller]] = {}
 
-    def remembered(self, kind: Kind, secret: str) -> Caller | None:
-        good_until, caller = self._known.get((kind, digest_of(secret)), (0.0, None))
+    def cached(self, kind: Kind, secret: str) -> Caller | None:
+        good_until, caller = self._cache.get((kind, digest_of(secret)), (0.0, None))
         return caller if self._clock() < good_until else None
 
     async def find(self, kind: Kind, secret: str) -> Caller | None:
@@ -107,12 +109,12 @@ class Callers:
         found = await open_credentials(self._store()).find(kind, digest)
         if found is None:
             return None
-        if len(self._known) >= MAX_CACHED:
-            self._known.clear()
+        if len(self._cache) >= MAX_CACHED:
+            self._cache.clear()
         caller = Caller.of(found)
-        self._known[kind, digest] = (self._clock() + CACHE_SECONDS, caller)
+        self._cache[kind, digest] = (self._clock() + self._cache_seconds, caller)
         return caller
 
     def forget(self) -> None:
         """Look all callers up again: one of them has changed."""
-        self._known.clear()
+        self._cache.clear()

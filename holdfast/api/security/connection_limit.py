@@ -11,7 +11,7 @@ from holdfast.settings.networks import Network, is_in_networks
 RESERVE = 64
 """Slots beyond the limit, for health checks and webhooks alone."""
 
-Place = Literal["arrival", "member", "reserve", "none"]
+Slot = Literal["arrival", "member", "reserve", "none"]
 
 
 class Member(Protocol):
@@ -35,8 +35,8 @@ class ConnectionLimit:
     most_per_client: int
     proxies: tuple[Network, ...] = ()
     reserved_paths: frozenset[str] = frozenset()
-    _places: dict[Member, Place] = field(default_factory=dict)
-    _counts: Counter[Place] = field(default_factory=Counter)
+    _slots: dict[Member, Slot] = field(default_factory=dict)
+    _counts: Counter[Slot] = field(default_factory=Counter)
     _of_client: Counter[str] = field(default_factory=Counter)
     _strangers: dict[Member, None] = field(default_factory=dict)
     _known: dict[Member, None] = field(default_factory=dict)
@@ -48,29 +48,29 @@ class ConnectionLimit:
 
     def arrive(self, member: Member) -> bool:
         """Accept a connection that has no slot yet; False if there are too many."""
-        if len(self._places) >= self.most_sockets:
+        if len(self._slots) >= self.most_sockets:
             return False
-        self._places[member] = "arrival"
+        self._slots[member] = "arrival"
         self._counts["arrival"] += 1
         return True
 
     def admit(self, member: Member) -> bool:
         """Give an arrival a slot, if need be that of an idle one. Returns whether it has one."""
-        if self._places.get(member) == "arrival":
-            place = self._place_for(member.address)
-            self._move(member, place)
-            if place != "none":
+        if self._slots.get(member) == "arrival":
+            slot = self._slot_for(member.address)
+            self._move(member, slot)
+            if slot != "none":
                 self._of_client[member.address] += 1
-        return self._places.get(member, "none") != "none"
+        return self._slots.get(member, "none") != "none"
 
     def leave(self, member: Member) -> None:
         """Count the connection out. Leaving twice does nothing."""
-        place = self._places.pop(member, None)
-        if place is None:
+        slot = self._slots.pop(member, None)
+        if slot is None:
             return
-        self._counts[place] -= 1
+        self._counts[slot] -= 1
         self.works(member)
-        if place in ("member", "reserve"):
+        if slot in ("member", "reserve"):
             self._of_client[member.address] -= 1
             if not self._of_client[member.address]:
                 del self._of_client[member.address]
@@ -80,7 +80,7 @@ class ConnectionLimit:
         waiting, other = (
             (self._known, self._strangers) if is_known else (self._strangers, self._known)
         )
-        if member in self._places and member not in waiting:
+        if member in self._slots and member not in waiting:
             other.pop(member, None)
             waiting[member] = None
 
@@ -95,20 +95,20 @@ class ConnectionLimit:
         A connection of the reserve becomes a member if there is a slot."""
         if not self.admit(member):
             return False
-        if self._places[member] == "member" or path in self.reserved_paths:
+        if self._slots[member] == "member" or path in self.reserved_paths:
             return True
         has_room = self._counts["member"] < self.most or self._evict("member")
         if has_room:
             self._move(member, "member")
         return has_room
 
-    def _move(self, member: Member, place: Place) -> None:
-        self._counts[self._places[member]] -= 1
-        self._places[member] = place
-        self._counts[place] += 1
+    def _move(self, member: Member, slot: Slot) -> None:
+        self._counts[self._slots[member]] -= 1
+        self._slots[member] = slot
+        self._counts[slot] += 1
 
-    def _place_for(self, address: str) -> Place:
-        if not self._has_place_for(address):
+    def _slot_for(self, address: str) -> Slot:
+        if not self._has_slot_for(address):
             return "none"
         if self._counts["member"] < self.most or self._evict("member"):
             return "member"
@@ -116,7 +116,7 @@ class ConnectionLimit:
             return "reserve"
         return "none"
 
-    def _has_place_for(self, address: str) -> bool:
+    def _has_slot_for(self, address: str) -> bool:
         return (
             self._of_client[address] < self.most_per_client
             or is_in_networks(address, self.proxies)
@@ -124,11 +124,11 @@ class ConnectionLimit:
             or self._evict("reserve", address)
         )
 
-    def _evict(self, place: Place, address: str | None = None) -> bool:
+    def _evict(self, slot: Slot, address: str | None = None) -> bool:
         """Evict the longest idle connection, unknown ones first. Returns whether there was one."""
         for waiting in (self._strangers, self._known):
             for member in waiting:
-                if self._places[member] == place and address in (None, member.address):
+                if self._slots[member] == slot and address in (None, member.address):
                     self.leave(member)
                     member.evict()
                     return True

@@ -129,7 +129,7 @@ def _credential(kind: Kind, grant: Grant, now: datetime, expires_at: datetime | 
     )
 
 
-async def login_link(store: Store, address: str, grant: Grant) -> str:
+async def login_link(store: Store, address: str, grant: Grant, life: timedelta = CODE_LIFE) -> str:
     """Return a link that opens one session, within 15 minutes."""
-    code, _ = await issue(store, "code", grant, CODE_LIFE)
+    code, _ = await issue(store, "code", grant, life)
     return f"{address}/login?code={code}"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.api.body import MOST, TOO_LARGE
+from holdfast.api.body import MAX_BYTES, TOO_LARGE
+from holdfast.api.limits import Limits
 from holdfast.api.response import ApiError
 from holdfast.api.security.bootstrap_tokens import Tokens
 from holdfast.api.security.caller import ANYBODY, Caller, Callers, bootstrap
@@ -23,8 +24,7 @@ from holdfast.store.credentials import Kind
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to be recognised, not bound
-WRONG_TOKENS_PER_SECOND, WRONG_TOKENS_SAVED = 5.0, 20.0
-HOSTS_REMEMBERED = 64
+HOSTS_CACHED = 64
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
@@ -77,11 +77,17 @@ class Access:
     names: frozenset[str] = frozenset()
     origins: frozenset[str] = frozenset()
     rate: float = 5000.0
-    wrong: Rate = field(default_factory=lambda: Rate(WRONG_TOKENS_PER_SECOND, WRONG_TOKENS_SAVED))
+    wrong: Rate
 
     @classmethod
     def of(
-        cls, settings: Settings, host: str, callers: Callers, *, metrics: bool = False
+        cls,
+        settings: Settings,
+        host: str,
+        callers: Callers,
+        limits: Limits,
+        *,
+        metrics: bool = False,
     ) -> Access:
         """Read the settings; `metrics` is for a server that has nothing else."""
         refuse_open(settings, host, metrics=metrics)
@@ -98,6 +104,7 @@ class Access:
             names=frozenset(names),
             origins=origins,
             rate=settings.api_rate,
+            wrong=Rate(limits.wrong_tokens_per_second, limits.wrong_tokens_burst_seconds),
         )
 
     async def caller(self, token: str, session: str, client: str) -> Caller | None:
@@ -112,7 +119,7 @@ class Access:
         return await self._stored("session", session, client) if session else None
 
     async def _stored(self, kind: Kind, secret: str, client: str) -> Caller | None:
-        found = self.callers.remembered(kind, secret)
+        found = self.callers.cached(kind, secret)
         if found is None and self.wrong.may_ask(client):
             found = await self.callers.find(kind, secret)
         if found is None:
@@ -170,7 +177,7 @@ class Guard:
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
         self._access = access
-        self._knows_host = lru_cache(HOSTS_REMEMBERED)(access.knows_host)
+        self._knows_host = lru_cache(HOSTS_CACHED)(access.knows_host)
         self._rate = Rate(access.rate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -203,7 +210,7 @@ class Guard:
             raise ApiError(
                 429, "too many requests; try again in a second", headers={"retry-after": "1"}
             )
-        if _length(headers) > MOST:
+        if _length(headers) > MAX_BYTES:
             raise ApiError(413, TOO_LARGE)
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from holdfast.api.limits import Limits
 from holdfast.api.security.bootstrap_tokens import ROLES
 from holdfast.api.security.guard import is_loopback
 from holdfast.errors import HoldfastError
@@ -40,9 +41,9 @@ ALGORITHMS = [
 LEEWAY = 60
 """Seconds by which clocks may differ."""
 ANSWERS_WITHIN = 10.0
-MOST_BYTES = 1024 * 1024
-METADATA_LIFE, KEYS_REST = 3600.0, 60.0
-"""Seconds for which discovery is remembered, and between two looks for new keys."""
+MAX_BYTES = 1024 * 1024
+METADATA_SECONDS = 3600.0
+"""Seconds for which the result of discovery is cached."""
 NAMES = ("preferred_username", "email", "name", "sub")
 
 
@@ -96,11 +97,12 @@ class Person:
 class Provider:
     """The provider that the settings name."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, limits: Limits) -> None:
         require("oidc", "`oidc_issuer`")
         self._issuer = settings.oidc_issuer.rstrip("/")
         self._client = (settings.oidc_client_id, settings.oidc_client_secret)
         self._scopes = settings.oidc_scopes
+        self._key_seconds = limits.oidc_key_seconds
         self._groups_claim = settings.oidc_groups_claim
         self._roles = roles_of(settings.oidc_roles)
         self._metadata: tuple[float, dict[str, Any]] = (0.0, {})
@@ -216,7 +218,7 @@ class Provider:
 
     async def _discovered(self) -> dict[str, Any]:
         read_at, metadata = self._metadata
-        if not metadata or time.monotonic() - read_at > METADATA_LIFE:
+        if not metadata or time.monotonic() - read_at > METADATA_SECONDS:
             metadata = await self._ask(f"{self._issuer}/.well-known/openid-configuration")
             missing = {"issuer", "authorization_endpoint", "token_endpoint", "jwks_uri"} - set(
                 metadata
@@ -230,7 +232,7 @@ class Provider:
 
     async def _key_set(self, is_fresh: bool) -> dict[str, Any]:
         read_at, keys = self._keys
-        if not keys or (is_fresh and time.monotonic() - read_at > KEYS_REST):
+        if not keys or (is_fresh and time.monotonic() - read_at > self._key_seconds):
             keys = await self._ask((await self._discovered())["jwks_uri"])
             self._keys = (time.monotonic(), keys)
         return keys
@@ -283,7 +285,7 @@ def _fetch(address: str, form: dict[str, str] | None, headers: dict[str, str]) -
         with urllib.request.build_opener(_NoRedirects).open(
             request, timeout=ANSWERS_WITHIN
         ) as answer:
-            found = json.loads(answer.read(MOST_BYTES))
+            found = json.loads(answer.read(MAX_BYTES))
     except urllib.error.HTTPError as error:
         with error:
             raise ProviderError(f"the provider answered {error.code} at {parts.path}") from None

@@ -12,8 +12,8 @@ import pytest
 import pytest_asyncio
 
 from holdfast.agents.echo import echo
-from holdfast.api import cached_read
 from holdfast.api.app import create_app
+from holdfast.api.limits import Limits
 from holdfast.api.security.bootstrap_tokens import bootstrap_tokens
 from holdfast.app import AgentHarness
 from holdfast.channels.base import Channel
@@ -36,8 +36,14 @@ class Front:
     channels: Mapping[str, Channel] = field(default_factory=dict)
 
 
+@pytest.fixture
+def limits() -> Limits:
+    """Counts are never cached, however busy the machine is."""
+    return Limits(quick_query=timedelta.max)
+
+
 @pytest_asyncio.fixture
-async def api(store: Store, tmp_path: Path) -> AsyncIterator[Api]:
+async def api(store: Store, tmp_path: Path, limits: Limits) -> AsyncIterator[Api]:
     """An API for the agents coder (the default) and writer, which make up the team dev."""
     app = AgentHarness(default="coder")
     for name in ("coder", "writer"):
@@ -45,16 +51,10 @@ async def api(store: Store, tmp_path: Path) -> AsyncIterator[Api]:
     app.team("dev", name="Devs", agents=["coder", "writer"], leader="coder")
     await app.routing.write(store)
     settings = Settings(home=tmp_path, database="sqlite:///unused.db")
-    front = create_app(Front(settings, store), HOST)
+    front = create_app(Front(settings, store), HOST, limits)
     transport = httpx.ASGITransport(front, client=("127.0.0.1", 1))
     async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
         yield Api(client, store, bootstrap_tokens(tmp_path), settings, front)
-
-
-@pytest.fixture(autouse=True)
-def counting_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However busy the machine is: what is counted is never told again."""
-    monkeypatch.setattr(cached_read, "QUICK", timedelta.max)
 
 
 @pytest.fixture

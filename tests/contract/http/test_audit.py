@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.api.limits import Limits
 from holdfast.queue.audit import AuditEntry
 from tests.contract.http.steps import Api
 
@@ -56,14 +57,12 @@ async def test_the_audit_log_is_paged_and_filtered(api: Api) -> None:
     assert len(await audit(api, since=at)) >= 1
 
 
-async def test_a_page_of_the_audit_log_ends_at_a_number_of_bytes(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("limits", [Limits(page_bytes=100)])
+async def test_a_page_of_the_audit_log_ends_at_a_number_of_bytes(api: Api, limits: Limits) -> None:
     for number in range(3):
         await api.store.audit(
             AuditEntry(actor="cli:" + "x" * 60, action="retried", subject=f"event:{number}")
         )
-    monkeypatch.setattr("holdfast.api.paging.PAGE_BYTES", 100)
     newest, following = await api.page("/api/audit")
     assert [one["subject"] for one in newest] == ["event:2", "event:1"]
     oldest, _ = await api.page(following)

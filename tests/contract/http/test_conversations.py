@@ -1,15 +1,17 @@
-"""GET /api/conversations and /api/conversations/:id/messages (issue 14, items 25 and 26)."""
+"""GET /api/conversations and /api/conversations/:id/messages."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from holdfast.api.limits import Limits
 from holdfast.queue.outcome import Done
 from holdfast.queue.record import AgentMessage
-from holdfast.store.conversations import ConversationNotes, Conversations
+from holdfast.store.conversations import Conversations
 from holdfast.store.scoped import Scope
 from tests.contract.http.steps import Api
 from tests.contract.http.test_tokens import ask, create, say, seen
@@ -17,10 +19,10 @@ from tests.contract.http.test_tokens import ask, create, say, seen
 WEB: dict[str, Any] = {"channel": "web", "sender": "web", "senderId": "web-1"}
 
 
-@pytest.fixture(autouse=True)
-def conversations_are_always_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a minute later: the process would not write the same conversation again before."""
-    monkeypatch.setattr(ConversationNotes, "is_due", lambda *_: True)
+@pytest.fixture
+def limits() -> Limits:
+    """The process writes every use of a conversation."""
+    return Limits(quick_query=timedelta.max, conversation_interval=timedelta(0))
 
 
 def path(conversation: str) -> str:
@@ -164,10 +166,8 @@ async def test_forgetting_a_person_deletes_its_conversations(api: Api) -> None:
     assert await api.get("/api/conversations") == []
 
 
-async def test_a_conversation_is_written_at_most_once_a_minute(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.undo()
+@pytest.mark.parametrize("limits", [Limits()])
+async def test_a_conversation_is_written_at_most_once_a_minute(api: Api, limits: Limits) -> None:
     await api.say("one", **WEB)
     [first] = await Conversations(api.store).recent(Scope())
     await api.say("two", **WEB)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.api.limits import Limits
 from holdfast.consumers.memory import KnowledgeStoreOutboxRelay
 from holdfast.memory.observation import Observation
 from holdfast.store.memory import open_knowledge, open_observations
@@ -28,7 +29,7 @@ async def search(api: Api, **query: Any) -> Any:
     return await api.ask("GET", "/api/memory/search", role="read", params=query)
 
 
-async def test_what_is_known_of_a_subject_is_found_best_first(api: Api) -> None:
+async def test_a_search_finds_observations_of_a_subject_best_first(api: Api) -> None:
     await remember(api, "Ann likes green tea", "a")
     await remember(api, "Ann rides a bicycle to work", "b")
     await remember(api, "Bob likes green tea", "c", "bob")
@@ -41,7 +42,7 @@ async def test_what_is_known_of_a_subject_is_found_best_first(api: Api) -> None:
     assert await search(api, subject="default:user:nobody", q="green tea") == (200, [])
 
 
-async def test_who_is_remembered_is_listed(api: Api) -> None:
+async def test_subjects_are_listed_with_their_number_of_observations(api: Api) -> None:
     assert await api.get("/api/memory/subjects", role="read") == []
     await remember(api, "Ann likes green tea", "a")
     await remember(api, "Ann rides a bicycle", "b")
@@ -66,10 +67,8 @@ async def test_subjects_are_listed_in_pages_that_the_header_link_names(api: Api)
     assert sorted(found + rest) == names
 
 
-async def test_a_page_of_subjects_ends_at_a_number_of_bytes(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("holdfast.api.routes.memory.PAGE_BYTES", 100)
+@pytest.mark.parametrize("limits", [Limits(page_bytes=100)])
+async def test_a_page_of_subjects_ends_at_a_number_of_bytes(api: Api, limits: Limits) -> None:
     for name in "abc":
         await remember(api, "likes tea", name, name * 60)
     found, following = await list_subjects(api, "/api/memory/subjects")
@@ -78,22 +77,20 @@ async def test_a_page_of_subjects_ends_at_a_number_of_bytes(
 
 
 @pytest.mark.parametrize("after", ["ann", "", "a:b:%00"])
-async def test_a_place_in_the_list_that_is_none_is_refused(api: Api, after: str) -> None:
+async def test_an_invalid_position_in_the_list_is_refused(api: Api, after: str) -> None:
     status, answer = await api.ask("GET", f"/api/memory/subjects?after={after}")
     assert (status, list(answer)) == (400, ["error"])
 
 
-async def test_a_search_answers_no_more_than_a_number_of_bytes(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("holdfast.api.routes.memory.PAGE_BYTES", 2000)
+@pytest.mark.parametrize("limits", [Limits(page_bytes=2000)])
+async def test_a_search_answers_no_more_than_a_number_of_bytes(api: Api, limits: Limits) -> None:
     for number in range(4):
         await remember(api, f"tea number {number} " + "leaf " * 200, str(number))
     status, found = await search(api, subject=ANN, q="tea", limit=1000)
     assert (status, len(found)) == (200, 2)
 
 
-async def test_a_forgotten_subject_leaves_nothing_and_what_went_is_counted(api: Api) -> None:
+async def test_a_forgotten_subject_leaves_nothing_and_removed_rows_are_counted(api: Api) -> None:
     await remember(api, "Ann likes green tea", "a")
     await api.say("I am Ann", senderId="ann")
     status, removed = await api.ask("DELETE", f"/api/memory/{ANN}")
@@ -102,6 +99,24 @@ async def test_a_forgotten_subject_leaves_nothing_and_what_went_is_counted(api: 
     assert await api.get("/api/memory/subjects") == []
     status, removed = await api.ask("DELETE", f"/api/memory/{ANN}")
     assert (status, set(removed.values())) == (200, {0})
+
+
+async def test_several_matching_identities_are_forgotten_only_if_all_is_asked_for(api: Api) -> None:
+    for channel in ("web", "mail"):
+        await api.say("hello", senderId="ann", channel=channel)
+    both = ["default:USER:mail:id:ann", "default:USER:web:id:ann"]
+    status, answer = await api.ask("DELETE", f"/api/memory/{ANN}")
+    assert (status, sorted(answer), sorted(answer["identities"])) == (
+        409,
+        ["error", "identities"],
+        both,
+    )
+    assert (await api.get("/api/queue/status"))["pending"] == 2
+    status, removed = await api.ask("DELETE", f"/api/memory/{both[0]}")
+    assert (status, removed["events"]) == (200, 1)
+    await api.say("hello again", senderId="ann", channel="mail")
+    status, removed = await api.ask("DELETE", f"/api/memory/{ANN}?all=true")
+    assert (status, removed["events"]) == (200, 2)
 
 
 async def test_only_an_admin_makes_others_forget(api: Api) -> None:
@@ -123,6 +138,6 @@ async def test_a_search_needs_a_subject_and_a_question(api: Api, query: dict[str
 @pytest.mark.parametrize(
     "subject", ["ann", "default:ann", "default::ann", ":USER:ann", "default:USER:%00"]
 )
-async def test_what_is_no_subject_is_refused(api: Api, subject: str) -> None:
+async def test_an_invalid_subject_is_refused(api: Api, subject: str) -> None:
     status, answer = await api.ask("DELETE", f"/api/memory/{subject}")
     assert (status, list(answer)) == (400, ["error"])

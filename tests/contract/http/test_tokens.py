@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast.agents.turn import Turn
+from holdfast.api.limits import Limits
 from holdfast.api.route import ROLE
 from holdfast.api.routes.docs import document_of
-from holdfast.api.security import caller as callers
 from holdfast.api.security.bootstrap_tokens import ROLES, Role, digest_of
 from holdfast.api.security.credentials import Grant, issue
 from holdfast.queue.event import INBOX, OUTBOX
@@ -24,10 +24,10 @@ from holdfast.testing.clock import Clock
 from tests.contract.http.steps import Api
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a second later: the test's clock is the store's, and the cache has one of its own."""
-    monkeypatch.setattr(callers, "CACHE_SECONDS", 0.0)
+@pytest.fixture
+def limits() -> Limits:
+    """Callers are not cached: the cache has its own clock, not the test's."""
+    return Limits(quick_query=timedelta.max, caller_cache_seconds=0.0)
 
 
 async def create(api: Api, name: str, role: str = "send", **rights: Any) -> str:
