@@ -208,6 +208,19 @@ async def test_what_is_written_never_becomes_markup(page: Page) -> None:
     assert await page.locator(".bubble img, .bubble script, .bubble b").count() == 0
 
 
+async def test_a_new_conversation_is_not_asked_for_before_its_first_message(page: Page) -> None:
+    refusals: list[str] = []
+    page.on("response", lambda one: refusals.append(one.url) if one.status >= 400 else None)
+    await page.reload()
+    await expect(page.locator("#line")).to_have_attribute("data-state", "live")
+    await page.get_by_role("button", name="New").click()
+    await say(page, "hello")
+    await expect(page.locator(".bubble.theirs")).to_have_count(1)
+    await page.reload()
+    await expect(page.locator(".bubble.theirs")).to_have_count(1)
+    assert refusals == []
+
+
 async def test_the_page_works_by_keyboard_alone(page: Page) -> None:
     await expect(page.get_by_label("Message")).to_be_focused()
     await page.keyboard.type("first line")

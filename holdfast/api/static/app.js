@@ -31,7 +31,7 @@ const chat = new Chat((messages) => view.show(messages));
 const list = new ConversationList({
   panel: byId("conversations"),
   channel: CHANNEL,
-  onOpen: openConversation,
+  onOpen: (conversation) => openConversation(conversation),
 });
 const text = byId("text");
 
@@ -84,10 +84,11 @@ function newConversation() {
   return `${CHANNEL}:${boundSender ?? senderId}/${randomId(12)}`;
 }
 
-function openConversation(conversation) {
+function openConversation(conversation, isNew = false) {
   keep("conversation", conversation);
+  keep("isNew", isNew);
   byId("conversations").hidden = true;
-  chat.open(conversation);
+  chat.open(conversation, isNew);
   text.focus();
   return attempt(() => chat.refresh());
 }
@@ -164,6 +165,7 @@ let refreshing = null;
 function refreshSoon() {
   refreshing ??= setTimeout(() => {
     refreshing = null;
+    chat.isNew = false;
     attempt(() => chat.refresh());
   }, REFRESH_AFTER);
 }
@@ -277,7 +279,7 @@ text.addEventListener("keydown", (event) => {
   }
 });
 byId("agent").addEventListener("change", () => keep("agent", byId("agent").value));
-byId("new").addEventListener("click", () => openConversation(newConversation()));
+byId("new").addEventListener("click", () => openConversation(newConversation(), true));
 byId("list").addEventListener("click", () => {
   const panel = byId("conversations");
   panel.hidden = !panel.hidden;
@@ -291,7 +293,8 @@ async function start() {
   text.value = readKept("draft") ?? "";
   fit();
   await offerWhatIsAllowed();
-  await openConversation(readKept("conversation") ?? newConversation());
+  const kept = readKept("conversation");
+  await openConversation(kept ?? newConversation(), kept ? readKept("isNew") ?? false : true);
   await listAgents();
   stream.open();
   // A message that was being sent when the page went away: the server knows whether it arrived.

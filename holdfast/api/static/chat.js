@@ -29,9 +29,11 @@ export class Chat {
     this.open("");
   }
 
-  // Show another conversation. Its messages come with the next refresh.
-  open(conversation) {
+  // Show another conversation. Its messages come with the next refresh. The server does not know a
+  // new one before its first message.
+  open(conversation, isNew = false) {
     this.conversation = conversation;
+    this.isNew = isNew;
     this.lines = [];
     this.progress = new Map();
     this.#changed();
@@ -69,6 +71,9 @@ export class Chat {
   }
 
   async refresh() {
+    if (this.isNew) {
+      return;
+    }
     const { conversation } = this;
     const path = `/api/conversations/${encodeURIComponent(conversation)}/messages?limit=${PAGE}`;
     const newest = await ask(path).catch((error) => {
@@ -93,6 +98,10 @@ export class Chat {
   arrived(messageId) {
     const message = this.sent.get(messageId);
     if (message) {
+      if (message.conversation === this.conversation) {
+        this.isNew = false;
+        keep("isNew", false);
+      }
       this.put({ ...message, state: "received", error: undefined });
     }
   }
