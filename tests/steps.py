@@ -1,4 +1,4 @@
-"""The steps that harness tests are told in."""
+"""Building blocks of harness tests: waiting, putting, running, and a store that can fail."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NEVER = timedelta(hours=1)
 async def until(
     holds: Callable[[], object | Awaitable[object]], within: float = TIMEOUT_SECONDS
 ) -> Any:
-    """Look until it holds; what it said then."""
+    """Wait until a condition is true. Returns its value."""
     give_up_at = time.monotonic() + within
     while True:
         found = holds()
@@ -40,12 +40,12 @@ async def until(
             found = await found
         if found:
             return found
-        assert time.monotonic() < give_up_at, "it never came to hold"
+        assert time.monotonic() < give_up_at, "the condition did not become true in time"
         await asyncio.sleep(0.005)
 
 
 class Proxy:
-    """A store that is down, slow or spied on when a test says so."""
+    """A store that a test can take down, slow down or observe."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -107,7 +107,7 @@ async def consuming(
     holder: str = "worker",
     grace: timedelta = timedelta(seconds=TIMEOUT_SECONDS),
 ) -> AsyncIterator[Consumer]:
-    """A consumer at work that hears wake-ups, stopped at the end of the block."""
+    """Run a consumer that receives wake-ups; stop it at the end of the block."""
     consumer = Consumer(cast(Store, store), how or policy(), handler, holder)
 
     async def listen() -> None:
@@ -130,7 +130,7 @@ async def consuming(
 async def running(
     app: AgentHarness, settings: Settings, workers: int | None = None, **changed: Any
 ) -> AsyncIterator[AgentHarness]:
-    """The harness at work in a group of the caller's, stopped at the end of the block."""
+    """Run a harness in its own task group; stop it at the end of the block."""
     app.settings = settings.model_copy(update=changed)
     async with asyncio.TaskGroup() as group:
         await app.run(task_group=group, num_workers=workers)
@@ -150,7 +150,7 @@ async def put(store: Store | Proxy, count: int = 1, **fields: Any) -> list[int]:
 
 
 async def finished(store: Store | Proxy, count: int = 1, **which: Any) -> list[FinishedEvent]:
-    """So many finished events, oldest first, once they are there."""
+    """Wait for `count` finished events. Returns them, oldest first."""
 
     async def enough() -> list[FinishedEvent]:
         found: list[FinishedEvent] = await store.finished(Filter(**which), limit=1000)

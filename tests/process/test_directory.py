@@ -37,7 +37,7 @@ def app_of(*agents: str, default: str | None = None, **policies: Any) -> AgentHa
 
 
 @asynccontextmanager
-async def elsewhere(
+async def register_elsewhere(
     url: str, id_: str, serves: AgentHarness | None, *, ago: timedelta
 ) -> AsyncIterator[Store]:
     """Register a process of another machine, `ago`; without `serves` it is one of release 0.4.0."""
@@ -77,14 +77,14 @@ async def test_a_process_that_ends_takes_its_agents_with_it(settings: Settings) 
     async with running(app_of("coder"), settings) as one:
         async with running(app_of("writer"), settings):
             assert sorted((await directory.read(one.store)).routing.lanes) == ["coder", "writer"]
-        await until(lambda: known(one.store, ["coder"]))
+        await until(lambda: are_known(one.store, ["coder"]))
         with pytest.raises(Unknown, match="no agent named 'writer'; known are: coder"):
             await one.put("hello", agent="writer")
         written = await one.store.setting("routing")
         assert list(written["lanes"]) == ["coder"]
 
 
-async def known(store: Store, agents: list[str]) -> bool:
+async def are_known(store: Store, agents: list[str]) -> bool:
     return sorted((await directory.read(store)).routing.lanes) == agents
 
 
@@ -93,14 +93,16 @@ async def test_a_process_that_dies_takes_its_agents_with_it(
     settings: Settings, database_url: str
 ) -> None:
     async with running(app_of("coder"), settings) as one:
-        async with elsewhere(database_url, "doomed", app_of("writer", concurrency=2), ago=LATER):
-            assert not await known(one.store, ["coder"])
-            await until(lambda: written_as(one.store, ["coder", "writer"]))
-        await until(lambda: written_as(one.store, ["coder"]))
-        assert await known(one.store, ["coder"])
+        async with register_elsewhere(
+            database_url, "doomed", app_of("writer", concurrency=2), ago=LATER
+        ):
+            assert not await are_known(one.store, ["coder"])
+            await until(lambda: are_known_to_sql(one.store, ["coder", "writer"]))
+        await until(lambda: are_known_to_sql(one.store, ["coder"]))
+        assert await are_known(one.store, ["coder"])
 
 
-async def written_as(store: Store, agents: list[str]) -> bool:
+async def are_known_to_sql(store: Store, agents: list[str]) -> bool:
     """Return whether SQL callers know these agents."""
     return sorted((await store.setting("routing"))["lanes"]) == agents
 
@@ -153,7 +155,7 @@ async def test_a_process_works_messages_without_an_agent_as_the_default_of_the_f
 ) -> None:
     """The oldest process has the default coder; another one serves coder beside its own default."""
     async with (
-        elsewhere(database_url, "oldest", app_of("coder"), ago=EARLIER),
+        register_elsewhere(database_url, "oldest", app_of("coder"), ago=EARLIER),
         running(app_of("writer", "coder"), settings, poll=NEVER) as app,
     ):
         await app.put("hello")
@@ -185,17 +187,17 @@ async def test_a_process_of_the_previous_release_keeps_its_agents(
 ) -> None:
     """It overwrites the setting in which 0.4.0 kept the agents of all processes."""
     async with running(app_of("coder"), settings) as one:
-        async with elsewhere(database_url, "old", None, ago=LATER) as old:
+        async with register_elsewhere(database_url, "old", None, ago=LATER) as old:
             await old.set_setting(
                 "routing", {"default": "writer", "lanes": {"writer": "agent"}, "teams": {}}
             )
-            assert await known(one.store, ["coder", "writer"])
+            assert await are_known(one.store, ["coder", "writer"])
             await old.wake("routing")
-            await until(lambda: written_as(one.store, ["coder", "writer"]))
-            assert await known(one.store, ["coder", "writer"])
+            await until(lambda: are_known_to_sql(one.store, ["coder", "writer"]))
+            assert await are_known(one.store, ["coder", "writer"])
             assert (await one.store.setting("routing"))["default"] == "coder"
             await old.unregister("old")
-        assert await known(one.store, ["coder"])
+        assert await are_known(one.store, ["coder"])
 
 
 @both_engines

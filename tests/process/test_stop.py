@@ -301,12 +301,12 @@ async def test_a_stop_does_not_wait_for_an_unreachable_index(
     async with running(app, settings):
         await app.put("hello")
         await finished(app.store, 1, queue="inbox")
-        await until(lambda: leased(store, "memory"))
+        await until(lambda: is_leased(store, "memory"))
         asked_at = time.monotonic()
     assert time.monotonic() - asked_at < settings.grace.total_seconds() / 2
     [waiting] = await store.waiting("memory", "")
     assert (waiting.attempts, waiting.fence) == (0, 0)
 
 
-async def leased(store: Store, queue: str) -> bool:
+async def is_leased(store: Store, queue: str) -> bool:
     return bool(await store.leased(queue))

@@ -123,12 +123,12 @@ async def test_a_returned_failure_waits_for_its_back_off_and_not_for_its_lease(
     [bad] = await put(store)
     slow = Backoff(first=timedelta(seconds=100), most=timedelta(seconds=200))
     async with consuming(store, fail, policy(backoff=slow)):
-        back = await until(lambda: given_back(store, bad))
+        back = await until(lambda: find_released(store, bad))
     waits = (back.vt - datetime.now(UTC)).total_seconds()
     assert 60 < waits <= 200
 
 
-async def given_back(store: Store, id: int) -> object:
+async def find_released(store: Store, id: int) -> object:
     found = await store.live(id)
     return found if found and found.fence == 0 and found.attempts else None
 

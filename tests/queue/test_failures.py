@@ -39,7 +39,7 @@ def fields(record: logging.LogRecord) -> dict[str, object]:
     return record.msg.fields
 
 
-async def failed(app: AgentHarness, settings: Settings, max_attempts: int = 1) -> int:
+async def fail_for_good(app: AgentHarness, settings: Settings, max_attempts: int = 1) -> int:
     """Let a message fail for good. Returns the id of the dead letter."""
     async with running(app, settings.model_copy(update=QUICKLY | {"max_attempts": max_attempts})):
         await app.put("hi", message_id="api_hello")
@@ -59,7 +59,7 @@ async def test_issue_14_24_a_failed_turn_is_one_warning_with_all_details(
 
     app = AgentHarness(default="coder")
     app.add("coder", answer)
-    id_ = await failed(app, settings, max_attempts=2)
+    id_ = await fail_for_good(app, settings, max_attempts=2)
     first, second = records(caplog, TURN_FAILED)
     assert first.levelno == logging.WARNING
     about = {"queue": "inbox", "agent": "coder", "message_id": "api_hello", "event_id": id_}
@@ -89,7 +89,7 @@ async def test_issue_14_24_a_failed_turn_is_one_warning_with_all_details(
 async def test_issue_14_24_returned_failures_are_logged_alike(
     settings: Settings, caplog: pytest.LogCaptureFixture, answer: Any, error: str
 ) -> None:
-    id_ = await failed(AgentHarness(answer), settings)
+    id_ = await fail_for_good(AgentHarness(answer), settings)
     [line] = records(caplog, TURN_FAILED)
     assert (fields(line)["error"], fields(line)["event_id"]) == (error, id_)
     assert fields(line)["attempt"] == "1 of 1"
@@ -104,7 +104,7 @@ async def test_issue_14_24_a_time_out_is_logged_alike(
 
     app = AgentHarness()
     app.add("agent", answer, timeout=timedelta(milliseconds=50))
-    await failed(app, settings)
+    await fail_for_good(app, settings)
     [line] = records(caplog, TURN_FAILED)
     assert str(fields(line)["error"]).startswith("no answer within")
 
@@ -115,7 +115,7 @@ async def test_issue_14_24_the_exit_code_of_a_command_is_logged_with_the_end_of_
     app = AgentHarness(
         CommandAgent(["sh", "-c", "echo no such model >&2; exit 3"], settings.home / "workspace")
     )
-    await failed(app, settings)
+    await fail_for_good(app, settings)
     [line] = records(caplog, TURN_FAILED)
     assert "exit code 3: no such model" in str(fields(line)["error"])
 

@@ -161,7 +161,7 @@ def names(count: int) -> list[str]:
     return [f"agent {number}" for number in range(count)]
 
 
-def asked(slots: Slots, which: Round) -> dict[str, int | None]:
+def limits_of_claim(slots: Slots, which: Round) -> dict[str, int | None]:
     request = slots.request({name: [name] for name in slots._working}, which, BATCH)
     return (
         {}
@@ -186,7 +186,7 @@ def test_slots_are_scarce_only_if_agents_want_more_than_the_total() -> None:
 def test_while_slots_are_scarce_one_is_kept_for_each_idle_agent() -> None:
     slots = Slots(names(4), each=4, total=6)
     slots.take("agent 0")
-    assert asked(slots, Round.IDLE) == {"agent 1": 1, "agent 2": 1, "agent 3": 1}
+    assert limits_of_claim(slots, Round.IDLE) == {"agent 1": 1, "agent 2": 1, "agent 3": 1}
     rest = slots.request({name: [name] for name in names(4)}, Round.REST, BATCH)
     assert rest is not None
     assert rest.limit == 2

@@ -134,7 +134,7 @@ def chat(number: int, channel: str = "telegram") -> Address:
     return Address(channel=channel, sender="x", sender_id=str(number))
 
 
-async def chosen(store: Store, *addresses: Address) -> list[bool]:
+async def have_choice(store: Store, *addresses: Address) -> list[bool]:
     return [await store.setting(f"default/{one.conversation}") is not None for one in addresses]
 
 
@@ -148,7 +148,7 @@ async def test_an_unused_choice_is_removed_and_a_used_one_stays(store: Store, cl
     assert await store.prune_choices(timedelta(days=90), 10, PLATFORMS) == 0
     clock.tick(days=2)
     assert await store.prune_choices(timedelta(days=90), 10, PLATFORMS) == 1
-    assert await chosen(store, used, unused) == [True, False]
+    assert await have_choice(store, used, unused) == [True, False]
     assert await route_of(store, "hi", used) == Route("coder")
 
 
@@ -171,8 +171,8 @@ async def test_invented_senders_and_channels_leave_no_more_choices_than_the_limi
         clock.tick(seconds=1)
     await store.set_setting("routing", {"agent": "no choice"})
     assert await store.prune_choices(None, 2, PLATFORMS) == 3
-    assert await chosen(store, *platform) == [False, True, True]
-    assert await chosen(store, *invented) == [False, False, True, True]
+    assert await have_choice(store, *platform) == [False, True, True]
+    assert await have_choice(store, *invented) == [False, False, True, True]
     assert await store.setting("routing") == {"agent": "no choice"}
 
 

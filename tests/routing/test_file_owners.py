@@ -20,7 +20,7 @@ from tests.routing.conftest import Stage
 ANN, BOB = Address(sender="ann"), Address(sender="bob")
 
 
-def came_to(play: Trial, address: Address, name: str = "private.txt") -> str:
+def store_file_for(play: Trial, address: Address, name: str = "private.txt") -> str:
     """Store a file that came with a message. Returns its path below the root."""
     path = conversation_folder(play.files, address.channel, address.conversation) / name
     write_file(path, f"of {address.sender}".encode())
@@ -36,7 +36,7 @@ async def answer_to(play: Trial, address: Address, text: str = "hi") -> Event:
 
 
 async def test_a_tag_cannot_send_a_file_of_another_conversation(stage: Stage, play: Trial) -> None:
-    path = came_to(play, ANN)
+    path = store_file_for(play, ANN)
     for name in (
         path,
         str(play.files / path),
@@ -54,7 +54,7 @@ async def test_a_tag_cannot_send_a_file_of_another_conversation(stage: Stage, pl
 async def test_a_reply_cannot_send_a_file_of_another_conversation(
     stage: Stage, play: Trial
 ) -> None:
-    path = came_to(play, ANN)
+    path = store_file_for(play, ANN)
     stage.says("coder", Reply("here", files=(path,)), Reply("here", files=(path,)))
     response = await answer_to(play, BOB)
     assert response.event["metadata"] == {"files_refused": [path]}

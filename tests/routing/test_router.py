@@ -69,7 +69,7 @@ def test_any_other_text_goes_to_the_default_agent_unchanged(text: str) -> None:
     assert ROUTING.route(text) == Route("", None, None)
 
 
-async def stored(
+async def put_and_read(
     store: Store, text: str, agent: str | None = None, address: Address | None = None
 ) -> Event:
     _, id_ = await put_message(
@@ -82,7 +82,7 @@ async def stored(
 
 
 async def test_agent_team_and_text_are_stored_beside_what_was_written(store: Store) -> None:
-    event = await stored(
+    event = await put_and_read(
         store, "@dev fix it", address=Address(channel="web", sender="Bo", sender_id="b1")
     )
     assert (event.target, event.lane, event.max_attempts) == ("coder", "coder/web:b1", 5)
@@ -98,7 +98,7 @@ async def test_agent_team_and_text_are_stored_beside_what_was_written(store: Sto
 
 
 async def test_a_text_that_names_no_agent_is_stored_unchanged(store: Store) -> None:
-    event = await stored(store, "@nobody x")
+    event = await put_and_read(store, "@nobody x")
     assert (event.target, event.lane) == ("", "host/api:API")
     assert (event.routed_text, event.routed_team) == (None, None)
 
@@ -110,7 +110,7 @@ async def test_a_text_that_names_no_agent_is_stored_unchanged(store: Store) -> N
 async def test_an_agent_given_beside_the_text_wins_and_the_text_stays(
     store: Store, given: str, agent: str, team: str | None
 ) -> None:
-    event = await stored(store, "@writer hi", agent=given)
+    event = await put_and_read(store, "@writer hi", agent=given)
     assert (event.target, event.routed_team) == (agent, team)
     assert (event.event["message"], event.routed_text) == ("@writer hi", None)
 
@@ -118,13 +118,13 @@ async def test_an_agent_given_beside_the_text_wins_and_the_text_stays(
 @pytest.mark.parametrize("given", ["nobody", "constructor", "@coder", "Devs", " "])
 async def test_an_unknown_agent_is_refused_and_nothing_is_stored(store: Store, given: str) -> None:
     with pytest.raises(Unknown, match="there is no agent named"):
-        await stored(store, "hi", agent=given)
+        await put_and_read(store, "hi", agent=given)
     assert await store.counts() == []
 
 
 async def test_lanes_and_attempts_follow_the_policy_of_the_agent(store: Store) -> None:
-    writer = await stored(store, "@writer hi")
-    mixed = await stored(store, "@mixed hi")
+    writer = await put_and_read(store, "@writer hi")
+    mixed = await put_and_read(store, "@mixed hi")
     assert (writer.lane, writer.max_attempts, mixed.lane, mixed.max_attempts) == (
         "writer",
         2,
