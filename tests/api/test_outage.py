@@ -15,8 +15,7 @@ from tests.api.serving import ask, becomes, serving
 from tests.private_server import Server, private_server
 
 AT_ONCE = 12
-WITHIN = 3.0
-"""Two seconds are promised; one more for a machine that is busy."""
+WITHIN = 2.0
 
 
 @pytest.fixture
