@@ -29,7 +29,7 @@ from holdfast.message import channel_of, conversation_of, text_before_routing
 from holdfast.queue.consumer import Consumer
 from holdfast.queue.event import OUTBOX, Event, NewEvent
 from holdfast.queue.store import Acked, Transaction
-from holdfast.routing.directory import Current, Directory, configured
+from holdfast.routing.directory import Current, Directory, configured_routing
 from holdfast.routing.files import Attachments
 from holdfast.routing.handoff import Teamwork
 from holdfast.routing.hooks import Hooks, IncomingHook, OutgoingHook
@@ -388,7 +388,7 @@ class AgentHarness:
 
     def _own_routing(self) -> Routing:
         """Return the agents that are known without a look at other processes."""
-        return self.routing if self._works else configured(self.load_settings())
+        return self.routing if self._works else configured_routing(self.load_settings())
 
     async def _directory(self, text: str, agent: str | None = None) -> Directory:
         """Return the directory for a message; warn if no process serves its agent."""

@@ -79,17 +79,19 @@ def test_every_pattern_is_a_constant_of_its_module_so_that_this_test_finds_it() 
     for path in sorted(PACKAGE.glob("**/*.py")):
         inner = lines_of_functions(path)
         for call, name in calls_of_re(path):
-            place = f"{path.relative_to(PACKAGE)}:{call.lineno}"
+            position = f"{path.relative_to(PACKAGE)}:{call.lineno}"
             if name not in ("compile", "escape") or (name == "compile" and call.lineno in inner):
                 faults.append(
-                    f"{place}: re.{name}; compile the pattern as a constant of the module"
+                    f"{position}: re.{name}; compile the pattern as a constant of the module"
                 )
             if (
                 name == "compile"
                 and isinstance(call.args[0], ast.Constant)
                 and call.args[0].value not in expressions
             ):
-                faults.append(f"{place}: keep this pattern where tests/test_patterns.py finds it")
+                faults.append(
+                    f"{position}: keep this pattern where tests/test_patterns.py finds it"
+                )
     assert faults == []
 
 

@@ -15,7 +15,7 @@ from holdfast.memory.knowledge import KnowledgeStore
 from holdfast.queue.consumer import Consumer
 from holdfast.queue.event import INBOX
 from holdfast.queue.store import Store
-from holdfast.routing.directory import Current, Directory, configured
+from holdfast.routing.directory import Current, Directory, configured_routing
 from holdfast.routing.router import Routing
 from holdfast.settings import Settings
 from holdfast.store.conversations import ConversationNotes
@@ -61,7 +61,7 @@ class ApiState:
         self.conversation_notes = ConversationNotes(limits.conversation_interval)
         self.counts = CachedRead(lambda: self.store.counts(), quick=limits.quick_query)
         self.outcomes = CachedRead(lambda: self.store.outcomes(INBOX), quick=limits.quick_query)
-        self.current = Current(lambda: self.store, lambda: configured(self.settings))
+        self.current = Current(lambda: self.store, lambda: configured_routing(self.settings))
 
     @property
     def store(self) -> Store:

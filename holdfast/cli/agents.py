@@ -77,9 +77,9 @@ def _cell(value: object) -> object:
 async def _agents(settings: Settings) -> list[dict[str, Any]]:
     from holdfast.queue.event import INBOX
     from holdfast.queue.store import Count
-    from holdfast.routing.directory import Directory, configured, read
+    from holdfast.routing.directory import Directory, configured_routing, read
 
-    known, counts = configured(settings), list[Count]()
+    known, counts = configured_routing(settings), list[Count]()
     directory = Directory(routing=known)
     # Agents of holdfast.toml are shown before the first start, too.
     with suppress(NewDatabase):

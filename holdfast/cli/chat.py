@@ -142,9 +142,9 @@ class _Chat:
 
     async def _history(self) -> list[AgentMessage]:
         """Read the newest lines of the conversation over all agents, oldest first."""
-        from holdfast.routing.directory import configured, read
+        from holdfast.routing.directory import configured_routing, read
 
-        directory = await read(self._store, configured(self._settings))
+        directory = await read(self._store, configured_routing(self._settings))
         where = self._address.conversation
         pages = [
             await self._store.agent_messages(id_, conversation=where, limit=HISTORY_LINES)

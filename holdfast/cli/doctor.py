@@ -153,12 +153,12 @@ def _agents(settings: Settings) -> Iterator[Finding]:
     """Check for definitions that differ between processes, and for agents without a process."""
     import asyncio
 
-    from holdfast.routing.directory import Directory, configured, read
+    from holdfast.routing.directory import Directory, configured_routing, read
     from holdfast.store import open_store
 
     async def look() -> Directory:
         async with open_store(settings.database) as store:
-            return await read(store, configured(settings))
+            return await read(store, configured_routing(settings))
 
     try:
         directory = asyncio.run(look())

@@ -85,10 +85,10 @@ async def put_with_warning(
     """Store a message, and warn on stderr if no running process serves its agent.
 
     Returns `messageId`, `id` and perhaps `warning`."""
-    from holdfast.routing.directory import configured, read, waits_for_a_server
+    from holdfast.routing.directory import configured_routing, read, waits_for_a_server
     from holdfast.routing.router import put_message
 
-    directory = await read(store, configured(settings))
+    directory = await read(store, configured_routing(settings))
     message_id, id_ = await put_message(
         store, directory.routing, text, address, max_attempts=settings.max_attempts, agent=agent
     )

@@ -71,7 +71,7 @@ def migrate_postgres(url: str, migration: Migration) -> Report:
                 return migration.nothing(found)
             with _reporting_waits(connection, url, migration):
                 report = _apply(connection, migration, found)
-        return _validate_checks(connection, report.warned(*warnings))
+        return _validate_checks(connection, report.with_warnings(*warnings))
 
 
 @contextmanager
@@ -200,11 +200,11 @@ def _validate_checks(connection: Connection, report: Report) -> Report:
     try:
         [buried] = _one(connection, "select agent.validate_checks()")
     except psycopg.Error as error:
-        return report.warned(
+        return report.with_warnings(
             f"older rows could not be checked, the next migration tries again: {_message(error)}"
         )
     if buried:
-        return report.warned(
+        return report.with_warnings(
             f"dead letters made of unreadable rows: {buried}; "
             "see holdfast dead list --error unreadable"
         )

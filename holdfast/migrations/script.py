@@ -48,7 +48,7 @@ class Report:
     def due(self) -> bool:
         return self.found is None or version_key(self.found) < version_key(self.version)
 
-    def warned(self, *warnings: str) -> Report:
+    def with_warnings(self, *warnings: str) -> Report:
         """Log warnings and add them to the report."""
         for warning in warnings:
             logger.warning(warning)

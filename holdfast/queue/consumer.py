@@ -142,7 +142,7 @@ class Consumer:
                 self.last_wake_reason = await self.wake.wait(
                     poll=self.policy.poll, jitter=self.policy.jitter, due_in=due_in
                 )
-                self._metrics.woken(self.last_wake_reason)
+                self._metrics.record_wake(self.last_wake_reason)
 
     async def _look(self, tasks: asyncio.TaskGroup) -> tuple[bool, timedelta | None]:
         """Claim for all free slots. Returns whether to wait for a wake-up, and how long at most."""
@@ -216,7 +216,7 @@ class Consumer:
         self._idle.clear()
         self._held.add(held)
         self.slots.take(held.slot)
-        held.span = self._metrics.claimed(held.turn, held.since)
+        held.span = self._metrics.record_claim(held.turn, held.since)
         held.task = tasks.create_task(self._process_event(held))
 
     async def _process_event(self, held: HeldTurn) -> None:
@@ -232,7 +232,7 @@ class Consumer:
                 return
             outcome, raised = failed(error), error
         if isinstance(outcome, Retry | Dead):
-            self._metrics.failed(held.turn, outcome, held.group.max_attempts, raised)
+            self._metrics.record_failure(held.turn, outcome, held.group.max_attempts, raised)
         held.outcome = self.policy.with_backoff(held.turn, outcome)
         self.slots.finish(held.slot)
         self._settler.add(held)
@@ -290,7 +290,7 @@ class Consumer:
 
     def _lose(self, held: HeldTurn) -> None:
         log.warning(Entry(TURN_DROPPED, queue=self.policy.queue, event_id=held.turn.primary.id))
-        self._metrics.lost(held.turn, held.since, held.span)
+        self._metrics.record_loss(held.turn, held.since, held.span)
         if held.task is not None:
             held.task.cancel()
         self._forget(held)

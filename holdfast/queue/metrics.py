@@ -64,11 +64,11 @@ class TurnMetrics:
         self._waited = RECEIPT_TO_CLAIM.of(queue)
         self._woken = ("start", time.monotonic())
 
-    def woken(self, reason: str) -> None:
+    def record_wake(self, reason: str) -> None:
         WAKES.add(self._queue, reason)
         self._woken = (reason, time.monotonic())
 
-    def claimed(self, turn: LeasedTurn, since: float) -> spans.TurnSpan | None:
+    def record_claim(self, turn: LeasedTurn, since: float) -> spans.TurnSpan | None:
         """Count a claimed turn, and begin its span if it is sampled.
 
         `since` is the monotonic time at which the claim was sent."""
@@ -78,7 +78,7 @@ class TurnMetrics:
                 self._waited.observe((event.claimed[0] - event.created_at).total_seconds())
         return None if spans.tracing is None else self._span(spans.tracing, turn, since)
 
-    def settled(
+    def record_settle(
         self,
         turn: LeasedTurn,
         outcome: Outcome | None,
@@ -110,7 +110,7 @@ class TurnMetrics:
         if span is not None:
             span.end(ended, _span_error(outcome))
 
-    def failed(
+    def record_failure(
         self,
         turn: LeasedTurn,
         outcome: Retry | Dead,
@@ -136,9 +136,9 @@ class TurnMetrics:
         }
         return fields | {"event_id": primary.id}
 
-    def lost(self, turn: LeasedTurn, since: float, span: spans.TurnSpan | None) -> None:
+    def record_loss(self, turn: LeasedTurn, since: float, span: spans.TurnSpan | None) -> None:
         """Count a turn that another worker took over while its handler ran."""
-        self.settled(turn, None, Lost(turn), since, span)
+        self.record_settle(turn, None, Lost(turn), since, span)
 
     def _count_failure(self, agent: str, outcome: Outcome | None, ended: str) -> None:
         if ended == "lost":

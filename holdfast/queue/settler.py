@@ -107,7 +107,7 @@ class Settler:
         self._forget(held)
 
     def _report(self, held: HeldTurn, result: Settled | Lost) -> None:
-        self._metrics.settled(held.turn, held.outcome, result, held.since, held.span)
+        self._metrics.record_settle(held.turn, held.outcome, result, held.since, held.span)
         if self._on_settled is not None and held.outcome is not None:
             self._on_settled(held.turn, held.outcome, result)
 

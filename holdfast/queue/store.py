@@ -327,7 +327,7 @@ class ProcessTable(Protocol):
     async def unregister(self, process_id: str) -> None:
         """Remove this process, so that nobody has to find it dead."""
 
-    async def beat(self, process: Process) -> None:
+    async def refresh_process(self, process: Process) -> None:
         """Update when this process was last seen, and what it does."""
 
     async def processes(self) -> list[Process]:

@@ -106,4 +106,4 @@ class Sweeper:
             self._on_reaped()
 
     async def _report_alive(self) -> None:
-        await self._store.beat(self._process())
+        await self._store.refresh_process(self._process())

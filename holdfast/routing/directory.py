@@ -117,7 +117,7 @@ def merge(routings: Iterable[Routing]) -> Routing:
     return merged
 
 
-def configured(settings: Settings) -> Routing:
+def configured_routing(settings: Settings) -> Routing:
     """Return the agents and teams of holdfast.toml, also those that no process serves."""
     tables = settings.agents
     usual = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from holdfast.settings import sqlite_path
-from holdfast.store.postgres.connections import translated
+from holdfast.store.postgres.connections import translate_errors
 
 _SERVER = """
 select
@@ -69,7 +69,7 @@ def facts(url: str) -> Facts:
     import psycopg
 
     with (
-        translated(),
+        translate_errors(),
         closing(psycopg.connect(url, autocommit=True, connect_timeout=10)) as connection,
     ):
         sent_at = datetime.now(UTC)
@@ -103,7 +103,7 @@ def is_same_session(url: str, direct_url: str) -> bool:
 
     key = secrets.randbits(62)
     with (
-        translated(),
+        translate_errors(),
         closing(psycopg.connect(direct_url, autocommit=True, connect_timeout=10)) as direct,
         closing(psycopg.connect(url, autocommit=True, connect_timeout=10)) as other,
     ):

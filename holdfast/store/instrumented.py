@@ -283,9 +283,9 @@ class InstrumentedStore:
         with _Call("unregister"):
             await self._engine.unregister(process_id)
 
-    async def beat(self, process: Process) -> None:
-        with _Call("beat"):
-            await self._engine.beat(process)
+    async def refresh_process(self, process: Process) -> None:
+        with _Call("refresh_process"):
+            await self._engine.refresh_process(process)
 
     async def processes(self) -> list[Process]:
         with _Call("processes"):

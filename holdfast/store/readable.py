@@ -21,7 +21,7 @@ LONGEST_DELAY = timedelta(days=365_000)
 AnyEvent = TypeVar("AnyEvent", Event, FinishedEvent)
 
 
-def bounded(delay: timedelta) -> timedelta:
+def limit_delay(delay: timedelta) -> timedelta:
     """The delay, cut to what leads to a readable moment."""
     return max(min(delay, LONGEST_DELAY), -LONGEST_DELAY)
 

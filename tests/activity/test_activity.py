@@ -29,7 +29,7 @@ async def there_was_an_api(store: Store) -> None:
     await store.set_setting("activity", True)
 
 
-async def told(store: Store, message_id: str | None = None) -> list[dict[str, Any]]:
+async def read_frames(store: Store, message_id: str | None = None) -> list[dict[str, Any]]:
     frames = [frame for row in await store.activity(0) for frame in row.frames]
     return [frame for frame in frames if message_id is None or frame.get("messageId") == message_id]
 
@@ -38,7 +38,7 @@ async def ended(store: Store, message_id: str | None, last: str) -> list[str]:
     """The types of a message's frames, once the last of them is there."""
 
     async def types() -> list[str]:
-        found = [frame["type"] for frame in await told(store, message_id)]
+        found = [frame["type"] for frame in await read_frames(store, message_id)]
         return found if last in found else []
 
     found: list[str] = await until(types)
@@ -107,24 +107,24 @@ async def test_an_end_never_overtakes_a_start_that_is_on_its_way(
         writing.cancel()
     assert isinstance(outcome, Done)
     await store.settle([(turn, outcome)])
-    assert [frame["type"] for frame in await told(store)][2:] == [
+    assert [frame["type"] for frame in await read_frames(store)][2:] == [
         "chain_step_start",
         "chain_step_done",
     ]
 
 
 async def test_listeners_hear_what_happens_in_this_process(settings: Settings) -> None:
-    app, heard = AgentHarness(lambda turn: "hi"), list[dict[str, Any]]()
+    app, received_frames = AgentHarness(lambda turn: "hi"), list[dict[str, Any]]()
 
     @app.on("chain_step_done")
     async def done(frame: dict[str, Any]) -> None:
-        heard.append(frame)
+        received_frames.append(frame)
 
-    app.on("message_received")(heard.append)
+    app.on("message_received")(received_frames.append)
     async with running(app, settings):
         message_id = await app.put("hello", sender="ann")
-        await until(lambda: len(heard) == 2)
-    received, done_ = heard
+        await until(lambda: len(received_frames) == 2)
+    received, done_ = received_frames
     assert (received["type"], received["messageId"], received["agent"]) == (
         "message_received",
         message_id,
@@ -137,18 +137,18 @@ async def test_listeners_hear_what_happens_in_this_process(settings: Settings) -
 async def test_a_listener_that_fails_is_logged_and_nobody_elses_matter(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    app, heard = AgentHarness(lambda turn: "hi"), list[dict[str, Any]]()
+    app, received_frames = AgentHarness(lambda turn: "hi"), list[dict[str, Any]]()
 
     @app.on("chain_step_done")
     def broken(frame: dict[str, Any]) -> None:
         raise ValueError("on purpose")
 
-    app.on("chain_step_done")(heard.append)
+    app.on("chain_step_done")(received_frames.append)
     with caplog.at_level(logging.ERROR):
         async with running(app, settings):
             await app.put("one")
             await app.put("two")
-            await until(lambda: len(heard) == 2)
+            await until(lambda: len(received_frames) == 2)
             await until(lambda: app.responses("api"))
     assert sum(LISTENER_FAILED in record.getMessage() for record in caplog.records) == 2
 
@@ -162,9 +162,9 @@ async def test_a_listener_for_nothing_there_is_refused() -> None:
 async def test_activity_that_is_switched_off_is_not_written_and_still_heard(
     store: Store, settings: Settings
 ) -> None:
-    app, heard = AgentHarness(lambda turn: "hi"), list[dict[str, Any]]()
-    app.on("chain_step_done")(heard.append)
+    app, received_frames = AgentHarness(lambda turn: "hi"), list[dict[str, Any]]()
+    app.on("chain_step_done")(received_frames.append)
     async with running(app, settings, activity=False):
         await app.put("hello")
-        await until(lambda: heard)
-    assert await told(store) == []
+        await until(lambda: received_frames)
+    assert await read_frames(store) == []

@@ -28,7 +28,7 @@ class Call:
     arguments: Object
 
 
-Said = str | Call
+ModelOutput = str | Call
 
 
 class Dialect(Protocol):
@@ -39,7 +39,7 @@ class Dialect(Protocol):
     base: str
     """Path that belongs to the base address of a client."""
 
-    def stream(self, said: Said) -> Iterator[Object]:
+    def stream(self, output: ModelOutput) -> Iterator[Object]:
         """The data of each event."""
 
     def refusal(self, refusal: Refusal) -> Object:
@@ -63,15 +63,15 @@ class OpenAiChat:
 
     kind, path, base = "openai-chat", "/v1/chat/completions", "/v1"
 
-    def stream(self, said: Said) -> Iterator[Object]:
-        if isinstance(said, Call):
-            function = {"name": said.name, "arguments": json.dumps(said.arguments)}
+    def stream(self, output: ModelOutput) -> Iterator[Object]:
+        if isinstance(output, Call):
+            function = {"name": output.name, "arguments": json.dumps(output.arguments)}
             call = {"index": 0, "id": "call_1", "type": "function", "function": function}
             yield self._chunk({"role": "assistant", "tool_calls": [call]})
         else:
-            for word in said.split(" "):
+            for word in output.split(" "):
                 yield self._chunk({"role": "assistant", "content": f"{word} "})
-        yield self._chunk({}, "tool_calls" if isinstance(said, Call) else "stop")
+        yield self._chunk({}, "tool_calls" if isinstance(output, Call) else "stop")
         usage = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
         yield self._chunk({}) | {"choices": [], "usage": usage}
 
@@ -117,14 +117,14 @@ class OpenAi:
 
     kind, path, base = "openai", "/v1/responses", "/v1"
 
-    def stream(self, said: Said) -> Iterator[Object]:
+    def stream(self, output: ModelOutput) -> Iterator[Object]:
         at = {"output_index": 0}
         yield {"type": "response.created", "response": self._response("in_progress")}
         item: Object
-        if isinstance(said, Call):
-            text = json.dumps(said.arguments)
+        if isinstance(output, Call):
+            text = json.dumps(output.arguments)
             item = {"type": "function_call", "id": "fc_1", "call_id": "call_1"}
-            item |= {"name": said.name, "arguments": ""}
+            item |= {"name": output.name, "arguments": ""}
             added = item | {"status": "in_progress"}
             yield {"type": "response.output_item.added", "item": added, **at}
             arguments = {"item_id": "fc_1", **at}
@@ -138,11 +138,11 @@ class OpenAi:
             of = {"item_id": "msg_1", "content_index": 0, **at}
             yield {"type": "response.output_item.added", "item": item, **at}
             yield {"type": "response.content_part.added", "part": part, **of}
-            for word in said.split(" "):
+            for word in output.split(" "):
                 delta = {"delta": f"{word} ", "logprobs": []}
                 yield {"type": "response.output_text.delta", **delta, **of}
-            yield {"type": "response.output_text.done", "text": said, "logprobs": [], **of}
-            item = item | {"status": "completed", "content": [part | {"text": said}]}
+            yield {"type": "response.output_text.done", "text": output, "logprobs": [], **of}
+            item = item | {"status": "completed", "content": [part | {"text": output}]}
         yield {"type": "response.output_item.done", "item": item, **at}
         usage = {"input_tokens": 11, "output_tokens": 7, "total_tokens": 18}
         details = {
@@ -192,7 +192,7 @@ class Anthropic:
 
     kind, path, base = "anthropic", "/v1/messages", ""
 
-    def stream(self, said: Said) -> Iterator[Object]:
+    def stream(self, output: ModelOutput) -> Iterator[Object]:
         about = {
             "id": "msg_1",
             "type": "message",
@@ -203,17 +203,17 @@ class Anthropic:
         usage = {"input_tokens": 11, "output_tokens": 1}
         ends = {"stop_reason": None, "stop_sequence": None}
         yield {"type": "message_start", "message": about | ends | {"usage": usage}}
-        if isinstance(said, Call):
-            block: Object = {"type": "tool_use", "id": "toolu_1", "name": said.name, "input": {}}
-            deltas = [{"type": "input_json_delta", "partial_json": json.dumps(said.arguments)}]
+        if isinstance(output, Call):
+            block: Object = {"type": "tool_use", "id": "toolu_1", "name": output.name, "input": {}}
+            deltas = [{"type": "input_json_delta", "partial_json": json.dumps(output.arguments)}]
         else:
             block = {"type": "text", "text": ""}
-            deltas = [{"type": "text_delta", "text": f"{word} "} for word in said.split(" ")]
+            deltas = [{"type": "text_delta", "text": f"{word} "} for word in output.split(" ")]
         yield {"type": "content_block_start", "index": 0, "content_block": block}
         for delta in deltas:
             yield {"type": "content_block_delta", "index": 0, "delta": delta}
         yield {"type": "content_block_stop", "index": 0}
-        reason = "tool_use" if isinstance(said, Call) else "end_turn"
+        reason = "tool_use" if isinstance(output, Call) else "end_turn"
         yield {
             "type": "message_delta",
             "delta": ends | {"stop_reason": reason},

@@ -24,12 +24,12 @@ def app_of(play: Play, policy: dict[str, Any] | None = None, **given: Any) -> Ag
     return app
 
 
-async def asked(app: AgentHarness, *texts: str) -> list[Outcome]:
+async def send_all(app: AgentHarness, *texts: str) -> list[Outcome]:
     async with trial(app) as at_work:
-        return [await told(at_work, text) for text in texts]
+        return [await send(at_work, text) for text in texts]
 
 
-async def told(at_work: Trial, text: str, sender: str = "ann") -> Outcome:
+async def send(at_work: Trial, text: str, sender: str = "ann") -> Outcome:
     await at_work.say(text, address=Address(sender=sender))
     [(_, outcome)] = await at_work.work()
     return outcome
@@ -40,7 +40,7 @@ def text(outcome: Outcome) -> str:
     return str(outcome.emits[0].event["message"])
 
 
-def shown(messages: list[ModelMessage]) -> str:
+def prompt_text(messages: list[ModelMessage]) -> str:
     """Return all messages in one line."""
     return " | ".join(
         str(part.content)

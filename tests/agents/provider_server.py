@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.agents.dialects import Dialect, Refusal, Said
+from tests.agents.dialects import Dialect, ModelOutput, Refusal
 
 BREAK_OFF = Refusal(0, "", "")
 """Half an answer, and then the connection is gone."""
@@ -21,7 +21,7 @@ class Server:
     """Answers the requests in the order of its steps, and keeps them."""
 
     dialect: Dialect
-    steps: list[Said | Refusal]
+    steps: list[ModelOutput | Refusal]
     url: str = ""
     requests: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(dialect: Dialect, *steps: Said | Refusal) -> AsyncIterator[Server]:
+async def serving(dialect: Dialect, *steps: ModelOutput | Refusal) -> AsyncIterator[Server]:
     server = Server(dialect, list(steps))
     app = web.Application()
     app.router.add_post(dialect.path, server.answer)

@@ -109,8 +109,8 @@ def test_a_language_model_has_its_prompt_tools_and_mcp_servers_from_the_file(she
     shell.write("holdfast.toml", WRITER)
     shell.environment |= {"SECRET_ONE": "1", "SECRET_TWO": "2"}
     with shell.running("work") as work:
-        said = shell.out("send", "hello", "--wait", "--sender", "ann")
-        assert said == "I am Writer: [\"HELLO ['SECRET_ONE']\", '(hello ann)']\n", work.log
+        reply = shell.out("send", "hello", "--wait", "--sender", "ann")
+        assert reply == "I am Writer: [\"HELLO ['SECRET_ONE']\", '(hello ann)']\n", work.log
         assert [(row["kind"], row["runs"]) for row in shell.json("agents")] == [
             ("llm", "script:my_model:play")
         ]

@@ -64,11 +64,13 @@ async def test_a_team(app: AgentHarness) -> None:
     async with trial(app) as at_work:
         await at_work.say("a game", agent="dev")
         await at_work.work()
-        said = {event.event["agent"]: event.event["message"] for event in await at_work.responses()}
-        assert said["lead"] == "On it."
-        assert said["coder"].startswith("coded: ")
-        assert said["coder"].endswith("write a game")
-        assert said["writer"].endswith("describe a game")
+        answers = {
+            event.event["agent"]: event.event["message"] for event in await at_work.responses()
+        }
+        assert answers["lead"] == "On it."
+        assert answers["coder"].startswith("coded: ")
+        assert answers["coder"].endswith("write a game")
+        assert answers["writer"].endswith("describe a game")
 
 
 def test_every_example_is_listed() -> None:

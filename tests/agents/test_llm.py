@@ -21,28 +21,30 @@ from holdfast.routing.router import Address
 from holdfast.settings.providers import Provider
 from holdfast.telemetry import TOKENS
 from holdfast.testing.trial import trial
-from tests.agents.playing import Play, With, app_of, asked, instructions, shown, text, told
+from tests.agents.playing import Play, With, app_of, instructions, prompt_text, send, send_all, text
 
 
 async def test_the_model_answers() -> None:
-    [outcome] = await asked(app_of(lambda messages, _: f"heard: {shown(messages)}"), "hello")
+    [outcome] = await send_all(
+        app_of(lambda messages, _: f"heard: {prompt_text(messages)}"), "hello"
+    )
     assert text(outcome) == "heard: hello"
 
 
 async def test_it_remembers_the_conversation_and_no_other() -> None:
     async with trial(app_of(lambda messages, _: f"{len(messages)} said")) as at_work:
-        await told(at_work, "one")
-        await told(at_work, "other", sender="bob")
-        await told(at_work, "two")
-    app = app_of(lambda messages, _: shown(messages))
+        await send(at_work, "one")
+        await send(at_work, "other", sender="bob")
+        await send(at_work, "two")
+    app = app_of(lambda messages, _: prompt_text(messages))
     async with trial(app) as at_work:
-        assert text(await told(at_work, "one")) == "one"
-        assert text(await told(at_work, "other", sender="bob")) == "other"
-        assert text(await told(at_work, "two")) == "one | one | two"
+        assert text(await send(at_work, "one")) == "one"
+        assert text(await send(at_work, "other", sender="bob")) == "other"
+        assert text(await send(at_work, "two")) == "one | one | two"
 
 
 async def test_of_a_long_conversation_the_newest_is_kept_within_the_budget() -> None:
-    app = app_of(lambda messages, _: shown(messages), history_tokens=tokens("x" * 400) * 3)
+    app = app_of(lambda messages, _: prompt_text(messages), history_tokens=tokens("x" * 400) * 3)
     async with trial(app) as at_work:
         lines = [
             AgentMessage(
@@ -61,13 +63,13 @@ async def test_of_a_long_conversation_the_newest_is_kept_within_the_budget() -> 
             )
         ]
         await at_work.store.put([], records=lines)
-        seen = text(await told(at_work, "now")).split(" | ")
+        seen = text(await send(at_work, "now")).split(" | ")
     # Three fit, and the first of them is an answer to nothing.
     assert [part[:6].strip() for part in seen] == ["199 xx", "re 199", "now"]
 
 
 async def test_the_model_can_tell_people_of_one_conversation_apart() -> None:
-    app = app_of(lambda messages, _: shown(messages))
+    app = app_of(lambda messages, _: prompt_text(messages))
     async with trial(app) as at_work:
         await at_work.say("I am ann", address=Address(sender="ann", sender_id="room"))
         await at_work.work()
@@ -89,14 +91,14 @@ async def test_the_prompt_knows_agent_team_sender_and_date(tmp_path: Path) -> No
     app.team("dev", agents=["coder", "writer"], leader="coder")
     async with trial(app) as at_work:
         today = (await at_work.store.now()).date()
-        assert text(await told(at_work, "hello")) == f"Coder/coder api ann {today} @writer"
+        assert text(await send(at_work, "hello")) == f"Coder/coder api ann {today} @writer"
 
 
 async def test_the_standard_prompt_names_the_agent_and_how_to_reach_its_teammates() -> None:
     app = app_of(lambda messages, _: instructions(messages))
     app.add("writer", lambda turn: "written", name="Writer")
     app.team("dev", agents=["coder", "writer"], leader="coder")
-    [outcome] = await asked(app, "hello")
+    [outcome] = await send_all(app, "hello")
     assert "You are coder" in text(outcome)
     assert "Writer (@writer)" in text(outcome)
 
@@ -126,7 +128,7 @@ async def test_reminders_are_added_to_the_prompt() -> None:
     app = app_of(
         lambda messages, _: instructions(messages), prompt=Prompt("Be brief."), reminders=[remind]
     )
-    [outcome] = await asked(app, "hello")
+    [outcome] = await send_all(app, "hello")
     assert text(outcome) == "Be brief.\n\nann likes tea."
 
 
@@ -144,12 +146,12 @@ async def test_tools_know_the_turn_and_the_app() -> None:
         return ModelResponse(parts=[ToolCallPart("who", {"greeting": "hello"})])
 
     async with trial(app_of(play, tools=[who])) as at_work:
-        assert text(await told(at_work, "who am I?")) == "tool said: hello ann, beside nobody"
+        assert text(await send(at_work, "who am I?")) == "tool said: hello ann, beside nobody"
 
 
 async def test_the_tokens_of_a_turn_go_with_its_response_and_are_counted() -> None:
     before = TOKENS.values.get(("coder", "script", "output"), 0)
-    [outcome] = await asked(app_of(lambda messages, _: "one two three"), "hello")
+    [outcome] = await send_all(app_of(lambda messages, _: "one two three"), "hello")
     assert isinstance(outcome, Done)
     usage = outcome.emits[0].event["metadata"]["usage"]
     assert usage["model"] == "script"
@@ -164,13 +166,13 @@ async def test_words_as_they_come_are_signs_of_work() -> None:
     app.agents["coder"] = With(
         app.agents["coder"], lambda turn: setattr(turn, "on_progress", lambda: signs.append(1))
     )
-    await asked(app, "hello")
+    await send_all(app, "hello")
     assert len(signs) >= 2
 
 
-@pytest.mark.parametrize("said", ["", " \n"])
-async def test_an_empty_answer_is_replaced_by_a_note(said: str) -> None:
-    [outcome] = await asked(app_of(lambda messages, _: said), "hello")
+@pytest.mark.parametrize("empty", ["", " \n"])
+async def test_an_empty_answer_is_replaced_by_a_note(empty: str) -> None:
+    [outcome] = await send_all(app_of(lambda messages, _: empty), "hello")
     assert text(outcome) == "(no answer)"
     assert isinstance(outcome, Done)
     assert outcome.emits[0].event["metadata"]["usage"]["requests"] == 1, (
@@ -186,7 +188,7 @@ def failing(error: Exception) -> Play:
 
 
 async def test_a_server_that_fails_is_tried_again() -> None:
-    [outcome] = await asked(
+    [outcome] = await send_all(
         app_of(failing(ModelHTTPError(500, "gpt", {"message": "oops"}))), "hello"
     )
     assert isinstance(outcome, Retry)
@@ -201,7 +203,7 @@ async def test_a_model_that_never_ends_is_a_dead_letter() -> None:
     def play(messages: list[ModelMessage], info: AgentInfo) -> Any:
         return ModelResponse(parts=[ToolCallPart("again", {})])
 
-    [outcome] = await asked(app_of(play, tools=[again], max_requests=3), "hello")
+    [outcome] = await send_all(app_of(play, tools=[again], max_requests=3), "hello")
     assert isinstance(outcome, Dead)
     assert outcome.error_class == "UsageLimitExceeded"
 

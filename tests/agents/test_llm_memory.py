@@ -7,7 +7,7 @@ from typing import Any
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo
 
-from tests.agents.playing import With, app_of, asked, instructions, text
+from tests.agents.playing import With, app_of, instructions, send_all, text
 
 
 class Notes:
@@ -48,11 +48,11 @@ async def test_an_agent_with_memory_is_reminded_and_may_look_and_observe() -> No
 
     app = app_of(play)
     app.agents["coder"] = With(app.agents["coder"], lambda turn: setattr(turn, "memory", notes))
-    [outcome] = await asked(app, "hello")
+    [outcome] = await send_all(app, "hello")
     assert text(outcome) == "about tea / nothing is known of it / noted"
     assert notes.observed == ["ann is here"]
 
 
 async def test_an_agent_without_memory_has_no_such_tools() -> None:
-    [outcome] = await asked(app_of(lambda _, info: f"{len(info.function_tools)} tools"), "hello")
+    [outcome] = await send_all(app_of(lambda _, info: f"{len(info.function_tools)} tools"), "hello")
     assert text(outcome) == "0 tools"

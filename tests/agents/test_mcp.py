@@ -14,7 +14,7 @@ from pydantic_ai.models.function import AgentInfo
 from holdfast import Retry
 from holdfast.agents.llm import McpServerFailed, server_of, servers
 from holdfast.settings.agents import McpTable
-from tests.agents.playing import app_of, asked, shown, text
+from tests.agents.playing import app_of, prompt_text, send_all, text
 from tests.cli.shell import Shell
 
 PROGRAM = str(Path(__file__).parent / "mcp_server.py")
@@ -42,9 +42,9 @@ def command(*arguments: str) -> McpTable:
 def call_tool(messages: list[ModelMessage], info: AgentInfo) -> Any:
     """Play a model that calls its first tool with the user's text until the tool has returned."""
     if any(isinstance(part, ToolReturnPart) for part in messages[-1].parts):
-        return shown(messages[-1:])
+        return prompt_text(messages[-1:])
     tool = info.function_tools[0]
-    return ModelResponse(parts=[ToolCallPart(tool.name, {"text": shown(messages[:1])})])
+    return ModelResponse(parts=[ToolCallPart(tool.name, {"text": prompt_text(messages[:1])})])
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def call_tool(messages: list[ModelMessage], info: AgentInfo) -> Any:
 async def test_a_server_that_fails_is_named_in_the_error_of_the_turn(
     table: McpTable, reason: str
 ) -> None:
-    [outcome] = await asked(app_of(call_tool, toolsets=[server_of("loud", table)]), "hello")
+    [outcome] = await send_all(app_of(call_tool, toolsets=[server_of("loud", table)]), "hello")
     assert isinstance(outcome, Retry)
     assert outcome.error_class == "McpServerFailed"
     assert f"the MCP server 'loud' failed: {reason}" in str(outcome.error)
@@ -68,10 +68,10 @@ async def test_a_server_that_fails_is_named_in_the_error_of_the_turn(
 async def test_an_error_of_a_tool_is_for_the_model_and_no_failure_of_the_server() -> None:
     def play(messages: list[ModelMessage], info: AgentInfo) -> Any:
         if len(messages) > 1:
-            return shown(messages[-1:])
+            return prompt_text(messages[-1:])
         return call_tool(messages, info)
 
-    [outcome] = await asked(app_of(play, toolsets=[server_of("loud", command())]), "refuse")
+    [outcome] = await send_all(app_of(play, toolsets=[server_of("loud", command())]), "refuse")
     assert "no refusing" in text(outcome)
 
 

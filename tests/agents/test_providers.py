@@ -59,8 +59,12 @@ async def test_an_answer_is_streamed_with_the_history_before_it(dialect: Dialect
     usage = payload(first)["metadata"]["usage"]
     assert (usage["input_tokens"], usage["output_tokens"], usage["model"]) == (11, 7, "fake")
     assert server.keys == ["Bearer sk-local"] * 2
-    said = dialect.lines(server.requests[1])
-    assert said == [("user", "how are you?"), ("assistant", "I am well"), ("user", "pardon?")]
+    conversation = dialect.lines(server.requests[1])
+    assert conversation == [
+        ("user", "how are you?"),
+        ("assistant", "I am well"),
+        ("user", "pardon?"),
+    ]
     assert "coder" in dialect.system(server.requests[1])
 
 

@@ -62,9 +62,9 @@ def lines(events: list[Any]) -> str:
 
 
 def test_the_result_of_claude_is_the_answer() -> None:
-    said = transcript_of(lines([*CLAUDE, RESULT]))
-    assert (said.text, said.error) == ("it is fixed", None)
-    assert said.usage == {"input_tokens": 12, "output_tokens": 7}
+    transcript = transcript_of(lines([*CLAUDE, RESULT]))
+    assert (transcript.text, transcript.error) == ("it is fixed", None)
+    assert transcript.usage == {"input_tokens": 12, "output_tokens": 7}
     assert transcript_of(json.dumps(RESULT)).text == "it is fixed"
     assert transcript_of(json.dumps([*CLAUDE, RESULT])).text == "it is fixed"
 
@@ -84,8 +84,11 @@ def test_an_error_of_claude_is_no_answer() -> None:
 
 
 def test_the_last_message_of_codex_is_the_answer() -> None:
-    said = transcript_of(lines(CODEX))
-    assert (said.text, said.usage) == ("two files", {"input_tokens": 5, "output_tokens": 3})
+    transcript = transcript_of(lines(CODEX))
+    assert (transcript.text, transcript.usage) == (
+        "two files",
+        {"input_tokens": 5, "output_tokens": 3},
+    )
 
 
 def test_an_error_of_codex_is_no_answer() -> None:

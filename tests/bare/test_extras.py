@@ -81,9 +81,9 @@ def test_memory_says_which_extra_is_missing_and_a_stop_stays_quick(bare: Shell) 
 
 
 def test_doctor_names_the_missing_extras_and_fails_for_those_that_are_needed(bare: Shell) -> None:
-    told = bare.out("doctor")
+    doctor_output = bare.out("doctor")
     for extra in EXTRAS:
-        assert f"ok    extra {extra}: not installed: {install(extra)}\n" in told
+        assert f"ok    extra {extra}: not installed: {install(extra)}\n" in doctor_output
     bare.write("holdfast.toml", LLM)
     failed = bare.run("doctor")
     assert failed.returncode == 1
@@ -123,11 +123,11 @@ def test_a_plain_install_in_a_venv_of_its_own_answers(tmp_path: Path) -> None:
     subprocess.run([folder / "bin" / "pip", "install", "--quiet", str(wheel)], check=True)
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     program = str(folder / "bin" / "holdfast")
-    told = subprocess.run(
+    doctor_output = subprocess.run(
         [program, "doctor"], env=environment, capture_output=True, text=True, cwd=tmp_path
     )
-    assert told.returncode == 0
-    assert install("slack") in told.stdout
+    assert doctor_output.returncode == 0
+    assert install("slack") in doctor_output.stdout
     demo = subprocess.run(
         [program, "demo", "slack"], env=environment, capture_output=True, text=True, cwd=tmp_path
     )

@@ -93,8 +93,8 @@ def main(url: str, home: str, point: str) -> None:
         return "\n\n".join(PARTS)
 
     if point in MINES:
-        place, name, mine = MINES[point]
-        setattr(place, name, mine(getattr(place, name)))
+        owner, name, mine = MINES[point]
+        setattr(owner, name, mine(getattr(owner, name)))
     settings = Settings(database=url, home=Path(home), retry_first=timedelta(milliseconds=10))
     app = AgentHarness(answer, settings=settings)
     asyncio.run(app.run(on_ready=lambda: print("ready", flush=True)))

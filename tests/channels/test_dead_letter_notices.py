@@ -30,34 +30,34 @@ async def expire_all(store: Store, clock: Clock) -> None:
     await store.sweep(SweepPolicy(queue="inbox", expire_after=timedelta(hours=24)))
 
 
-async def told(store: Store) -> list[str]:
+async def notice_addresses(store: Store) -> list[str]:
     waiting = await store.waiting("outbox", "slack", limit=1000)
     return sorted(response.event["conversation"] for response in waiting)
 
 
 async def test_each_of_many_that_die_at_once_is_told_of_once(store: Store, clock: Clock) -> None:
-    apologies = DeadLetterNotices(store, {"slack": SlackChannel([Access(bot_token="")])})
-    await apologies.check()
+    notices = DeadLetterNotices(store, {"slack": SlackChannel([Access(bot_token="")])})
+    await notices.check()
     ids = await store.put([mention(number) for number in range(MANY)])
     await expire_all(store, clock)
-    await apologies.check()
+    await notices.check()
     everybody = sorted(f"slack:C1:{number}.5" for number in range(MANY))
-    assert await told(store) == everybody
-    await apologies.check()
+    assert await notice_addresses(store) == everybody
+    await notices.check()
     await DeadLetterNotices(store, {"slack": SlackChannel([Access(bot_token="")])}).check()
-    assert await told(store) == everybody
+    assert await notice_addresses(store) == everybody
     assert len([id for id in ids if id is not None]) == MANY
 
 
 async def test_a_message_that_is_tried_again_and_dies_again_is_told_of_again(
     store: Store, clock: Clock
 ) -> None:
-    apologies = DeadLetterNotices(store, {"slack": SlackChannel([Access(bot_token="")])})
+    notices = DeadLetterNotices(store, {"slack": SlackChannel([Access(bot_token="")])})
     [id_] = await store.put([mention(1)])
     for times in (1, 2):
         await expire_all(store, clock)
-        await apologies.check()
-        assert await told(store) == ["slack:C1:1.5"] * times
+        await notices.check()
+        assert await notice_addresses(store) == ["slack:C1:1.5"] * times
         [letter] = await store.died("inbox", (clock.now - timedelta(minutes=1), 0), limit=10)
         assert letter.id == id_
         await store.retry(Filter(ids=[letter.id]))

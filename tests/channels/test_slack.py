@@ -113,10 +113,10 @@ async def test_a_thread_is_answered_in_its_order_and_threads_in_parallel(
 async def test_the_agent_gets_the_text_without_the_name_of_the_bot(
     slack: FakeSlack, settings: Settings
 ) -> None:
-    heard: list[str] = []
+    received_texts: list[str] = []
 
     async def answer(turn: Turn) -> str:
-        heard.append(turn.text)
+        received_texts.append(turn.text)
         return "ok"
 
     async with running(AgentHarness(answer), settings):
@@ -127,18 +127,18 @@ async def test_the_agent_gets_the_text_without_the_name_of_the_bot(
             f"<@{BOT_USER}>",
         ):
             await slack.replies(await slack.say(text))
-    assert heard == ["one", "hey two", "@ada <3", ""]
+    assert received_texts == ["one", "hey two", "@ada <3", ""]
 
 
 async def test_the_agent_reads_names_for_people_and_channels_and_the_event_stays_as_it_came(
     slack: FakeSlack, settings: Settings
 ) -> None:
-    heard: list[str] = []
+    received_texts: list[str] = []
     app = AgentHarness(default="coder")
 
     @app.agent("coder")
     async def answer(turn: Turn) -> str:
-        heard.append(turn.text)
+        received_texts.append(turn.text)
         return "ok"
 
     texts = [
@@ -149,7 +149,7 @@ async def test_the_agent_reads_names_for_people_and_channels_and_the_event_stays
         for text in texts:
             await slack.replies(await slack.mention(text))
         first, _ = await finished(app.store, 2, queue="inbox")
-    assert heard == [
+    assert received_texts == [
         "ask @ada in #general or #other and <@U0STRANGER> <3",
         "ask @ada, see [this](https://example.com)",
     ]

@@ -40,7 +40,7 @@ def ask(address: str, path: str, body: Any = None, **headers: str) -> Any:
         return json.loads(answer.read())
 
 
-def said(address: str) -> list[Any]:
+def thread_messages(address: str) -> list[Any]:
     """A mention and its answer, once they are there."""
     messages: list[Any] = ask(address, "chat/rooms")["rooms"][0]["messages"]
     return messages if len(messages) == 2 else []
@@ -51,7 +51,7 @@ def test_the_demo_answers_a_mention_without_an_account(alone: Shell) -> None:
         address = demo.ready.split()[-1]
         assert address.startswith("http://127.0.0.1:")
         ask(address, "chat/say", {"text": "@holdfast hello", "channel": "C0GENERAL"})
-        [root, reply] = eventually(lambda: said(address))
+        [root, reply] = eventually(lambda: thread_messages(address))
         assert (reply["text"], reply["thread_ts"]) == ("you said hello", root["ts"])
         for foreign in ({"host": "evil.example"}, {"origin": "http://evil.example"}):
             with pytest.raises(urllib.error.HTTPError, match="403"):

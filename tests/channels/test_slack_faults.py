@@ -150,11 +150,11 @@ async def test_one_process_obeys_the_retry_after_of_another(
     async with running(first, settings):
         await slack.mention("told to wait")
         await slack.until(lambda: slack.faults.calls["chat.postMessage"] == 1)
-        told_at = asyncio.get_running_loop().time()
+        refused_at = asyncio.get_running_loop().time()
     async with running(second, settings):
         ts = await slack.mention("hello")
         await slack.replies(ts)
-    assert asyncio.get_running_loop().time() - told_at > 2.5
+    assert asyncio.get_running_loop().time() - refused_at > 2.5
 
 
 @pytest.mark.parametrize("how", ["status", "drop_before", "drop_after"])

@@ -41,12 +41,12 @@ async def test_a_bot_token_alone_is_reported_at_start_by_readyz_and_by_doctor(
         status, answer = await ask_json(port, "/readyz")
         assert (status, answer["status"]) == (200, "ready")
         assert answer["slack"].startswith(alone)
-    told = [
+    log_lines = [
         line
         for line in caplog.messages
         if "Slack is only partly configured" in line and alone in line
     ]
-    assert len(told) == 1
+    assert len(log_lines) == 1
     assert [record.levelno for record in caplog.records if "partly" in record.getMessage()] == [
         logging.WARNING
     ]
@@ -89,10 +89,10 @@ async def test_an_outage_of_slack_is_logged_once_with_the_reason(
     monkeypatch.setattr(Workspace, "_request", away)
     async with serving(AgentHarness(echo, settings=settings)):
         pass
-    told = [line for line in caplog.messages if "could not sign in to Slack" in line]
-    assert len(told) == 1
-    assert "out of reach" in told[0]
-    assert "127.0.0.1:1" in told[0]
+    log_lines = [line for line in caplog.messages if "could not sign in to Slack" in line]
+    assert len(log_lines) == 1
+    assert "out of reach" in log_lines[0]
+    assert "127.0.0.1:1" in log_lines[0]
     assert len([line for line in caplog.messages if "Slack is reachable again" in line]) == 1
 
 

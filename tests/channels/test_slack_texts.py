@@ -38,7 +38,7 @@ def slack_in_the_environment() -> None:
     """Set nothing: these tests need no Slack."""
 
 
-def heard(permissions: Permissions | None = None, /, **changed: Any) -> str | None:
+def accepted_id(permissions: Permissions | None = None, /, **changed: Any) -> str | None:
     event = {name: value for name, value in {**MENTION, **changed}.items() if value is not None}
     new = message_of(
         {"type": "event_callback", "team_id": "T9", "event": event},
@@ -49,9 +49,9 @@ def heard(permissions: Permissions | None = None, /, **changed: Any) -> str | No
 
 
 def test_a_mention_and_the_message_that_it_is_have_one_id() -> None:
-    assert heard() == "slack_T1_C1_1.000200"
-    assert heard(type="message", channel_type="channel") == "slack_T1_C1_1.000200"
-    assert heard(team=None) == "slack_T9_C1_1.000200"
+    assert accepted_id() == "slack_T1_C1_1.000200"
+    assert accepted_id(type="message", channel_type="channel") == "slack_T1_C1_1.000200"
+    assert accepted_id(team=None) == "slack_T9_C1_1.000200"
 
 
 @pytest.mark.parametrize(
@@ -70,35 +70,41 @@ def test_a_mention_and_the_message_that_it_is_have_one_id() -> None:
     ],
 )
 def test_messages_to_others_are_ignored(changed: dict[str, Any]) -> None:
-    assert heard(**changed) is None
+    assert accepted_id(**changed) is None
 
 
 def test_mentions_without_text_or_with_files_are_accepted() -> None:
-    assert heard(text=None)
-    assert heard(text="")
-    assert heard(
+    assert accepted_id(text=None)
+    assert accepted_id(text="")
+    assert accepted_id(
         type="message", channel_type="im", subtype="file_share", text="", files=[{"id": "F1"}]
     )
 
 
 def test_allow_and_deny_lists_decide_whose_messages_are_accepted() -> None:
-    assert heard(Permissions(allow_users=frozenset({"U2"}))) is None
-    assert heard(Permissions(allow_users=frozenset({"U1"})))
-    assert heard(Permissions(deny_users=frozenset({"U1"}), allow_users=frozenset({"U1"}))) is None
-    assert heard(Permissions(allow_channels=frozenset({"C2"}))) is None
-    assert heard(Permissions(deny_channels=frozenset({"C1"}))) is None
-    assert heard(Permissions(bots=True), bot_id="B2", user=None)
-    assert heard(Permissions(bots=True), bot_id="B1") is None
+    assert accepted_id(Permissions(allow_users=frozenset({"U2"}))) is None
+    assert accepted_id(Permissions(allow_users=frozenset({"U1"})))
+    assert (
+        accepted_id(Permissions(deny_users=frozenset({"U1"}), allow_users=frozenset({"U1"})))
+        is None
+    )
+    assert accepted_id(Permissions(allow_channels=frozenset({"C2"}))) is None
+    assert accepted_id(Permissions(deny_channels=frozenset({"C1"}))) is None
+    assert accepted_id(Permissions(bots=True), bot_id="B2", user=None)
+    assert accepted_id(Permissions(bots=True), bot_id="B1") is None
 
 
 @pytest.mark.parametrize("name", ["user_team", "source_team", "team"])
 def test_people_of_other_companies_in_shared_channels_are_not_answered_unless_it_is_set(
     name: str,
 ) -> None:
-    assert heard(None, **{name: "T2"}) is None
-    assert heard(Permissions(external=True), **{name: "T2"})
-    assert heard(Permissions(external=True, deny_users=frozenset({"U1"})), **{name: "T2"}) is None
-    assert heard(None, **{name: "T1"})
+    assert accepted_id(None, **{name: "T2"}) is None
+    assert accepted_id(Permissions(external=True), **{name: "T2"})
+    assert (
+        accepted_id(Permissions(external=True, deny_users=frozenset({"U1"})), **{name: "T2"})
+        is None
+    )
+    assert accepted_id(None, **{name: "T1"})
 
 
 def test_a_sender_of_no_known_team_is_external_in_a_shared_channel_alone() -> None:
@@ -274,7 +280,7 @@ def test_a_code_block_that_is_cut_is_closed_and_opened_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("response", "place"),
+    ("response", "destination"),
     [
         (("slack:T1:C1:1.2", "slack_T1_C1_1.2"), Destination("T1", "C1", "1.2", "1.2")),
         (("slack:T1:C1:1.2", "slack_T1_C1_3.4"), Destination("T1", "C1", "1.2", "3.4")),
@@ -286,10 +292,10 @@ def test_a_code_block_that_is_cut_is_closed_and_opened_again() -> None:
     ],
 )
 def test_a_response_finds_its_place_by_its_conversation(
-    response: tuple[str, str], place: Destination
+    response: tuple[str, str], destination: Destination
 ) -> None:
     conversation, message_id = response
-    assert destination_of({"conversation": conversation, "message_id": message_id}) == place
+    assert destination_of({"conversation": conversation, "message_id": message_id}) == destination
 
 
 def test_a_message_of_our_own_accord_names_a_channel_or_a_person() -> None:

@@ -44,7 +44,7 @@ async def test_several_workspaces_each_answer_in_their_own(
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "said"),
+    ("variable", "value", "problem"),
     [
         (
             "OTHER_BOT_TOKEN",
@@ -62,7 +62,7 @@ async def test_a_workspace_that_is_refused_is_named_and_the_others_work(
     caplog: pytest.LogCaptureFixture,
     variable: str,
     value: str,
-    said: str,
+    problem: str,
 ) -> None:
     monkeypatch.setenv(variable, value)
     app = AgentHarness(echo, settings=settings.model_copy(update={"channels": TWO}))
@@ -75,8 +75,8 @@ async def test_a_workspace_that_is_refused_is_named_and_the_others_work(
         for path, word in (("/readyz", "ready"), ("/healthz", "ok")):
             status, answer = await ask_json(port, path)
             assert (status, answer["status"]) == (200, word)
-            assert answer["slack"].startswith(said)
-    assert len([line for line in caplog.messages if said in line]) == 1
+            assert answer["slack"].startswith(problem)
+    assert len([line for line in caplog.messages if problem in line]) == 1
 
 
 async def test_responses_to_a_refused_workspace_wait_without_an_attempt(
@@ -108,9 +108,9 @@ async def test_when_none_lets_us_in_all_are_named_and_nothing_runs(
     app = AgentHarness(echo, settings=settings.model_copy(update={"channels": TWO}))
     with pytest.raises(ExceptionGroup) as refused:
         await app.run()
-    told = str(_first(refused.value))
-    assert "SLACK_BOT_TOKEN: Slack does not let the bot in: invalid_auth" in told
-    assert "OTHER_BOT_TOKEN is not set" in told
+    error_text = str(_first(refused.value))
+    assert "SLACK_BOT_TOKEN: Slack does not let the bot in: invalid_auth" in error_text
+    assert "OTHER_BOT_TOKEN is not set" in error_text
 
 
 async def test_doctor_names_each_workspace_by_its_variable(slack: FakeSlack, shell: Shell) -> None:

@@ -66,10 +66,10 @@ def test_variables_of_libpq_are_honoured_and_the_password_is_never_shown(shell: 
     }
     variables |= {"PGUSER": str(parts["user"])} if parts.get("user") else {}
     variables |= {"PGPORT": str(parts["port"])} if parts.get("port") else {}
-    said = ready(shell, **variables)
-    assert said.startswith("PGHOST and PGDATABASE: postgresql://")
-    assert said.endswith(f"/{parts['dbname']}")
-    assert "hunter2" not in said
+    source = ready(shell, **variables)
+    assert source.startswith("PGHOST and PGDATABASE: postgresql://")
+    assert source.endswith(f"/{parts['dbname']}")
+    assert "hunter2" not in source
     shell.environment |= variables
     with shell.running("work"):
         assert shell.out("send", "hello", "--wait") == "you said hello\n"
@@ -78,6 +78,6 @@ def test_variables_of_libpq_are_honoured_and_the_password_is_never_shown(shell: 
 @only_postgres
 def test_a_driver_in_the_scheme_of_a_database_url_is_left_out(shell: Shell) -> None:
     url = shell.environment.pop("HOLDFAST_DATABASE")
-    said = ready(shell, DATABASE_URL=url.replace("postgresql://", "postgresql+psycopg://", 1))
-    assert said.startswith("DATABASE_URL: postgresql://")
-    assert "+psycopg" not in said
+    source = ready(shell, DATABASE_URL=url.replace("postgresql://", "postgresql+psycopg://", 1))
+    assert source.startswith("DATABASE_URL: postgresql://")
+    assert "+psycopg" not in source

@@ -159,9 +159,9 @@ def test_a_second_signal_stops_at_once_and_the_message_stays(alone: Shell, agent
         eventually(lambda: "stopping" in ask(up, "/readyz")[1])
         assert "waiting for 1 turn (30 s), again to stop now" in up.log
         up.signal(signal.SIGINT)
-        told_at = time.monotonic()
+        signalled_at = time.monotonic()
         assert up.end() == 130
-        assert time.monotonic() - told_at < 10
+        assert time.monotonic() - signalled_at < 10
         assert "stopped at once" in up.log
     [inbox, *_] = alone.json("status")["queues"]
     assert (inbox["ready"] + inbox["leased"], inbox["finished"]) == (1, 0)
@@ -192,7 +192,7 @@ def test_a_stop_ends_in_time_though_a_plain_function_does_not_and_keeps_its_turn
 
 
 @pytest.mark.parametrize(
-    ("spec", "module", "said"),
+    ("spec", "module", "problem"),
     [
         ("my_app", "", "not module:name"),
         ("nowhere:app", "", "no module 'nowhere'"),
@@ -210,10 +210,10 @@ def test_a_stop_ends_in_time_though_a_plain_function_does_not_and_keeps_its_turn
     ],
 )
 def test_a_mistake_in_the_app_is_one_line_and_starts_nothing(
-    alone: Shell, spec: str, module: str, said: str
+    alone: Shell, spec: str, module: str, problem: str
 ) -> None:
     alone.write("my_app.py", module)
-    assert said in alone.refused("up", "--app", spec)
+    assert problem in alone.refused("up", "--app", spec)
     assert not (alone.folder / ".holdfast").exists()
 
 

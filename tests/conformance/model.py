@@ -134,8 +134,8 @@ class Model(Tables):
         return new
 
     def counts(self) -> list[Count]:
-        places = sorted({(row.queue, row.target) for row in self.live.values()})
-        return [self._count(queue, target) for queue, target in places]
+        queue_targets = sorted({(row.queue, row.target) for row in self.live.values()})
+        return [self._count(queue, target) for queue, target in queue_targets]
 
     def outcomes(self, queue: str) -> dict[str, int]:
         ended = sorted(str(row.outcome) for row in self.history.values() if row.queue == queue)
@@ -261,11 +261,13 @@ class Model(Tables):
     def _forget(self, policy: SweepPolicy) -> int:
         oldest = self.clock() - policy.dedup_window
         old = [
-            place
-            for place, key in self.keys.items()
-            if place[0] == policy.queue and key.seen_at < oldest and key.event_id not in self.live
+            dedup_key
+            for dedup_key, key in self.keys.items()
+            if dedup_key[0] == policy.queue
+            and key.seen_at < oldest
+            and key.event_id not in self.live
         ]
-        return len([self.keys.pop(place) for place in old])
+        return len([self.keys.pop(dedup_key) for dedup_key in old])
 
     def _prune(self, policy: SweepPolicy) -> int:
         if policy.keep_history is None:

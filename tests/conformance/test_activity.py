@@ -27,18 +27,18 @@ async def there_was_an_api(store: Store) -> None:
     await store.set_setting("activity", True)
 
 
-async def told(store: Store, position: int = 0) -> list[dict[str, Any]]:
+async def read_frames(store: Store, position: int = 0) -> list[dict[str, Any]]:
     return [frame for row in await store.activity(position) for frame in row.frames]
 
 
 async def types(store: Store) -> list[str]:
-    return [frame["type"] for frame in await told(store)]
+    return [frame["type"] for frame in await read_frames(store)]
 
 
 async def test_a_message_is_received_and_routed(store: Store, clock: Clock) -> None:
     await store.put([NewEvent(event=HELLO, target="coder", message_id="m1")])
     at = int(clock.now.timestamp() * 1000)
-    assert await told(store) == [
+    assert await read_frames(store) == [
         {"type": "message_received", "timestamp": at, **ABOUT, "message": "hello"},
         {"type": "agent_routed", "timestamp": at, **ABOUT},
     ]
@@ -47,7 +47,7 @@ async def test_a_message_is_received_and_routed(store: Store, clock: Clock) -> N
 async def test_a_message_for_nobody_is_the_default_agents(store: Store) -> None:
     await store.set_setting("routing", {"default": "coder"})
     event_id = await put(store, "hi")
-    received, routed = await told(store)
+    received, routed = await read_frames(store)
     assert (received["agent"], received["messageId"], received["channel"]) == (
         "coder",
         str(event_id),
@@ -59,12 +59,12 @@ async def test_a_message_for_nobody_is_the_default_agents(store: Store) -> None:
 async def test_a_message_that_is_known_is_not_received_again(store: Store) -> None:
     await put(store, message_id="m1")
     await store.put([message(message_id="m1"), message(message_id="m2")])
-    assert [frame["messageId"] for frame in await told(store)] == ["m1", "m1", "m2", "m2"]
+    assert [frame["messageId"] for frame in await read_frames(store)] == ["m1", "m1", "m2", "m2"]
 
 
 async def test_a_response_is_no_message_received(store: Store) -> None:
     await put(store, queue=OUTBOX)
-    assert await told(store) == []
+    assert await read_frames(store) == []
 
 
 async def test_a_put_that_is_rolled_back_tells_nothing(store: Store) -> None:
@@ -75,13 +75,16 @@ async def test_a_put_that_is_rolled_back_tells_nothing(store: Store) -> None:
 
     with pytest.raises(ZeroDivisionError):
         await fail()
-    assert await told(store) == []
+    assert await read_frames(store) == []
 
 
 async def test_frames_may_be_put_alone(store: Store, clock: Clock) -> None:
     await store.put([], records=[Activity(({"type": "one", "timestamp": 5}, {"type": "two"}))])
     at = int(clock.now.timestamp() * 1000)
-    assert await told(store) == [{"type": "one", "timestamp": 5}, {"type": "two", "timestamp": at}]
+    assert await read_frames(store) == [
+        {"type": "one", "timestamp": 5},
+        {"type": "two", "timestamp": at},
+    ]
 
 
 async def test_ends_settled_together_are_told_in_one_row(store: Store) -> None:
@@ -118,7 +121,7 @@ async def test_the_end_of_a_turn_comes_before_what_it_emits(store: Store) -> Non
 async def test_a_failed_turn_that_comes_back_is_told(store: Store) -> None:
     event_id = await put(store, target="coder", message_id="m1")
     await end(store, await claim_one(store, "coder"), Retry("no luck", error_class="luck"))
-    frame = (await told(store))[-1]
+    frame = (await read_frames(store))[-1]
     assert frame["type"] == "message_failed"
     assert (frame["error"], frame["errorClass"], frame["dead"]) == ("no luck", "luck", False)
     assert (frame["eventId"], frame["messageId"], frame["agent"], frame["attempts"]) == (
@@ -141,7 +144,7 @@ async def test_a_turn_that_is_snoozed_or_given_back_has_not_failed(store: Store)
 async def test_a_dead_letter_is_told(store: Store, outcome: Dead | Retry) -> None:
     event_id = await put(store, max_attempts=1)
     await end(store, await claim_one(store), outcome)
-    frame = (await told(store))[-1]
+    frame = (await read_frames(store))[-1]
     assert (frame["type"], frame["error"], frame["dead"], frame["eventId"]) == (
         "message_failed",
         "broken",
@@ -154,7 +157,7 @@ async def test_what_the_sweep_buries_is_told(store: Store, clock: Clock) -> None
     await put(store)
     clock.tick(hours=25)
     await store.sweep(SweepPolicy(expire_after=timedelta(hours=24)))
-    frame = (await told(store))[-1]
+    frame = (await read_frames(store))[-1]
     assert (frame["type"], frame["error"], frame["dead"]) == ("message_failed", "expired", True)
 
 
@@ -162,7 +165,7 @@ async def test_what_is_cancelled_is_told(store: Store) -> None:
     event_id = await put(store)
     await claim_one(store)
     await store.cancel(event_id, "by hand")
-    frame = (await told(store))[-1]
+    frame = (await read_frames(store))[-1]
     assert (frame["type"], frame["error"], frame["dead"]) == (
         "message_failed",
         "cancelled: by hand",
@@ -226,7 +229,7 @@ async def test_what_is_old_is_forgotten_from_the_oldest_on(store: Store, clock: 
 async def test_activity_can_be_switched_off(store: Store) -> None:
     await store.set_setting("activity", False)
     await bury(store, await put(store))
-    assert await told(store) == []
+    assert await read_frames(store) == []
 
 
 async def test_without_an_api_nothing_is_written(another_store: StoreFactory) -> None:

@@ -15,7 +15,7 @@ from tests.conformance.steps import claim_ids, claim_one, end
 LANE = "coder"
 
 
-def said(
+def message_of(
     sender: str, *, channel: str = "api", sender_id: str | None = None, **more: Any
 ) -> Payload:
     return message("hello", Address(channel=channel, sender=sender, sender_id=sender_id)) | more
@@ -32,9 +32,15 @@ def in_slack(user: str, thread: str = "1.0", ts: str = "2.0", team: str = "T1") 
     }
 
 
-def copied(sender: str, room: str = "dev", conversation: str | None = None) -> Payload:
-    place = conversation or f"api:{sender}"
-    return {"kind": "room", "channel": "api", "sender": sender, "conversation": place, "room": room}
+def room_copy_of(sender: str, room: str = "dev", conversation: str | None = None) -> Payload:
+    address = conversation or f"api:{sender}"
+    return {
+        "kind": "room",
+        "channel": "api",
+        "sender": sender,
+        "conversation": address,
+        "room": room,
+    }
 
 
 async def put_all(store: Store, *payloads: Payload, queue: str = "inbox") -> list[int]:
@@ -43,30 +49,33 @@ async def put_all(store: Store, *payloads: Payload, queue: str = "inbox") -> lis
 
 
 DIFFERENT = {
-    "two people of one agent": (said("ann"), said("bob")),
-    "an id and a name that read alike": (said("ann", sender_id="bob"), said("bob")),
+    "two people of one agent": (message_of("ann"), message_of("bob")),
+    "an id and a name that read alike": (message_of("ann", sender_id="bob"), message_of("bob")),
     "one id on two channels": (
-        said("ann", sender_id="u1"),
-        said("ann", sender_id="u1", channel="web"),
+        message_of("ann", sender_id="u1"),
+        message_of("ann", sender_id="u1", channel="web"),
     ),
     "two people in one Slack thread": (in_slack("U1"), in_slack("U2")),
     "two threads of one person": (in_slack("U1"), in_slack("U1", thread="9.0")),
     "one thread of two workspaces": (in_slack("U1"), in_slack("U1", team="T2")),
-    "a room and its person's own conversation": (copied("ann"), said("ann")),
-    "two rooms": (copied("ann"), copied("ann", room="ops")),
-    "one room for two people": (copied("ann"), copied("bob")),
+    "a room and its person's own conversation": (room_copy_of("ann"), message_of("ann")),
+    "two rooms": (room_copy_of("ann"), room_copy_of("ann", room="ops")),
+    "one room for two people": (room_copy_of("ann"), room_copy_of("bob")),
     "two people in a conversation of the same name": (
-        said("ann", conversation="c"),
-        said("bob", conversation="c"),
+        message_of("ann", conversation="c"),
+        message_of("bob", conversation="c"),
     ),
 }
 ALIKE = {
-    "one person": (said("ann"), said("ann")),
-    "one id under two names": (said("ann", sender_id="u1"), said("Ann B.", sender_id="u1")),
+    "one person": (message_of("ann"), message_of("ann")),
+    "one id under two names": (
+        message_of("ann", sender_id="u1"),
+        message_of("Ann B.", sender_id="u1"),
+    ),
     "one person in one Slack thread": (in_slack("U1", ts="2.0"), in_slack("U1", ts="3.0")),
     "lines of one room": (
-        copied("user", conversation="chatroom:dev"),
-        copied("user", conversation="chatroom:dev"),
+        room_copy_of("user", conversation="chatroom:dev"),
+        room_copy_of("user", conversation="chatroom:dev"),
     ),
     "payloads that name nobody": ({"text": "a"}, {"text": "b"}),
 }
@@ -102,13 +111,13 @@ async def test_people_mixed_nothing_of_another_joins_a_held_turn(
 
 
 async def test_outside_of_the_inbox_the_lane_alone_decides(store: Store) -> None:
-    ids = await put_all(store, said("ann"), said("bob"), queue="memory")
+    ids = await put_all(store, message_of("ann"), message_of("bob"), queue="memory")
     assert await claim_ids(store, collect_limit=100, queue="memory") == [ids]
 
 
 @pytest.mark.parametrize("payload", [{"kind": 1, "sender": 2}, {"kind": None}], ids=str)
 async def test_a_payload_of_any_shape_can_wait_behind_another(store: Store, payload: Any) -> None:
-    first, second = await put_all(store, said("ann"), payload)
+    first, second = await put_all(store, message_of("ann"), payload)
     assert await claim_ids(store, collect_limit=100) == [[first]]
     assert (await store.live(second)) is not None
 
@@ -116,7 +125,7 @@ async def test_a_payload_of_any_shape_can_wait_behind_another(store: Store, payl
 async def test_messages_that_two_tokens_sent_are_never_in_one_turn(store: Store) -> None:
     """Each sees its own answers alone, and both may call themselves the same."""
     new = [
-        NewEvent(event=said("API"), lane=LANE, sent_by=token)
+        NewEvent(event=message_of("API"), lane=LANE, sent_by=token)
         for token in ("ci", "ci", "cron", None)
     ]
     ids = await store.put(new)

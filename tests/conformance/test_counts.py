@@ -31,8 +31,8 @@ async def test_every_live_event_is_ready_delayed_queued_or_leased(
 async def test_counts_are_by_queue_and_target(store: Store) -> None:
     for queue, target in (("inbox", "coder"), ("inbox", "writer"), ("outbox", "slack")):
         await put(store, queue=queue, target=target)
-    found = sorted(await store.counts(), key=lambda place: (place.queue, place.target))
-    assert [(place.queue, place.target, place.ready) for place in found] == [
+    found = sorted(await store.counts(), key=lambda count: (count.queue, count.target))
+    assert [(count.queue, count.target, count.ready) for count in found] == [
         ("inbox", "coder", 1),
         ("inbox", "writer", 1),
         ("outbox", "slack", 1),

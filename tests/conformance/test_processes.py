@@ -72,7 +72,7 @@ async def test_a_beat_says_when_and_why(store: Store, clock: Clock) -> None:
         last_wake_reason="triggered",
         turns=3,
     )
-    await store.beat(beat)
+    await store.refresh_process(beat)
     assert await store.processes() == [beat]
 
 
@@ -83,7 +83,7 @@ async def test_seen_at_moves_with_every_beat_by_the_clock_of_the_database(
     await store.register(started)
     for _ in range(3):
         clock.tick(minutes=5)
-        await store.beat(started)
+        await store.refresh_process(started)
         [found] = await store.processes()
         assert (found.started_at, found.seen_at) == (started.started_at, clock.now)
 

@@ -14,7 +14,9 @@ from holdfast.testing.fixtures import StoreFactory
 from tests.conformance.steps import bury, claim_one, end, message, put
 
 
-async def heard(listener: Store, clock: Clock, happening: Callable[[], Awaitable[object]]) -> str:
+async def queue_of_wakeup(
+    listener: Store, clock: Clock, happening: Callable[[], Awaitable[object]]
+) -> str:
     """The first wake-up after this happened."""
     # once registered, a store listens for certain
     await listener.register(
@@ -65,7 +67,7 @@ async def test_what_becomes_ready_in_another_process_wakes_a_listener(
     await put(store, target="busy")
     await bury(store, await put(store))
     other = await another_store()
-    assert await heard(store, clock, lambda: happening(other)) in ("inbox", "")
+    assert await queue_of_wakeup(store, clock, lambda: happening(other)) in ("inbox", "")
 
 
 @pytest.mark.parametrize("happening", HAPPENINGS, ids=lambda step: step.__name__)
@@ -74,13 +76,13 @@ async def test_what_becomes_ready_in_this_process_wakes_a_listener(
 ) -> None:
     await put(store, target="busy")
     await bury(store, await put(store))
-    assert await heard(store, clock, lambda: happening(store)) in ("inbox", "")
+    assert await queue_of_wakeup(store, clock, lambda: happening(store)) in ("inbox", "")
 
 
 async def test_a_wake_up_that_nobody_waits_for_is_there_at_the_next_look(
     store: Store, another_store: StoreFactory, clock: Clock
 ) -> None:
-    await heard(store, clock, lambda: put(store))
+    await queue_of_wakeup(store, clock, lambda: put(store))
     wakeups = store.wakeups()
     async with asyncio.timeout(10):
         first = asyncio.ensure_future(anext(wakeups))
@@ -95,4 +97,4 @@ async def test_a_wake_up_that_nobody_waits_for_is_there_at_the_next_look(
 
 
 async def test_a_wake_up_names_its_queue(store: Store, clock: Clock) -> None:
-    assert await heard(store, clock, lambda: put(store, queue="memory")) in ("memory", "")
+    assert await queue_of_wakeup(store, clock, lambda: put(store, queue="memory")) in ("memory", "")

@@ -90,12 +90,12 @@ async def test_a_reply_is_changed_before_it_is_stored(settings: Settings) -> Non
         await app.put("hi")
         await finished(app.store, queue="inbox")
         [response] = await app.responses("api")
-        [said, _] = await app.store.agent_messages("agent")
+        [answer_line, _] = await app.store.agent_messages("agent")
     assert (response.event["message"], response.event["files"]) == (
         "heard hi, agent.",
         ["plot.png"],
     )
-    assert said.content == "heard hi, agent."
+    assert answer_line.content == "heard hi, agent."
 
 
 async def test_silence_and_outcomes_are_no_replies(settings: Settings) -> None:

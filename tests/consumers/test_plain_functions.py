@@ -24,7 +24,7 @@ SOON = timedelta(milliseconds=50)
 CANNOT_STOP = "a plain function cannot be stopped; its turn is kept until it ends"
 
 
-class Door:
+class BlockingAgent:
     """A plain agent that waits in its thread until it is let through."""
 
     def __init__(self) -> None:
@@ -41,39 +41,39 @@ class Door:
 
 
 @pytest.fixture
-def door() -> Iterator[Door]:
-    door = Door()
-    yield door
-    door.open.set()
+def blocking() -> Iterator[BlockingAgent]:
+    blocking = BlockingAgent()
+    yield blocking
+    blocking.open.set()
 
 
-def is_said(caplog: pytest.LogCaptureFixture) -> bool:
+def is_logged(caplog: pytest.LogCaptureFixture) -> bool:
     return any(record.getMessage().startswith(CANNOT_STOP) for record in caplog.records)
 
 
 @both_engines
 async def test_one_that_ends_late_at_a_stop_is_answered_once(
-    store: Store, settings: Settings, door: Door, caplog: pytest.LogCaptureFixture
+    store: Store, settings: Settings, blocking: BlockingAgent, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (
-        running(AgentHarness(door), settings, grace=SOON) as first,
-        running(AgentHarness(door), settings) as second,
+        running(AgentHarness(blocking), settings, grace=SOON) as first,
+        running(AgentHarness(blocking), settings) as second,
     ):
         await first.put("hi")
-        await until(lambda: door.inside)
+        await until(lambda: blocking.inside)
         (first if first.consumers[0].running else second).stop()
-        await until(lambda: is_said(caplog) or second.stopping)
+        await until(lambda: is_logged(caplog) or second.stopping)
         [leased] = await store.leased("inbox")
-        door.open.set()
+        blocking.open.set()
         [ended] = await finished(store, queue="inbox")
         assert len(await store.waiting("outbox", "api")) == 1
-    assert (ended.id, ended.attempts, door.runs) == (leased.id, 1, 1)
+    assert (ended.id, ended.attempts, blocking.runs) == (leased.id, 1, 1)
 
 
 @both_engines
 async def test_one_that_outlasts_the_stop_of_a_harness_keeps_its_lease(
     settings: Settings,
-    door: Door,
+    blocking: BlockingAgent,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -84,35 +84,35 @@ async def test_one_that_outlasts_the_stop_of_a_harness_keeps_its_lease(
         "poll": SOON,
         "poll_jitter": timedelta(0),
     }
-    async with running(AgentHarness(door), settings, grace=SOON, **quickly) as stopped:
+    async with running(AgentHarness(blocking), settings, grace=SOON, **quickly) as stopped:
         await stopped.put("hi")
-        await until(lambda: door.inside)
+        await until(lambda: blocking.inside)
         stopped.stop()
-        async with running(AgentHarness(door), settings, **quickly) as other:
+        async with running(AgentHarness(blocking), settings, **quickly) as other:
             await until(
                 lambda: any("did not stop" in record.getMessage() for record in caplog.records)
             )
             over_at = time.monotonic() + 4
             await until(lambda: time.monotonic() > over_at)
-            assert door.runs == 1
-            door.open.set()
+            assert blocking.runs == 1
+            blocking.open.set()
             [ended] = await finished(other.store, queue="inbox")
-    assert (ended.outcome, ended.attempts, door.runs) == ("completed", 1, 1)
+    assert (ended.outcome, ended.attempts, blocking.runs) == ("completed", 1, 1)
 
 
 async def test_one_past_its_time_limit_keeps_its_turn_and_its_answer(
-    settings: Settings, door: Door, caplog: pytest.LogCaptureFixture
+    settings: Settings, blocking: BlockingAgent, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = AgentHarness()
-    app.add("slow", door, timeout=SOON)
+    app.add("slow", blocking, timeout=SOON)
     async with running(app, settings):
         await app.put("hi")
-        await until(lambda: is_said(caplog))
+        await until(lambda: is_logged(caplog))
         assert len(await app.store.leased("inbox")) == 1
-        door.open.set()
+        blocking.open.set()
         [ended] = await finished(app.store, queue="inbox")
         [response] = await app.responses("api")
-    assert (ended.outcome, ended.attempts, door.runs) == ("completed", 1, 1)
+    assert (ended.outcome, ended.attempts, blocking.runs) == ("completed", 1, 1)
     assert response.event["message"] == "heard hi"
 
 
@@ -128,22 +128,22 @@ async def test_its_error_after_the_time_limit_is_a_retry(
     app.add("slow", fail, timeout=SOON, max_attempts=1)
     async with running(app, settings):
         await app.put("hi")
-        await until(lambda: is_said(caplog))
+        await until(lambda: is_logged(caplog))
         gate.set()
         [ended] = await finished(app.store)
     assert (ended.outcome, ended.last_error) == ("dead", "ValueError: late and wrong")
 
 
 async def test_the_answer_of_a_turn_that_was_cancelled_is_refused(
-    settings: Settings, door: Door, caplog: pytest.LogCaptureFixture
+    settings: Settings, blocking: BlockingAgent, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with running(AgentHarness(door), settings, lease=timedelta(seconds=1)) as app:
+    async with running(AgentHarness(blocking), settings, lease=timedelta(seconds=1)) as app:
         await app.put("hi")
-        await until(lambda: door.inside)
+        await until(lambda: blocking.inside)
         [leased] = await app.store.leased("inbox")
         assert await app.store.cancel(leased.id, "enough")
-        await until(lambda: is_said(caplog))
-        door.open.set()
+        await until(lambda: is_logged(caplog))
+        blocking.open.set()
         await until(
             lambda: any(
                 "lost before they were settled" in record.getMessage() for record in caplog.records

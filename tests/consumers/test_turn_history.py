@@ -21,7 +21,7 @@ def reading(limit: int = 50) -> tuple[AgentHarness, list[list[tuple[str, str, bo
     return AgentHarness(answer), seen
 
 
-async def told(at_work: Trial, text: str, address: Address) -> None:
+async def send_and_work(at_work: Trial, text: str, address: Address) -> None:
     await at_work.say(text, address=address)
     await at_work.work()
 
@@ -30,7 +30,7 @@ async def test_history_is_the_conversation_so_far_on_every_channel() -> None:
     app, seen = reading()
     async with trial(app) as at_work:
         for address in (ANN, BOB, Address(channel="web", sender="Ann", sender_id="u1"), ANN):
-            await told(at_work, "hello", address)
+            await send_and_work(at_work, "hello", address)
     assert seen == [[], [], [], [("Ann", "hello", False), ("agent", "heard hello", True)]]
 
 
@@ -38,7 +38,7 @@ async def test_history_has_the_newest_lines_within_its_limit_oldest_first() -> N
     app, seen = reading(limit=3)
     async with trial(app) as at_work:
         for text in ("one", "two", "three"):
-            await told(at_work, text, ANN)
+            await send_and_work(at_work, text, ANN)
     assert seen[-1] == [
         ("agent", "heard one", True),
         ("Ann", "two", False),
@@ -65,8 +65,8 @@ async def test_the_sender_has_an_id_where_the_channel_gives_one() -> None:
         return None
 
     async with trial(AgentHarness(answer)) as at_work:
-        await told(at_work, "a", ANN)
-        await told(at_work, "b", BOB)
+        await send_and_work(at_work, "a", ANN)
+        await send_and_work(at_work, "b", BOB)
         await at_work.store.put(
             [NewEvent(event={"type": "app_mention", "user": "U1", "text": "hi"})]
         )

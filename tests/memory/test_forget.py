@@ -175,8 +175,8 @@ async def test_a_reworded_prompt_of_rooms_does_not_hinder_forgetting(
 ) -> None:
     """Copies carry the key of their line, so the wording of the prompt does not matter."""
     monkeypatch.setattr(room, "prompt_of", lambda line: f"somebody whispers: {line.message!r}")
-    said = NewEvent(event={"kind": "message", **PERSON, "message": "hi"}, message_id="m1")
-    await store.put([said])
+    message = NewEvent(event={"kind": "message", **PERSON, "message": "hi"}, message_id="m1")
+    await store.put([message])
     leased = await claim_one(store)
     turn = Turn(leased, "a")
     routing = Routing(

@@ -158,12 +158,12 @@ async def test_a_reindex_replaces_the_scope_by_the_source(
 ) -> None:
     await knowledge.upsert(ANN, [document("gone", "old"), document("kept", "kept")])
     await knowledge.upsert(BOB, [document("bob", "his")])
-    heard: list[int] = []
+    progress: list[int] = []
     source = (document(f"d{number}", f"fact number {number}", 2) for number in range(5))
-    options = IndexOptions(batch_size=2, on_progress=heard.append)
+    options = IndexOptions(batch_size=2, on_progress=progress.append)
     assert await knowledge.reindex(ANN, source, options) == 5
     assert sorted(await knowledge.documents(ANN)) == ["d0", "d1", "d2", "d3", "d4"]
-    assert (sorted(await knowledge.documents(BOB)), heard) == (["bob"], [2, 4, 5])
+    assert (sorted(await knowledge.documents(BOB)), progress) == (["bob"], [2, 4, 5])
 
 
 async def test_a_scope_can_be_cleared(knowledge: KnowledgeStore) -> None:

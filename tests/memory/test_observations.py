@@ -251,8 +251,8 @@ async def test_forgetting_a_subject_removes_every_trace(
     await observations.save(fact())
     await observations.save(fact(id="b", subject="bob"))
     await store.set_setting("activity", True)
-    said = {"kind": "message", "channel": "api", "sender_id": "ann", "message": "hi"}
-    messages = [(said, "m1"), (said | {"sender_id": "bob"}, "m2")]
+    message = {"kind": "message", "channel": "api", "sender_id": "ann", "message": "hi"}
+    messages = [(message, "m1"), (message | {"sender_id": "bob"}, "m2")]
     await store.put([NewEvent(event=event, message_id=id_) for event, id_ in messages])
     turn = await claim_one(store)
     other = await claim_one(store)
@@ -272,25 +272,31 @@ async def test_forgetting_a_subject_removes_every_trace(
     assert await store.agent_messages("a") == []
     assert await store.setting("default/api:ann") is None
     assert await store.setting("default/api:joann") == {"agent": "writer"}
-    told = [
+    stored_frames = [
         (frame["type"], frame.get("messageId"))
         for row in await store.activity(0)
         for frame in row.frames
     ]
     blank = ("forgotten", None)
-    assert told == [blank, blank, ("message_received", "m2"), ("agent_routed", "m2"), blank]
+    assert stored_frames == [
+        blank,
+        blank,
+        ("message_received", "m2"),
+        ("agent_routed", "m2"),
+        blank,
+    ]
 
 
 async def test_forgetting_a_person_removes_copies_that_others_got(
     store: Store, observations: ObservationStore
 ) -> None:
-    said = NewEvent(
+    message = NewEvent(
         event={"kind": "message", "channel": "api", "sender_id": "ann", "message": "hi"},
         message_id="m1",
     )
-    await store.put([said])
+    await store.put([message])
     turn = await claim_one(store)
-    told = {
+    handoff = {
         "kind": "room",
         "message": "a member said: Ann says hi",
         "from_agent": "a",
@@ -298,7 +304,7 @@ async def test_forgetting_a_person_removes_copies_that_others_got(
     }
     line = ChatMessage(team_id="dev", from_agent="a", message="Ann says hi", key="line_1")
     other = ChatMessage(team_id="dev", from_agent="a", message="Bob says hi")
-    await store.settle([(turn, Done((NewEvent(event=told),), (line, other)))])
+    await store.settle([(turn, Done((NewEvent(event=handoff),), (line, other)))])
     about = {"workspace_id": "default", "subject_type": "AGENT", "subject": "a"}
     await observations.save(fact(id="of-ann", source_message_ids=("m1",), **about))
     await observations.save(fact(id="of-both", source_message_ids=("m1", "m2"), **about))

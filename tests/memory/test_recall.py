@@ -317,10 +317,10 @@ def test_python_and_sql_name_the_same_subject(postgres_url: str) -> None:
     ]
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         for payload in payloads:
-            [told] = connection.execute(
+            [subject_in_sql] = connection.execute(
                 "select agent.subject_of(%s::jsonb)", (dump(payload),)
             ).fetchone() or [None]
-            assert told == subject_of(payload), payload
+            assert subject_in_sql == subject_of(payload), payload
 
 
 async def test_the_memory_of_a_turn_is_never_none_and_says_what_is_missing(store: Store) -> None:

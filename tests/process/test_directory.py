@@ -17,7 +17,7 @@ from holdfast.app import AgentHarness
 from holdfast.errors import Unknown
 from holdfast.queue.store import Process, Store
 from holdfast.routing import directory
-from holdfast.routing.directory import Directory, configured, merge
+from holdfast.routing.directory import Directory, configured_routing, merge
 from holdfast.routing.router import Routing
 from holdfast.settings import Settings
 from holdfast.store import open_store
@@ -291,7 +291,7 @@ def test_the_configuration_names_agents_with_the_lanes_of_their_kinds() -> None:
         "writer": {"kind": "echo", "lane": "none", "max_attempts": 2, "name": "Writer"},
     }
     teams = {"dev": {"agents": ["coder", "writer"], "leader": "coder"}}
-    routing = configured(Settings(agents=tables, teams=teams))  # type: ignore[arg-type]
+    routing = configured_routing(Settings(agents=tables, teams=teams))  # type: ignore[arg-type]
     assert (routing.default, routing.lanes) == ("coder", {"coder": "agent", "writer": "none"})
     assert (routing.attempts, routing.names) == ({"writer": 2}, {"writer": "Writer"})
     assert routing.kinds == {"coder": "command", "writer": "echo"}

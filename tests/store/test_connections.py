@@ -7,7 +7,7 @@ import asyncio
 import psycopg
 import pytest
 
-from holdfast.store.postgres.connections import Connections, translated
+from holdfast.store.postgres.connections import Connections, translate_errors
 from holdfast.testing.databases import Databases
 
 
@@ -24,7 +24,7 @@ async def test_a_cancelled_wait_for_a_connection_stays_cancelled(databases: Data
 
 async def test_a_cancellation_that_meets_an_error_of_the_server_stays_one() -> None:
     async def ask() -> None:
-        with translated():
+        with translate_errors():
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:

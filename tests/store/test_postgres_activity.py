@@ -23,20 +23,20 @@ def other(postgres_url: str) -> Iterator[Connection]:
         yield connection
 
 
-def told(sql: Connection, place: int = 0) -> list[str]:
+def read_message_ids(sql: Connection, position: int = 0) -> list[str]:
     """The ids of the messages that were received, in order."""
     return column(
         sql,
         """select frame ->> 'messageId'
            from agent.read_activity(%s) as row, json_array_elements(frames::json) as frame
            where frame ->> 'type' = 'message_received'""",
-        [place],
+        [position],
     )
 
 
 def test_a_plain_insert_is_a_message_received(sql: Connection) -> None:
     event_id = insert(sql, "a")
-    assert told(sql) == [str(event_id)]
+    assert read_message_ids(sql) == [str(event_id)]
     assert value(sql, "select frames -> 0 ->> 'channel' from agent.activity") == "slack"
 
 
@@ -45,7 +45,7 @@ def test_insert_event_is_a_message_received(sql: Connection) -> None:
         """select agent.insert_event
            ('{"type":"app_mention","channel":"C","ts":"1.5","user":"U","text":"hi"}')"""
     )
-    assert told(sql) == ["slack_C_1.5"]
+    assert read_message_ids(sql) == ["slack_C_1.5"]
     frame = value(sql, "select frames -> 0 from agent.activity")
     assert (frame["sender"], frame["message"], frame["channel"]) == ("U", "hi", "slack")
 
@@ -54,7 +54,7 @@ def test_a_replayed_event_is_received_once_more(sql: Connection) -> None:
     event_id = insert(sql)
     sql.execute("select agent.delete_event(%s)", [event_id])
     new = value(sql, "select agent.replay_event(%s)", [event_id])
-    assert told(sql) == [str(event_id), str(new)]
+    assert read_message_ids(sql) == [str(event_id), str(new)]
 
 
 def test_id_greater_than_last_seen_as_a_cursor_skips_nothing(
@@ -63,23 +63,23 @@ def test_id_greater_than_last_seen_as_a_cursor_skips_nothing(
     """Ids commit out of order; places are given after the commit."""
     early = insert(other)
     late = insert(sql)
-    assert told(sql) == [str(late)]
+    assert read_message_ids(sql) == [str(late)]
     assert value(sql, "select next from agent.activity_span()") == 2
     other.commit()
-    assert told(sql, 2) == [str(early)]
-    assert told(sql) == [str(late), str(early)]
+    assert read_message_ids(sql, 2) == [str(early)]
+    assert read_message_ids(sql) == [str(late), str(early)]
 
 
 def test_a_reader_does_not_wait_for_another_that_gives_places(
     sql: Connection, other: Connection
 ) -> None:
     insert(sql)
-    assert len(told(other)) == 1
+    assert len(read_message_ids(other)) == 1
     insert(sql)
     # The other has not committed: nobody else may give a place meanwhile, and nobody waits for it.
-    assert told(sql) == []
+    assert read_message_ids(sql) == []
     other.commit()
-    assert len(told(sql)) == 2
+    assert len(read_message_ids(sql)) == 2
 
 
 def test_looking_for_what_happened_costs_the_same_however_much_there_is(sql: Connection) -> None:

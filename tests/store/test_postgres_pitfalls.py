@@ -90,8 +90,8 @@ def test_notify_takes_a_lock_shared_by_the_whole_server(sql: Connection, other: 
     other.commit()
     insert(other)
     other.rollback()
-    heard = sorted(notify.payload for notify in sql.notifies(timeout=1))
-    assert heard == ["inbox", "outbox"]
+    queues = sorted(notify.payload for notify in sql.notifies(timeout=1))
+    assert queues == ["inbox", "outbox"]
 
 
 def test_a_hypertable_is_never_searched_for_dedup(sql: Connection) -> None:

@@ -1,4 +1,4 @@
-"""Pooled PostgreSQL connections, with transactions and translated driver errors."""
+"""Pooled PostgreSQL connections, with transactions and translation of driver errors."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Connections:
 
     async def __aenter__(self) -> Connections:
         # Connect once without the pool, whose errors name a time-out instead of the cause.
-        with translated():
+        with translate_errors():
             async with await psycopg.AsyncConnection.connect(
                 self._url, autocommit=True
             ) as connection:
@@ -96,7 +96,7 @@ class Connections:
         if row != (True,):
             raise HoldfastError("the database has no Holdfast schema: run `holdfast migrate`")
         # Wait for the pool's first connection: a call before would make it open a second one.
-        with translated():
+        with translate_errors():
             await self._pool.open(wait=True)
         return self
 
@@ -119,7 +119,7 @@ class Connections:
 
     async def execute_alone(self, statement: LiteralString) -> None:
         """Run a statement that refuses to be part of a transaction."""
-        with translated():
+        with translate_errors():
             async with self._connection() as connection:
                 await connection.execute(statement, prepare=False)
 
@@ -135,7 +135,7 @@ class Connections:
 
     async def again(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """Run a whole transaction, and again if the server aborted it for another's sake."""
-        with translated():
+        with translate_errors():
             for tries_left in reversed(range(TRIES)):
                 try:
                     return await work()
@@ -243,7 +243,7 @@ class _BoundedMoment(TimestamptzLoader):
 
 
 @contextmanager
-def translated() -> Any:
+def translate_errors() -> Any:
     """Raise StoreUnavailable if the server is gone or busy, HoldfastError if it refused."""
     cancelled = _cancellations()
     try:

@@ -18,7 +18,7 @@ from holdfast.queue.turn import LeasedTurn
 from holdfast.store.collector import uncollected
 from holdfast.store.failure import failure_of
 from holdfast.store.payload import dump, storable_name
-from holdfast.store.readable import bounded, state_of
+from holdfast.store.readable import limit_delay, state_of
 from holdfast.telemetry.redaction import redact_prose
 
 # In the order of the fields of Event.
@@ -161,4 +161,6 @@ def end_of(turn: LeasedTurn, outcome: Outcome, max_attempts: int) -> Payload:
 
 def interval(delay: timedelta | None) -> str | None:
     """Return an interval as text, exact and independent of the server's settings."""
-    return None if delay is None else f"{bounded(delay) // timedelta(microseconds=1)} microseconds"
+    return (
+        None if delay is None else f"{limit_delay(delay) // timedelta(microseconds=1)} microseconds"
+    )

@@ -56,7 +56,7 @@ class Session:
         await self._registered
 
     @property
-    def trusted(self) -> bool:
+    def may_declare_deaths(self) -> bool:
         """Say whether this process may declare others dead: not soon after a reconnect."""
         if self._connections <= 1:
             return self._up

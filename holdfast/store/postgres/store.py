@@ -34,7 +34,7 @@ from holdfast.store.failure import stored_error
 from holdfast.store.payload import dump, parse, storable
 from holdfast.store.postgres.batch import Batch
 from holdfast.store.postgres.bulk import is_bulk, is_plain, put_bulk
-from holdfast.store.postgres.connections import Connections, translated
+from holdfast.store.postgres.connections import Connections, translate_errors
 from holdfast.store.postgres.history import PostgresHistory
 from holdfast.store.postgres.rows import (
     COLUMNS,
@@ -125,7 +125,7 @@ class PostgresStore(PostgresHistory):
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
-        with translated():
+        with translate_errors():
             async with self._connections.transaction() as connection:
                 yield connection
 
@@ -381,7 +381,7 @@ class PostgresStore(PostgresHistory):
             "delete from agent.process where id = %s returning id", (process_id,)
         )
 
-    async def beat(self, process: Process) -> None:
+    async def refresh_process(self, process: Process) -> None:
         await self._connections.value(
             "select agent.beat(%s, %s, %s)", (process.id, process.last_wake_reason, process.turns)
         )
@@ -406,7 +406,7 @@ class PostgresStore(PostgresHistory):
 
     async def reap(self, max_attempts: Mapping[str, int] | None = None) -> list[str]:
         self._start_session()
-        if not self._session.trusted:
+        if not self._session.may_declare_deaths:
             self._watch.forget()
             return []
         gone = self._watch.look(await self._connections.value("select agent.silent_processes()"))

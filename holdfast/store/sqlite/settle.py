@@ -14,7 +14,7 @@ from holdfast.queue.store import Acked
 from holdfast.queue.turn import LeasedTurn
 from holdfast.store.failure import NO_FAILURE, Failure, failure_of, stored_error
 from holdfast.store.payload import dump
-from holdfast.store.readable import bounded
+from holdfast.store.readable import limit_delay
 from holdfast.store.sqlite.access import audit_events
 from holdfast.store.sqlite.activity import failed_frames
 from holdfast.store.sqlite.claim import Leases, are_all_held, checkpoint, is_held, read_leases
@@ -52,7 +52,9 @@ class Settlement:
                 self.complete(turn, outcome)
                 return "completed"
             case Snooze(delay):
-                return self._put_back(turn, self.db.now + bounded(delay) // MICROSECOND, given=1)
+                return self._put_back(
+                    turn, self.db.now + limit_delay(delay) // MICROSECOND, given=1
+                )
             case Dead() if len(turn.events) > 1:
                 # All come back with an attempt used, so that each is claimed alone next.
                 return self._put_back(turn, self.db.now, failure_of(outcome))
@@ -62,7 +64,7 @@ class Settlement:
                 most = self.max_attempts if max_attempts is None else max_attempts
                 if attempts >= most and len(turn.events) == 1:
                     return self._bury(turn, failure_of(outcome))
-                vt = self.db.now + bounded(delay or timedelta()) // MICROSECOND
+                vt = self.db.now + limit_delay(delay or timedelta()) // MICROSECOND
                 return self._put_back(turn, vt, failure_of(outcome))
             case _:
                 assert_never(outcome)

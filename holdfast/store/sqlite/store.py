@@ -458,7 +458,7 @@ class SqliteStore:
         await self.write(lambda db: processes.delete_process(db, process_id))
         await asyncio.to_thread(self._process_locks.release, process_id)
 
-    async def beat(self, process: Process) -> None:
+    async def refresh_process(self, process: Process) -> None:
         await self.write(lambda db: processes.update_process(db, process))
 
     async def reap(self, max_attempts: Mapping[str, int] | None = None) -> list[str]:
