@@ -134,13 +134,13 @@ async def get_pending(request: Request, page: Annotated[PendingPage, Query()]) -
 async def post_response(request: Request) -> JsonResponse:
     """Store a message, then answer. It is delivered like a response."""
     state = state_of(request)
-    said = await read_body(request, NewResponse)
-    _refuse_unbound(caller_of(request), said)
-    _refuse_foreign(state.settings.files, said)
+    new = await read_body(request, NewResponse)
+    _refuse_unbound(caller_of(request), new)
+    _refuse_foreign(state.settings.files, new)
     while True:
         id_ = new_id("proactive")
         # A generated id that was taken is drawn again, or the message would be lost.
-        if await state.store.put([_proactive(said, id_, caller_of(request).owner)]) != [None]:
+        if await state.store.put([_proactive(new, id_, caller_of(request).owner)]) != [None]:
             return JsonResponse(Stored(ok=True, messageId=id_))
 
 
@@ -183,50 +183,50 @@ def response_of(event: Event) -> Response:
     return response
 
 
-def _refuse_unbound(caller: Caller, said: NewResponse) -> None:
+def _refuse_unbound(caller: Caller, new: NewResponse) -> None:
     """Refuse channel, recipient and agent that the caller is not bound to."""
-    bound_channel(caller, said.channel, said.channel)
-    bound_sender(caller, said.sender)
-    bound_sender_id(caller, said.sender_id)
-    refuse_agents(caller, [said.agent] if said.agent else [])
+    bound_channel(caller, new.channel, new.channel)
+    bound_sender(caller, new.sender)
+    bound_sender_id(caller, new.sender_id)
+    refuse_agents(caller, [new.agent] if new.agent else [])
 
 
-def _proactive(said: NewResponse, message_id: str, sent_by: str | None) -> NewEvent:
-    address = _address(said)
+def _proactive(new: NewResponse, message_id: str, sent_by: str | None) -> NewEvent:
+    address = _address(new)
     payload: Payload = {
         "kind": "response",
-        "channel": said.channel,
+        "channel": new.channel,
         "conversation": address.conversation,
-        "sender": said.sender,
+        "sender": new.sender,
         "sender_id": address.sender_id,
-        "message": said.message,
+        "message": new.message,
         "original_message": "",
         "message_id": message_id,
-        "agent": said.agent,
+        "agent": new.agent,
     }
     for name in ("files", "metadata"):
-        if value := getattr(said, name):
+        if value := getattr(new, name):
             payload[name] = value
     return NewEvent(
         event=payload,
         queue=OUTBOX,
-        target=said.channel,
-        lane=f"{said.channel}/{address.conversation}",
+        target=new.channel,
+        lane=f"{new.channel}/{address.conversation}",
         message_id=message_id,
         max_attempts=RESPONSE_ATTEMPTS,
         sent_by=sent_by,
     )
 
 
-def _refuse_foreign(root: Path, said: NewResponse) -> None:
+def _refuse_foreign(root: Path, new: NewResponse) -> None:
     """Refuse files outside of the files root, or of another conversation."""
-    conversation = _address(said).conversation
-    for name in said.files or ():
-        if sendable_path(root, name, said.channel, conversation) is None:
+    conversation = _address(new).conversation
+    for name in new.files or ():
+        if sendable_path(root, name, new.channel, conversation) is None:
             raise ApiError(
                 400, f"files: {name!r} is not below {root}, or belongs to another conversation"
             )
 
 
-def _address(said: NewResponse) -> Address:
-    return Address(channel=said.channel, sender=said.sender, sender_id=said.sender_id or None)
+def _address(new: NewResponse) -> Address:
+    return Address(channel=new.channel, sender=new.sender, sender_id=new.sender_id or None)

@@ -122,13 +122,13 @@ async def get_room(request: Request, team: TeamId, page: Paged) -> JsonResponse:
 async def post_to_room(request: Request, team: TeamId) -> JsonResponse:
     """Add a line to the room, and send a message to every agent of the team."""
     state = state_of(request)
-    said = await read_body(request, NewLine)
+    new = await read_body(request, NewLine)
     caller, routing = caller_of(request), await state.routing()
     most = state.settings.max_attempts
     try:
         refuse_team(caller, *routing.team(team))
         line = await post(
-            state.store, routing, team, said.message, max_attempts=most, sent_by=caller.owner
+            state.store, routing, team, new.message, max_attempts=most, sent_by=caller.owner
         )
     except Unknown:
         raise ApiError(404, "team not found") from None
