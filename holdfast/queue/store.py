@@ -66,7 +66,7 @@ class SweepPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """Counts of a sweep. `repaired_lanes` counts lanes without a head, and is 0 unless there is a bug."""
+    """Counts of a sweep. `repaired_lanes` had no head; it is 0 unless there is a bug."""
 
     dead: int = 0
     expired: int = 0

@@ -1,4 +1,5 @@
-"""Agents of a team hand messages on by tags in their replies; the person who asked gets the answers."""
+"""Agents of a team hand messages on by tags in their replies; the person who asked gets the
+answers."""
 
 from __future__ import annotations
 
