@@ -70,7 +70,7 @@ async def read(request: Request) -> bytes:
     except TimeoutError:
         raise ApiError(
             408,
-            f"the body arrived too slowly; send at least {MIN_BYTES_PER_SECOND // 1024} KiB a second",
+            f"the body is too slow; send at least {MIN_BYTES_PER_SECOND // 1024} KiB a second",
         ) from None
     except ClientDisconnect:
         raise ApiError(400, "the body is incomplete") from None
