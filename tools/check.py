@@ -20,39 +20,6 @@ LINE_LENGTH = 100
 # SQL functions that may be longer, and why.
 LONG_FUNCTIONS: dict[str, str] = {}
 
-# Folders and files that already obey the new rules: prose, line length, sizes of SQL, JavaScript
-# and CSS. `python -m tools.check --remaining` counts the faults elsewhere. Remove this list and
-# the option once it names all of CODE.
-CLEAN: tuple[str, ...] = (
-    "tools",
-    "tests",
-    "bench",
-    "examples",
-    "docs",
-    "README.md",
-    "SECURITY.md",
-    "CHANGELOG.md",
-    "holdfast/__init__.py",
-    "holdfast/__main__.py",
-    "holdfast/activity",
-    "holdfast/agents",
-    "holdfast/app.py",
-    "holdfast/channels",
-    "holdfast/cli",
-    "holdfast/consumers",
-    "holdfast/errors.py",
-    "holdfast/memory",
-    "holdfast/message.py",
-    "holdfast/migrations",
-    "holdfast/process.py",
-    "holdfast/queue",
-    "holdfast/routing",
-    "holdfast/settings",
-    "holdfast/store",
-    "holdfast/telemetry",
-    "holdfast/testing",
-)
-
 # The migration runner records the bodies of these scripts, so their text must not change.
 LAST_RECORDED_SCRIPT = {"incremental": 18, "sqlite": 18}
 
@@ -81,32 +48,11 @@ COMMENT = {
 }
 
 
-def main(arguments: list[str]) -> int:
-    if "--remaining" in arguments:
-        return print_remaining(tuple(arguments[1:]) or CODE)
-    faults = [*queries(ROOT), *scripts(ROOT), *references(ROOT)]
-    faults += [fault for fault in file_faults(ROOT) if below(fault, CLEAN)]
-    faults += [fault for fault in python_sizes(ROOT) if not below(fault, CLEAN)]
+def main() -> int:
+    faults = [*queries(ROOT), *scripts(ROOT), *references(ROOT), *file_faults(ROOT)]
     for fault in faults:
         print(fault, file=sys.stderr)
     return 1 if faults else 0
-
-
-def print_remaining(folders: tuple[str, ...]) -> int:
-    """Print the faults below these folders that `make check` does not refuse yet."""
-    faults = [f for f in file_faults(ROOT) if below(f, folders) and not below(f, CLEAN)]
-    for fault in faults:
-        print(fault)
-    for folder, number in sorted(Counter(str(Path(fault).parent) for fault in faults).items()):
-        print(f"{number:6} {folder}")
-    print(f"{len(faults):6} in all")
-    return 0
-
-
-def below(fault: str, folders: tuple[str, ...]) -> bool:
-    """Say whether the file of a fault is one of these folders and files, or lies below one."""
-    path = fault.split(":")[0]
-    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
 
 
 def file_faults(root: Path) -> Iterator[str]:
@@ -378,4 +324,4 @@ def defines(node: ast.AST, name: str) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

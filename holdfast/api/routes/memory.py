@@ -168,8 +168,8 @@ async def forget_subject(
     A person without a channel, such as default:USER:ann, means everybody with that id or name. If
     that is more than one identity, the answer is 409 with the list `identities` unless `all` is
     true. Returns the number of rows removed, by kind; `unattributed_…` counts rows of earlier
-    releases that name no person. On SQLite the bytes are gone from the files, too; on PostgreSQL a vacuum
-    frees them."""
+    releases that name no person. On SQLite the bytes are gone from the files, too; on
+    PostgreSQL a vacuum frees them."""
     state = state_of(request)
     parts = _parts(subject)
     if not all:
