@@ -26,6 +26,7 @@ LINGER = 2.0
 Closing with unread input resets the connection, and the client would lose the response."""
 LINGER_BYTES = 8 * 1024 * 1024
 WRITE_BYTES = 64 * 1024
+"""Largest piece of a body that is written at once."""
 LOOP_TURNS = 3
 """Iterations of the event loop until the first bytes of a new connection are read."""
 CLOSE = (b"connection", b"close")
@@ -49,40 +50,23 @@ _TOO_MANY = ApiError(
 ).answer
 
 
-class Gathering(asyncio.Transport):
-    """Joins writes of one loop iteration: uvicorn writes the head and the body separately."""
+class ClosingTransport(asyncio.Transport):
+    """Hands the end of a connection to `end`, which may read on before it closes."""
 
     def __init__(
-        self,
-        transport: asyncio.Transport,
-        loop: asyncio.AbstractEventLoop,
-        end: Callable[[asyncio.Transport], None] = lambda transport: transport.close(),
+        self, transport: asyncio.Transport, end: Callable[[asyncio.Transport], None]
     ) -> None:
         super().__init__()
         self._transport = transport
-        self._loop = loop
         self._end = end
-        self._waiting = bytearray()
         self._is_closing = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not data or self._is_closing:
-            return
-        if not self._waiting:
-            self._loop.call_soon(self._flush)
-        self._waiting += data
-        if len(self._waiting) > WRITE_BYTES:
-            # Flow control must see large writes at once.
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._waiting:
-            data, self._waiting = bytes(self._waiting), bytearray()
+        if not self._is_closing:
             self._transport.write(data)
 
     def close(self) -> None:
         if not self._is_closing:
-            self._flush()
             self._is_closing = True
             self._end(self._transport)
 
@@ -123,7 +107,7 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._socket = transport
-        super().connection_made(Gathering(transport, self.loop, self._end))
+        super().connection_made(ClosingTransport(transport, self._end))
         self._limit_head()
         if self.connection_limit.arrive(self):
             self._admit_after(LOOP_TURNS)

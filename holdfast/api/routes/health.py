@@ -28,7 +28,7 @@ routes = APIRouter(route_class=AuthorizedRoute, tags=["health"])
 async def healthz(request: Request) -> JsonResponse:
     """The process is alive. Database outages do not fail this check. Channels with problems are
     named."""
-    return JsonResponse({"status": "ok"} | _ailing(state_of(request).harness))
+    return JsonResponse({"status": "ok"} | _name_problems(state_of(request).harness))
 
 
 @open_routes.get(
@@ -44,10 +44,10 @@ async def readyz(request: Request) -> JsonResponse:
     problem = await _problem(harness)
     if problem is not None:
         return JsonResponse({"error": problem}, 503)
-    return JsonResponse({"status": "ready"} | _ailing(harness))
+    return JsonResponse({"status": "ready"} | _name_problems(harness))
 
 
-def _ailing(harness: Harness) -> dict[str, str]:
+def _name_problems(harness: Harness) -> dict[str, str]:
     """Return the problems of channels, by name."""
     ailing = {name: channel.problems for name, channel in harness.channels.items()}
     if "slack" not in harness.channels and (problem := slack_is_off()):
