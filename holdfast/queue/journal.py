@@ -1,0 +1,108 @@
+"""The journal of an event: recorded steps, the text written so far, waits and signals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+from holdfast.message import Payload
+from holdfast.queue.turn import LeasedTurn
+
+StepState = Literal["started", "done", "failed", "unknown"]
+StepKind = Literal["step", "once", "sleep", "signal"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One named part of a turn, and its result once it has one."""
+
+    key: str
+    """The name; `name#2` for its second use in the turn."""
+    state: StepState
+    attempt: int
+    kind: StepKind = "step"
+    events: int = 1
+    """How many events the turn had. A result of several is of no use to one of them alone."""
+    arguments: str | None = None
+    """Arguments of a once-step as JSON text, cut and without secrets, for a person to read."""
+    digest: str | None = None
+    """Digest of the whole arguments of a once-step."""
+    result: str | None = None
+    """The result as JSON text."""
+    error: str | None = None
+    due_at: datetime | None = None
+    """Until when a wait lasts; None for ever."""
+    tokens: int | None = None
+    cost: float | None = None
+    started_at: datetime | None = None
+    """None takes the store's time."""
+    ended_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Text of the answer, to keep from `offset` on.
+
+    The first write of a greater generation replaces the whole text."""
+
+    generation: int
+    offset: int
+    """Unicode code points before it."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalEntry:
+    """Changes to the journal of a turn's primary event, stored together under the turn's fence."""
+
+    turn: LeasedTurn
+    steps: Sequence[Step] = ()
+    write: Write | None = None
+    progress: str | None = None
+    preview: Payload | None = None
+    """Where a channel shows the growing answer, such as the id of the message that it edits."""
+    frames: Sequence[Payload] = ()
+    """Frames for the activity log, in the same transaction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """Everything recorded of an event, live or finished."""
+
+    steps: Mapping[str, Step] = field(default_factory=dict)
+    """Steps by key, in the order in which they were first recorded."""
+    generation: int = 0
+    text: str = ""
+    """The text written so far, from the requested offset on."""
+    length: int = 0
+    """Code points of the whole text."""
+    progress: str | None = None
+    preview: Payload | None = None
+
+
+class JournalTable(Protocol):
+    """Records steps and texts of turns under their fence, and carries signals to waiting turns."""
+
+    async def record(self, entry: JournalEntry) -> None:
+        """Store an entry; entries that wait at the same time share a commit. Raises LeaseLost."""
+
+    async def journal(self, event_id: int, *, offset: int = 0) -> Journal:
+        """Return the journal of an event, with the text from `offset` on. Empty if it has none."""
+
+    async def signal(self, event_id: int, name: str, value: Any) -> bool:
+        """Keep a signal for a live event and resume the event if it waits for that name.
+
+        Returns False if the event is not live."""
+
+    async def take_signal(self, turn: LeasedTurn, step: Step, name: str) -> Step | None:
+        """Take the oldest signal of this name that no step took, as the result of `step`.
+
+        Taking it and recording the step as done are one transaction. Returns the step with the
+        value as its result, None if there is no signal. Raises LeaseLost."""
+
+    async def resume_signalled(self, event_id: int | None = None) -> int:
+        """Make waiting events due for which a signal came while they were about to wait.
+
+        Of one event, or of all. Returns how many."""
