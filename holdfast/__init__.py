@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from holdfast.store import Store, open_store
     from holdfast.store.memory import open_knowledge, open_observations
     from holdfast.store.postgres.observations import PostgresObservationStore
-    from holdfast.store.sqlite.observations import SqliteObservationStore
+    from holdfast.store.sqlite.memory import SqliteObservationStore
 
 __version__ = "0.6.0"
 __all__ = [
@@ -119,9 +119,9 @@ def _relay() -> ModuleType:
 
 
 def _sqlite() -> ModuleType:
-    from holdfast.store.sqlite import observations
+    from holdfast.store.sqlite import memory
 
-    return observations
+    return memory
 
 
 def _store() -> ModuleType:

@@ -139,9 +139,9 @@ def _preload() -> tuple[ModuleType, ...]:
     from holdfast.cli import agent_builder
     from holdfast.migrations import sqlite
     from holdfast.store.postgres import store
-    from holdfast.store.sqlite import knowledge, observations
+    from holdfast.store.sqlite import memory
 
-    return agent_builder, app, cli, echo, knowledge, observations, server, sqlite, store
+    return agent_builder, app, cli, echo, memory, server, sqlite, store
 
 
 def main() -> None:

@@ -85,7 +85,7 @@ def backup(
 ) -> None:
     """Copy a SQLite database to a file while it is in use; for PostgreSQL, use pg_dump."""
     from holdfast.settings import sqlite_path
-    from holdfast.store.sqlite.file import back_up
+    from holdfast.store.sqlite.connection import back_up
 
     settings = load_settings(config, database=database, home=home)
     path = sqlite_path(settings.database)

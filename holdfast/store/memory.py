@@ -19,7 +19,7 @@ POLL_SECONDS = 0.02
 def open_observations(store: Store) -> ObservationStore:
     """Return the observations in a store's database."""
     if is_sqlite(store):
-        from holdfast.store.sqlite.observations import SqliteObservationStore
+        from holdfast.store.sqlite.memory import SqliteObservationStore
 
         return SqliteObservationStore(store)
     from holdfast.store.postgres.observations import PostgresObservationStore
@@ -30,7 +30,7 @@ def open_observations(store: Store) -> ObservationStore:
 def open_knowledge(store: Store, embedder: Embedder | None = None) -> KnowledgeIndex:
     """Return the knowledge index in a store's database."""
     if is_sqlite(store):
-        from holdfast.store.sqlite.knowledge import SqliteKnowledge
+        from holdfast.store.sqlite.memory import SqliteKnowledge
 
         return KnowledgeIndex(SqliteKnowledge(sqlite_engine(store)), embedder)
     from holdfast.store.postgres.knowledge import PostgresKnowledge

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from holdfast.errors import Unreadable
-from holdfast.memory.observation import ObservationType
+from holdfast.memory.observation import Observation, ObservationType
 from holdfast.message import Payload
 from holdfast.queue.event import UNREADABLE, Event, FinishedEvent, payload_of, payload_to_show
 from holdfast.store.payload import parse
@@ -17,6 +17,12 @@ LATEST = datetime.max.replace(tzinfo=UTC, hour=0, minute=0, second=0, microsecon
 
 LONGEST_DELAY = timedelta(days=365_000)
 """A turn can be put off by a thousand years; the moment of a longer delay could not be read."""
+
+OBSERVATION = (
+    "workspace_id", "id", "subject_type", "subject_id", "observer", "type", "content",
+    "source_message_ids", "version", "created_at", "updated_at", "deleted_at",
+)  # fmt: skip
+"""Columns of an observation, in the order in which both engines select them."""
 
 AnyEvent = TypeVar("AnyEvent", Event, FinishedEvent)
 
@@ -58,13 +64,15 @@ def shown(event: AnyEvent) -> AnyEvent:
     return event
 
 
-def observation_type_of(text: str) -> ObservationType:
-    """The type of a stored observation; one that we do not know counts as the usual one."""
-    return ObservationType(text) if text in set(ObservationType) else ObservationType.EXPLICIT
+def observation_of(values: dict[str, Any]) -> Observation:
+    """Return a stored observation; an unknown type counts as the usual one."""
+    type_ = values["type"] if values["type"] in set(ObservationType) else ObservationType.EXPLICIT
+    sources = texts_of(values["source_message_ids"])
+    return Observation(**values | {"type": type_, "source_message_ids": sources})
 
 
 def texts_of(values: object) -> tuple[str, ...]:
-    """The texts among stored values; anything else is left out."""
+    """Return the texts among stored values; anything else is left out."""
     return (
         tuple([value for value in values if isinstance(value, str)])
         if isinstance(values, list)

@@ -14,9 +14,10 @@ from holdfast.queue.store import SweepPolicy
 from holdfast.store.sqlite import sweep as sweeping
 from holdfast.store.sqlite.claim import ClaimRequest, claim
 from holdfast.store.sqlite.connection import connect
+from holdfast.store.sqlite.put import Ids
 from holdfast.store.sqlite.reads import read_next_due
 from holdfast.store.sqlite.settle import settle
-from holdfast.store.sqlite.writer import Ids, Writing
+from holdfast.store.sqlite.writer import Writing
 from tests.conformance.steps import LEASE
 
 NOW = 1_800_000_000_000_000

@@ -20,12 +20,9 @@ from holdfast.store.engine import postgres_engine
 from holdfast.store.memory import wait_settled
 from holdfast.store.payload import dump, parse
 from holdfast.store.postgres.rows import observation_row
-from holdfast.store.readable import observation_type_of, texts_of
+from holdfast.store.readable import OBSERVATION, observation_of
 
-_COLUMNS = (
-    "workspace_id, id, subject_type, subject_id, observer, type, content, source_message_ids,"
-    " version, created_at, updated_at, deleted_at"
-)
+_COLUMNS = ", ".join(OBSERVATION)
 FIRST = ("", "", "")
 
 
@@ -182,30 +179,4 @@ class PostgresObservationStore:
 
 
 def _observation(row: tuple[Any, ...]) -> Observation:
-    (
-        workspace,
-        id_,
-        subject_type,
-        subject_id,
-        observer,
-        kind,
-        content,
-        sources,
-        version,
-        *moments,
-    ) = row
-    created_at, updated_at, deleted_at = moments
-    return Observation(
-        workspace_id=workspace,
-        id=id_,
-        subject_type=subject_type,
-        subject_id=subject_id,
-        observer=observer,
-        type=observation_type_of(kind),
-        content=content,
-        source_message_ids=texts_of(sources),
-        version=version,
-        created_at=created_at,
-        updated_at=updated_at,
-        deleted_at=deleted_at,
-    )
+    return observation_of(dict(zip(OBSERVATION, row, strict=True)))

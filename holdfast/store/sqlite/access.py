@@ -1,4 +1,4 @@
-"""Credentials, links between the identities of people, and the audit log."""
+"""Credentials, people (their linked identities, forgetting them), and the audit log."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.memory.people import person_key, person_keys
 from holdfast.queue.audit import Action, AuditEntry, AuditFilter, event_subject
 from holdfast.queue.pages import Measure, Page
+from holdfast.store.activity import FORGOTTEN
 from holdfast.store.credentials import USED_EVERY_SECONDS, Credential, Kind, Role
 from holdfast.store.payload import dump, parse, storable
 from holdfast.store.sqlite.connection import load
@@ -253,3 +254,45 @@ def prune_audit(db: Writing, keep: timedelta) -> int:
     pruned = db.connection.execute(SQL["prune_audit"], {"before": before}).rowcount
     db.connection.execute(SQL["remove_setting"], {"key": PRUNE_BEFORE})
     return pruned
+
+
+def forget_person(db: Writing, params: dict[str, Any]) -> tuple[dict[str, int], list[str]]:
+    """Delete the events, history, lines, frames and settings of a person.
+
+    Returns the number of rows of each kind, and the ids of the messages."""
+    [event_ids] = db.connection.execute(SQL["events_of_person"], params).fetchone()
+    params = params | {"event_ids": event_ids}
+    events = db.connection.execute(SQL["forget_events"], params).fetchall()
+    history = db.connection.execute(SQL["forget_history"], params).fetchall()
+    names = [name for name, _ in (*events, *history)]
+    lines = [line for _, line in (*events, *history) if line is not None]
+    params |= {"names": dump(names), "lines": dump(lines)}
+    messages = db.connection.execute(SQL["forget_agent_messages"], params).fetchall()
+    names += [name for (name,) in messages]
+    removed = {"events": len(events), "history": len(history), "agent_messages": len(messages)}
+    return removed | _forget_by_name(db, params | {"names": dump(names)}), names
+
+
+def _forget_by_name(db: Writing, params: dict[str, Any]) -> dict[str, int]:
+    """Delete rows that name a person or its messages. Returns their numbers."""
+    queries = {
+        "chat_messages": "forget_chat_messages",
+        "activity": "forget_frames",
+        "settings": "forget_choices",
+    }
+    removed = {
+        kind: db.connection.execute(SQL[query], params).rowcount for kind, query in queries.items()
+    }
+    if removed["activity"]:
+        # Makes readers drop their cached frames.
+        db.frames.append([{"type": FORGOTTEN}])
+    return removed
+
+
+def count_unattributed(db: Writing) -> dict[str, int]:
+    """Count rows of earlier releases that name no person; forgetting may have missed some.
+
+    Counts of zero are left out."""
+    names = ("unattributed_agent_messages", "unattributed_chat_messages", "unattributed_activity")
+    counts = db.connection.execute(SQL["count_unattributed"]).fetchone()
+    return {name: count for name, count in zip(names, counts, strict=True) if count}

@@ -1,4 +1,4 @@
--- Credentials, people known under several identities, and the audit log.
+-- Credentials, people (their linked identities, forgetting them), and the audit log.
 
 -- name: drop_expired_credentials
 delete from credential where kind <> 'token' and expires_at <= :now;
@@ -115,3 +115,119 @@ limit :limit;
 
 -- name: prune_audit
 delete from audit where at < :before;
+
+-- name: events_of_person
+select coalesce(json_group_array(id), '[]')
+from (
+  select id, event from event where queue in ('inbox', 'outbox')
+  union all
+  select id, event from event_hist where queue in ('inbox', 'outbox')
+)
+where subject_of(event) = :subject_key;
+
+-- name: forget_events
+delete from event
+where id in (select value from json_each(:event_ids))
+  -- a change about somebody else must still reach the index
+  or (root_id in (select value from json_each(:event_ids)) and queue <> 'memory')
+  or iif(
+    queue = 'memory' and json_valid(event), json_extract(event, '$.subject_key') = :subject_key, 0
+  )
+returning
+  coalesce(message_id, cast(id as text)),
+  iif(json_valid(event), json_extract(event, '$.line'), null);
+
+-- name: forget_history
+delete from event_hist
+where id in (select value from json_each(:event_ids))
+  or root_id in (select value from json_each(:event_ids))
+  or iif(
+    queue = 'memory' and json_valid(event), json_extract(event, '$.subject_key') = :subject_key, 0
+  )
+returning
+  coalesce(message_id, cast(id as text)),
+  iif(json_valid(event), json_extract(event, '$.line'), null);
+
+-- name: forget_agent_messages
+-- Lines of earlier releases name nobody. They are found by their message, or by a conversation
+-- named after the person.
+delete from agent_message
+where subject = :subject_key
+  or (
+    subject = '' and (
+      message_id in (select value from json_each(:names))
+      or (
+        :subject_type = 'USER' and :workspace_id = 'default'
+        and conversation in (:own_conversation, channel || ':' || :subject_id)
+      )
+    )
+  )
+returning message_id;
+
+-- name: forget_chat_messages
+delete from chat_message
+where subject = :subject_key or (key <> '' and key in (select value from json_each(:lines)));
+
+-- name: count_unattributed
+-- rows of earlier releases that name no person
+select
+  (select count(*) from agent_message where subject = ''),
+  (select count(*) from chat_message where subject = ''),
+  (
+    select count(*) from activity
+    where exists (
+      select 1
+      from (
+        select iif(type = 'object', value, '{}') as frame
+        from json_each(iif(json_valid(activity.frames), activity.frames, '[]'))
+      ) as f
+      where json_extract(f.frame, '$.messageId') is not null
+        and coalesce(json_extract(f.frame, '$.subject'), '') = ''
+    )
+  );
+
+-- name: forget_frames
+-- The number of frames stays, since streams resume inside a row. A message_received leaves two,
+-- as readers make an agent_routed frame of it, too.
+update activity
+set frames = (
+  select json_group_array(json(iif(forget, '{"type":"forgotten"}', frame)))
+  from (
+    select
+      f.frame, json_extract(f.frame, '$.type') as type,
+      coalesce(
+        case coalesce(json_extract(f.frame, '$.subject'), '')
+          when ''
+            then json_extract(f.frame, '$.messageId') in (select value from json_each(:names))
+          else json_extract(f.frame, '$.subject') = :subject_key
+        end,
+        0
+      ) as forget
+    from (
+      select key, iif(type = 'object', value, '{"type":"unreadable"}') as frame
+      from json_each(activity.frames)
+    ) as f
+    order by f.key
+  )
+  cross join (select 1 as copy union all select 2)
+  where copy = 1 or (forget and type = 'message_received')
+)
+where exists (
+  select 1
+  from (
+    select iif(type = 'object', value, '{}') as frame
+    from json_each(iif(json_valid(activity.frames), activity.frames, '[]'))
+  ) as f
+  where case coalesce(json_extract(f.frame, '$.subject'), '')
+    when '' then json_extract(f.frame, '$.messageId') in (select value from json_each(:names))
+    else json_extract(f.frame, '$.subject') = :subject_key
+  end
+);
+
+-- name: forget_choices
+-- the default agents of conversations named after the person
+delete from setting
+where :subject_type = 'USER' and :workspace_id = 'default' and key like 'default/%'
+  and (key = 'default/' || :own_conversation
+    or instr(key, 'default/' || :own_conversation || '/') = 1
+    or substr(key, -(length(:subject_id) + 1)) = ':' || :subject_id);

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from sqlite3 import Connection
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from holdfast.memory.observation import Observation
 from holdfast.queue.event import INBOX, Event, NewEvent
@@ -14,13 +14,60 @@ from holdfast.store.activity import received_frame, received_frames
 from holdfast.store.payload import dump, parse, storable, storable_name
 from holdfast.store.sqlite.connection import load
 from holdfast.store.sqlite.rows import line_row, new_row
-from holdfast.store.sqlite.writer import Writing
 from holdfast.telemetry.redaction import redact_prose
+
+if TYPE_CHECKING:
+    from holdfast.store.sqlite.writer import Writing
 
 SQL = load()
 
 Key = tuple[str, str]
 """The queue and the message id of an event."""
+MOST_AHEAD = 256
+"""Most ids to reserve ahead."""
+
+
+class Ids:
+    """Ids of events in the order of their commits, over all processes, and none twice.
+
+    `sqlite_sequence` records the last id in use; updating it for each event would write one more
+    page per commit. So ids are reserved ahead, twice as many each time, and kept for the next
+    transactions of this connection, unless another connection has written since.
+    """
+
+    def __init__(self) -> None:
+        self._version = -1
+        self._last = self._reserved = 0
+        self._ahead = 1
+
+    def begin(self, connection: Connection) -> None:
+        """Drop the reserve if others have written. Call it first in every transaction."""
+        [version] = connection.execute("pragma data_version").fetchone()
+        if version != self._version:
+            self._version = version
+            self.forget()
+
+    def forget(self) -> None:
+        """Drop the reserve: its record may have been rolled back."""
+        self._last = self._reserved = 0
+        self._ahead = 1
+
+    def draw(self, connection: Connection, count: int) -> int:
+        """Take `count` ids. Returns the id before the first of them."""
+        if self._last + count > self._reserved:
+            more = max(count, self._ahead)
+            self._reserved = _reserve_ids(connection, more)
+            self._last, self._ahead = self._reserved - more, min(2 * self._ahead, MOST_AHEAD)
+        before, self._last = self._last, self._last + count
+        return before
+
+
+def _reserve_ids(connection: Connection, count: int) -> int:
+    params = {"count": count}
+    row = connection.execute(SQL["draw_ids"], params).fetchone()
+    if row is None:
+        row = connection.execute(SQL["first_ids"], params).fetchone()
+    return int(row[0])
 
 
 def dump_events(events: Sequence[NewEvent]) -> str:

@@ -45,11 +45,15 @@ from holdfast.store.sqlite import (
 )
 from holdfast.store.sqlite import process as processes
 from holdfast.store.sqlite.claim import ClaimRequest
+from holdfast.store.sqlite.connection import vacuum
 from holdfast.store.sqlite.dead import Step
-from holdfast.store.sqlite.file import vacuum
 from holdfast.store.sqlite.rows import ANY_ID, micros, moment, page_params
-from holdfast.store.sqlite.transaction import SqliteTransaction
-from holdfast.store.sqlite.writer import QUICK_SECONDS, WriterThread, Writing
+from holdfast.store.sqlite.writer import (
+    QUICK_SECONDS,
+    SqliteTransaction,
+    WriterThread,
+    Writing,
+)
 from holdfast.store.wakeup import Wakeups
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""The one writer of a process: it commits waiting requests together, and each fails for itself."""
+"""The one writer of a process, which commits waiting requests together, and transactions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from sqlite3 import Connection
 from typing import Any, TypeVar, cast
 
 from holdfast.errors import HoldfastError
@@ -26,6 +26,7 @@ from holdfast.store.sqlite.connection import (
     try_begin,
 )
 from holdfast.store.sqlite.lock import WriteLock
+from holdfast.store.sqlite.put import Ids
 
 T = TypeVar("T")
 
@@ -38,50 +39,6 @@ QUICK_SECONDS = 0.002
 FEW = 8
 """Most small requests that the event loop itself may commit together."""
 POLL_SECONDS = 0.02
-MOST_AHEAD = 256
-
-
-class Ids:
-    """Ids of events in the order of their commits, over all processes, and none twice.
-
-    `sqlite_sequence` records the last id in use; updating it for each event would write one more
-    page per commit. So ids are reserved ahead, twice as many each time, and kept for the next
-    transactions of this connection, unless another connection has written since.
-    """
-
-    def __init__(self) -> None:
-        self._version = -1
-        self._last = self._reserved = 0
-        self._ahead = 1
-
-    def begin(self, connection: Connection) -> None:
-        """Drop the reserve if others have written. Call it first in every transaction."""
-        [version] = connection.execute("pragma data_version").fetchone()
-        if version != self._version:
-            self._version = version
-            self.forget()
-
-    def forget(self) -> None:
-        """Drop the reserve: its record may have been rolled back."""
-        self._last = self._reserved = 0
-        self._ahead = 1
-
-    def draw(self, connection: Connection, count: int) -> int:
-        """Take `count` ids. Returns the id before the first of them."""
-        if self._last + count > self._reserved:
-            more = max(count, self._ahead)
-            self._reserved = _reserve_ids(connection, more)
-            self._last, self._ahead = self._reserved - more, min(2 * self._ahead, MOST_AHEAD)
-        before, self._last = self._last, self._last + count
-        return before
-
-
-def _reserve_ids(connection: Connection, count: int) -> int:
-    params = {"count": count}
-    row = connection.execute(SQL["draw_ids"], params).fetchone()
-    if row is None:
-        row = connection.execute(SQL["first_ids"], params).fetchone()
-    return int(row[0])
 
 
 @dataclass(slots=True, eq=False)
@@ -424,3 +381,93 @@ class _ForeignCommits:
 
     def _read(self) -> int:
         return int(self._connection.execute("pragma data_version").fetchone()[0])
+
+
+class SqliteTransaction:
+    """A transaction as an async context manager. All other writers wait until its block ends."""
+
+    def __init__(
+        self, path: Path, now: Callable[[], int], on_ready: Callable[[set[str]], None]
+    ) -> None:
+        self._ready: set[str] = set()
+        self._frames: list[Iterable[Payload]] = []
+        self._path = path
+        self._now = now
+        self._on_ready = on_ready
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-transaction")
+        self._connection: sqlite3.Connection | None = None
+        self._lock: WriteLock | None = None
+        self._ids = Ids()
+
+    async def run(self, work: Callable[[Writing], T]) -> T:
+        """Do work in this transaction: all of it or, on an error, none."""
+        return await self._in_thread(lambda: self._run(work))
+
+    async def __aenter__(self) -> SqliteTransaction:
+        try:
+            await self._in_thread(self._begin)
+        except BaseException:
+            # The thread may still wait for the lock; it releases the lock as soon as it has it.
+            self._thread.submit(self._end, "rollback")
+            self._thread.shutdown(wait=False)
+            raise
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            await self._in_thread(lambda: self._end("commit" if kind is None else "rollback"))
+        finally:
+            self._thread.shutdown(wait=False)
+        if kind is None:
+            self._on_ready(self._ready)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        # Shielded: the thread ends what it has begun, and the next call queues behind it.
+        return await asyncio.shield(
+            asyncio.get_running_loop().run_in_executor(self._thread, self._translate_errors, work)
+        )
+
+    def _translate_errors(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except sqlite3.Error as error:
+            raise translate_error(error, self._path) from error
+
+    def _begin(self) -> None:
+        self._lock = WriteLock(self._path)
+        self._lock.__enter__()
+        self._connection = connect(self._path)
+        begin(self._connection)
+        self._ids.begin(self._connection)
+
+    def _run(self, work: Callable[[Writing], T]) -> T:
+        assert self._connection is not None
+        frames = len(self._frames)
+        self._connection.execute("savepoint request")
+        try:
+            result = work(
+                Writing(self._connection, self._now(), self._ids, self._ready, self._frames)
+            )
+        except BaseException:
+            self._ids.forget()
+            del self._frames[frames:]
+            if self._connection.in_transaction:
+                self._connection.execute("rollback to request")
+                self._connection.execute("release request")
+            raise
+        self._connection.execute("release request")
+        return result
+
+    def _end(self, how: str) -> None:
+        try:
+            if self._connection is not None and self._connection.in_transaction:
+                if how == "commit" and self._frames:
+                    put_activity(self._connection, self._frames, self._now())
+                self._connection.execute(how)
+        finally:
+            if self._connection is not None:
+                with suppress(sqlite3.Error):
+                    # This also rolls back a transaction whose commit failed.
+                    self._connection.close()
+            if self._lock is not None:
+                self._lock.close()
