@@ -88,8 +88,11 @@ class JournalTable(Protocol):
     async def record(self, entry: JournalEntry) -> None:
         """Store an entry; entries that wait at the same time share a commit. Raises LeaseLost."""
 
-    async def journal(self, event_id: int, *, offset: int = 0) -> Journal:
-        """Return the journal of an event, with the text from `offset` on. Empty if it has none."""
+    async def journal(self, event_id: int, *, offset: int = 0, results: bool = True) -> Journal:
+        """Return the journal of an event, with the text from `offset` on. Empty if it has none.
+
+        With results=False the results of its steps are not read: they may be large, and readers of
+        the stream do not show them."""
 
     async def signal(self, event_id: int, name: str, value: Any) -> bool:
         """Keep a signal for a live event and resume the event if it waits for that name.

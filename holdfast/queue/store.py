@@ -163,9 +163,12 @@ class EventQueue(Protocol):
     async def release(self, turns: Sequence[LeasedTurn]) -> list[Settled | Lost]:
         """Give turns back at once, without using an attempt."""
 
-    async def cancel(self, event_id: int, reason: str, *, actor: str | None = None) -> bool:
+    async def cancel(
+        self, event_id: int, reason: str, *, actor: str | None = None, leased_only: bool = True
+    ) -> bool:
         """End a leased event as a dead letter with outcome cancelled; its worker loses the lease.
 
+        With leased_only=False also an event that is not leased. Returns whether it was ended.
         An `actor`, here and below, is recorded in the audit log in the same transaction."""
 
     async def ack(self, event_id: int, queue: str = OUTBOX) -> Acked:

@@ -161,9 +161,11 @@ class InstrumentedStore:
         with _Call("release"):
             return await self._engine.release(turns)
 
-    async def cancel(self, event_id: int, reason: str, *, actor: str | None = None) -> bool:
+    async def cancel(
+        self, event_id: int, reason: str, *, actor: str | None = None, leased_only: bool = True
+    ) -> bool:
         with _Call("cancel"):
-            return await self._engine.cancel(event_id, reason, actor=actor)
+            return await self._engine.cancel(event_id, reason, actor=actor, leased_only=leased_only)
 
     async def ack(self, event_id: int, queue: str = OUTBOX) -> Acked:
         with _Call("ack"):

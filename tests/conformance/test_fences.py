@@ -206,3 +206,26 @@ async def test_a_turn_with_an_event_of_another_is_lost(store: Store) -> None:
     mixed = LeasedTurn("inbox", one.fence, (*one.events, *two.events))
     assert await end(store, mixed) == Lost(mixed)
     assert await store.settle([(one, Done()), (two, Done())]) == [Settled(one), Settled(two)]
+
+
+async def test_an_event_that_waits_is_cancelled_only_if_asked_for(store: Store) -> None:
+    first, second = await put_lane(store, 2)
+    turn = await claim_one(store)
+    await end(store, turn, Snooze(timedelta(days=1)))
+    for waiting in (first, second):
+        assert not await store.cancel(waiting, "stop")
+    assert await store.cancel(first, "stop", leased_only=False)
+    assert not await store.cancel(first, "stop", leased_only=False)
+    cancelled = await finished(store, first)
+    assert (cancelled.outcome, cancelled.last_error) == ("cancelled", "cancelled: stop")
+    other = await claim_one(store)
+    assert other.ids == [second]
+    assert await store.cancel(second, "stop", leased_only=False)
+    assert await end(store, other) == Lost(other)
+
+
+async def test_cancelling_what_is_not_leased_leaves_all_others_alone(store: Store) -> None:
+    cancelled, other = await put(store), await put(store)
+    before = await live(store, other)
+    assert await store.cancel(cancelled, "stop", leased_only=False)
+    assert await live(store, other) == before

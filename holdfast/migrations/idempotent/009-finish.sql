@@ -4,7 +4,7 @@
 --   finish         moves events to history (the only function that does)
 --   delete_event   the classical end of one event
 --   ack_event      the end of an event that its client fetched, without a claim
---   cancel_event   ends a running turn; its worker finds the lease lost
+--   cancel_event   ends a running turn, or a waiting event; a worker finds the lease lost
 
 -- Immutable, so that the planner sees a constant and can use the partial indexes on it.
 create or replace function agent.dead_outcomes() returns text[]
@@ -94,21 +94,30 @@ begin
 end
 $$;
 
-create or replace function agent.cancel_event(_id int8, _reason text default 'by hand') returns bool
+drop function if exists agent.cancel_event(int8, text);
+
+-- Without _leased_only it also ends what waits for its turn, or for a moment or a signal.
+create or replace function agent.cancel_event
+( _id int8
+, _reason text default 'by hand'
+, _leased_only bool default true
+) returns bool
 language plpgsql security invoker
 as $$
 declare
     _now timestamptz := agent.now();
     _fence int8;
 begin
-    select fence into _fence from agent.event where id = _id and fence > 0 and vt > _now for update;
+    select fence into _fence from agent.event
+    where id = _id and (not _leased_only or fence > 0 and vt > _now)
+    for update;
     if not found then
         return false;
     end if;
     update agent.event set traceback = null where id = _id and traceback is not null;
     perform agent.finish(array[_id], array['cancelled'], array['cancelled: ' || _reason]);
     update agent.event set fence = 0, holder = null, vt = _now, updated_at = _now
-    where attempts > 0 and fence = _fence;
+    where attempts > 0 and fence > 0 and fence = _fence;
     return true;
 end
 $$;

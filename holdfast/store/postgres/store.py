@@ -252,11 +252,13 @@ class PostgresStore(PostgresHistory):
         rows = await self._connections.rows("select ended from agent.settle(%s)", (dump(ends),))
         return [row[0] for row in rows]
 
-    async def cancel(self, event_id: int, reason: str, *, actor: str | None = None) -> bool:
+    async def cancel(
+        self, event_id: int, reason: str, *, actor: str | None = None, leased_only: bool = True
+    ) -> bool:
         rows = await self._connections.rows(
             "select done, case when done then agent.add_audit(%s, 'cancelled', %s) end"
-            " from agent.cancel_event(%s, %s) as done",
-            (actor, event_subject(event_id), event_id, stored_error(reason)),
+            " from agent.cancel_event(%s, %s, %s) as done",
+            (actor, event_subject(event_id), event_id, stored_error(reason), leased_only),
         )
         return bool(rows[0][0])
 

@@ -164,14 +164,16 @@ def _settle_one(
     return Settled(turn, settlement.add(turn, outcome, attempts, most))
 
 
-def cancel(db: Writing, event_id: int, reason: str, actor: str | None) -> bool:
-    """End a leased event as cancelled, and record the actor, if any.
+def cancel(db: Writing, event_id: int, reason: str, actor: str | None, leased_only: bool) -> bool:
+    """End an event as cancelled, and record the actor, if any.
 
-    The others of its turn come back at once. Returns False if the event is not leased."""
-    leased = db.connection.execute(SQL["leased_fence"], {"id": event_id, "now": db.now}).fetchone()
-    if leased is None:
+    The others of its turn come back at once. Returns False if the event is not live, or if it must
+    be leased and is not."""
+    which = {"id": event_id, "now": db.now, "leased_only": leased_only}
+    found = db.connection.execute(SQL["fence_of"], which).fetchone()
+    if found is None:
         return False
-    queue, target, fence = leased
+    queue, target, fence = found
     params = {"queue": queue, "target": target, "fence": fence, "id": event_id}
     mates = [
         [id, db.now, 0, None, None] for (id,) in db.connection.execute(SQL["turn_mates"], params)

@@ -64,8 +64,9 @@ from (
 ) as b
 where event.id = b.id;
 
--- name: leased_fence
-select queue, target, fence from event where id = :id and fence > 0 and vt > :now;
+-- name: fence_of
+select queue, target, fence from event
+where id = :id and (not :leased_only or fence > 0 and vt > :now);
 
 -- name: is_leased
 select fence > 0 and vt > :now from event where id = :id and queue = :queue;

@@ -252,8 +252,10 @@ class SqliteStore:
     async def release(self, turns: Sequence[LeasedTurn]) -> list[Settled | Lost]:
         return await self.settle([(turn, Snooze(NOW)) for turn in turns])
 
-    async def cancel(self, event_id: int, reason: str, *, actor: str | None = None) -> bool:
-        return await self.write(lambda db: settle.cancel(db, event_id, reason, actor))
+    async def cancel(
+        self, event_id: int, reason: str, *, actor: str | None = None, leased_only: bool = True
+    ) -> bool:
+        return await self.write(lambda db: settle.cancel(db, event_id, reason, actor, leased_only))
 
     async def ack(self, event_id: int, queue: str = OUTBOX) -> Acked:
         return await self.write(lambda db: settle.ack(db, event_id, queue))
