@@ -16,6 +16,8 @@ ROOM = "room"
 """The kind of a message that is a copy of a line in a team's room."""
 PROFILE = "agent_profile"
 """Key of a response that holds the name and icon under which channels show its agent."""
+PREVIEW = "preview"
+"""Key of a response that holds the note of the preview whose text it replaces."""
 
 # Release 0.4.0 stored the result of routing in the payload; since then it has columns.
 ROUTED_TEXT = "routed_text"

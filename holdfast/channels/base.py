@@ -66,6 +66,30 @@ class Line:
     """Whether the bot wrote it."""
 
 
+class PreviewFence(Protocol):
+    """The lease of the turn whose answer is shown. Another worker may have it by now."""
+
+    def check(self) -> None:
+        """Raise LeaseLost if the lease has run out by the clock of this process."""
+
+    async def keep(self, note: Payload) -> None:
+        """Store a note in the journal, under the fence of the turn. Raises LeaseLost."""
+
+
+class Preview(ABC):
+    """The answer of a turn while it grows, shown as one message that is edited."""
+
+    @abstractmethod
+    def show(self, text: str) -> None:
+        """Show this text, as soon as the platform's rate limits allow it."""
+
+    @abstractmethod
+    async def close(self) -> Payload:
+        """End editing, and wait for a request that is under way. Returns the last note.
+
+        An empty note means that nothing was shown."""
+
+
 class Check(NamedTuple):
     """One line of `holdfast doctor`. It contains no token."""
 
@@ -139,6 +163,16 @@ class Channel(ABC):
 
         `again` is true for a later attempt, which may find the signs of the first one."""
         return nullcontext()
+
+    def open_preview(
+        self, draft: Payload, key: str, note: Payload, fence: PreviewFence
+    ) -> Preview | None:
+        """Prepare to show an answer while it grows; None if the platform cannot edit messages.
+
+        `draft` is the payload of the response without its text, `key` names this preview in every
+        attempt, and `note` is the one that an earlier attempt kept, or empty. A response carries
+        the last note as its `preview`, and delivering it replaces the text of the preview."""
+        return None
 
     # Delivering
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from holdfast.channels.base import (
     Line,
     NotNow,
     Part,
+    Preview,
+    PreviewFence,
     Put,
     Undeliverable,
     Webhook,
@@ -28,39 +30,26 @@ from holdfast.channels.slack.check import check
 from holdfast.channels.slack.destination import Destination, destination_of
 from holdfast.channels.slack.errors import AccessDenied, Refusal
 from holdfast.channels.slack.incoming import text_without_mention
-from holdfast.channels.slack.manifest import CUSTOMIZE_SCOPE
-from holdfast.channels.slack.mrkdwn import mrkdwn, unescape
+from holdfast.channels.slack.mrkdwn import unescape
+from holdfast.channels.slack.post import Post, log_unsupported, texts_of
+from holdfast.channels.slack.preview import SlackPreview, replace_preview
 from holdfast.channels.slack.rate_limits import SettingsStore
-from holdfast.channels.slack.reader import Reader, messages
+from holdfast.channels.slack.reader import Reader
 from holdfast.channels.slack.workspace import Workspace
-from holdfast.channels.split import split
-from holdfast.message import PROFILE, Payload, text_before_routing, text_of, written_of
+from holdfast.message import PREVIEW, PROFILE, Payload, text_before_routing, text_of, written_of
 from holdfast.queue.event import Event
-from holdfast.telemetry import SLACK_CUSTOMIZE_REFUSED, SLACK_LOOKUP_FAILED, SLACK_WORKSPACE_REFUSED
+from holdfast.telemetry import SLACK_WORKSPACE_REFUSED
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
 
-LONGEST_PART = 4000
-"""Characters of one message."""
 NO_ANSWER = "(no answer)"
-EVENT_TYPE = "holdfast_part"
 LOOK_BACK = timedelta(minutes=10)
 """A look-up starts this much before the response was stored, since clocks may differ."""
 SIGN_IN_DELAY = timedelta(seconds=1)
 """Delay of a response while its workspace may still be signing in."""
 REPAIR_DELAY = timedelta(minutes=1)
 """Delay of a response while a person has to repair a workspace."""
-LOOKUP_UNSUPPORTED = (
-    "missing_scope",
-    "not_allowed_token_type",
-    "status_404",
-    "status_405",
-    "unknown_method",
-)
-"""Error codes of look-ups that never work.
-
-Then a part may be sent twice, and a turn has no thread."""
 CLEAN_UP_WITHIN = 2.0
 """Seconds in which reactions are removed at a stop."""
 
@@ -200,7 +189,7 @@ class SlackChannel(Channel):
         try:
             return () if workspace is None else await self._readers[workspace].thread(payload)
         except Refusal as refusal:
-            _log_unsupported(refusal, what="a thread")
+            log_unsupported(refusal, what="a thread")
             return ()
 
     async def fetch_files(self, payload: Payload) -> Sequence[Path]:
@@ -220,10 +209,22 @@ class SlackChannel(Channel):
             return nullcontext()
         return reaction.show_reaction(workspace, payload, self._start, again=again)
 
+    def open_preview(
+        self, draft: Payload, key: str, note: Payload, fence: PreviewFence
+    ) -> Preview | None:
+        destination = destination_of(draft)
+        workspace = self._workspace_of_team(destination.team)
+        if self._group is None or workspace is None or destination.is_person:
+            return None
+        since = destination.after or f"{(datetime.now(UTC) - LOOK_BACK).timestamp():.6f}"
+        post = Post(workspace, destination, key, draft.get(PROFILE) or {}, since)
+        return SlackPreview(post, workspace.edits, note, fence, self._start)
+
     def split(self, response: Event) -> Sequence[Part]:
         files = [str(path) for path in response.event.get("files") or ()]
-        texts = split(mrkdwn(str(response.event.get("message") or "")), LONGEST_PART)
-        texts = texts or ([] if files else [NO_ANSWER])
+        texts = texts_of(str(response.event.get("message") or ""))
+        if not texts and (PREVIEW in response.event or not files):
+            texts = ["" if PREVIEW in response.event else NO_ANSWER]
         parts = [Part(part_key(response, number), text) for number, text in enumerate(texts)]
         return parts + [
             Part(part_key(response, len(texts) + number), file=file)
@@ -240,33 +241,27 @@ class SlackChannel(Channel):
         destination, workspace = await self._resolve(response)
         if part.file is not None:
             return await upload.share_file(workspace, destination, note)
-        message = {
-            "channel": destination.channel,
-            "text": part.text,
-            "thread_ts": destination.thread_ts,
-            "metadata": {"event_type": EVENT_TYPE, "event_payload": {"key": part.key}},
-            "unfurl_links": False,
-        }
-        answer = await _post(workspace, message, response.event.get(PROFILE) or {})
-        return {"channel": answer.get("channel") or destination.channel, "ts": answer.get("ts")}
+        post = _post_of(response, part, workspace, destination)
+        preview = response.event.get(PREVIEW)
+        ts = None
+        if preview and part.key == part_key(response, 0):
+            ts = await replace_preview(post, preview, part.text)
+        if ts is None and part.text:
+            ts = await post.post(part.text)
+        return {"channel": destination.channel, "ts": ts}
 
     async def find_part(self, response: Event, part: Part, note: Payload) -> Payload | None:
         """Find a text by the key in its metadata, and a file by its id."""
         destination, workspace = await self._resolve(response)
+        if part.file is None:
+            post = _post_of(response, part, workspace, destination)
+            ts = await post.find(part.key, part.text)
+            return None if ts is None else {"channel": destination.channel, "ts": ts}
         try:
-            if part.file is not None:
-                return await upload.find_share(workspace, destination, note)
-            # Read only the part of the history that can contain the message.
-            since = destination.after or f"{(response.created_at - LOOK_BACK).timestamp():.6f}"
-            wanted = {"oldest": since, "include_all_metadata": True}
-            async for message in messages(
-                workspace, destination.channel, destination.thread_ts, **wanted
-            ):
-                if _is_part(message, part, workspace):
-                    return {"channel": destination.channel, "ts": message.get("ts")}
+            return await upload.find_share(workspace, destination, note)
         except Refusal as refusal:
-            _log_unsupported(refusal, what=f"the part {part.key}")
-        return None
+            log_unsupported(refusal, what=f"the part {part.key}")
+            return None
 
     async def _resolve(self, response: Event) -> tuple[Destination, Workspace]:
         """Return the destination of a response and its workspace; opens direct messages if
@@ -313,36 +308,6 @@ class SlackChannel(Channel):
         )
 
 
-async def _post(workspace: Workspace, message: Payload, profile: Payload) -> Payload:
-    """Post a message under the name and icon of a profile, if the app's scopes allow it."""
-    if profile and workspace.can_customize:
-        try:
-            return await workspace.call("chat.postMessage", **message, **_customization(profile))
-        except Refusal as refusal:
-            if refusal.code != "missing_scope":
-                raise
-            workspace.can_customize = False
-            log.warning(Entry(SLACK_CUSTOMIZE_REFUSED, scope=CUSTOMIZE_SCOPE, error=refusal))
-    return await workspace.call("chat.postMessage", **message)
-
-
-def _customization(profile: Payload) -> Payload:
-    icon = str(profile.get("icon") or "")
-    kind = "icon_emoji" if icon.startswith(":") else "icon_url"
-    return {"username": profile["name"], **({kind: icon} if icon else {})}
-
-
-def _log_unsupported(refusal: Refusal, *, what: str) -> None:
-    """Log a look-up that Slack never supports; raise any other refusal, which may pass."""
-    if refusal.code not in LOOKUP_UNSUPPORTED:
-        raise refusal
-    log.warning(Entry(SLACK_LOOKUP_FAILED, what=what, error=refusal))
-
-
-def _is_part(message: Payload, part: Part, workspace: Workspace) -> bool:
-    kept = message.get("metadata") or {}
-    if kept.get("event_type") == EVENT_TYPE:
-        return bool((kept.get("event_payload") or {}).get("key") == part.key)
-    # A server other than Slack may not return metadata. Then compare the text.
-    is_ours = workspace.bot is not None and workspace.bot.is_author(message)
-    return is_ours and not kept and message.get("text") == part.text
+def _post_of(response: Event, part: Part, workspace: Workspace, destination: Destination) -> Post:
+    since = destination.after or f"{(response.created_at - LOOK_BACK).timestamp():.6f}"
+    return Post(workspace, destination, part.key, response.event.get(PROFILE) or {}, since)

@@ -20,7 +20,7 @@ from holdfast.channels.slack.errors import (
     translate_error,
 )
 from holdfast.channels.slack.incoming import Bot, message_of
-from holdfast.channels.slack.rate_limits import RateLimits, SettingsStore
+from holdfast.channels.slack.rate_limits import EditBudget, RateLimits, SettingsStore
 from holdfast.errors import HoldfastError
 from holdfast.message import Payload
 from holdfast.queue.policy import Backoff
@@ -54,6 +54,7 @@ class Workspace:
     def __init__(self, access: Access, store: SettingsStore | None = None) -> None:
         self.access = access
         self._store = store
+        self.edits = EditBudget(store)
         self._signed_in = asyncio.Event()
         self.listening = asyncio.Event()
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()

@@ -23,7 +23,9 @@ class Methods:
         self._address = address
         self.by_name: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "auth.test": self._auth_test,
+            "chat.delete": self._delete,
             "chat.postMessage": self._post,
+            "chat.update": self._update,
             "conversations.history": self._history,
             "conversations.info": self._info,
             "conversations.open": self._open,
@@ -48,12 +50,7 @@ class Methods:
         }
 
     def _post(self, given: dict[str, Any]) -> dict[str, Any]:
-        room, text = self._writable(given), str(given.get("text") or "")
-        if not text:
-            raise Refused("no_text")
-        # Slack truncates the text instead, which would hide a fault in a test.
-        if len(text) > LONGEST_TEXT:
-            raise Refused("msg_too_long")
+        room, text = self._writable(given), _text(given)
         metadata = _parse_json(given.get("metadata"))
         name, emoji, picture = (
             str(given.get(key) or "") for key in ("username", "icon_emoji", "icon_url")
@@ -65,6 +62,27 @@ class Methods:
             room, text, given.get("thread_ts"), metadata=metadata, username=name, icons=icons
         )
         return {"channel": room.id, "ts": message["ts"], "message": message}
+
+    def _update(self, given: dict[str, Any]) -> dict[str, Any]:
+        room, text, message = self._room(given), _text(given), self._own_message(given)
+        message |= {"text": text, "edited": {"ts": self._workspace.stamp()}}
+        if metadata := _parse_json(given.get("metadata")):
+            message["metadata"] = metadata
+        self._workspace.edits.append((message["ts"], text))
+        return {"channel": room.id, "ts": message["ts"], "text": text, "message": message}
+
+    def _delete(self, given: dict[str, Any]) -> dict[str, Any]:
+        room, message = self._room(given), self._own_message(given)
+        room.messages.remove(message)
+        return {"channel": room.id, "ts": message["ts"]}
+
+    def _own_message(self, given: dict[str, Any]) -> Message:
+        message = self._room(given).find(str(given.get("ts")))
+        if message is None:
+            raise Refused("message_not_found")
+        if message.get("bot_id") != BOT_ID:
+            raise Refused("cant_update_message")
+        return message
 
     def _replies(self, given: dict[str, Any]) -> dict[str, Any]:
         room = self._room(given)
@@ -186,6 +204,16 @@ class Methods:
         if room.archived:
             raise Refused("is_archived")
         return room
+
+
+def _text(given: dict[str, Any]) -> str:
+    text = str(given.get("text") or "")
+    if not text:
+        raise Refused("no_text")
+    # Slack truncates the text instead, which would hide a fault in a test.
+    if len(text) > LONGEST_TEXT:
+        raise Refused("msg_too_long")
+    return text
 
 
 def _parse_json(value: Any) -> Any:

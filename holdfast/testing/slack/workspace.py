@@ -83,6 +83,8 @@ class Workspace:
         self.scopes = set(SCOPES)
         self.rooms = {GENERAL: Room(GENERAL, "general"), DIRECT: Room(DIRECT, "ada", user=ADA)}
         self.uploads: dict[str, Upload] = {}
+        self.edits: list[tuple[str, str]] = []
+        """Every edit of a message: its ts and the new text."""
         self.holds_files = False
         """Whether shared files stay invisible until `show_files`, as while Slack scans them."""
         self._held: list[Callable[[], None]] = []

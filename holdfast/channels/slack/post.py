@@ -1,0 +1,148 @@
+"""A text message of the bot: posting it, finding it by its key, and editing it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from holdfast.channels.slack.destination import Destination
+from holdfast.channels.slack.errors import Refusal
+from holdfast.channels.slack.manifest import CUSTOMIZE_SCOPE
+from holdfast.channels.slack.mrkdwn import mrkdwn
+from holdfast.channels.slack.reader import messages
+from holdfast.channels.slack.workspace import Workspace
+from holdfast.channels.split import split
+from holdfast.message import Payload
+from holdfast.telemetry import SLACK_CUSTOMIZE_REFUSED, SLACK_LOOKUP_FAILED
+from holdfast.telemetry.logs import Entry
+
+log = logging.getLogger(__name__)
+
+LONGEST_PART = 4000
+"""Characters of one message."""
+EVENT_TYPE = "holdfast_part"
+LOOKUP_UNSUPPORTED = (
+    "missing_scope",
+    "not_allowed_token_type",
+    "status_404",
+    "status_405",
+    "unknown_method",
+)
+"""Error codes of look-ups that never work.
+
+Then a part may be sent twice, and a turn has no thread."""
+NOT_EDITABLE = (
+    "cant_update_message",
+    "edit_window_closed",
+    "message_not_found",
+    "missing_scope",
+    "not_allowed_token_type",
+)
+"""Error codes of an edit after which the text is posted as a new message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """One message. Its key is stored in its metadata, so that it can be found again."""
+
+    workspace: Workspace
+    destination: Destination
+    key: str
+    profile: Payload
+    """Name and icon under which it is posted."""
+    since: str
+    """Time before which it cannot have been posted."""
+
+    async def post(self, text: str) -> str:
+        """Post the message. Returns its `ts`."""
+        answer = await self._post(
+            {
+                "channel": self.destination.channel,
+                "text": text,
+                "thread_ts": self.destination.thread_ts,
+                "metadata": self._metadata,
+                "unfurl_links": False,
+            }
+        )
+        return str(answer.get("ts"))
+
+    async def edit(self, ts: str, text: str) -> bool:
+        """Replace the text of a message, and its key by ours. Returns False if it is too late."""
+        try:
+            await self.workspace.call(
+                "chat.update",
+                channel=self.destination.channel,
+                ts=ts,
+                text=text,
+                metadata=self._metadata,
+            )
+        except Refusal as refusal:
+            if refusal.code not in NOT_EDITABLE:
+                raise
+            return False
+        return True
+
+    async def delete(self, ts: str) -> None:
+        """Delete a message, unless it is gone."""
+        try:
+            await self.workspace.call("chat.delete", channel=self.destination.channel, ts=ts)
+        except Refusal as refusal:
+            if refusal.code not in (*NOT_EDITABLE, "cant_delete_message"):
+                raise
+
+    async def find(self, key: str, text: str | None = None) -> str | None:
+        """Return the `ts` of the message with this key; of a text, if Slack keeps no keys."""
+        where = self.workspace, self.destination.channel, self.destination.thread_ts
+        try:
+            # Read only the part of the history that can contain the message.
+            async for message in messages(*where, oldest=self.since, include_all_metadata=True):
+                if self._matches(message, key, text):
+                    return str(message.get("ts"))
+        except Refusal as refusal:
+            log_unsupported(refusal, what=f"the part {key}")
+        return None
+
+    @property
+    def _metadata(self) -> Payload:
+        return {"event_type": EVENT_TYPE, "event_payload": {"key": self.key}}
+
+    def _matches(self, message: Payload, key: str, text: str | None) -> bool:
+        metadata = message.get("metadata") or {}
+        if metadata.get("event_type") == EVENT_TYPE:
+            return bool((metadata.get("event_payload") or {}).get("key") == key)
+        # A server other than Slack may not return metadata. Then compare the text.
+        bot = self.workspace.bot
+        is_ours = bot is not None and bot.is_author(message)
+        return is_ours and not metadata and text is not None and message.get("text") == text
+
+    async def _post(self, message: Payload) -> Payload:
+        """Post under the name and icon of the profile, if the app's scopes allow it."""
+        if self.profile and self.workspace.can_customize:
+            try:
+                return await self.workspace.call(
+                    "chat.postMessage", **message, **_customization(self.profile)
+                )
+            except Refusal as refusal:
+                if refusal.code != "missing_scope":
+                    raise
+                self.workspace.can_customize = False
+                log.warning(Entry(SLACK_CUSTOMIZE_REFUSED, scope=CUSTOMIZE_SCOPE, error=refusal))
+        return await self.workspace.call("chat.postMessage", **message)
+
+
+def texts_of(text: str) -> list[str]:
+    """Return a text as Slack's messages: in its markup, and cut at its limit."""
+    return split(mrkdwn(text), LONGEST_PART)
+
+
+def log_unsupported(refusal: Refusal, *, what: str) -> None:
+    """Log a look-up that Slack never supports; raise any other refusal, which may pass."""
+    if refusal.code not in LOOKUP_UNSUPPORTED:
+        raise refusal
+    log.warning(Entry(SLACK_LOOKUP_FAILED, what=what, error=refusal))
+
+
+def _customization(profile: Payload) -> Payload:
+    icon = str(profile.get("icon") or "")
+    kind = "icon_emoji" if icon.startswith(":") else "icon_url"
+    return {"username": profile["name"], **({kind: icon} if icon else {})}
