@@ -22,6 +22,7 @@ from holdfast.agents.function import Function, FunctionAgent
 from holdfast.channels.base import Channel, ChannelLike, as_channel
 from holdfast.channels.heartbeat import PROMPT, Heartbeat
 from holdfast.consumers.inbox import HostedAgent, Worker
+from holdfast.consumers.limits import Limits
 from holdfast.errors import HoldfastError
 from holdfast.memory.embedder import Embedder, LocalEmbedder
 from holdfast.memory.recall import Recall
@@ -59,6 +60,7 @@ class AgentHarness:
         default: str | None = None,
         settings: Settings | None = None,
         embedder: Embedder | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.agents: dict[str, Agent] = {}
         self.policies: dict[str, AgentPolicy] = {}
@@ -69,6 +71,7 @@ class AgentHarness:
         self.embedder = embedder or LocalEmbedder()
         self.consumers: list[Consumer] = []
         self.settings = settings
+        self.limits = limits or Limits()
         self._default = default
         self._routing: Routing | None = None
         self._store: Store | None = None

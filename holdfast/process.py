@@ -30,7 +30,7 @@ from holdfast.memory.maintenance import MemorySweeper
 from holdfast.memory.recall import Recall
 from holdfast.migrations.runner import migrate
 from holdfast.queue import metrics
-from holdfast.queue.consumer import ENDS_WITHIN, Consumer, Handler
+from holdfast.queue.consumer import Consumer, Handler
 from holdfast.queue.event import INBOX, MEMORY, OUTBOX, new_id
 from holdfast.queue.policy import Backoff, Policy, TargetGroup
 from holdfast.queue.store import Process, Store, SweepPolicy
@@ -62,9 +62,7 @@ log = logging.getLogger(__name__)
 
 COLLECT_LIMIT = 100
 PRUNE_EVERY = timedelta(hours=1)
-OUTBOX_BACKOFF = Backoff(most=timedelta(seconds=60))
 SIGN_OFF_WITHIN = timedelta(seconds=2)
-OPENED_WITHIN = timedelta(seconds=2)
 FORCED_EXIT_AFTER = timedelta(seconds=1)
 """Time that the second signal leaves for cancelled tasks to end."""
 
@@ -115,7 +113,7 @@ async def _receive_webhooks(app: AgentHarness, ready: asyncio.Event) -> None:
     receiving = [channel for channel in app.channels.values() if channel.webhooks]
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(channel.run_webhooks(app.receive)) for channel in receiving]
-        await _wait_until_open(receiving)
+        await _wait_until_open(receiving, app.limits.open_within)
         ready.set()
         await app.wait_for_stop()
         for task in tasks:
@@ -142,6 +140,7 @@ class RunningProcess:
             "poll": settings.poll,
             "jitter": settings.poll_jitter,
             "start_stagger": settings.start_stagger,
+            "let_go_within": app.limits.let_go_within,
         }
 
     async def run(self, num_workers: int, ready: asyncio.Event) -> None:
@@ -160,7 +159,7 @@ class RunningProcess:
                 group.create_task(consumer.run(self._settings.grace)) for consumer in consumers
             ]
             others = [group.create_task(task) for task in self._tasks(process)]
-            await _wait_until_open(app.channels.values())
+            await _wait_until_open(app.channels.values(), app.limits.open_within)
             ready.set()
             await app.wait_for_stop()
             for consumer in consumers:
@@ -195,7 +194,7 @@ class RunningProcess:
             yield self._reporter.run()
         for channel in app.channels.values():
             yield channel.run(app.receive)
-        yield DeadLetterNotices(store, app.channels).run()
+        yield DeadLetterNotices(store, app.channels, app.limits.notice_every).run()
         if spans.tracing is not None:
             yield metrics.keep_reading(store, app.consumers)
 
@@ -288,16 +287,17 @@ class RunningProcess:
         )
 
     def _outbox_consumer(self) -> Consumer:
-        channels = self._app.channels
+        channels, limits = self._app.channels, self._app.limits
         group = TargetGroup(targets=tuple(channels), lease=LEASE, max_attempts=RESPONSE_ATTEMPTS)
         policy = Policy(
             queue=OUTBOX,
             target_groups=(group,),
             at_once=self._settings.deliveries,
-            backoff=OUTBOX_BACKOFF,
+            backoff=limits.outbox_backoff,
             **self._polling,
         )
-        return Consumer(self._store, policy, Delivery(channels, self._store).handle, self._holder)
+        delivery = Delivery(channels, self._store, limits.send_within)
+        return Consumer(self._store, policy, delivery.handle, self._holder)
 
     def _memory_consumer(self) -> Consumer:
         options = RelayOptions(node_id=self._holder)
@@ -322,6 +322,7 @@ class RunningProcess:
             settings.keep_activity,
             [memory.sweep, self._prune],
             self._directory.changed.set,
+            self._app.limits.report_every,
         )
 
     def _status(self, process: Process) -> Process:
@@ -368,12 +369,12 @@ class RunningProcess:
         ]
 
 
-async def _wait_until_open(channels: Iterable[Channel]) -> None:
+async def _wait_until_open(channels: Iterable[Channel], within: timedelta) -> None:
     """Wait until channels receive, so that a person who reads "ready" may write at once.
 
     A platform that is away does not hold up the rest."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(OPENED_WITHIN.total_seconds()):
+        async with asyncio.timeout(within.total_seconds()):
             for channel in channels:
                 await channel.wait_ready()
 
@@ -408,7 +409,7 @@ async def run_until_signal(
     on_ready: Callable[[], None] | None,
 ) -> None:
     """Run a process of its own, which SIGTERM and SIGINT stop."""
-    within = app.load_settings().grace + ENDS_WITHIN + SIGN_OFF_WITHIN
+    within = app.load_settings().grace + app.limits.ends_within + SIGN_OFF_WITHIN
     async with asyncio.TaskGroup() as group:
         task = group.create_task(running)
         with _signals(lambda: _stop_on_signal(app), task, within):

@@ -13,7 +13,10 @@ from typing import Any, cast
 
 import pytest
 
+from holdfast.agents.base import Agent
+from holdfast.agents.function import Function
 from holdfast.app import AgentHarness
+from holdfast.consumers.limits import Limits
 from holdfast.errors import StoreUnavailable
 from holdfast.queue.consumer import Consumer, Handler
 from holdfast.queue.event import INBOX, FinishedEvent, NewEvent
@@ -27,6 +30,7 @@ TIMEOUT_SECONDS = 30.0
 AT_ONCE = timedelta(0)
 QUICK = Backoff(first=timedelta(milliseconds=5), most=timedelta(milliseconds=20))
 NEVER = timedelta(hours=1)
+QUICK_LIMITS = Limits(outbox_backoff=QUICK, notice_every=timedelta(milliseconds=20))
 
 
 async def until(
@@ -124,6 +128,11 @@ async def consuming(
             consumer.stop()
             await asyncio.wait([working])
             listening.cancel()
+
+
+def quick_harness(agent: Agent | Function, **options: Any) -> AgentHarness:
+    """Return a harness that soon tries failed deliveries again."""
+    return AgentHarness(agent, limits=QUICK_LIMITS, **options)
 
 
 @asynccontextmanager

@@ -73,8 +73,18 @@ class HeartbeatChannel(Channel):
 
     name = NAME
 
-    def __init__(self, store: Store, heartbeats: Sequence[Heartbeat], max_attempts: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        heartbeats: Sequence[Heartbeat],
+        max_attempts: int,
+        *,
+        longest_pause: timedelta = LONGEST_PAUSE,
+        retry_after: timedelta = RETRY_AFTER,
+    ) -> None:
         self._store = store
+        self._longest_pause = longest_pause
+        self._retry_after = retry_after
         self._heartbeats = heartbeats
         self._max_attempts = max_attempts
 
@@ -98,11 +108,11 @@ class HeartbeatChannel(Channel):
                 if slot != seen and not await self._is_busy(heartbeat):
                     await put(heartbeat.event(slot, self._max_attempts))
                 seen, failing = slot, False
-                pause = min(slot + heartbeat.every - now, LONGEST_PAUSE)
+                pause = min(slot + heartbeat.every - now, self._longest_pause)
             except HoldfastError as error:
                 if not failing:
                     log.warning(Entry(HEARTBEAT_FAILED, agent=heartbeat.agent, error=error))
-                failing, pause = True, RETRY_AFTER
+                failing, pause = True, self._retry_after
             await asyncio.sleep(pause.total_seconds())
 
     async def _is_busy(self, heartbeat: Heartbeat) -> bool:

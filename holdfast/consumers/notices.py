@@ -34,8 +34,11 @@ class DeadLetterNotices:
 
     The id of a notice derives from its dead letter, so that the store accepts it only once."""
 
-    def __init__(self, store: Store, channels: Mapping[str, Channel]) -> None:
+    def __init__(
+        self, store: Store, channels: Mapping[str, Channel], every: timedelta = CHECK_EVERY
+    ) -> None:
         self._store = store
+        self._every = every
         self._channels = {name for name, channel in channels.items() if channel.notifies_senders}
         self._known: dict[int, datetime] = {}
         self._seen_until: datetime | None = None
@@ -46,7 +49,7 @@ class DeadLetterNotices:
                 await self.check()
             except HoldfastError as error:
                 log.warning(Entry(NOTICE_FAILED, error=error))
-            await asyncio.sleep(CHECK_EVERY.total_seconds())
+            await asyncio.sleep(self._every.total_seconds())
 
     async def check(self) -> None:
         """Send notices for all dead letters since the last check, a page at a time."""

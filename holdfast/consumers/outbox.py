@@ -33,27 +33,35 @@ class _SendTimeout(Exception):
 class Delivery:
     """Handles turns of the outbox for the channels that this process serves."""
 
-    def __init__(self, channels: Mapping[str, Channel], store: Store) -> None:
+    def __init__(
+        self,
+        channels: Mapping[str, Channel],
+        store: Store,
+        send_within: timedelta = SEND_WITHIN,
+    ) -> None:
         self._channels = channels
         self._store = store
+        self._send_within = send_within
 
     async def handle(self, turn: LeasedTurn) -> Outcome:
         channel = self._channels[turn.primary.target]
         try:
             if parts := await _split(channel, turn.primary):
                 return await self._send_parts(channel, turn, parts)
-            return await _send_whole(channel, turn)
+            await self._in_time(channel.send(turn.primary))
+            return Done()
         except Undeliverable as error:
             return Dead(str(error), error.code)
         except NotNow as error:
             return Snooze(error.delay)
         except _SendTimeout:
-            return Retry(f"the channel did not take it within {SEND_WITHIN}", error_class="timeout")
+            reason = f"the channel did not take it within {self._send_within}"
+            return Retry(reason, error_class="timeout")
 
     async def _send_parts(
         self, channel: Channel, turn: LeasedTurn, parts: Sequence[Part]
     ) -> Outcome:
-        progress = Progress(self._store, turn)
+        progress = Progress(self._store, turn, self._send_within)
         for part in parts:
             if progress.of(part) != SENT:
                 await self._send_part(channel, turn, part, progress)
@@ -65,25 +73,38 @@ class Delivery:
     ) -> None:
         response = turn.primary
         if progress.of(part) == SENDING:
-            receipt = await _in_time(channel.find_part(response, part, progress.note(part)))
+            receipt = await self._in_time(channel.find_part(response, part, progress.note(part)))
             if receipt is not None:
                 return progress.record_receipt(part, receipt)
         try:
-            note = await _in_time(channel.prepare_part(response, part))
+            note = await self._in_time(channel.prepare_part(response, part))
             await progress.sending(part, note)
-            progress.record_receipt(part, await _in_time(channel.send_part(response, part, note)))
+            receipt = await self._in_time(channel.send_part(response, part, note))
+            progress.record_receipt(part, receipt)
         except (NotNow, Undeliverable):
             # It was not sent, so the next attempt need not look for it.
             await progress.record_refusal(part)
+            raise
+
+    async def _in_time(self, asked: Awaitable[T]) -> T:
+        limit = asyncio.timeout(self._send_within.total_seconds())
+        try:
+            async with limit:
+                return await asked
+        except TimeoutError:
+            # Otherwise it is a TimeoutError of the channel itself.
+            if limit.expired():
+                raise _SendTimeout from None
             raise
 
 
 class Progress:
     """Delivery progress of each part, stored with the event under the turn's fence."""
 
-    def __init__(self, store: Store, turn: LeasedTurn) -> None:
+    def __init__(self, store: Store, turn: LeasedTurn, send_within: timedelta) -> None:
         self._store = store
         self._turn = turn
+        self._send_within = send_within
         self._parts: dict[str, Payload] = dict((turn.primary.state or {}).get("parts", {}))
 
     @property
@@ -103,7 +124,7 @@ class Progress:
         self._parts[part.key] = {"state": SENDING, "note": note}
         until = await self._store.checkpoint(self._turn, self.state)
         # The request must end before another worker may take the turn and look for the part.
-        if until - await self._store.now() < SEND_WITHIN and await self._store.renew(
+        if until - await self._store.now() < self._send_within and await self._store.renew(
             [self._turn], LEASE
         ):
             raise LeaseLost(f"event {self._turn.primary.id} is another worker's now")
@@ -121,20 +142,3 @@ class Progress:
 async def _split(channel: Channel, response: Event) -> Sequence[Part]:
     is_large = isinstance(response.payload, str) and len(response.payload) > LARGE
     return await asyncio.to_thread(channel.split, response) if is_large else channel.split(response)
-
-
-async def _send_whole(channel: Channel, turn: LeasedTurn) -> Outcome:
-    await _in_time(channel.send(turn.primary))
-    return Done()
-
-
-async def _in_time(asked: Awaitable[T]) -> T:
-    limit = asyncio.timeout(SEND_WITHIN.total_seconds())
-    try:
-        async with limit:
-            return await asked
-    except TimeoutError:
-        # Otherwise it is a TimeoutError of the channel itself.
-        if limit.expired():
-            raise _SendTimeout from None
-        raise

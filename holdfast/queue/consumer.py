@@ -38,12 +38,6 @@ RENEW_AT_LEAST = timedelta(seconds=10)
 
 CHECK_LEASE_EVERY = timedelta(milliseconds=20)
 
-LET_GO_WITHIN = timedelta(seconds=5)
-"""Time after the grace period for handlers to stop, and for outcomes to be stored."""
-
-ENDS_WITHIN = 3 * LET_GO_WITHIN
-"""A consumer ends within this time after the grace period, unless a handler never stops."""
-
 WHOLE = 50
 """Slots that one claim may fill. Of more, a claim fills half while the other half is worked."""
 
@@ -300,7 +294,7 @@ class Consumer:
         if await self._is_idle_within(grace):
             return
         await self._give_back([held for held in self._held if held.outcome is None])
-        if not await self._is_idle_within(LET_GO_WITHIN):
+        if not await self._is_idle_within(self.policy.let_go_within):
             log.warning(Entry(TURNS_ABANDONED, queue=self.policy.queue, turns=len(self._held)))
 
     async def _outlast(self) -> None:
@@ -310,7 +304,7 @@ class Consumer:
         ]
         if running:
             await asyncio.wait(running)
-            await self._is_idle_within(LET_GO_WITHIN)
+            await self._is_idle_within(self.policy.let_go_within)
 
     async def _is_idle_within(self, limit: timedelta) -> bool:
         with suppress(TimeoutError):
@@ -325,7 +319,7 @@ class Consumer:
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=LET_GO_WITHIN.total_seconds())
+            await asyncio.wait(tasks, timeout=self.policy.let_go_within.total_seconds())
         # Released only once its handler has stopped, or two would work it at once.
         free = [
             held
@@ -333,7 +327,7 @@ class Consumer:
             if held.outcome is None and held.task is not None and held.task.done()
         ]
         try:
-            async with asyncio.timeout(LET_GO_WITHIN.total_seconds()):
+            async with asyncio.timeout(self.policy.let_go_within.total_seconds()):
                 await self._store.release([held.turn for held in free])
         except (StoreUnavailable, TimeoutError) as error:
             log.warning(Entry(RELEASE_FAILED, queue=self.policy.queue, error=error))

@@ -11,6 +11,8 @@ from holdfast.queue.outcome import Dead, Outcome, Retry, trace_of
 from holdfast.queue.store import DEFAULT_MAX_ATTEMPTS
 from holdfast.queue.turn import LeasedTurn
 
+LET_GO_WITHIN = timedelta(seconds=5)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
@@ -55,6 +57,8 @@ class Policy:
     poll: timedelta = timedelta(seconds=60)
     jitter: timedelta = timedelta(seconds=15)
     start_stagger: timedelta = timedelta(0)
+    let_go_within: timedelta = LET_GO_WITHIN
+    """Time after the grace period for handlers to stop, and for outcomes to be stored."""
 
     def with_backoff(self, turn: LeasedTurn, outcome: Outcome) -> Outcome:
         """Give a retry without a delay the back-off of its attempt.

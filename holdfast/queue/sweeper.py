@@ -45,6 +45,7 @@ class Sweeper:
         keep_activity: timedelta = KEEP_ACTIVITY,
         chores: Sequence[Callable[[], Awaitable[None]]] = (),
         on_reaped: Callable[[], None] = lambda: None,
+        report_every: timedelta = REPORT_ALIVE_EVERY,
     ) -> None:
         self._store = store
         self._policies = policies
@@ -53,12 +54,13 @@ class Sweeper:
         self._keep_activity = keep_activity
         self._chores = chores
         self._on_reaped = on_reaped
+        self._report_every = report_every
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._repeat(self._sweep, self._every))
             group.create_task(self._repeat(self._reap, REAP_EVERY))
-            group.create_task(self._repeat(self._report_alive, REPORT_ALIVE_EVERY))
+            group.create_task(self._repeat(self._report_alive, self._report_every))
 
     async def _repeat(self, work: Callable[[], Awaitable[None]], every: timedelta) -> None:
         failing = False

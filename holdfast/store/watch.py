@@ -14,15 +14,20 @@ class Watch:
 
     One look is not enough: a process may just be reconnecting."""
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        between_looks: timedelta = BETWEEN_LOOKS,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._between_looks = between_looks
         self._monotonic = monotonic
         self._silent_since: dict[str, float] = {}
 
     def look(self, silent: Iterable[str]) -> list[str]:
-        """Return the processes that have been silent in all looks for at least 2 s."""
+        """Return the processes that have been silent in all looks for long enough."""
         now = self._monotonic()
         self._silent_since = {process: self._silent_since.get(process, now) for process in silent}
-        least = BETWEEN_LOOKS.total_seconds()
+        least = self._between_looks.total_seconds()
         return [process for process, since in self._silent_since.items() if now - since >= least]
 
     def forget(self) -> None:

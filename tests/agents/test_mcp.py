@@ -12,7 +12,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, Tool
 from pydantic_ai.models.function import AgentInfo
 
 from holdfast import Retry
-from holdfast.agents.llm import McpServerFailed, server_of, servers
+from holdfast.agents.llm import McpServerFailed, server_of
 from holdfast.settings.agents import McpTable
 from tests.agents.playing import app_of, prompt_text, send_all, text
 from tests.cli.shell import Shell
@@ -79,12 +79,11 @@ async def test_the_check_lists_the_tools() -> None:
     assert await server_of("loud", command()).check() == ["shout"]
 
 
-async def test_the_check_of_a_server_that_hangs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(servers, "CHECK_WITHIN", 1.0)
+async def test_the_check_of_a_server_that_hangs_ends() -> None:
     with pytest.raises(
         McpServerFailed, match=r"the MCP server 'loud' failed: no answer within 1 s"
     ):
-        await server_of("loud", command("hangs")).check()
+        await server_of("loud", command("hangs")).check(within=1.0)
 
 
 def test_log_and_dead_letter_name_a_server_that_fails(shell: Shell) -> None:

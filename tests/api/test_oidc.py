@@ -266,6 +266,7 @@ def real_provider() -> Iterator[str]:
     try:
         give_up_at = time.monotonic() + 60
         while time.monotonic() < give_up_at:
+            assert process.poll() is None, "the provider did not start"
             with (
                 suppress(OSError),
                 urllib.request.urlopen(f"{address}/.well-known/openid-configuration"),

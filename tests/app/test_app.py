@@ -12,6 +12,7 @@ from holdfast.agents.base import Answer
 from holdfast.agents.echo import echo
 from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
+from holdfast.consumers.limits import Limits
 from holdfast.errors import HoldfastError
 from holdfast.message import text_of
 from holdfast.queue.store import Store, Transaction
@@ -242,19 +243,15 @@ async def test_a_harness_runs_again_after_a_stop(settings: Settings) -> None:
             await finished(app.store, number)
 
 
-async def test_a_process_shows_what_it_does(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from holdfast.queue import sweeper
-
-    monkeypatch.setattr(sweeper, "REPORT_ALIVE_EVERY", timedelta(milliseconds=20))
+async def test_a_process_shows_what_it_does(settings: Settings) -> None:
+    limits = Limits(report_every=timedelta(milliseconds=20))
     gate = Gate()
 
     async def answer(turn: Turn) -> Answer:
         await gate(turn)
         return None
 
-    async with running(AgentHarness(answer), settings) as app:
+    async with running(AgentHarness(answer, limits=limits), settings) as app:
         await app.put("hi")
 
         async def shows_a_turn() -> bool:

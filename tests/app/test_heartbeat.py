@@ -30,7 +30,9 @@ QUICK = timedelta(milliseconds=100)
 
 
 @asynccontextmanager
-async def beating(*stores: Any, every: timedelta = HOUR) -> AsyncIterator[None]:
+async def beating(
+    *stores: Any, every: timedelta = HOUR, **pauses: timedelta
+) -> AsyncIterator[None]:
     """Run the heartbeat of the agent "coder", with one process per store."""
     beat = Heartbeat(agent="coder", every=every, targets=["coder", ""])
 
@@ -44,7 +46,7 @@ async def beating(*stores: Any, every: timedelta = HOUR) -> AsyncIterator[None]:
 
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(HeartbeatChannel(store, [beat], 5).run(putting(store)))
+            group.create_task(HeartbeatChannel(store, [beat], 5, **pauses).run(putting(store)))
             for store in stores
         ]
         yield
@@ -109,14 +111,11 @@ async def test_an_interval_is_skipped_while_the_agent_is_busy(store: Store, targ
     await store.release([turn])
 
 
-async def test_a_skipped_prompt_is_not_put_later_in_its_interval(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(heartbeat, "LONGEST_PAUSE", timedelta(milliseconds=10))
+async def test_a_skipped_prompt_is_not_put_later_in_its_interval(store: Store) -> None:
     await put(store, target="coder")
     [turn] = await store.claim("inbox", ["coder"], limit=1, lease=HOUR)
     proxy = Proxy(store)
-    async with beating(proxy):
+    async with beating(proxy, longest_pause=timedelta(milliseconds=10)):
         # At the second check the first is over.
         await until(lambda: proxy.calls["now"] > 1)
         await store.settle([(turn, Done())])
@@ -126,11 +125,10 @@ async def test_a_skipped_prompt_is_not_put_later_in_its_interval(
 
 
 async def test_an_outage_only_postpones_the_prompt(
-    proxy: Proxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(heartbeat, "RETRY_AFTER", timedelta(milliseconds=10))
     proxy.down = True
-    async with beating(proxy):
+    async with beating(proxy, retry_after=timedelta(milliseconds=10)):
         await until(lambda: proxy.calls["now"] > 3)
         proxy.down = False
         await until(lambda: proxy.waiting("inbox", "coder"))

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import replace
+from typing import Any, Protocol
 
 from holdfast.app import AgentHarness
+from holdfast.channels.slack import SlackChannel
+from holdfast.channels.slack.access import Limits, access_of
 from holdfast.queue.event import OUTBOX
 from holdfast.queue.store import Filter
+from holdfast.settings import Settings, Slack
 from holdfast.testing.slack import FakeSlack
 from holdfast.testing.slack.workspace import GENERAL
 from tests.steps import until
+
+
+def slack_channel(settings: Settings, **limits: Any) -> SlackChannel:
+    """Return the Slack channel of the environment with other limits than the default ones."""
+    access = replace(access_of(Slack()), limits=Limits(**limits))
+    return SlackChannel([access], files=settings.files)
 
 
 class Platform(Protocol):

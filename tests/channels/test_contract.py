@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from datetime import timedelta
 
 import pytest
 
-from holdfast import process as plan
 from holdfast.agents.base import Reply
 from holdfast.agents.echo import echo
 from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
-from holdfast.queue.policy import Backoff
 from holdfast.settings import Settings
 from holdfast.testing.slack import FakeSlack
 from tests.channels.platforms import ApiPlatform, Platform, SlackPlatform, undelivered
-from tests.steps import both_engines, finished, running
+from tests.steps import both_engines, finished, quick_harness, running
 
 PLATFORMS: dict[str, Callable[[FakeSlack, AgentHarness], Platform]] = {
     "slack": SlackPlatform,
@@ -36,14 +33,8 @@ def platform(request: pytest.FixtureRequest, slack: FakeSlack) -> Make:
     return lambda app: PLATFORMS[request.param](slack, app)
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    soon = Backoff(first=timedelta(milliseconds=5), most=timedelta(milliseconds=20))
-    monkeypatch.setattr(plan, "OUTBOX_BACKOFF", soon)
-
-
 async def test_messages_are_answered_in_order(settings: Settings, platform: Make) -> None:
-    app = AgentHarness(echo)
+    app = quick_harness(echo)
     async with running(app, settings):
         there = platform(app)
         for number in range(5):
@@ -54,7 +45,7 @@ async def test_messages_are_answered_in_order(settings: Settings, platform: Make
 async def test_a_message_that_comes_again_is_the_same_message(
     settings: Settings, platform: Make
 ) -> None:
-    app = AgentHarness(echo)
+    app = quick_harness(echo)
     async with running(app, settings):
         there = platform(app)
         first = await there.say("one")
@@ -70,7 +61,7 @@ async def test_a_long_answer_is_delivered_whole(settings: Settings, platform: Ma
     async def answer(turn: Turn) -> str:
         return "\n\n".join(paragraphs)
 
-    app = AgentHarness(answer)
+    app = quick_harness(answer)
     async with running(app, settings):
         there = platform(app)
         await there.say("go on")
@@ -89,7 +80,7 @@ async def test_files_go_with_the_answer(
     async def answer(turn: Turn) -> Reply:
         return Reply("here", files=("a.txt",))
 
-    app = AgentHarness(answer)
+    app = quick_harness(answer)
     async with running(app, settings):
         there = platform(app)
         await there.say("file")
@@ -111,7 +102,7 @@ async def test_a_stop_loses_nothing_and_ends_soon(settings: Settings, platform: 
         await asyncio.sleep(0.05)
         return f"you said {turn.text}"
 
-    first = AgentHarness(answer)
+    first = quick_harness(answer)
     async with running(first, settings):
         there = platform(first)
         for number in range(3):
@@ -119,7 +110,7 @@ async def test_a_stop_loses_nothing_and_ends_soon(settings: Settings, platform: 
         await working.wait()
         stopped_at = time.monotonic()
     assert time.monotonic() - stopped_at < 10
-    second = AgentHarness(answer)
+    second = quick_harness(answer)
     async with running(second, settings):
         if isinstance(there, ApiPlatform):
             there = platform(second)
@@ -131,7 +122,7 @@ async def test_a_platform_that_asks_for_patience_gets_it(
     settings: Settings, platform: Make, slack: FakeSlack
 ) -> None:
     slack.faults.plan("chat.postMessage", "ratelimited", seconds=1)
-    app = AgentHarness(echo)
+    app = quick_harness(echo)
     async with running(app, settings):
         there = platform(app)
         asked_at = time.monotonic()
@@ -147,7 +138,7 @@ async def test_a_permanent_refusal_is_a_dead_letter_with_a_class(
     settings: Settings, platform: Make, slack: FakeSlack
 ) -> None:
     slack.faults.plan("chat.postMessage", "error", code="not_in_channel")
-    app = AgentHarness(echo)
+    app = quick_harness(echo)
     async with running(app, settings):
         await platform(app).say("hello")
         await finished(app.store, queue="outbox")
@@ -159,7 +150,7 @@ async def test_a_send_of_unknown_end_is_looked_up(
     settings: Settings, platform: Make, slack: FakeSlack
 ) -> None:
     slack.faults.plan("chat.postMessage", "drop_after")
-    app = AgentHarness(echo)
+    app = quick_harness(echo)
     async with running(app, settings):
         there = platform(app)
         await there.say("hello")

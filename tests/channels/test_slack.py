@@ -6,15 +6,13 @@ import asyncio
 import logging
 from collections import defaultdict
 
-import pytest
-
 from holdfast.agents.echo import echo
 from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
-from holdfast.channels.slack import reader
 from holdfast.settings import Settings
 from holdfast.testing.slack import FakeSlack
 from holdfast.testing.slack.workspace import ADA, BOT_USER, DIRECT, GENERAL, TEAM
+from tests.channels.platforms import slack_channel
 from tests.steps import finished, running
 
 THREADS = 50
@@ -159,12 +157,12 @@ async def test_the_agent_reads_names_for_people_and_channels_and_the_event_stays
 
 
 async def test_a_name_that_slack_does_not_tell_costs_no_turn_and_no_acknowledgement(
-    slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    slack: FakeSlack, settings: Settings
 ) -> None:
-    monkeypatch.setattr(reader, "NAME_WITHIN", 0.2)
     slack.faults.plan("users.info", "slow", seconds=20)
     slack.faults.plan("conversations.info", "status")
     app = AgentHarness(echo)
+    app.add_channel(slack_channel(settings, name_seconds=0.2))
     async with running(app, settings):
         ts = await slack.mention(f"<@{ADA}> <#{GENERAL}>")
         [reply] = await slack.replies(ts)

@@ -10,17 +10,14 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from holdfast import process as plan
 from holdfast.agents.turn import Turn
-from holdfast.app import AgentHarness
 from holdfast.channels.slack.access import Access
 from holdfast.channels.slack.check import check
 from holdfast.queue.event import FinishedEvent
-from holdfast.queue.policy import Backoff
 from holdfast.settings import Settings, Slack
 from holdfast.settings.channels import Channels
 from tests.channels.bare import CHANNEL, FULL, TERSE, TS, UNKNOWN, BareSlack
-from tests.steps import finished, running
+from tests.steps import finished, quick_harness, running
 
 
 @pytest.fixture
@@ -32,8 +29,6 @@ def engine() -> str:
 async def bare(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[BareSlack]:
-    soon = Backoff(first=timedelta(milliseconds=5), most=timedelta(milliseconds=20))
-    monkeypatch.setattr(plan, "OUTBOX_BACKOFF", soon)
     async with BareSlack(getattr(request, "param", FULL)) as bare:
         monkeypatch.setenv("SLACK_API_URL", bare.api_url)
         yield bare
@@ -47,7 +42,7 @@ async def answered(settings: Settings, bare: BareSlack) -> FinishedEvent:
         await asyncio.sleep(0.05)
         return f"you said {turn.text}"
 
-    app = AgentHarness(answer)
+    app = quick_harness(answer)
     status = Channels(slack=(Slack(status_after=timedelta(0)),))
     async with running(app, settings, channels=status):
         [ended] = await finished(app.store, queue="outbox")
@@ -120,7 +115,7 @@ async def test_an_agent_may_ask_for_a_thread_that_slack_does_not_tell(
         lines.extend(await turn.files())
         return "read"
 
-    app = AgentHarness(answer)
+    app = quick_harness(answer)
     async with running(app, settings):
         await finished(app.store, queue="outbox")
     assert ([post["text"] for post in bare.posted], lines) == (["read"], [])

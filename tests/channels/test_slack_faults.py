@@ -11,28 +11,17 @@ from typing import Any, cast
 import pytest
 
 from holdfast import process
-from holdfast import process as plan
 from holdfast.agents.echo import echo
 from holdfast.app import AgentHarness
-from holdfast.channels.slack import SlackChannel, reader, workspace
-from holdfast.queue.policy import Backoff
+from holdfast.consumers.limits import Limits
 from holdfast.queue.store import Filter
 from holdfast.settings import Settings
 from holdfast.store import Store, open_store
 from holdfast.testing.slack import FakeSlack
 from holdfast.testing.slack.faults import Limit
 from holdfast.testing.slack.workspace import GENERAL
-from tests.steps import Proxy, finished, running
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        plan,
-        "OUTBOX_BACKOFF",
-        Backoff(first=timedelta(milliseconds=5), most=timedelta(milliseconds=20)),
-    )
-    monkeypatch.setattr(workspace, "PING_EVERY", 0.1)
+from tests.channels.platforms import slack_channel
+from tests.steps import Proxy, finished, quick_harness, running
 
 
 @pytest.fixture
@@ -54,7 +43,7 @@ async def test_slack_is_not_acknowledged_before_the_message_is_stored(
     slack: FakeSlack, settings: Settings, proxy: dict[str, Proxy]
 ) -> None:
     slack.sockets.ack_within = 0.1
-    async with running(AgentHarness(echo), settings):
+    async with running(quick_harness(echo), settings):
         proxy["store"].down = True
         ts = await slack.mention("hello")
         await slack.until(lambda: sum(slack.sockets.sent.values()) >= 3)
@@ -75,7 +64,7 @@ async def test_the_acknowledgement_waits_for_the_commit(
         committing.set()
         await commit.wait()
 
-    async with running(AgentHarness(echo), settings):
+    async with running(quick_harness(echo), settings):
         proxy["store"].before["put"] = hold
         ts = await slack.mention("hello")
         await committing.wait()
@@ -86,7 +75,9 @@ async def test_the_acknowledgement_waits_for_the_commit(
 
 
 async def test_a_connection_that_breaks_is_made_again(slack: FakeSlack, settings: Settings) -> None:
-    async with running(AgentHarness(echo), settings):
+    app = quick_harness(echo)
+    app.add_channel(slack_channel(settings, ping_seconds=0.1))
+    async with running(app, settings):
         for number in range(3):
             await slack.until(lambda: slack.sockets.connections)
             slack.sockets.drop()
@@ -97,22 +88,22 @@ async def test_a_connection_that_breaks_is_made_again(slack: FakeSlack, settings
 async def test_a_process_that_is_ready_listens_already(
     slack: FakeSlack, settings: Settings
 ) -> None:
-    async with running(AgentHarness(echo), settings):
+    async with running(quick_harness(echo), settings):
         assert slack.sockets.connections == 1
 
 
 async def test_a_slack_that_is_away_keeps_nobody_from_being_ready(
-    slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    slack: FakeSlack, settings: Settings
 ) -> None:
-    monkeypatch.setattr(process, "OPENED_WITHIN", timedelta(milliseconds=50))
+    app = AgentHarness(echo, limits=Limits(open_within=timedelta(milliseconds=50)))
     slack.faults.plan("auth.test", "status", times=2)
-    async with running(AgentHarness(echo), settings):
+    async with running(app, settings):
         assert slack.sockets.connections == 0
         await slack.replies(await slack.mention("hello"))
 
 
 async def test_slack_may_ask_for_a_new_connection(slack: FakeSlack, settings: Settings) -> None:
-    async with running(AgentHarness(echo), settings):
+    async with running(quick_harness(echo), settings):
         await slack.until(lambda: slack.sockets.connections)
         tss = [await slack.mention(str(number)) for number in range(5)]
         await slack.sockets.ask_to_disconnect()
@@ -125,7 +116,7 @@ async def test_in_a_storm_of_429_every_wait_is_kept_and_no_attempt_used(
     slack: FakeSlack, settings: Settings
 ) -> None:
     slack.faults.limits["chat.postMessage"] = Limit(most=3, seconds=1, by="channel")
-    app = AgentHarness(echo)
+    app = quick_harness(echo)
     async with running(app, settings):
         roots = [await slack.mention("0") for _ in range(4)]
         for root in roots:
@@ -146,7 +137,7 @@ async def test_one_process_obeys_the_retry_after_of_another(
     slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slack.faults.plan("chat.postMessage", "ratelimited", seconds=3)
-    first, second = AgentHarness(echo), AgentHarness(echo)
+    first, second = quick_harness(echo), quick_harness(echo)
     async with running(first, settings):
         await slack.mention("told to wait")
         await slack.until(lambda: slack.faults.calls["chat.postMessage"] == 1)
@@ -162,7 +153,7 @@ async def test_a_post_of_unknown_end_is_looked_up_and_not_repeated(
     slack: FakeSlack, settings: Settings, how: Any
 ) -> None:
     slack.faults.plan("chat.postMessage", how)
-    app = AgentHarness(echo)
+    app = quick_harness(echo)
     async with running(app, settings):
         ts = await slack.mention("hello")
         [ended] = await finished(app.store, queue="outbox")
@@ -172,12 +163,10 @@ async def test_a_post_of_unknown_end_is_looked_up_and_not_repeated(
     assert (part["state"], part["receipt"]["ts"]) == ("sent", slack.bot_messages(ts)[0]["ts"])
 
 
-async def test_a_look_up_reads_every_page(
-    slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reader, "PAGE", 2)
+async def test_a_look_up_reads_every_page(slack: FakeSlack, settings: Settings) -> None:
     room = slack.workspace.rooms[GENERAL]
-    app = AgentHarness(echo)
+    app = quick_harness(echo)
+    app.add_channel(slack_channel(settings, page=2))
     slack.faults.plan("conversations.replies", "status", times=2)
     slack.faults.plan("chat.postMessage", "drop_after")
     async with running(app, settings):
@@ -196,7 +185,7 @@ async def test_a_look_up_reads_every_page(
 async def test_a_permanent_error_is_a_dead_letter_with_slacks_code(
     slack: FakeSlack, settings: Settings
 ) -> None:
-    app = AgentHarness(echo)
+    app = quick_harness(echo)
     async with running(app, settings):
         ts = await slack.mention("hello")
         slack.workspace.rooms[GENERAL].archived = True
@@ -213,21 +202,20 @@ async def test_a_channel_that_is_slow_answers_late_and_once(
     slack: FakeSlack, settings: Settings
 ) -> None:
     slack.faults.plan("chat.postMessage", "slow", seconds=0.5)
-    async with running(AgentHarness(echo), settings):
+    async with running(quick_harness(echo), settings):
         ts = await slack.mention("hello")
         assert len(await slack.replies(ts)) == 1
 
 
 async def test_while_slack_is_out_of_reach_no_attempt_is_used(
-    slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    slack: FakeSlack, settings: Settings
 ) -> None:
-    monkeypatch.setattr(workspace, "UNREACHABLE_DELAY", timedelta(milliseconds=20))
-    app = AgentHarness(echo)
+    app = quick_harness(echo)
+    channel = slack_channel(settings, unreachable_delay=timedelta(milliseconds=20))
+    app.add_channel(channel)
     async with running(app, settings):
         await slack.replies(await slack.mention("before"))
         await finished(app.store, queue="outbox")
-        channel = app.channels["slack"]
-        assert isinstance(channel, SlackChannel)
         client = channel.workspaces[0].client
         client.base_url = "http://127.0.0.1:1/"
         ts = await slack.mention("meanwhile")

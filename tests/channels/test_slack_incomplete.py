@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from datetime import timedelta
 
 import pytest
 
@@ -16,10 +15,11 @@ from holdfast.channels.slack.access import Access
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.cli.doctor import _slack
 from holdfast.message import Payload
-from holdfast.queue.policy import Backoff
 from holdfast.settings import Settings
 from holdfast.testing.slack import FakeSlack
 from tests.api.serving import ask_json, serving
+from tests.channels.platforms import slack_channel
+from tests.steps import QUICK
 
 
 @pytest.fixture
@@ -72,8 +72,6 @@ async def test_an_outage_of_slack_is_logged_once_with_the_reason(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    at_once = Backoff(first=timedelta(milliseconds=20), most=timedelta(milliseconds=20))
-    monkeypatch.setattr("holdfast.channels.slack.workspace.SIGN_IN", at_once)
     asked = 0
     request = Workspace._request
 
@@ -87,7 +85,9 @@ async def test_an_outage_of_slack_is_logged_once_with_the_reason(
         return await request(workspace, method, arguments)
 
     monkeypatch.setattr(Workspace, "_request", away)
-    async with serving(AgentHarness(echo, settings=settings)):
+    app = AgentHarness(echo, settings=settings)
+    app.add_channel(slack_channel(settings, sign_in_backoff=QUICK))
+    async with serving(app):
         pass
     log_lines = [line for line in caplog.messages if "could not sign in to Slack" in line]
     assert len(log_lines) == 1

@@ -5,31 +5,20 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
-from holdfast import process as plan
 from holdfast.agents.echo import echo
 from holdfast.agents.turn import Turn
-from holdfast.app import AgentHarness
-from holdfast.queue.policy import Backoff
 from holdfast.queue.store import SweepPolicy
 from holdfast.settings import Settings
 from holdfast.testing.slack import FakeSlack
-from tests.steps import both_engines, finished, running
+from tests.steps import both_engines, finished, quick_harness, running
 
 pytestmark = both_engines
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = Backoff(first=timedelta(milliseconds=5), most=timedelta(milliseconds=20))
-    monkeypatch.setattr(plan, "OUTBOX_BACKOFF", quick)
 
 
 async def test_one_message_under_several_platform_event_ids_is_answered_once(
     slack: FakeSlack, settings: Settings
 ) -> None:
-    app = AgentHarness(echo)
+    app = quick_harness(echo)
     async with running(app, settings):
         ts = await slack.mention("hello")
         slack.deliver(slack.last_event)
@@ -40,7 +29,7 @@ async def test_one_message_under_several_platform_event_ids_is_answered_once(
 
 
 async def test_dedup_is_not_forgotten_after_pruning(slack: FakeSlack, settings: Settings) -> None:
-    app = AgentHarness(echo)
+    app = quick_harness(echo)
     async with running(app, settings):
         ts = await slack.mention("hello")
         await finished(app.store, queue="outbox")
@@ -57,7 +46,7 @@ async def test_the_slack_client_does_not_post_again_by_itself_when_the_connectio
     slack: FakeSlack, settings: Settings
 ) -> None:
     slack.faults.plan("chat.postMessage", "drop_after")
-    app = AgentHarness(echo)
+    app = quick_harness(echo)
     async with running(app, settings):
         ts = await slack.mention("hello")
         await finished(app.store, queue="outbox")
@@ -95,7 +84,7 @@ async def test_an_event_that_nobody_handles_is_acknowledged(
             "text": "itself",
         },
     ]
-    app = AgentHarness(echo)
+    app = quick_harness(echo)
     async with running(app, settings):
         for event in strange:
             slack.deliver(event)
@@ -105,7 +94,7 @@ async def test_an_event_that_nobody_handles_is_acknowledged(
 
 
 async def test_a_mention_without_text_is_answered(slack: FakeSlack, settings: Settings) -> None:
-    async with running(AgentHarness(echo), settings):
+    async with running(quick_harness(echo), settings):
         assert len(await slack.replies(await slack.mention(""))) == 1
 
 
@@ -113,7 +102,7 @@ async def test_an_empty_agent_result_is_said(slack: FakeSlack, settings: Setting
     async def answer(turn: Turn) -> str:
         return ""
 
-    async with running(AgentHarness(answer), settings):
+    async with running(quick_harness(answer), settings):
         [reply] = await slack.replies(await slack.mention("hello"))
     assert reply["text"] == "(no answer)"
 
@@ -128,7 +117,7 @@ async def test_sent_then_crashed_only_the_missing_parts_are_sent(
     async def answer(turn: Turn) -> str:
         return "\n\n".join(parts)
 
-    app = AgentHarness(answer)
+    app = quick_harness(answer)
     async with running(app, settings):
         ts = await slack.mention("hello")
         [ended] = await finished(app.store, queue="outbox")

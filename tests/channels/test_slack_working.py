@@ -12,10 +12,7 @@ import pytest
 from holdfast.agents.base import Reply
 from holdfast.agents.echo import echo
 from holdfast.agents.turn import Turn
-from holdfast.app import AgentHarness
 from holdfast.channels.base import Line
-from holdfast.channels.slack import download, reader
-from holdfast.consumers import notices as apology
 from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Dead
 from holdfast.routing.response import response_event
@@ -23,17 +20,13 @@ from holdfast.settings import Settings, Slack
 from holdfast.settings.channels import Channels
 from holdfast.testing.slack import FakeSlack
 from holdfast.testing.slack.workspace import ADA, BOT_USER, DIRECT, GENERAL
-from tests.steps import finished, running
+from tests.channels.platforms import slack_channel
+from tests.steps import finished, quick_harness, running
 
 
 @pytest.fixture
 def engine() -> str:
     return "sqlite"
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apology, "CHECK_EVERY", timedelta(milliseconds=20))
 
 
 def at_once() -> Channels:
@@ -49,7 +42,7 @@ async def test_a_message_shows_that_it_is_worked_on_and_then_no_more(
         await go_on.wait()
         return "done"
 
-    async with running(AgentHarness(answer), settings, channels=at_once()):
+    async with running(quick_harness(answer), settings, channels=at_once()):
         ts = await slack.mention("hello")
         message = slack.workspace.rooms[GENERAL].find(ts)
         assert message is not None
@@ -65,7 +58,7 @@ async def test_a_quick_answer_shows_no_sign_and_costs_no_call(
     async def answer(turn: Turn) -> str:
         return "done"
 
-    async with running(AgentHarness(answer), settings):
+    async with running(quick_harness(answer), settings):
         await slack.replies(await slack.mention("hello"))
     assert slack.faults.calls["reactions.add"] + slack.faults.calls["reactions.remove"] == 0
 
@@ -79,7 +72,7 @@ async def test_a_sign_that_slack_refuses_costs_no_answer(
         await slack.until(lambda: slack.faults.calls["reactions.add"])
         return "done"
 
-    async with running(AgentHarness(answer), settings, channels=at_once()):
+    async with running(quick_harness(answer), settings, channels=at_once()):
         assert len(await slack.replies(await slack.mention("hello"))) == 1
 
 
@@ -94,7 +87,7 @@ async def test_failures_are_shown_when_they_are_final_and_once(
         assert len(slack.bot_messages(ts)) == 0
         raise RuntimeError("secret detail")
 
-    app = AgentHarness(answer)
+    app = quick_harness(answer)
     ts = await slack.mention("hello")
     async with running(app, settings, retry_first=timedelta(0), retry_most=timedelta(0)):
         [reply] = await slack.replies(ts)
@@ -109,7 +102,7 @@ async def test_two_processes_apologise_once(slack: FakeSlack, settings: Settings
     async def answer(turn: Turn) -> Dead:
         return Dead("no")
 
-    first, second = AgentHarness(answer), AgentHarness(answer)
+    first, second = quick_harness(answer), quick_harness(answer)
     async with running(first, settings), running(second, settings):
         ts = await slack.mention("hello")
         await slack.replies(ts)
@@ -118,10 +111,8 @@ async def test_two_processes_apologise_once(slack: FakeSlack, settings: Settings
 
 
 async def test_long_threads_are_read_to_their_newest_messages(
-    slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    slack: FakeSlack, settings: Settings
 ) -> None:
-    monkeypatch.setattr(reader, "PAGE", 3)
-    monkeypatch.setattr(reader, "LONGEST_THREAD", 4)
     lines: list[Line] = []
 
     async def answer(turn: Turn) -> str:
@@ -133,7 +124,9 @@ async def test_long_threads_are_read_to_their_newest_messages(
     for number in range(9):
         slack.workspace.post(room, ADA, f"{number} for <@{BOT_USER}> in <#{GENERAL}>", root)
     slack.workspace.post_as_bot(room, "mine &lt;3", root)
-    async with running(AgentHarness(answer), settings):
+    app = quick_harness(answer)
+    app.add_channel(slack_channel(settings, page=3, thread_lines=4))
+    async with running(app, settings):
         await slack.mention("now", thread_ts=root)
         await slack.until(lambda: len(slack.bot_messages(root)) == 2)
     assert [line.text for line in lines] == [
@@ -156,7 +149,9 @@ async def test_a_thread_that_slack_does_not_tell_now_is_read_later_and_no_attemp
         return f"{len(await turn.thread())} before, attempt {turn.attempt}"
 
     root = slack.workspace.post(slack.workspace.rooms[GENERAL], ADA, "root")["ts"]
-    async with running(AgentHarness(answer), settings):
+    app = quick_harness(answer)
+    app.add_channel(slack_channel(settings, page=3, thread_lines=4))
+    async with running(app, settings):
         await slack.mention("now", thread_ts=root)
         [reply] = await slack.replies(root)
     assert reply["text"] == "1 before, attempt 1"
@@ -174,7 +169,7 @@ async def test_direct_messages_are_read_back_newest_kept(
     room = slack.workspace.rooms[DIRECT]
     for number in range(3):
         slack.workspace.post(room, ADA, str(number))
-    async with running(AgentHarness(answer), settings):
+    async with running(quick_harness(answer), settings):
         await slack.say_directly("now")
         await slack.until(lambda: len(room.messages) == 5)
     assert texts == ["0", "1", "2"]
@@ -191,7 +186,7 @@ async def test_files_go_out_from_below_the_files_root_alone(
     async def answer(turn: Turn) -> Reply:
         return Reply("here", files=(turn.text,))
 
-    app = AgentHarness(answer)
+    app = quick_harness(answer)
     async with running(app, settings):
         ts = await slack.mention("report.txt")
         [text, file] = await slack.replies(ts, count=2)
@@ -215,7 +210,7 @@ async def test_a_file_that_may_have_been_shared_is_looked_up(
     async def answer(turn: Turn) -> Reply:
         return Reply("", files=("a.txt",))
 
-    app = AgentHarness(answer)
+    app = quick_harness(answer)
     async with running(app, settings):
         ts = await slack.mention("file")
         await finished(app.store, queue="outbox")
@@ -223,9 +218,8 @@ async def test_a_file_that_may_have_been_shared_is_looked_up(
 
 
 async def test_files_that_came_along_are_fetched_when_the_agent_asks(
-    slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    slack: FakeSlack, settings: Settings
 ) -> None:
-    monkeypatch.setattr(download, "LARGEST_FILE", 10)
     found: list[tuple[str, bytes]] = []
 
     async def answer(turn: Turn) -> str:
@@ -235,7 +229,9 @@ async def test_files_that_came_along_are_fetched_when_the_agent_asks(
 
     foreign = {"id": "F9", "name": "x", "url_private_download": "https://evil.example/x"}
     files = [slack.file("../a.txt", b"small"), slack.file("b.txt", b"x" * 11), foreign]
-    async with running(AgentHarness(answer), settings):
+    app = quick_harness(answer)
+    app.add_channel(slack_channel(settings, download_bytes=10))
+    async with running(app, settings):
         await slack.replies(await slack.mention("look", files=files))
     assert [content for _, content in found] == [b"small"]
     assert "/" not in found[0][0]
@@ -249,7 +245,7 @@ async def test_files_of_a_refused_sender_are_not_fetched(
         return "read"
 
     closed = Channels(slack=(Slack(deny_users=(ADA,)),))
-    async with running(AgentHarness(answer), settings, channels=closed):
+    async with running(quick_harness(answer), settings, channels=closed):
         await slack.mention("look", files=[slack.file("a.txt", b"small")])
         await slack.until(lambda: slack.sockets.acked)
     assert not (settings.home / "files").exists()
@@ -259,7 +255,7 @@ async def test_the_app_token_may_be_given_to_run(
     slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SLACK_APP_TOKEN")
-    app = AgentHarness(echo, settings=settings)
+    app = quick_harness(echo, settings=settings)
     async with asyncio.TaskGroup() as group:
         await app.run(app_token=slack.app_token, task_group=group)
         assert [reply["text"] for reply in await slack.replies(await slack.mention("hello"))] == [
@@ -271,7 +267,7 @@ async def test_the_app_token_may_be_given_to_run(
 async def test_a_message_of_our_own_accord_reaches_a_person(
     slack: FakeSlack, settings: Settings
 ) -> None:
-    app = AgentHarness(echo)
+    app = quick_harness(echo)
     payload = {
         "kind": "response",
         "channel": "slack",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 
-import pytest
+import pytest_asyncio
 
 from holdfast.queue.store import Process, Store
-from holdfast.store import watch
+from holdfast.store import open_store
+from holdfast.store.watch import Watch
 from holdfast.testing.clock import Clock
 from holdfast.testing.fixtures import StoreFactory
 from tests.conformance.steps import (
@@ -39,10 +41,11 @@ async def reap_until_seen(store: Store) -> list[str]:
     return gone
 
 
-@pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two looks suffice, however close."""
-    monkeypatch.setattr(watch, "BETWEEN_LOOKS", timedelta())
+@pytest_asyncio.fixture
+async def hasty(database_url: str, clock: Clock) -> AsyncIterator[Store]:
+    """A store for which two looks suffice, however close."""
+    async with open_store(database_url, clock=clock, watch=Watch(timedelta())) as store:
+        yield store
 
 
 async def test_a_registered_process_is_seen_by_all(
@@ -88,17 +91,16 @@ async def test_seen_at_moves_with_every_beat_by_the_clock_of_the_database(
         assert (found.started_at, found.seen_at) == (started.started_at, clock.now)
 
 
-@pytest.mark.usefixtures("hasty")
 async def test_a_process_that_lives_is_not_reaped(
-    store: Store, another_store: StoreFactory, clock: Clock
+    hasty: Store, another_store: StoreFactory, clock: Clock
 ) -> None:
     other = await another_store()
     await other.register(process("two", clock.now))
-    await put(store)
+    await put(hasty)
     turn = await claim_one(other, holder="two")
     for _ in range(3):
         clock.tick(hours=1)
-        assert await store.reap() == []
+        assert await hasty.reap() == []
     assert await ended(other, turn) == "completed"
 
 
@@ -145,21 +147,21 @@ async def test_what_a_dead_process_had_without_attempts_left_is_buried(
 
 
 async def test_how_many_attempts_a_dead_process_leaves_is_the_queue_s_policy(
-    store: Store, another_store: StoreFactory, clock: Clock, hasty: None
+    hasty: Store, another_store: StoreFactory, clock: Clock
 ) -> None:
     other = await another_store()
     await other.register(process("two", clock.now))
-    tried = {queue: await put(store, queue=queue) for queue in ("inbox", "outbox")}
+    tried = {queue: await put(hasty, queue=queue) for queue in ("inbox", "outbox")}
     for _ in range(3):
         clock.tick(minutes=11)
         for queue in tried:
             assert len(await claim(other, queue=queue, holder="two", max_attempts=10)) == 1
     await other.close()
     async with asyncio.timeout(TIMEOUT_SECONDS):
-        while not await store.reap({"outbox": 10}):  # noqa: ASYNC110
+        while not await hasty.reap({"outbox": 10}):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
-    assert (await finished(store, tried["inbox"])).outcome == "dead"
-    assert (await live(store, tried["outbox"])).fence == 0
+    assert (await finished(hasty, tried["inbox"])).outcome == "dead"
+    assert (await live(hasty, tried["outbox"])).fence == 0
 
 
 async def test_the_work_of_others_is_left_alone(
@@ -177,26 +179,26 @@ async def test_the_work_of_others_is_left_alone(
 
 
 async def test_a_dead_process_gives_back_all_of_a_collected_turn(
-    store: Store, another_store: StoreFactory, clock: Clock, hasty: None
+    hasty: Store, another_store: StoreFactory, clock: Clock
 ) -> None:
     other = await another_store()
     await other.register(process("two", clock.now))
-    ids = await put_lane(store, 3)
+    ids = await put_lane(hasty, 3)
     assert (await claim_one(other, holder="two", collect_limit=10)).ids == ids
     await other.close()
-    await reap_until_seen(store)
-    found = await count(store)
+    await reap_until_seen(hasty)
+    found = await count(hasty)
     assert (found.leased, found.ready, found.queued) == (0, 1, 2)
 
 
 async def test_a_claim_without_holder_belongs_to_no_process(
-    store: Store, another_store: StoreFactory, clock: Clock, hasty: None
+    hasty: Store, another_store: StoreFactory, clock: Clock
 ) -> None:
     other = await another_store()
     await other.register(process("two", clock.now))
-    event_id = await put(store)
+    event_id = await put(hasty)
     await claim_one(other, holder=None)
     await other.close()
-    await reap_until_seen(store)
-    assert (await live(store, event_id)).fence > 0
-    assert await claim(store) == []
+    await reap_until_seen(hasty)
+    assert (await live(hasty, event_id)).fence > 0
+    assert await claim(hasty) == []

@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-import pytest
-
-from holdfast import process as plan
 from holdfast.agents.echo import echo
 from holdfast.app import AgentHarness
 from holdfast.channels.base import Put, Undeliverable
-from holdfast.consumers import outbox as delivery
+from holdfast.consumers.limits import Limits
 from holdfast.queue.event import Event, NewEvent
-from holdfast.queue.policy import Backoff
 from holdfast.settings import Settings
-from tests.steps import both_engines, finished, running
+from tests.steps import QUICK, both_engines, finished, quick_harness, running
 
 
 class Post:
@@ -65,11 +61,9 @@ async def test_a_message_is_stored_answered_delivered_and_kept(settings: Setting
 
 
 async def test_a_response_is_tried_again_until_the_channel_takes_it(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+    settings: Settings,
 ) -> None:
-    quick = Backoff(first=timedelta(milliseconds=1), most=timedelta(milliseconds=2))
-    monkeypatch.setattr(plan, "OUTBOX_BACKOFF", quick)
-    post, app = Post(), AgentHarness(echo)
+    post, app = Post(), quick_harness(echo)
     post.failures = [ConnectionError("reset"), ConnectionError("reset")]
     app.add_channel(post)
     async with running(app, settings):
@@ -110,14 +104,9 @@ async def test_a_response_to_a_channel_that_nobody_serves_waits_and_is_acked(
 
 
 async def test_a_channel_that_hangs_is_given_up_and_tried_again(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+    settings: Settings,
 ) -> None:
-    monkeypatch.setattr(delivery, "SEND_WITHIN", timedelta(milliseconds=50))
-    monkeypatch.setattr(
-        plan,
-        "OUTBOX_BACKOFF",
-        Backoff(first=timedelta(milliseconds=1), most=timedelta(milliseconds=2)),
-    )
+    limits = Limits(outbox_backoff=QUICK, send_within=timedelta(milliseconds=50))
 
     class Stuck(Post):
         tries = 0
@@ -128,7 +117,7 @@ async def test_a_channel_that_hangs_is_given_up_and_tried_again(
                 await asyncio.Event().wait()
             await super().send(response)
 
-    post, app = Stuck(), AgentHarness(echo)
+    post, app = Stuck(), AgentHarness(echo, limits=limits)
     app.add_channel(post)
     async with running(app, settings):
         post.received.put_nowait(mail("one"))

@@ -14,7 +14,7 @@ import pytest
 from holdfast.agents.function import FunctionAgent
 from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
-from holdfast.queue import consumer
+from holdfast.consumers.limits import Limits
 from holdfast.queue.store import Store
 from holdfast.queue.turn import LeasedTurn
 from holdfast.settings import Settings
@@ -74,17 +74,16 @@ async def test_one_that_ends_late_at_a_stop_is_answered_once(
 async def test_one_that_outlasts_the_stop_of_a_harness_keeps_its_lease(
     settings: Settings,
     blocking: BlockingAgent,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """In a caller's own group nobody ends the process."""
-    monkeypatch.setattr(consumer, "LET_GO_WITHIN", timedelta(seconds=1))
+    first = AgentHarness(blocking, limits=Limits(let_go_within=timedelta(seconds=1)))
     quickly: dict[str, Any] = {
         "lease": timedelta(seconds=3),
         "poll": SOON,
         "poll_jitter": timedelta(0),
     }
-    async with running(AgentHarness(blocking), settings, grace=SOON, **quickly) as stopped:
+    async with running(first, settings, grace=SOON, **quickly) as stopped:
         await stopped.put("hi")
         await until(lambda: blocking.inside)
         stopped.stop()

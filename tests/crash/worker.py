@@ -24,7 +24,8 @@ from holdfast.app import AgentHarness
 from holdfast.queue.outcome import Done, Lost, Outcome, Retry, Settled
 from holdfast.queue.turn import LeasedTurn
 from holdfast.settings import Settings
-from holdfast.store import Store, open_store, watch
+from holdfast.store import Store, open_store
+from holdfast.store.watch import BETWEEN_LOOKS, Watch
 from tests.crash.team import script, team_app
 from tests.journal import Journal
 
@@ -51,7 +52,7 @@ class WorkerOptions:
     workers: int = 5
     slowness: float = 0.02
     ignores_wakeups: bool = False
-    between_looks: float = watch.BETWEEN_LOOKS.total_seconds()
+    between_looks: float = BETWEEN_LOOKS.total_seconds()
     point: str | None = None
     nth: int = 1
     team: bool = False
@@ -218,15 +219,15 @@ def run(options: WorkerOptions) -> None:
         filename=Path(options.folder, "log"), format="%(process)d %(name)s %(message)s"
     )
     journal, crash = Journal(Path(options.folder, "journal")), CrashPoint(options)
+    watch = Watch(timedelta(seconds=options.between_looks))
     clock = clock_of(options.folder) if Path(options.folder, "clock").exists() else None
 
     @asynccontextmanager
     async def open_crashing(url: str, **given: Any) -> AsyncIterator[Store]:
-        async with open_store(url, **given, clock=clock) as store:
+        async with open_store(url, **given, clock=clock, watch=watch) as store:
             yield cast(Store, CrashingStore(store, journal, crash, options))
 
     process.open_store = open_crashing  # type: ignore[attr-defined]
-    watch.BETWEEN_LOOKS = timedelta(seconds=options.between_looks)
     settings = Settings(
         database=options.url,
         lease=timedelta(seconds=options.lease),

@@ -12,10 +12,9 @@ import sys
 import time
 from datetime import timedelta
 
-from holdfast import process
 from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
-from holdfast.queue import consumer
+from holdfast.consumers.limits import Limits
 from holdfast.settings import Settings
 from tests.fork_server import PipedProcess
 
@@ -77,11 +76,10 @@ KINDS = {
 
 
 def main(url: str, kind: str, grace: str, workers: str) -> None:
-    # Tests of handlers that do not stop should not wait as long as the default.
-    consumer.LET_GO_WITHIN = timedelta(seconds=1)
-    process.ENDS_WITHIN = timedelta(seconds=3)  # type: ignore[attr-defined]
     settings = Settings(database=url, grace=grace)  # type: ignore[arg-type]
-    app = Announcing(KINDS[kind], settings=settings)
+    # Tests of handlers that do not stop should not wait as long as the default.
+    limits = Limits(let_go_within=timedelta(seconds=1))
+    app = Announcing(KINDS[kind], settings=settings, limits=limits)
     asyncio.run(app.run(num_workers=int(workers), on_ready=lambda: say("ready")))
 
 

@@ -20,6 +20,7 @@ from holdfast.queue.event import NewEvent
 from holdfast.queue.store import Process
 from holdfast.store.sqlite.process import ProcessLocks
 from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.watch import Watch
 from tests.conformance.steps import LEASE, claim_one
 
 
@@ -132,7 +133,7 @@ def test_a_full_disk_gives_one_clear_error_and_puts_work_again_afterwards(databa
 def test_a_forked_child_does_not_keep_the_lock_of_its_parent(database: Path) -> None:
     parent = start("live_with_a_child", database)
     child = int(next_line(parent))
-    locks = ProcessLocks(database)
+    locks = ProcessLocks(database, Watch())
     assert not locks.is_dead("parent")
     parent.kill()
     parent.wait()
@@ -145,7 +146,7 @@ def test_a_forked_child_does_not_keep_the_lock_of_its_parent(database: Path) -> 
 @pytest.mark.parametrize("id_", ["", ".", "/", "x" * 256, "\ue002" * 40_000])
 async def test_a_process_written_by_hand_under_any_id_is_reaped(database: Path, id_: str) -> None:
     seconds = [0.0]
-    async with SqliteStore(database, monotonic=lambda: seconds[0]) as store:
+    async with SqliteStore(database, watch=Watch(monotonic=lambda: seconds[0])) as store:
         now = datetime.now(UTC)
         await store.register(Process(id="own", host="here", started_at=now, seen_at=now))
         with closing(sqlite3.connect(database, isolation_level=None)) as shell:
@@ -162,7 +163,7 @@ async def test_turns_of_a_killed_process_come_back_within_seconds(database: Path
     seconds = [0.0]
     parent = start("live_with_a_child", database)
     next_line(parent)
-    async with SqliteStore(database, monotonic=lambda: seconds[0]) as store:
+    async with SqliteStore(database, watch=Watch(monotonic=lambda: seconds[0])) as store:
         await store.put([NewEvent(event={})])
         held = await store.claim("inbox", [""], limit=1, lease=LEASE, holder="parent")
         assert await store.reap() == []

@@ -63,15 +63,15 @@ class McpServer(PrefixedToolset[Context]):
         with self._named_failures():
             return await super().call_tool(name, tool_args, ctx, tool)
 
-    async def check(self) -> list[str]:
+    async def check(self, within: float = CHECK_WITHIN) -> list[str]:
         """Start or call the server once. Returns the names of its tools; raises McpServerFailed."""
         assert isinstance(self.wrapped, MCPToolset)
         try:
-            async with asyncio.timeout(CHECK_WITHIN), self:
+            async with asyncio.timeout(within), self:
                 with self._named_failures():
                     return [tool.name for tool in await self.wrapped.list_tools()]
         except TimeoutError:
-            raise self._failure(f"no answer within {CHECK_WITHIN:g} s") from None
+            raise self._failure(f"no answer within {within:g} s") from None
 
     @contextmanager
     def _named_failures(self) -> Iterator[None]:

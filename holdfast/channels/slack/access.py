@@ -6,9 +6,30 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from holdfast.channels.slack.incoming import Permissions
+from holdfast.queue.policy import Backoff
 from holdfast.settings import Slack
 
 API_URL = "https://slack.com/api/"
+SIGN_IN_BACKOFF = Backoff(first=timedelta(seconds=1), most=timedelta(seconds=60))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits and intervals of a workspace that are not settings."""
+
+    ping_seconds: float = 5.0
+    """Interval of pings. A dead connection is noticed after four of them."""
+    sign_in_backoff: Backoff = SIGN_IN_BACKOFF
+    unreachable_delay: timedelta = timedelta(seconds=10)
+    """Delay of a response while Slack is unreachable."""
+    name_seconds: float = 2.0
+    """Seconds to wait for a name; after that the id is used."""
+    page: int = 200
+    """Messages that one request reads."""
+    thread_lines: int = 200
+    """Lines of a thread that an agent gets; the newest of a longer one."""
+    download_bytes: int = 20 * 1024 * 1024
+    """Size of the largest file that is downloaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +45,7 @@ class Access:
     permissions: Permissions = field(default_factory=Permissions)
     status: str = "eyes"
     status_after: timedelta = timedelta(seconds=1)
+    limits: Limits = Limits()
 
     @property
     def receiving_problem(self) -> str | None:

@@ -16,7 +16,6 @@ from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
 
-LARGEST_FILE = 20 * 1024 * 1024
 SLACK_DOMAINS = (".slack.com", ".slack-files.com", ".slack-gov.com")
 CHUNK = 64 * 1024
 _NOT_A_NAME = re.compile(r"[^\w. -]")
@@ -60,11 +59,11 @@ async def _content(workspace: Workspace, url: str) -> bytes | str:
     async with workspace.session.get(url, headers=headers, allow_redirects=False) as answer:
         if answer.status != 200:
             return f"status {answer.status}"
-        content = bytearray()
+        content, most = bytearray(), workspace.access.limits.download_bytes
         async for chunk in answer.content.iter_chunked(CHUNK):
             content += chunk
-            if len(content) > LARGEST_FILE:
-                return f"it has more than {LARGEST_FILE // 1024 // 1024} MiB"
+            if len(content) > most:
+                return f"it has more than {most // 1024 // 1024} MiB"
     return bytes(content)
 
 

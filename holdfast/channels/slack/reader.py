@@ -21,17 +21,12 @@ from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
 
-PAGE = 200
-LONGEST_THREAD = 200
-"""Lines of a thread that an agent gets; the newest of a longer one."""
 MOST_NAMES = 5000
 """Names that are cached."""
 NAME_TTL = 3600.0
 """Seconds for which a name is cached."""
 MISSING_NAME_TTL = 60.0
 """Seconds after which an unknown name is asked for again."""
-NAME_WITHIN = 2.0
-"""Seconds to wait for a name; after that the id is used."""
 _ID = re.compile(r"<([@#])([A-Z0-9]+)(?:\|([^<>]*))?>")
 _LINK = re.compile(r"<((?:https?|mailto):[^<>|]+)(?:\|([^<>]*))?>")
 
@@ -42,9 +37,10 @@ async def messages(
     """Yield all messages of a thread, oldest first, or of a channel, newest first."""
     method = "conversations.replies" if thread_ts else "conversations.history"
     where = {"channel": channel, "ts": thread_ts} if thread_ts else {"channel": channel}
+    wanted |= {"limit": workspace.access.limits.page}
     cursor: str | None = None
     while True:
-        answer = await workspace.call(method, **where, **wanted, limit=PAGE, cursor=cursor)
+        answer = await workspace.call(method, **where, **wanted, cursor=cursor)
         for message in answer.get("messages") or ():
             yield message
         cursor = (answer.get("response_metadata") or {}).get("next_cursor")
@@ -67,8 +63,9 @@ class Reader:
             payload.get("thread_ts"),
             str(payload.get("ts")),
         )
+        most = self._workspace.access.limits.thread_lines
         if thread_ts:
-            before: deque[Payload] = deque(maxlen=LONGEST_THREAD)
+            before: deque[Payload] = deque(maxlen=most)
             async for message in messages(self._workspace, channel, thread_ts):
                 if str(message.get("ts")) < ts:
                     before.append(message)
@@ -76,7 +73,7 @@ class Reader:
             before = deque()
             async for message in messages(self._workspace, channel, None, latest=ts):
                 before.appendleft(message)
-                if len(before) == LONGEST_THREAD:
+                if len(before) == most:
                     break
         else:
             return ()
@@ -125,7 +122,7 @@ class Reader:
             return known[1]
         if not self._workspace.is_ready:
             return None
-        name = await _try_name(ask(id))
+        name = await self._try_name(ask(id))
         self._names[id] = (time.monotonic() + (NAME_TTL if name else MISSING_NAME_TTL), name)
         self._names.move_to_end(id)
         while len(self._names) > MOST_NAMES:
@@ -147,14 +144,13 @@ class Reader:
         name: str | None = channel.get("name")
         return name
 
+    async def _try_name(self, request: Awaitable[str | None]) -> str | None:
+        """Return a name, or None after any failure: a name is not worth failing a turn."""
+        from aiohttp import ClientError
 
-async def _try_name(request: Awaitable[str | None]) -> str | None:
-    """Return a name, or None after any failure: a name is not worth failing a turn."""
-    from aiohttp import ClientError
-
-    try:
-        async with asyncio.timeout(NAME_WITHIN):
-            return await request
-    except (HoldfastError, ClientError, TimeoutError, OSError) as error:
-        log.debug(Entry(SLACK_NAME_UNKNOWN, error=error))
-        return None
+        try:
+            async with asyncio.timeout(self._workspace.access.limits.name_seconds):
+                return await request
+        except (HoldfastError, ClientError, TimeoutError, OSError) as error:
+            log.debug(Entry(SLACK_NAME_UNKNOWN, error=error))
+            return None

@@ -23,7 +23,6 @@ from holdfast.channels.slack.incoming import Bot, message_of
 from holdfast.channels.slack.rate_limits import EditBudget, RateLimits, SettingsStore
 from holdfast.errors import HoldfastError
 from holdfast.message import Payload
-from holdfast.queue.policy import Backoff
 from holdfast.telemetry import RECEIVE_FAILED, SLACK_REACHABLE, SLACK_SIGN_IN_FAILED
 from holdfast.telemetry.logs import Entry
 from holdfast.telemetry.redaction import hide
@@ -38,13 +37,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REQUEST_WITHIN = timedelta(seconds=30)
-PING_EVERY = 5.0
-"""Seconds between pings. A dead connection is noticed after four of them."""
-SIGN_IN = Backoff(first=timedelta(seconds=1), most=timedelta(seconds=60))
 SIGN_IN_WITHIN = 2.5
 """Seconds that an HTTP event waits for the sign-in; Slack waits three for the answer."""
-UNREACHABLE_DELAY = timedelta(seconds=10)
-"""Delay of a response while Slack is unreachable."""
 NO_EVENT = "the body is not a Slack event"
 
 
@@ -131,7 +125,7 @@ class Workspace:
         return AccessDenied(self.problem)
 
     async def _call_until_allowed(self, method: str, wish: str, **arguments: Any) -> Payload:
-        failures = 0
+        backoff, failures = self.access.limits.sign_in_backoff, 0
         while True:
             try:
                 found = await self._request(method, arguments)
@@ -143,7 +137,7 @@ class Workspace:
                 failures += 1
                 if failures == 1:
                     log.warning(Entry(SLACK_SIGN_IN_FAILED, error=error))
-                await asyncio.sleep(SIGN_IN.delay(failures).total_seconds())
+                await asyncio.sleep(backoff.delay(failures).total_seconds())
             else:
                 if failures:
                     log.info(Entry(SLACK_REACHABLE, tries=failures + 1))
@@ -196,7 +190,7 @@ class Workspace:
             self.access.app_token,
             logger=logging.getLogger("slack_sdk.socket_mode"),
             web_client=self._client(None),
-            ping_interval=PING_EVERY,
+            ping_interval=self.access.limits.ping_seconds,
         )
         handler.client.wss_uri = address
         try:
@@ -259,7 +253,7 @@ class Workspace:
         except SlackApiError as error:
             raise translate_error(method, error) from None
         except ClientConnectorError as error:
-            raise Unreachable(UNREACHABLE_DELAY, str(error)) from None
+            raise Unreachable(self.access.limits.unreachable_delay, str(error)) from None
         found: Payload = answer.data
         return found | {"headers": {name.lower(): value for name, value in answer.headers.items()}}
 

@@ -79,6 +79,7 @@ class PostgresStore(PostgresHistory):
         direct_url: str | None = None,
         clock: Clock | None = None,
         pool_size: int = 8,
+        watch: Watch | None = None,
     ) -> None:
         # A direct URL means that the other one leads to a pooler, which passes on no wake-ups.
         pooled = direct_url not in (None, url)
@@ -86,7 +87,7 @@ class PostgresStore(PostgresHistory):
         self._wakeups = Wakeups()
         self._session = Session(direct_url or url, self._wakeups.ring)
         self._session_task: asyncio.Task[None] | None = None
-        self._watch = Watch()
+        self._watch = watch or Watch()
         self._puts: Batch[_Put, int | None] = Batch(self._put_together, BATCH)
         self._settles: Batch[Payload, str] = Batch(self._settle_together, BATCH)
         self._stack = AsyncExitStack()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
 from hashlib import sha256
@@ -34,9 +34,9 @@ LONGEST_NAME = 200
 class ProcessLocks:
     """The lock files of this process, and a look at those of others."""
 
-    def __init__(self, database: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, database: Path, watch: Watch) -> None:
         self._folder = database.with_name(database.name + ".processes")
-        self._watch = Watch(monotonic)
+        self._watch = watch
         self._own: dict[str, LockFile] = {}
 
     def hold(self, process_id: str) -> None:

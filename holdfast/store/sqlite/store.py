@@ -55,6 +55,7 @@ from holdfast.store.sqlite.writer import (
     Writing,
 )
 from holdfast.store.wakeup import Wakeups
+from holdfast.store.watch import Watch
 
 T = TypeVar("T")
 
@@ -71,7 +72,7 @@ class SqliteStore:
         path: str | Path,
         *,
         clock: Clock | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        watch: Watch | None = None,
         readers: int = reads.READERS,
         quick_seconds: float = QUICK_SECONDS,
     ) -> None:
@@ -79,7 +80,7 @@ class SqliteStore:
         self._clock = clock
         self._quick_seconds = quick_seconds
         self._reader = reads.Reader(self.path, readers)
-        self._process_locks = processes.ProcessLocks(self.path, monotonic)
+        self._process_locks = processes.ProcessLocks(self.path, watch or Watch())
         self._wakeups = Wakeups()
         self._writer: WriterThread | None = None
         self._sweeper = sweep.Sweeper(self, self._now)
