@@ -32,22 +32,27 @@ class Step:
     result: str | None = None
     """The result as JSON text."""
     error: str | None = None
+    signal: str | None = None
+    """Name of the signal that a wait is for."""
     due_at: datetime | None = None
     """Until when a wait lasts; None for ever."""
     tokens: int | None = None
     cost: float | None = None
     started_at: datetime | None = None
-    """None takes the store's time."""
+    """None takes the store's time when the attempt first recorded the step."""
     ended_at: datetime | None = None
+    """None takes the store's time unless the step is only started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Text of the answer, to keep from `offset` on.
+    """Text of the answer, to keep from `offset` on; the same write again changes nothing.
 
-    The first write of a greater generation replaces the whole text."""
+    The first write of a greater generation replaces the whole text. A text that would begin behind
+    the end of the kept one is refused."""
 
     generation: int
+    """Number of the text, 1 for the first."""
     offset: int
     """Unicode code points before it."""
     text: str
@@ -91,19 +96,19 @@ class JournalTable(Protocol):
     async def journal(self, event_id: int, *, offset: int = 0, results: bool = True) -> Journal:
         """Return the journal of an event, with the text from `offset` on. Empty if it has none.
 
-        With results=False the results of its steps are not read: they may be large, and readers of
-        the stream do not show them."""
+        Readers that do not need the results and arguments of steps leave them out."""
 
     async def signal(self, event_id: int, name: str, value: Any) -> bool:
         """Keep a signal for a live event and resume the event if it waits for that name.
 
         Returns False if the event is not live."""
 
-    async def take_signal(self, turn: LeasedTurn, step: Step, name: str) -> Step | None:
-        """Take the oldest signal of this name that no step took, as the result of `step`.
+    async def take_signal(self, turn: LeasedTurn, step: Step) -> Step | None:
+        """Take the oldest signal of the name `step.signal` that no step took.
 
         Taking it and recording the step as done are one transaction. Returns the step with the
-        value as its result, None if there is no signal. Raises LeaseLost."""
+        value as its result, None if there is no signal: nothing is recorded then. Raises
+        LeaseLost."""
 
     async def resume_signalled(self, event_id: int | None = None) -> int:
         """Make waiting events due for which a signal came while they were about to wait.

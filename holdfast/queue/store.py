@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 from holdfast.message import Payload
 from holdfast.queue.audit import AuditEntry, AuditFilter
 from holdfast.queue.event import INBOX, OUTBOX, Event, FinishedEvent, NewEvent
+from holdfast.queue.journal import JournalTable
 from holdfast.queue.outcome import Lost, Outcome, Settled
 from holdfast.queue.pages import Page
 from holdfast.queue.record import AgentMessage, ChatMessage, Record
@@ -404,7 +405,16 @@ class AuditLog(Protocol):
         """Delete audit entries older than `keep` and return how many."""
 
 
-class Store(EventQueue, History, ProcessTable, ActivityLog, SettingTable, AuditLog, Protocol):
+class Store(
+    EventQueue,
+    JournalTable,
+    History,
+    ProcessTable,
+    ActivityLog,
+    SettingTable,
+    AuditLog,
+    Protocol,
+):
     """The database of one installation. All methods are safe to call from many tasks.
 
     Times are aware datetimes in UTC. A list ends with the row that reaches `most_bytes`; without

@@ -14,6 +14,7 @@ from typing_extensions import Unpack
 from holdfast.message import Payload
 from holdfast.queue.audit import AuditEntry, AuditFilter
 from holdfast.queue.event import OUTBOX, Event, FinishedEvent, NewEvent
+from holdfast.queue.journal import Journal, JournalEntry, Step
 from holdfast.queue.outcome import Lost, Outcome, Settled
 from holdfast.queue.pages import Page
 from holdfast.queue.record import AgentMessage, ChatMessage, Record
@@ -190,6 +191,26 @@ class InstrumentedStore:
     async def wake(self, queue: str) -> None:
         with _Call("wake"):
             await self._engine.wake(queue)
+
+    async def record(self, entry: JournalEntry) -> None:
+        with _Call("record"):
+            await self._engine.record(entry)
+
+    async def journal(self, event_id: int, *, offset: int = 0, results: bool = True) -> Journal:
+        with _Call("journal"):
+            return await self._engine.journal(event_id, offset=offset, results=results)
+
+    async def signal(self, event_id: int, name: str, value: Any) -> bool:
+        with _Call("signal"):
+            return await self._engine.signal(event_id, name, value)
+
+    async def take_signal(self, turn: LeasedTurn, step: Step) -> Step | None:
+        with _Call("take_signal"):
+            return await self._engine.take_signal(turn, step)
+
+    async def resume_signalled(self, event_id: int | None = None) -> int:
+        with _Call("resume_signalled"):
+            return await self._engine.resume_signalled(event_id)
 
     async def live(self, event_id: int) -> Event | None:
         with _Call("live"):

@@ -18,6 +18,7 @@ from holdfast.queue.outcome import Dead, Done, Retry
 from holdfast.queue.record import AgentMessage, ChatMessage
 from holdfast.queue.store import Filter, SweepPolicy
 from holdfast.store.activity import received_frame
+from holdfast.store.sqlite import dead
 from holdfast.store.sqlite.store import SqliteStore
 from tests.conformance.by_hand import insert
 from tests.conformance.steps import claim, claim_one, put, put_lane
@@ -350,7 +351,7 @@ async def test_unreadable_rows_that_come_while_others_are_buried_end_no_claim(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, broken = f"sqlite:///{database}", {"claimed": "'[1,'"}
-    bury = SqliteStore._bury_unreadable
+    bury = dead.bury_all_unreadable
     rounds = []
 
     async def bury_while_others_come(store: SqliteStore, queue: str) -> bool:
@@ -361,7 +362,7 @@ async def test_unreadable_rows_that_come_while_others_are_buried_end_no_claim(
         # Pretend that another task buried it.
         return is_found and len(rounds) != 2
 
-    monkeypatch.setattr(SqliteStore, "_bury_unreadable", bury_while_others_come)
+    monkeypatch.setattr(dead, "bury_all_unreadable", bury_while_others_come)
     insert(url, broken, checked=False)
     async with SqliteStore(database) as store:
         assert await claim(store) == []

@@ -11,10 +11,11 @@ from typing import Any, TypeAlias
 
 import psycopg
 
-from holdfast.errors import HoldfastError, LeaseLost
+from holdfast.errors import HoldfastError
 from holdfast.message import Payload
 from holdfast.queue.audit import event_subject
 from holdfast.queue.event import OUTBOX, NewEvent
+from holdfast.queue.journal import Journal, JournalEntry, Step
 from holdfast.queue.outcome import Lost, Outcome, Settled
 from holdfast.queue.pages import Measure, Page
 from holdfast.queue.record import ChatMessage, Record
@@ -31,7 +32,9 @@ from holdfast.queue.store import (
 from holdfast.queue.turn import LeasedTurn
 from holdfast.store.activity import read_activity_row
 from holdfast.store.failure import stored_error
+from holdfast.store.journal import lease_lost, stored_text
 from holdfast.store.payload import dump, parse, storable
+from holdfast.store.postgres import journal
 from holdfast.store.postgres.batch import Batch
 from holdfast.store.postgres.bulk import is_bulk, is_plain, put_bulk
 from holdfast.store.postgres.connections import Connections, translate_errors
@@ -54,12 +57,16 @@ from holdfast.store.watch import Watch
 BATCH = 1000
 """Most events or turns that share one call."""
 
+JOURNAL_BATCH = 100
+"""Most journal entries that share one call. The result of a step may have 1 MiB."""
+
 FORGET_BATCH = 1000
 """Most rows of activity that one call of agent.forget_activity drops."""
 
 VACUUM = (
     "vacuum agent.event, agent.event_hist, agent.agent_message, agent.chat_message, agent.activity,"
-    " agent.setting, agent.observation, agent.knowledge"
+    " agent.setting, agent.observation, agent.knowledge, agent.step, agent.journal,"
+    " agent.journal_text, agent.signal"
 )
 
 PUT_ONE = "select agent.put_one(%s, %s, %s, %s, %s, %s, %s, %s)"
@@ -90,6 +97,7 @@ class PostgresStore(PostgresHistory):
         self._watch = watch or Watch()
         self._puts: Batch[_Put, int | None] = Batch(self._put_together, BATCH)
         self._settles: Batch[Payload, str] = Batch(self._settle_together, BATCH)
+        self._entries: Batch[Payload, bool] = Batch(self._record_together, JOURNAL_BATCH)
         self._stack = AsyncExitStack()
         self._tasks = asyncio.TaskGroup()
 
@@ -99,6 +107,7 @@ class PostgresStore(PostgresHistory):
         self._running = [
             self._tasks.create_task(self._puts.run()),
             self._tasks.create_task(self._settles.run()),
+            self._tasks.create_task(self._entries.run()),
         ]
         return self
 
@@ -227,8 +236,38 @@ class PostgresStore(PostgresHistory):
             "select agent.checkpoint(%s, %s, %s)", (turn.ids, turn.fence, dump(state))
         )
         if until is None:
-            raise LeaseLost(f"event {turn.primary.id} belongs to another worker now")
+            raise lease_lost(turn)
         return until
+
+    async def record(self, entry: JournalEntry) -> None:
+        [is_held] = await self._entries.add([journal.entry_row(entry)])
+        if not is_held:
+            raise lease_lost(entry.turn)
+
+    async def _record_together(self, entries: list[Payload]) -> list[bool]:
+        held: list[bool] = await self._connections.value(
+            "select agent.record_journal(%s)", (dump(entries),)
+        )
+        return held
+
+    async def journal(self, event_id: int, *, offset: int = 0, results: bool = True) -> Journal:
+        return await journal.read_journal(self._connections, event_id, offset, results=results)
+
+    async def signal(self, event_id: int, name: str, value: Any) -> bool:
+        return bool(
+            await self._connections.value(
+                "select agent.signal_event(%s, %s, %s)", (event_id, stored_text(name), dump(value))
+            )
+        )
+
+    async def take_signal(self, turn: LeasedTurn, step: Step) -> Step | None:
+        taken = await journal.take_signal(self._connections, turn, step)
+        if isinstance(taken, Lost):
+            raise lease_lost(turn)
+        return taken
+
+    async def resume_signalled(self, event_id: int | None = None) -> int:
+        return int(await self._connections.value("select agent.resume_signalled(%s)", (event_id,)))
 
     async def settle(
         self,

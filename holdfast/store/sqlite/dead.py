@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from sqlite3 import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.errors import Unreadable
+from holdfast.errors import HoldfastError, StoreUnavailable, Unreadable
 from holdfast.queue.audit import Action, AuditEntry, event_subject
 from holdfast.queue.event import UNREADABLE, FinishedEvent, payload_of
 from holdfast.queue.pages import Measure, Page
@@ -28,9 +29,14 @@ from holdfast.store.sqlite.rows import (
 )
 from holdfast.store.sqlite.writer import Writing
 
+if TYPE_CHECKING:
+    from holdfast.store.sqlite.store import SqliteStore
+
+T = TypeVar("T")
+
 SQL = load()
 
-Step = Callable[[Writing, Sequence[int]], list[int]]
+Change = Callable[[Writing, Sequence[int]], list[int]]
 """A change of dead letters; returns the ids of those changed."""
 
 MOST_HOPS = 1_000_000
@@ -70,7 +76,7 @@ def find_dead(connection: Connection, which: Filter) -> list[int]:
 
 
 def change(
-    db: Writing, ids: Sequence[int], step: Step, actor: str | None, action: Action
+    db: Writing, ids: Sequence[int], step: Change, actor: str | None, action: Action
 ) -> list[int]:
     """Retry or discard dead letters and record the actor, if any. Returns their ids."""
     changed = step(db, ids)
@@ -126,6 +132,32 @@ def _payload_to_replay(text: str) -> Any:
     """Return the payload to store again; an unreadable one stays so, its text kept."""
     payload = payload_of(text)
     return {"kind": UNREADABLE, "message": text} if isinstance(payload, Unreadable) else payload
+
+
+async def without_unreadable(store: SqliteStore, queue: str, work: Callable[[], Awaitable[T]]) -> T:
+    """Do the work. If it fails, bury the unreadable events of the queue and try again.
+
+    More may arrive meanwhile, and another task may bury the one that failed this work. So give up
+    only after two searches in a row that found nothing."""
+    found_nothing = False
+    while True:
+        try:
+            return await work()
+        except StoreUnavailable:
+            raise
+        except (HoldfastError, TypeError, ValueError):
+            finds_nothing = not await bury_all_unreadable(store, queue)
+            if finds_nothing and found_nothing:
+                raise
+            found_nothing = finds_nothing
+
+
+async def bury_all_unreadable(store: SqliteStore, queue: str) -> bool:
+    """Bury the unreadable events of a queue. Returns whether there were any."""
+    rows = await store.read(partial(find_unreadable, queue=queue))
+    if rows:
+        await store.write(partial(bury_unreadable, rows=rows))
+    return bool(rows)
 
 
 def find_unreadable(connection: Connection, queue: str) -> list[dict[str, Any]]:

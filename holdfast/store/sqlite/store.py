@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any, TypeVar
 
-from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.errors import HoldfastError
 from holdfast.message import Payload
 from holdfast.queue.audit import Action, AuditEntry, AuditFilter
 from holdfast.queue.event import OUTBOX, Event, FinishedEvent, NewEvent
+from holdfast.queue.journal import Journal, JournalEntry, Step
 from holdfast.queue.outcome import Lost, Outcome, Settled, Snooze
 from holdfast.queue.pages import Page
 from holdfast.queue.record import AgentMessage, ChatMessage, Record
@@ -31,12 +32,14 @@ from holdfast.queue.store import (
     Transaction,
 )
 from holdfast.queue.turn import LeasedTurn
+from holdfast.store.journal import lease_lost, size_of
 from holdfast.store.payload import dump
 from holdfast.store.sqlite import (
     access,
     activity,
     claim,
     dead,
+    journal,
     put,
     reads,
     settings,
@@ -46,7 +49,7 @@ from holdfast.store.sqlite import (
 from holdfast.store.sqlite import process as processes
 from holdfast.store.sqlite.claim import ClaimRequest
 from holdfast.store.sqlite.connection import vacuum
-from holdfast.store.sqlite.dead import Step
+from holdfast.store.sqlite.dead import Change
 from holdfast.store.sqlite.rows import ANY_ID, micros, moment, page_params
 from holdfast.store.sqlite.writer import (
     QUICK_SECONDS,
@@ -187,7 +190,7 @@ class SqliteStore:
             max_attempts=max_attempts,
             at_most=at_most,
         )
-        return await self._without_unreadable(queue, lambda: self._claim(request))
+        return await dead.without_unreadable(self, queue, lambda: self._claim(request))
 
     async def _claim(self, request: ClaimRequest) -> list[LeasedTurn]:
         claimed = self.write(lambda db: claim.claim(db, request))
@@ -198,29 +201,6 @@ class SqliteStore:
             claimed.add_done_callback(self._give_back)
             raise
 
-    async def _without_unreadable(self, queue: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Do the work. If it fails, bury the unreadable events of the queue and try again.
-
-        More may arrive meanwhile, and another task may bury the one that failed this work. So
-        give up only after two searches in a row that found nothing."""
-        found_nothing = False
-        while True:
-            try:
-                return await work()
-            except StoreUnavailable:
-                raise
-            except (HoldfastError, TypeError, ValueError):
-                finds_nothing = not await self._bury_unreadable(queue)
-                if finds_nothing and found_nothing:
-                    raise
-                found_nothing = finds_nothing
-
-    async def _bury_unreadable(self, queue: str) -> bool:
-        rows = await self.read(partial(dead.find_unreadable, queue=queue))
-        if rows:
-            await self.write(lambda db: dead.bury_unreadable(db, rows))
-        return bool(rows)
-
     def _give_back(self, claimed: asyncio.Future[list[LeasedTurn]]) -> None:
         if not claimed.cancelled() and claimed.exception() is None and claimed.result():
             ends: list[tuple[LeasedTurn, Outcome]] = [
@@ -229,8 +209,8 @@ class SqliteStore:
             self.write(lambda db: settle.settle(db, ends, DEFAULT_MAX_ATTEMPTS))
 
     async def gather(self, turn: LeasedTurn, limit: int) -> bool:
-        joined = await self._without_unreadable(
-            turn.queue, lambda: self.write(lambda db: claim.gather(db, turn, limit))
+        joined = await dead.without_unreadable(
+            self, turn.queue, lambda: self.write(lambda db: claim.gather(db, turn, limit))
         )
         turn.events += tuple(joined)
         return bool(joined)
@@ -241,6 +221,35 @@ class SqliteStore:
     async def checkpoint(self, turn: LeasedTurn, state: Payload) -> datetime:
         text = dump(state)
         return moment(await self.write(lambda db: claim.checkpoint(db, turn, text)))
+
+    async def record(self, entry: JournalEntry) -> None:
+        def work(db: Writing) -> bool:
+            return journal.record(db, entry)
+
+        if size_of(entry) < SMALL:
+            held = await self.writer.do_small(work)
+        else:
+            held = await self.write(work)
+        if not held:
+            raise lease_lost(entry.turn)
+
+    async def journal(self, event_id: int, *, offset: int = 0, results: bool = True) -> Journal:
+        return await self.read(
+            lambda db: journal.read_journal(db, event_id, offset, results=results)
+        )
+
+    async def signal(self, event_id: int, name: str, value: Any) -> bool:
+        text = dump(value)
+        return await self.write(lambda db: journal.put_signal(db, event_id, name, text))
+
+    async def take_signal(self, turn: LeasedTurn, step: Step) -> Step | None:
+        taken = await self.write(lambda db: journal.take_signal(db, turn, step))
+        if isinstance(taken, Lost):
+            raise lease_lost(turn)
+        return taken
+
+    async def resume_signalled(self, event_id: int | None = None) -> int:
+        return await self.write(lambda db: journal.resume_signalled(db, event_id))
 
     async def settle(
         self,
@@ -278,7 +287,7 @@ class SqliteStore:
         return await self._change_dead(dead.discard, which, actor, "discarded")
 
     async def _change_dead(
-        self, step: Step, which: Filter, actor: str | None, action: Action
+        self, step: Change, which: Filter, actor: str | None, action: Action
     ) -> list[int]:
         ids = await self.read(partial(dead.find_dead, which=which))
         work = partial(dead.change, step=step, actor=actor, action=action)

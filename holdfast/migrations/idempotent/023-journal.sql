@@ -1,0 +1,235 @@
+-- The journal of an event: steps of its turns, the text written so far, and signals.
+--
+--   record_journal    stores entries of many turns, each under its fence
+--   put_steps, write_journal, write_text  its parts
+--   signal_event      keeps a signal for an event and resumes it if it waits for that name
+--   take_signal       the oldest signal of a name, as the result of a step
+--   resume_signalled  makes events due that wait for a signal that is there
+--   blank_journal     erases everything that anybody wrote; keys and states stay
+--   erase_journal     deletes the journal
+
+-- _entries: array of {"id": n, "fence": n} with, as wanted, steps (array), write ({"generation",
+-- "offset", "length", "text"}), progress, preview and frames (activity, as in agent.record).
+-- Returns for each entry whether its turn is held; nothing is stored of a lost one.
+--
+-- Locks the primary event of each turn, in the order of ids, as settle, renew and reap do. The
+-- primary alone: a turn never loses another of its events without it.
+create or replace function agent.record_journal(_entries jsonb) returns bool[]
+language plpgsql security invoker
+as $$
+declare
+    _ids int8[] := array(select id from jsonb_to_recordset(_entries) as entry (id int8));
+    _held bool[];
+begin
+    with event as materialized
+    ( select id, fence from agent.event
+      where id = any (_ids) and fence > 0
+      order by id
+      for no key update
+    )
+    select array_agg(event.id is not null order by entry.nth) into _held
+    from rows from (jsonb_to_recordset(_entries) as (id int8, fence int8))
+        with ordinality as entry (id, fence, nth)
+    left join event on event.id = entry.id and event.fence = entry.fence;
+    perform agent.put_steps(_entries, _held);
+    perform agent.write_journal(entry.body)
+    from jsonb_array_elements(_entries) with ordinality as entry (body, nth)
+    where _held[entry.nth] and entry.body ?| array['write', 'progress', 'preview']
+    order by entry.nth;
+    perform agent.record(jsonb_agg(jsonb_build_object('frames', entry.body -> 'frames')
+        order by entry.nth))
+    from jsonb_array_elements(_entries) with ordinality as entry (body, nth)
+    where _held[entry.nth] and entry.body ? 'frames'
+    having count(*) > 0;
+    return _held;
+end
+$$;
+
+-- The last of several entries for one step counts. A `started` that arrives late does not undo the
+-- end of the same attempt.
+create or replace function agent.put_steps(_entries jsonb, _held bool[]) returns void
+language plpgsql security invoker
+as $$
+declare
+    _now timestamptz := agent.now();
+begin
+    insert into agent.step as step
+    ( event_id, key, kind, state, attempt, events, digest, error, signal, due_at, tokens, cost
+    , started_at, ended_at, arguments, result )
+    select given.event_id, given.key, given.kind, given.state, given.attempt, given.events
+         , given.digest, given.error, given.signal, given.due_at, given.tokens, given.cost
+         , coalesce(given.started_at, _now)
+         , coalesce(given.ended_at, case given.state when 'started' then null else _now end)
+         , given.arguments, given.result
+    from agent.read_steps(_entries, _held) as given
+    order by given.nth
+    on conflict (event_id, key) do update
+    set kind = excluded.kind, state = excluded.state, attempt = excluded.attempt
+      , events = excluded.events, digest = coalesce(excluded.digest, step.digest)
+      , error = excluded.error, signal = coalesce(excluded.signal, step.signal)
+      , due_at = coalesce(excluded.due_at, step.due_at), tokens = excluded.tokens
+      , cost = excluded.cost
+      , started_at = case
+          when excluded.attempt = step.attempt then least(excluded.started_at, step.started_at)
+          else excluded.started_at end
+      , ended_at = excluded.ended_at
+      , arguments = coalesce(excluded.arguments, step.arguments), result = excluded.result
+    where not (excluded.state = 'started' and step.state <> 'started'
+        and excluded.attempt = step.attempt);
+end
+$$;
+
+-- The steps of the entries that are held, the last one of each key; `nth` orders them by the first.
+create or replace function agent.read_steps(_entries jsonb, _held bool[]) returns table
+( event_id int8, nth int8, key text, kind text, state text, attempt int4, events int4, digest text
+, error text, signal text, due_at timestamptz, tokens int8, cost float8, started_at timestamptz
+, ended_at timestamptz, arguments text, result text )
+language plpgsql stable security invoker
+as $$
+begin
+    return query
+    select distinct on (entry.id, step.key) entry.id
+         , min(entry.nth * 1000000 + step.nth) over (partition by entry.id, step.key), step.key
+         , step.kind, step.state, step.attempt, step.events, step.digest, step.error, step.signal
+         , step.due_at, step.tokens, step.cost, step.started_at, step.ended_at, step.arguments
+         , step.result
+    from rows from (jsonb_to_recordset(_entries) as (id int8, steps jsonb))
+        with ordinality as entry (id, steps, nth)
+    cross join lateral rows from
+    ( jsonb_to_recordset(entry.steps) as
+      ( key text, kind text, state text, attempt int4, events int4, digest text, error text
+      , signal text, due_at timestamptz, tokens int8, cost float8, started_at timestamptz
+      , ended_at timestamptz, arguments text, result text )
+    ) with ordinality as step
+      ( key, kind, state, attempt, events, digest, error, signal, due_at, tokens, cost, started_at
+      , ended_at, arguments, result, nth )
+    where _held[entry.nth]
+    order by entry.id, step.key, entry.nth desc, step.nth desc;
+end
+$$;
+
+-- Stores what one entry says of the text, the progress and the preview. Its other parts stay.
+create or replace function agent.write_journal(_entry jsonb) returns void
+language plpgsql security invoker
+as $$
+declare
+    _now timestamptz := agent.now();
+    _id int8 := _entry -> 'id';
+    _write jsonb := _entry -> 'write';
+    _generation int4 := _write -> 'generation';
+    _length int4 := (_write -> 'offset')::int4 + (_write -> 'length')::int4;
+begin
+    if _write is not null then
+        perform agent.write_text(_id, _generation, (_write -> 'offset')::int4, _write ->> 'text');
+    end if;
+    insert into agent.journal as journal
+        (event_id, generation, length, progress, preview, updated_at)
+    values (_id, coalesce(_generation, 0), coalesce(_length, 0), _entry ->> 'progress'
+        , _entry -> 'preview', _now)
+    on conflict (event_id) do update
+    set generation = coalesce(_generation, journal.generation)
+      , length = coalesce(_length, journal.length)
+      , progress = coalesce(excluded.progress, journal.progress)
+      , preview = coalesce(excluded.preview, journal.preview), updated_at = _now;
+end
+$$;
+
+-- Keeps a text from an offset on: the same one again changes nothing. A greater generation replaces
+-- the whole text.
+create or replace function agent.write_text
+( _id int8, _generation int4, _offset int4, _text text ) returns void
+language plpgsql security invoker
+as $$
+declare
+    _kept agent.journal;
+    _end int4;
+begin
+    select * into _kept from agent.journal where event_id = _id;
+    _end := case when _kept.generation = _generation then _kept.length else 0 end;
+    if _generation < coalesce(_kept.generation, 0) or _offset not between 0 and _end then
+        raise invalid_parameter_value using message = format
+        ( 'the text of event %s has %s characters in generation %s;'
+          ' cannot write at %s of generation %s', _id, coalesce(_kept.length, 0)
+        , coalesce(_kept.generation, 0), _offset, _generation );
+    end if;
+    if _offset < _kept.length then
+        delete from agent.journal_text where event_id = _id and position >= _offset;
+        update agent.journal_text as part set text = left(part.text, _offset - part.position)
+        where part.event_id = _id and part.position =
+            (select max(position) from agent.journal_text where event_id = _id);
+    end if;
+    if _text <> '' then
+        insert into agent.journal_text (event_id, position, text) values (_id, _offset, _text);
+    end if;
+end
+$$;
+
+-- Returns false if the event is not live. An example: select agent.signal_event(17, 'paid', '3');
+create or replace function agent.signal_event(_id int8, _name text, _value json default 'null')
+returns bool
+language plpgsql security invoker
+as $$
+begin
+    perform from agent.event where id = _id for no key update;
+    if not found then
+        return false;
+    end if;
+    insert into agent.signal (event_id, name, value, created_at)
+    values (_id, _name, _value::text, agent.now());
+    perform agent.resume_signalled(_id);
+    return true;
+end
+$$;
+
+-- _step: as in record_journal, with `signal`, the name. The oldest signal of that name becomes its
+-- result; `value` is null if there is none.
+create or replace function agent.take_signal
+( _id int8, _fence int8, _step jsonb, out held bool, out value text )
+language plpgsql security invoker
+as $$
+declare
+    _signal int8;
+begin
+    perform from agent.event where id = _id and fence = _fence and fence > 0 for no key update;
+    held := found;
+    if not held then
+        return;
+    end if;
+    select signal.id, signal.value into _signal, value from agent.signal as signal
+    where signal.event_id = _id and signal.name = _step ->> 'signal' and signal.taken_by is null
+    order by signal.id
+    limit 1;
+    if found then
+        update agent.signal set taken_by = _step ->> 'key' where id = _signal;
+        perform agent.put_steps(jsonb_build_array(jsonb_build_object('id', _id, 'steps'
+            , jsonb_build_array(_step || jsonb_build_object('state', 'done', 'result', value))))
+            , array[true]);
+    end if;
+end
+$$;
+
+-- Null: all events. Returns their number.
+create or replace function agent.resume_signalled(_id int8 default null) returns int4
+language plpgsql security invoker
+as $$
+declare
+    _now timestamptz := agent.now();
+    _ids int8[] := array
+    ( select signal.event_id
+      from agent.signal as signal
+      join agent.step as step on step.event_id = signal.event_id and step.signal = signal.name
+      where signal.taken_by is null and (_id is null or signal.event_id = _id)
+        and step.kind = 'signal' and step.state = 'started' );
+    _resumed text[];
+begin
+    _ids := array
+    ( select id from agent.event
+      where id = any (_ids) and fence = 0 and vt > _now
+      order by id for no key update );
+    with resumed as
+    ( update agent.event set vt = _now, updated_at = _now where id = any (_ids) returning queue )
+    select array_agg(queue) into _resumed from resumed;
+    perform agent.wake(_resumed);
+    return cardinality(_ids);
+end
+$$;

@@ -1,0 +1,61 @@
+"""Journals as every engine stores them: storable texts, and rows as our types."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from holdfast.errors import HoldfastError, LeaseLost
+from holdfast.queue.journal import JournalEntry, Step, Write
+from holdfast.queue.turn import LeasedTurn
+from holdfast.store.failure import stored_error
+from holdfast.store.payload import storable_name
+
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+
+
+def stored_text(text: str) -> str:
+    """Replace each character that no engine can store by one U+FFFD, so that offsets stay right."""
+    return _UNSTORABLE.sub("\ufffd", text)
+
+
+def stored_step(step: Step) -> Step:
+    """Return a step as it is stored: its error redacted and bounded, its texts storable."""
+    return replace(
+        step,
+        key=stored_text(step.key),
+        arguments=storable_name(step.arguments),
+        result=storable_name(step.result),
+        error=stored_error(step.error),
+        signal=storable_name(step.signal),
+    )
+
+
+def check_position(event_id: int, write: Write, generation: int, length: int) -> None:
+    """Refuse a text that does not join the kept one of this generation and length."""
+    end = length if write.generation == generation else 0
+    if write.generation < generation or not 0 <= write.offset <= end:
+        raise HoldfastError(
+            f"the text of event {event_id} has {length} characters in generation {generation};"
+            f" cannot write at {write.offset} of generation {write.generation}"
+        )
+
+
+def text_from(rows: Sequence[tuple[int, str]], offset: int) -> str:
+    """Join rows of (position, text) and cut what lies before the offset."""
+    if not rows:
+        return ""
+    text = "".join(text for _, text in rows)
+    return text[max(offset - rows[0][0], 0) :]
+
+
+def size_of(entry: JournalEntry) -> int:
+    """Return about how many characters an entry stores."""
+    steps = sum(len(step.result or "") + len(step.arguments or "") for step in entry.steps)
+    return steps + (len(entry.write.text) if entry.write else 0)
+
+
+def lease_lost(turn: LeasedTurn) -> LeaseLost:
+    """Return the error of a holder that lost its turn."""
+    return LeaseLost(f"the lease on event {turn.primary.id} is lost; drop the work")
