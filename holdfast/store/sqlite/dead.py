@@ -27,6 +27,7 @@ from holdfast.store.sqlite.rows import (
     finished_event_of,
     micros,
 )
+from holdfast.store.sqlite.sweep import BATCH
 from holdfast.store.sqlite.writer import Writing
 
 if TYPE_CHECKING:
@@ -73,6 +74,16 @@ def find_dead(connection: Connection, which: Filter) -> list[int]:
     name = "dead_ids" if which.ids is None else "existing_dead_ids"
     [text] = connection.execute(SQL[name], filter_params(which)).fetchone()
     return sorted(parse(text))
+
+
+async def change_all(
+    store: SqliteStore, step: Change, which: Filter, actor: str | None, action: Action
+) -> list[int]:
+    """Retry or discard the dead letters of a filter, in batches. Returns their ids."""
+    ids = await store.read(partial(find_dead, which=which))
+    work = partial(change, step=step, actor=actor, action=action)
+    batches = [ids[start : start + BATCH] for start in range(0, len(ids), BATCH)]
+    return [id for batch in batches for id in await store.write(partial(work, ids=batch))]
 
 
 def change(

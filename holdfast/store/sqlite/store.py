@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError
 from holdfast.message import Payload
-from holdfast.queue.audit import Action, AuditEntry, AuditFilter
+from holdfast.queue.audit import AuditEntry, AuditFilter
 from holdfast.queue.event import OUTBOX, Event, FinishedEvent, NewEvent
 from holdfast.queue.journal import Journal, JournalEntry, Step
 from holdfast.queue.outcome import Lost, Outcome, Settled, Snooze
@@ -49,7 +49,6 @@ from holdfast.store.sqlite import (
 from holdfast.store.sqlite import process as processes
 from holdfast.store.sqlite.claim import ClaimRequest
 from holdfast.store.sqlite.connection import vacuum
-from holdfast.store.sqlite.dead import Change
 from holdfast.store.sqlite.rows import ANY_ID, micros, moment, page_params
 from holdfast.store.sqlite.writer import (
     QUICK_SECONDS,
@@ -281,18 +280,10 @@ class SqliteStore:
         return await self._sweeper.in_batches(sweep.forget_activity, keep)
 
     async def retry(self, which: Filter, *, actor: str | None = None) -> list[int]:
-        return await self._change_dead(dead.retry, which, actor, "retried")
+        return await dead.change_all(self, dead.retry, which, actor, "retried")
 
     async def discard(self, which: Filter, *, actor: str | None = None) -> list[int]:
-        return await self._change_dead(dead.discard, which, actor, "discarded")
-
-    async def _change_dead(
-        self, step: Change, which: Filter, actor: str | None, action: Action
-    ) -> list[int]:
-        ids = await self.read(partial(dead.find_dead, which=which))
-        work = partial(dead.change, step=step, actor=actor, action=action)
-        batches = [ids[start : start + sweep.BATCH] for start in range(0, len(ids), sweep.BATCH)]
-        return [id for batch in batches for id in await self.write(partial(work, ids=batch))]
+        return await dead.change_all(self, dead.discard, which, actor, "discarded")
 
     async def replay(self, ids: Sequence[int], *, actor: str | None = None) -> list[int]:
         return await self.write(lambda db: dead.replay(db, ids, actor))
