@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -11,6 +11,15 @@ Row = TypeVar("Row", bound=Sequence[Any])
 
 PAGE_BYTES = 4 * 1024 * 1024
 """Default size of a page; the row that reaches it is the last one."""
+
+
+class PageOptions(TypedDict, total=False):
+    """Options of the lists of a store."""
+
+    limit: int
+    before_id: int | None
+    since_id: int | None
+    most_bytes: int | None
 
 
 class Page(list[T]):

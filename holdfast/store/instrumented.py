@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, TypedDict
+from typing import Any
 
 from typing_extensions import Unpack
 
@@ -16,7 +16,7 @@ from holdfast.queue.audit import AuditEntry, AuditFilter
 from holdfast.queue.event import OUTBOX, Event, FinishedEvent, NewEvent
 from holdfast.queue.journal import Journal, JournalEntry, Step
 from holdfast.queue.outcome import Lost, Outcome, Settled
-from holdfast.queue.pages import Page
+from holdfast.queue.pages import Page, PageOptions
 from holdfast.queue.record import AgentMessage, ChatMessage, Record
 from holdfast.queue.store import (
     DEFAULT_MAX_ATTEMPTS,
@@ -35,15 +35,6 @@ from holdfast.telemetry import STORE_CALL, STORE_ERRORS, spans
 
 OnPut = Callable[[Sequence[NewEvent], Sequence[int | None]], None]
 """Called with the events of a put and their ids, after the commit."""
-
-
-class PageOptions(TypedDict, total=False):
-    """Options of the lists of a store."""
-
-    limit: int
-    before_id: int | None
-    since_id: int | None
-    most_bytes: int | None
 
 
 class _Call:

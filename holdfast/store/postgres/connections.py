@@ -23,7 +23,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRe
 
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.queue.pages import Measure, Page
-from holdfast.queue.store import Clock
+from holdfast.queue.store import Clock, Transaction
 from holdfast.store.readable import EARLIEST, LATEST
 from holdfast.telemetry import spans
 
@@ -108,8 +108,13 @@ class Connections:
     ) -> None:
         await self._pool.close()
 
-    async def value(self, statement: str, arguments: Sequence[Any] = ()) -> Any:
-        return (await self.rows(statement, arguments))[0][0]
+    async def value(
+        self, statement: str, arguments: Sequence[Any] = (), tx: Transaction | None = None
+    ) -> Any:
+        """Run one statement, in the caller's transaction if there is one. Returns its value."""
+        if tx is None:
+            return (await self.rows(statement, arguments))[0][0]
+        return (await (await tx.execute(statement, arguments)).fetchone())[0]
 
     async def rows(self, statement: str, arguments: Arguments = ()) -> list[tuple[Any, ...]]:
         """Run one statement in a transaction of its own and return its rows."""

@@ -1,4 +1,4 @@
-"""History on PostgreSQL: lists of events, dead letters, the audit log and conversations."""
+"""History on PostgreSQL: events, dead letters, conversations, activity and the audit log."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from typing import Any
 
 from holdfast.queue.audit import AuditEntry, AuditFilter
 from holdfast.queue.event import Event, FinishedEvent
-from holdfast.queue.pages import Page
+from holdfast.queue.pages import Measure, Page
 from holdfast.queue.record import AgentMessage, ChatMessage
-from holdfast.queue.store import DEAD_OUTCOMES, Count, Filter, Transaction
+from holdfast.queue.store import DEAD_OUTCOMES, ActivityRow, Count, Filter, Transaction
+from holdfast.store.activity import read_activity_row
 from holdfast.store.payload import dump, parse, storable
 from holdfast.store.postgres.connections import Connections
 from holdfast.store.postgres.rows import COLUMNS, FINISHED_COLUMNS, event_of, finished_of
 from holdfast.store.readable import shown
 
 ANY_NUMBER = 2**31 - 1
+FORGET_BATCH = 1000
+"""Most rows of activity that one call of agent.forget_activity drops."""
 AGENT_MESSAGE = (
     "id", "agent_id", "role", "channel", "sender", "message_id", "content", "conversation",
     "created_at",
@@ -28,242 +31,247 @@ COUNT = (
 BETWEEN = "id < coalesce(%s, 9223372036854775807) and id > coalesce(%s, 0)"
 
 
-class PostgresHistory:
-    """Lists live and finished events, brings dead letters back, and keeps the audit log."""
+async def read_finished(
+    db: Connections,
+    which: Filter,
+    *,
+    limit: int = 20,
+    before_id: int | None = None,
+    since_id: int | None = None,
+    most_bytes: int | None = None,
+) -> Page[FinishedEvent]:
+    found = await db.page(
+        f"select {FINISHED_COLUMNS} from agent.finished(%s, %s, %s, %s, %s, %s, %s, %s)",
+        (*filter_arguments(which), limit, before_id, since_id),
+        limit,
+        most_bytes,
+    )
+    return found.map(lambda row: shown(finished_of(row)))
 
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
 
-    @property
-    def connections(self) -> Connections:
-        """The pool, for the stores that share the database (memory, credentials)."""
-        return self._connections
+async def read_dead_since(
+    db: Connections, queue: str, after: tuple[datetime, int], limit: int
+) -> list[FinishedEvent]:
+    rows = await db.rows(
+        f"select {FINISHED_COLUMNS} from agent.died(%s, %s, %s, %s)", (queue, *after, limit)
+    )
+    return [shown(finished_of(row)) for row in rows]
 
-    async def finished(
-        self,
-        which: Filter,
-        *,
-        limit: int = 20,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[FinishedEvent]:
-        found = await self._connections.page(
-            f"select {FINISHED_COLUMNS} from agent.finished(%s, %s, %s, %s, %s, %s, %s, %s)",
-            (*filter_arguments(which), limit, before_id, since_id),
-            limit,
-            most_bytes,
+
+async def read_audit(
+    db: Connections,
+    which: AuditFilter,
+    *,
+    limit: int = 20,
+    before_id: int | None = None,
+    since_id: int | None = None,
+    most_bytes: int | None = None,
+) -> Page[AuditEntry]:
+    found = await db.page(
+        "select id, at, actor, action, subject, details::text"
+        " from agent.audit_log(%s, %s, %s, %s, %s, %s, %s)",
+        (which.action, which.actor, which.subject, which.since, limit, before_id, since_id),
+        limit,
+        most_bytes,
+    )
+    return found.map(_audit_entry)
+
+
+async def pseudonym(db: Connections, name: str) -> str:
+    return str(await db.value("select agent.pseudonym(%s)", (storable(name),)))
+
+
+async def read_live_event(db: Connections, event_id: int) -> Event | None:
+    rows = await db.rows(f"select {COLUMNS} from agent.event where id = %s", (event_id,))
+    return shown(event_of(rows[0])) if rows else None
+
+
+async def read_waiting(
+    db: Connections,
+    queue: str,
+    target: str,
+    *,
+    limit: int = 100,
+    before_id: int | None = None,
+    since_id: int | None = None,
+    most_bytes: int | None = None,
+) -> Page[Event]:
+    found = await db.page(
+        f"select {COLUMNS} from agent.event where queue = %s and target = %s"
+        f" and {BETWEEN} order by id limit %s",
+        (queue, target, before_id, since_id, limit),
+        limit,
+        most_bytes,
+    )
+    return found.map(lambda row: shown(event_of(row)))
+
+
+async def read_recent(
+    db: Connections,
+    queue: str,
+    *,
+    limit: int = 20,
+    before_id: int | None = None,
+    since_id: int | None = None,
+    most_bytes: int | None = None,
+) -> Page[Event]:
+    found = await db.page(
+        f"select {COLUMNS} from agent.recent(%s, %s, %s, %s)",
+        (queue, limit, before_id, since_id),
+        limit,
+        most_bytes,
+    )
+    return found.map(lambda row: shown(event_of(row)))
+
+
+async def read_leased(
+    db: Connections,
+    queue: str,
+    limit: int | None,
+    before_id: int | None,
+    since_id: int | None,
+    most_bytes: int | None,
+) -> Page[Event]:
+    found = await db.page(
+        f"select {COLUMNS} from agent.leased(%s) where {BETWEEN} order by id desc limit %s",
+        (queue, before_id, since_id, limit),
+        ANY_NUMBER if limit is None else limit,
+        most_bytes,
+    )
+    return found.map(lambda row: shown(event_of(row)))
+
+
+async def count_handed_on(db: Connections, root_id: int, before_id: int) -> int:
+    return int(await db.value("select agent.handed_on(%s, %s)", (root_id, before_id)))
+
+
+async def count_spent(db: Connections, root_id: int) -> int:
+    return int(await db.value("select agent.spent(%s)", (root_id,)))
+
+
+async def read_counts(db: Connections) -> list[Count]:
+    rows = await db.rows(f"select {', '.join(COUNT)} from agent.counts()")
+    return [Count(**dict(zip(COUNT, row, strict=True))) for row in rows]
+
+
+async def read_outcomes(db: Connections, queue: str) -> dict[str, int]:
+    return dict(
+        await db.rows(
+            "select outcome, count(*) from agent.event_hist where queue = %s group by outcome",
+            (queue,),
         )
-        return found.map(lambda row: shown(finished_of(row)))
+    )
 
-    async def dead(
-        self,
-        which: Filter,
-        *,
-        limit: int = 20,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[FinishedEvent]:
-        return await self.finished(
-            dead_only(which),
-            limit=limit,
-            before_id=before_id,
-            since_id=since_id,
-            most_bytes=most_bytes,
-        )
 
-    async def died(
-        self, queue: str, after: tuple[datetime, int], *, limit: int
-    ) -> list[FinishedEvent]:
-        rows = await self._connections.rows(
-            f"select {FINISHED_COLUMNS} from agent.died(%s, %s, %s, %s)", (queue, *after, limit)
-        )
-        return [shown(finished_of(row)) for row in rows]
+async def read_oldest_snapshot(db: Connections) -> timedelta | None:
+    age: timedelta | None = await db.value("select agent.oldest_snapshot()")
+    return age
 
-    async def audit_log(
-        self,
-        which: AuditFilter,
-        *,
-        limit: int = 20,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[AuditEntry]:
-        found = await self._connections.page(
-            "select id, at, actor, action, subject, details::text"
-            " from agent.audit_log(%s, %s, %s, %s, %s, %s, %s)",
-            (which.action, which.actor, which.subject, which.since, limit, before_id, since_id),
-            limit,
-            most_bytes,
-        )
-        return found.map(_audit_entry)
 
-    async def pseudonym(self, name: str) -> str:
-        return str(await self._connections.value("select agent.pseudonym(%s)", (storable(name),)))
+async def read_agent_messages(
+    db: Connections,
+    agent_id: str,
+    conversation: str | None,
+    *,
+    limit: int = 20,
+    before_id: int | None = None,
+    since_id: int | None = None,
+    most_bytes: int | None = None,
+) -> Page[AgentMessage]:
+    # Two statements instead of "or is null": each has an index of its own.
+    of_one = () if conversation is None else (conversation,)
+    found = await db.page(
+        f"select {', '.join(AGENT_MESSAGE)} from agent.agent_message where agent_id = %s"
+        f" {'and conversation = %s' if of_one else ''}"
+        f" and {BETWEEN} order by id desc limit %s",
+        (agent_id, *of_one, before_id, since_id, limit),
+        limit,
+        most_bytes,
+    )
+    return found.map(lambda row: AgentMessage(**dict(zip(AGENT_MESSAGE, row, strict=True))))
 
-    async def live(self, event_id: int) -> Event | None:
-        rows = await self._connections.rows(
-            f"select {COLUMNS} from agent.event where id = %s", (event_id,)
-        )
-        return shown(event_of(rows[0])) if rows else None
 
-    async def waiting(
-        self,
-        queue: str,
-        target: str,
-        *,
-        limit: int = 100,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[Event]:
-        found = await self._connections.page(
-            f"select {COLUMNS} from agent.event where queue = %s and target = %s"
-            f" and {BETWEEN} order by id limit %s",
-            (queue, target, before_id, since_id, limit),
-            limit,
-            most_bytes,
-        )
-        return found.map(lambda row: shown(event_of(row)))
+async def read_chat_messages(
+    db: Connections,
+    team_id: str,
+    *,
+    limit: int = 20,
+    before_id: int | None = None,
+    since_id: int | None = None,
+    most_bytes: int | None = None,
+) -> Page[ChatMessage]:
+    found = await db.page(
+        f"select {', '.join(CHAT_MESSAGE)} from agent.chat_messages"
+        f" where team_id = %s and {BETWEEN} order by id desc limit %s",
+        (team_id, before_id, since_id, limit),
+        limit,
+        most_bytes,
+    )
+    return found.map(lambda row: ChatMessage(**dict(zip(CHAT_MESSAGE, row, strict=True))))
 
-    async def recent(
-        self,
-        queue: str,
-        *,
-        limit: int = 20,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[Event]:
-        found = await self._connections.page(
-            f"select {COLUMNS} from agent.recent(%s, %s, %s, %s)",
-            (queue, limit, before_id, since_id),
-            limit,
-            most_bytes,
-        )
-        return found.map(lambda row: shown(event_of(row)))
 
-    async def leased(
-        self,
-        queue: str,
-        *,
-        limit: int | None = None,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[Event]:
-        found = await self._connections.page(
-            f"select {COLUMNS} from agent.leased(%s) where {BETWEEN} order by id desc limit %s",
-            (queue, before_id, since_id, limit),
-            ANY_NUMBER if limit is None else limit,
-            most_bytes,
-        )
-        return found.map(lambda row: shown(event_of(row)))
+async def retry(db: Connections, which: Filter, actor: str | None) -> list[int]:
+    rows = await db.rows(
+        "select id, agent.add_audit(%s, 'retried', 'event:' || id) from agent.retry_events"
+        "(array(select id from agent.finished(%s, %s, %s, %s, %s))) as id",
+        (actor, *filter_arguments(dead_only(which))),
+    )
+    return sorted(row[0] for row in rows)
 
-    async def handed_on(self, root_id: int, before_id: int) -> int:
-        return int(
-            await self._connections.value("select agent.handed_on(%s, %s)", (root_id, before_id))
-        )
 
-    async def spent(self, root_id: int) -> int:
-        return int(await self._connections.value("select agent.spent(%s)", (root_id,)))
+async def discard(db: Connections, which: Filter, actor: str | None) -> list[int]:
+    rows = await db.rows(
+        "select id, agent.add_audit(%s, 'discarded', 'event:' || id) from agent.discard_events"
+        "(array(select id from agent.finished(%s, %s, %s, %s, %s))) as id",
+        (actor, *filter_arguments(dead_only(which))),
+    )
+    return sorted(row[0] for row in rows)
 
-    async def counts(self) -> list[Count]:
-        rows = await self._connections.rows(f"select {', '.join(COUNT)} from agent.counts()")
-        return [Count(**dict(zip(COUNT, row, strict=True))) for row in rows]
 
-    async def outcomes(self, queue: str) -> dict[str, int]:
-        return dict(
-            await self._connections.rows(
-                "select outcome, count(*) from agent.event_hist where queue = %s group by outcome",
-                (queue,),
-            )
-        )
+async def replay(db: Connections, ids: Sequence[int], actor: str | None) -> list[int]:
+    rows = await db.rows(
+        "select new_id, agent.add_audit(%s, 'replayed', 'event:' || id"
+        ", jsonb_build_object('newId', new_id))"
+        " from unnest(%s::int8[]) with ordinality as asked (id, nth)"
+        " cross join lateral agent.replay_event(id) as new_id"
+        " where new_id is not null order by nth",
+        (actor, list(ids)),
+    )
+    return [row[0] for row in rows]
 
-    async def oldest_snapshot(self) -> timedelta | None:
-        age: timedelta | None = await self._connections.value("select agent.oldest_snapshot()")
-        return age
 
-    async def agent_messages(
-        self,
-        agent_id: str,
-        *,
-        conversation: str | None = None,
-        limit: int = 20,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[AgentMessage]:
-        # Two statements instead of "or is null": each has an index of its own.
-        of_one = () if conversation is None else (conversation,)
-        found = await self._connections.page(
-            f"select {', '.join(AGENT_MESSAGE)} from agent.agent_message where agent_id = %s"
-            f" {'and conversation = %s' if of_one else ''}"
-            f" and {BETWEEN} order by id desc limit %s",
-            (agent_id, *of_one, before_id, since_id, limit),
-            limit,
-            most_bytes,
-        )
-        return found.map(lambda row: AgentMessage(**dict(zip(AGENT_MESSAGE, row, strict=True))))
+async def read_activity(
+    db: Connections, position: int, limit: int, most_bytes: int | None
+) -> Page[ActivityRow]:
+    rows = await db.rows(
+        "select place, frames, created_at from agent.activity_page(%s, %s, %s)",
+        (position, limit, most_bytes),
+    )
+    found = Measure(limit, most_bytes).page(rows)
+    return found.map(lambda row: read_activity_row(row[0], row[1], int(row[2].timestamp() * 1000)))
 
-    async def chat_messages(
-        self,
-        team_id: str,
-        *,
-        limit: int = 20,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[ChatMessage]:
-        found = await self._connections.page(
-            f"select {', '.join(CHAT_MESSAGE)} from agent.chat_messages"
-            f" where team_id = %s and {BETWEEN} order by id desc limit %s",
-            (team_id, before_id, since_id, limit),
-            limit,
-            most_bytes,
-        )
-        return found.map(lambda row: ChatMessage(**dict(zip(CHAT_MESSAGE, row, strict=True))))
 
-    async def retry(self, which: Filter, *, actor: str | None = None) -> list[int]:
-        rows = await self._connections.rows(
-            "select id, agent.add_audit(%s, 'retried', 'event:' || id) from agent.retry_events"
-            "(array(select id from agent.finished(%s, %s, %s, %s, %s))) as id",
-            (actor, *filter_arguments(dead_only(which))),
-        )
-        return sorted(row[0] for row in rows)
+async def read_activity_span(db: Connections) -> tuple[int, int]:
+    [(first, following)] = await db.rows("select first, next from agent.activity_span()")
+    return first, following
 
-    async def discard(self, which: Filter, *, actor: str | None = None) -> list[int]:
-        rows = await self._connections.rows(
-            "select id, agent.add_audit(%s, 'discarded', 'event:' || id) from agent.discard_events"
-            "(array(select id from agent.finished(%s, %s, %s, %s, %s))) as id",
-            (actor, *filter_arguments(dead_only(which))),
-        )
-        return sorted(row[0] for row in rows)
 
-    async def replay(self, ids: Sequence[int], *, actor: str | None = None) -> list[int]:
-        rows = await self._connections.rows(
-            "select new_id, agent.add_audit(%s, 'replayed', 'event:' || id"
-            ", jsonb_build_object('newId', new_id))"
-            " from unnest(%s::int8[]) with ordinality as asked (id, nth)"
-            " cross join lateral agent.replay_event(id) as new_id"
-            " where new_id is not null order by nth",
-            (actor, list(ids)),
-        )
-        return [row[0] for row in rows]
+async def forget_activity(db: Connections, keep: timedelta) -> int:
+    forgotten, batch = 0, FORGET_BATCH
+    while batch == FORGET_BATCH:
+        batch = await db.value("select agent.forget_activity(%s)", (keep,))
+        forgotten += batch
+    return forgotten
 
-    async def audit(self, entry: AuditEntry, *, tx: Transaction | None = None) -> int:
-        statement = "select agent.add_audit(%s, %s, %s, %s)"
-        arguments = (*storable((entry.actor, entry.action, entry.subject)), dump(entry.details))
-        if tx is None:
-            return int(await self._connections.value(statement, arguments))
-        cursor = await tx.execute(statement, arguments)
-        return int((await cursor.fetchone())[0])
 
-    async def prune_audit(self, keep: timedelta) -> int:
-        return int(
-            await self._connections.value("select agent.prune_audit(agent.now() - %s)", (keep,))
-        )
+async def add_audit(db: Connections, entry: AuditEntry, tx: Transaction | None) -> int:
+    statement = "select agent.add_audit(%s, %s, %s, %s)"
+    arguments = (*storable((entry.actor, entry.action, entry.subject)), dump(entry.details))
+    return int(await db.value(statement, arguments, tx))
+
+
+async def prune_audit(db: Connections, keep: timedelta) -> int:
+    return int(await db.value("select agent.prune_audit(agent.now() - %s)", (keep,)))
 
 
 def dead_only(which: Filter) -> Filter:

@@ -37,7 +37,7 @@ class PostgresObservationStore:
 
     async def save(self, observation: Observation, *, tx: Transaction | None = None) -> int:
         return int(
-            await self._call(
+            await self._engine.connections.value(
                 "select agent.save_observation(%s)", (dump(observation_row(observation)),), tx
             )
         )
@@ -45,7 +45,7 @@ class PostgresObservationStore:
     async def delete(
         self, workspace_id: str, id: str, *, tx: Transaction | None = None
     ) -> int | None:
-        position: int | None = await self._call(
+        position: int | None = await self._engine.connections.value(
             "select agent.remove_observation(%s, %s)", (workspace_id, id), tx
         )
         return position
@@ -54,7 +54,9 @@ class PostgresObservationStore:
         self, workspace_id: str, id: str, *, tx: Transaction | None = None
     ) -> int | None:
         statement = "select agent.remove_observation(%s, %s, true)"
-        position: int | None = await self._call(statement, (workspace_id, id), tx)
+        position: int | None = await self._engine.connections.value(
+            statement, (workspace_id, id), tx
+        )
         return position
 
     async def merge(
@@ -66,15 +68,11 @@ class PostgresObservationStore:
         tx: Transaction | None = None,
     ) -> int:
         arguments = (*check_merge(winner, loser, merged), dump(observation_row(merged)))
-        return int(await self._call("select agent.merge_observations(%s, %s, %s)", arguments, tx))
-
-    async def _call(
-        self, statement: str, arguments: tuple[Any, ...], tx: Transaction | None
-    ) -> Any:
-        if tx is None:
-            return await self._engine.connections.value(statement, arguments)
-        cursor = await tx.execute(statement, arguments)
-        return (await cursor.fetchone())[0]
+        return int(
+            await self._engine.connections.value(
+                "select agent.merge_observations(%s, %s, %s)", arguments, tx
+            )
+        )
 
     async def find_by_id(self, workspace_id: str, id: str) -> Observation | None:
         found = await self.find_by_ids(workspace_id, [id])

@@ -14,10 +14,11 @@ from holdfast.message import Payload
 from holdfast.queue.event import Event, FinishedEvent, NewEvent
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
 from holdfast.queue.record import Activity, ChatMessage, Record
+from holdfast.queue.store import Process
 from holdfast.queue.turn import LeasedTurn
 from holdfast.store.collector import uncollected
 from holdfast.store.failure import failure_of
-from holdfast.store.payload import dump, storable_name
+from holdfast.store.payload import dump, parse, storable_name
 from holdfast.store.readable import limit_delay, state_of
 from holdfast.telemetry.redaction import redact_prose
 
@@ -33,6 +34,7 @@ OPTIONAL = (
 )
 """Fields of a new event that are left out of its JSON if they are None."""
 FINISHED_COLUMNS = COLUMNS + ", outcome, finished_at, traceback"
+PROCESS = ("id", "host", "started_at", "seen_at", "last_wake_reason", "turns", "serves")
 
 AnyEvent = TypeVar("AnyEvent", Event, FinishedEvent)
 
@@ -164,3 +166,9 @@ def interval(delay: timedelta | None) -> str | None:
     return (
         None if delay is None else f"{limit_delay(delay) // timedelta(microseconds=1)} microseconds"
     )
+
+
+def process_of(row: Sequence[Any]) -> Process:
+    values = dict(zip(PROCESS, row, strict=True))
+    serves = None if values["serves"] is None else parse(values["serves"])
+    return Process(**values | {"serves": serves})

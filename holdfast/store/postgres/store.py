@@ -10,42 +10,45 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 import psycopg
+from typing_extensions import Unpack
 
 from holdfast.errors import HoldfastError
 from holdfast.message import Payload
-from holdfast.queue.audit import event_subject
-from holdfast.queue.event import OUTBOX, NewEvent
+from holdfast.queue.audit import AuditEntry, AuditFilter, event_subject
+from holdfast.queue.event import OUTBOX, Event, FinishedEvent, NewEvent
 from holdfast.queue.journal import Journal, JournalEntry, Step
 from holdfast.queue.outcome import Lost, Outcome, Settled
-from holdfast.queue.pages import Measure, Page
-from holdfast.queue.record import ChatMessage, Record
+from holdfast.queue.pages import Page, PageOptions
+from holdfast.queue.record import AgentMessage, ChatMessage, Record
 from holdfast.queue.store import (
     DEFAULT_MAX_ATTEMPTS,
     Acked,
     ActivityRow,
     Clock,
+    Count,
+    Filter,
     Process,
     SweepPolicy,
     Swept,
     Transaction,
 )
 from holdfast.queue.turn import LeasedTurn
-from holdfast.store.activity import read_activity_row
 from holdfast.store.failure import stored_error
 from holdfast.store.journal import lease_lost, stored_text
-from holdfast.store.payload import dump, parse, storable
-from holdfast.store.postgres import journal
+from holdfast.store.payload import dump, storable
+from holdfast.store.postgres import history, journal
 from holdfast.store.postgres.batch import Batch
 from holdfast.store.postgres.bulk import is_bulk, is_plain, put_bulk
 from holdfast.store.postgres.connections import Connections, translate_errors
-from holdfast.store.postgres.history import PostgresHistory
 from holdfast.store.postgres.rows import (
     COLUMNS,
+    PROCESS,
     end_of,
     event_of,
     lease_of,
     new_event,
     one_event,
+    process_of,
     record,
     turns_of,
 )
@@ -60,21 +63,21 @@ BATCH = 1000
 JOURNAL_BATCH = 100
 """Most journal entries that share one call. The result of a step may have 1 MiB."""
 
-FORGET_BATCH = 1000
-"""Most rows of activity that one call of agent.forget_activity drops."""
-
 VACUUM = (
     "vacuum agent.event, agent.event_hist, agent.agent_message, agent.chat_message, agent.activity,"
     " agent.setting, agent.observation, agent.knowledge, agent.step, agent.journal,"
     " agent.journal_text, agent.signal"
 )
 
+SWEPT = ("dead", "expired", "discarded", "repaired_lanes", "forgotten", "pruned")
+"""The counts that agent.sweep returns, in its order."""
+
 PUT_ONE = "select agent.put_one(%s, %s, %s, %s, %s, %s, %s, %s)"
 
 _Put: TypeAlias = "tuple[NewEvent | None, Record | None]"
 
 
-class PostgresStore(PostgresHistory):
+class PostgresStore:
     """A store on PostgreSQL; use it as an async context manager.
 
     Events put at the same time share a call and a commit, and so do settled turns."""
@@ -90,7 +93,7 @@ class PostgresStore(PostgresHistory):
     ) -> None:
         # A direct URL means that the other one leads to a pooler, which passes on no wake-ups.
         pooled = direct_url not in (None, url)
-        super().__init__(Connections(url, clock=clock, size=pool_size, pooled=pooled))
+        self._connections = Connections(url, clock=clock, size=pool_size, pooled=pooled)
         self._wakeups = Wakeups()
         self._session = Session(direct_url or url, self._wakeups.ring)
         self._session_task: asyncio.Task[None] | None = None
@@ -123,6 +126,11 @@ class PostgresStore(PostgresHistory):
 
     async def close(self) -> None:
         await self.__aexit__(None, None, None)
+
+    @property
+    def connections(self) -> Connections:
+        """The pool, for the stores that share the database (memory, credentials)."""
+        return self._connections
 
     @property
     def engine(self) -> PostgresStore:
@@ -179,10 +187,7 @@ class PostgresStore(PostgresHistory):
     async def say(self, line: ChatMessage, *, tx: Transaction | None = None) -> int:
         statement = "select agent.add_chat_message(%s, %s, %s, %s, %s)"
         arguments = storable((line.team_id, line.from_agent, line.message, line.subject, line.key))
-        if tx is None:
-            return int(await self._connections.value(statement, arguments))
-        cursor = await tx.execute(statement, arguments)
-        return int((await cursor.fetchone())[0])
+        return int(await self._connections.value(statement, arguments, tx))
 
     async def gather(self, turn: LeasedTurn, limit: int) -> bool:
         rows = await self._connections.rows(
@@ -340,40 +345,95 @@ class PostgresStore(PostgresHistory):
                 policy.keep_history,
             ),
         )
-        dead, expired, discarded, repaired_lanes, forgotten, pruned = rows[0]
-        return Swept(
-            dead=dead,
-            expired=expired,
-            discarded=discarded,
-            repaired_lanes=repaired_lanes,
-            forgotten=forgotten,
-            pruned=pruned,
+        return Swept(**dict(zip(SWEPT, rows[0], strict=True)))
+
+    async def live(self, event_id: int) -> Event | None:
+        return await history.read_live_event(self._connections, event_id)
+
+    async def leased(
+        self,
+        queue: str,
+        *,
+        limit: int | None = None,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        most_bytes: int | None = None,
+    ) -> Page[Event]:
+        return await history.read_leased(
+            self._connections, queue, limit, before_id, since_id, most_bytes
         )
+
+    async def waiting(self, queue: str, target: str, **page: Unpack[PageOptions]) -> Page[Event]:
+        return await history.read_waiting(self._connections, queue, target, **page)
+
+    async def recent(self, queue: str, **page: Unpack[PageOptions]) -> Page[Event]:
+        return await history.read_recent(self._connections, queue, **page)
+
+    async def finished(self, which: Filter, **page: Unpack[PageOptions]) -> Page[FinishedEvent]:
+        return await history.read_finished(self._connections, which, **page)
+
+    async def dead(self, which: Filter, **page: Unpack[PageOptions]) -> Page[FinishedEvent]:
+        return await history.read_finished(self._connections, history.dead_only(which), **page)
+
+    async def died(
+        self, queue: str, after: tuple[datetime, int], *, limit: int
+    ) -> list[FinishedEvent]:
+        return await history.read_dead_since(self._connections, queue, after, limit)
+
+    async def retry(self, which: Filter, *, actor: str | None = None) -> list[int]:
+        return await history.retry(self._connections, which, actor)
+
+    async def discard(self, which: Filter, *, actor: str | None = None) -> list[int]:
+        return await history.discard(self._connections, which, actor)
+
+    async def replay(self, ids: Sequence[int], *, actor: str | None = None) -> list[int]:
+        return await history.replay(self._connections, ids, actor)
+
+    async def handed_on(self, root_id: int, before_id: int) -> int:
+        return await history.count_handed_on(self._connections, root_id, before_id)
+
+    async def spent(self, root_id: int) -> int:
+        return await history.count_spent(self._connections, root_id)
+
+    async def counts(self) -> list[Count]:
+        return await history.read_counts(self._connections)
+
+    async def outcomes(self, queue: str) -> dict[str, int]:
+        return await history.read_outcomes(self._connections, queue)
+
+    async def oldest_snapshot(self) -> timedelta | None:
+        return await history.read_oldest_snapshot(self._connections)
+
+    async def agent_messages(
+        self, agent_id: str, *, conversation: str | None = None, **page: Unpack[PageOptions]
+    ) -> Page[AgentMessage]:
+        return await history.read_agent_messages(self._connections, agent_id, conversation, **page)
+
+    async def chat_messages(self, team_id: str, **page: Unpack[PageOptions]) -> Page[ChatMessage]:
+        return await history.read_chat_messages(self._connections, team_id, **page)
+
+    async def audit(self, entry: AuditEntry, *, tx: Transaction | None = None) -> int:
+        return await history.add_audit(self._connections, entry, tx)
+
+    async def audit_log(self, which: AuditFilter, **page: Unpack[PageOptions]) -> Page[AuditEntry]:
+        return await history.read_audit(self._connections, which, **page)
+
+    async def pseudonym(self, name: str) -> str:
+        return await history.pseudonym(self._connections, name)
+
+    async def prune_audit(self, keep: timedelta) -> int:
+        return await history.prune_audit(self._connections, keep)
 
     async def activity(
         self, position: int, *, limit: int = 500, most_bytes: int | None = None
     ) -> Page[ActivityRow]:
-        rows = await self._connections.rows(
-            "select place, frames, created_at from agent.activity_page(%s, %s, %s)",
-            (position, limit, most_bytes),
-        )
-        found = Measure(limit, most_bytes).page(rows)
-        return found.map(
-            lambda row: read_activity_row(row[0], row[1], int(row[2].timestamp() * 1000))
-        )
+        return await history.read_activity(self._connections, position, limit, most_bytes)
 
     async def activity_span(self) -> tuple[int, int]:
-        [(first, following)] = await self._connections.rows(
-            "select first, next from agent.activity_span()"
-        )
-        return first, following
+        return await history.read_activity_span(self._connections)
 
     async def forget_activity(self, keep: timedelta) -> int:
-        forgotten, batch = 0, FORGET_BATCH
-        while batch == FORGET_BATCH:
-            batch = await self._connections.value("select agent.forget_activity(%s)", (keep,))
-            forgotten += batch
-        return forgotten
+        return await history.forget_activity(self._connections, keep)
 
     async def vacuum(self, *, at_once: bool = True) -> None:
         if at_once:
@@ -386,23 +446,11 @@ class PostgresStore(PostgresHistory):
         return setting_of(rows[0][0]) if rows else None
 
     async def set_setting(self, key: str, value: Any, *, tx: Transaction | None = None) -> None:
-        statement, arguments = (
-            "select agent.set_setting(%s, %s)",
-            (key, None if value is None else dump(value)),
-        )
-        await (
-            self._connections.value(statement, arguments)
-            if tx is None
-            else tx.execute(statement, arguments)
-        )
+        arguments = (key, None if value is None else dump(value))
+        await self._connections.value("select agent.set_setting(%s, %s)", arguments, tx)
 
     async def use_choice(self, key: str, *, tx: Transaction | None = None) -> None:
-        statement = "select agent.use_choice(%s)"
-        await (
-            self._connections.value(statement, (key,))
-            if tx is None
-            else tx.execute(statement, (key,))
-        )
+        await self._connections.value("select agent.use_choice(%s)", (key,), tx)
 
     async def prune_choices(
         self, keep: timedelta | None, most: int, channels: Sequence[str]
@@ -430,21 +478,9 @@ class PostgresStore(PostgresHistory):
 
     async def processes(self) -> list[Process]:
         rows = await self._connections.rows(
-            "select id, host, started_at, seen_at, last_wake_reason, turns, serves"
-            " from agent.process order by started_at, id"
+            f"select {', '.join(PROCESS)} from agent.process order by started_at, id"
         )
-        return [
-            Process(
-                id=id_,
-                host=host,
-                started_at=started_at,
-                seen_at=seen_at,
-                last_wake_reason=reason,
-                turns=turns,
-                serves=None if serves is None else parse(serves),
-            )
-            for id_, host, started_at, seen_at, reason, turns, serves in rows
-        ]
+        return [process_of(row) for row in rows]
 
     async def reap(self, max_attempts: Mapping[str, int] | None = None) -> list[str]:
         self._start_session()

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.memory.people import person_key, person_keys
 from holdfast.queue.audit import Action, AuditEntry, AuditFilter, event_subject
-from holdfast.queue.pages import Measure, Page
+from holdfast.queue.pages import Page
 from holdfast.store.activity import FORGOTTEN
 from holdfast.store.credentials import USED_EVERY_SECONDS, Credential, Kind, Role
 from holdfast.store.payload import dump, parse, storable
 from holdfast.store.sqlite.connection import load
-from holdfast.store.sqlite.rows import MICROSECOND, Row, micros, moment
+from holdfast.store.sqlite.rows import MICROSECOND, Row, micros, moment, read_page
 from holdfast.store.sqlite.writer import Writing
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def audit_events(db: Writing, actor: str | None, action: Action, ids: Iterable[i
 
 
 def read_audit(
-    connection: Connection, which: AuditFilter, page: dict[str, int], most_bytes: int | None
+    connection: Connection, which: AuditFilter, page: dict[str, Any]
 ) -> Page[AuditEntry]:
     """List entries, newest first."""
     params: dict[str, Any] = {
@@ -228,7 +228,7 @@ def read_audit(
         "since": None if which.since is None else micros(which.since),
     }
     rows = connection.execute(SQL["audit_log"], params | page)
-    return Measure(page["limit"], most_bytes).page(rows).map(_audit_entry_of)
+    return read_page(rows, page).map(_audit_entry_of)
 
 
 def _audit_entry_of(row: tuple[Any, ...]) -> AuditEntry:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.errors import HoldfastError, StoreUnavailable, Unreadable
 from holdfast.queue.audit import Action, AuditEntry, event_subject
 from holdfast.queue.event import UNREADABLE, FinishedEvent, payload_of
-from holdfast.queue.pages import Measure, Page
+from holdfast.queue.pages import Page
 from holdfast.queue.store import Filter
 from holdfast.store.payload import dump, parse
 from holdfast.store.sqlite.access import add_audit, audit_events
@@ -26,6 +26,7 @@ from holdfast.store.sqlite.rows import (
     filter_params,
     finished_event_of,
     micros,
+    read_page,
 )
 from holdfast.store.sqlite.sweep import BATCH
 from holdfast.store.sqlite.writer import Writing
@@ -46,19 +47,17 @@ TIMES = ("event_ts", "vt", "created_at", "updated_at")
 
 
 def read_finished(
-    connection: Connection, which: Filter, page: dict[str, int], most_bytes: int | None
+    connection: Connection, which: Filter, page: dict[str, Any]
 ) -> Page[FinishedEvent]:
     name = "finished" if which.ids is None else "finished_by_id"
     rows = connection.execute(SQL[name], filter_params(which) | page)
-    return Measure(page["limit"], most_bytes).page(rows).map(finished_event_of)
+    return read_page(rows, page).map(finished_event_of)
 
 
-def read_dead(
-    connection: Connection, which: Filter, page: dict[str, int], most_bytes: int | None
-) -> Page[FinishedEvent]:
+def read_dead(connection: Connection, which: Filter, page: dict[str, Any]) -> Page[FinishedEvent]:
     name = "dead" if which.ids is None else "dead_by_id"
     rows = connection.execute(SQL[name], filter_params(which) | page)
-    return Measure(page["limit"], most_bytes).page(rows).map(finished_event_of)
+    return read_page(rows, page).map(finished_event_of)
 
 
 def read_dead_since(

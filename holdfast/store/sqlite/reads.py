@@ -27,6 +27,7 @@ from holdfast.store.sqlite.rows import (
     listed_event_of,
     micros,
     moment,
+    read_page,
 )
 
 if TYPE_CHECKING:
@@ -173,23 +174,19 @@ def read_live_event(connection: Connection, id: int) -> Event | None:
     return None if row is None else listed_event_of(row)
 
 
-def read_live_events(
-    connection: Connection, query: str, params: dict[str, Any], most_bytes: int | None
-) -> Page[Event]:
+def read_live_events(connection: Connection, query: str, params: dict[str, Any]) -> Page[Event]:
     """Read the live events of the ids that a query returns, one by one, until the page is full."""
     ids = connection.execute(SQL[query], params).fetchall()
     rows = (row for (id,) in ids for row in connection.execute(SQL["events"], {"ids": dump([id])}))
-    return Measure(params["limit"], most_bytes).page(rows).map(listed_event_of)
+    return read_page(rows, params).map(listed_event_of)
 
 
-def read_recent(
-    connection: Connection, params: dict[str, Any], most_bytes: int | None
-) -> Page[Event]:
+def read_recent(connection: Connection, params: dict[str, Any]) -> Page[Event]:
     ids = connection.execute(SQL["recent"], params).fetchall()
     rows = (
         row for (id,) in ids for row in connection.execute(SQL["event_or_finished"], {"id": id})
     )
-    return Measure(params["limit"], most_bytes).page(rows).map(listed_event_of)
+    return read_page(rows, params).map(listed_event_of)
 
 
 def read_counts(connection: Connection, now: int) -> list[Count]:
@@ -212,16 +209,12 @@ def read_number(connection: Connection, query: str, params: dict[str, Any]) -> i
     return int(connection.execute(SQL[query], params).fetchone()[0])
 
 
-def read_agent_messages(
-    connection: Connection, params: dict[str, Any], most_bytes: int | None
-) -> Page[AgentMessage]:
+def read_agent_messages(connection: Connection, params: dict[str, Any]) -> Page[AgentMessage]:
     name = "agent_messages" if params["conversation"] is None else "conversation_messages"
     rows = connection.execute(SQL[name], params)
-    return Measure(params["limit"], most_bytes).page(rows).map(agent_message_of)
+    return read_page(rows, params).map(agent_message_of)
 
 
-def read_chat_messages(
-    connection: Connection, params: dict[str, Any], most_bytes: int | None
-) -> Page[ChatMessage]:
+def read_chat_messages(connection: Connection, params: dict[str, Any]) -> Page[ChatMessage]:
     rows = connection.execute(SQL["chat_messages"], params)
-    return Measure(params["limit"], most_bytes).page(rows).map(chat_message_of)
+    return read_page(rows, params).map(chat_message_of)

@@ -6,12 +6,13 @@ row, each step releases the interpreter lock and competes with the event loop fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from holdfast.errors import Unreadable
 from holdfast.queue.event import Event, FinishedEvent, NewEvent
+from holdfast.queue.pages import Measure, Page
 from holdfast.queue.record import AgentMessage, ChatMessage
 from holdfast.queue.store import Filter, Process
 from holdfast.store.payload import dump, parse, storable_name
@@ -133,12 +134,23 @@ def filter_params(which: Filter) -> dict[str, Any]:
     }
 
 
-def page_params(limit: int, before_id: int | None, since_id: int | None) -> dict[str, int]:
+def page_params(
+    limit: int = 20,
+    before_id: int | None = None,
+    since_id: int | None = None,
+    most_bytes: int | None = None,
+) -> dict[str, Any]:
     return {
+        "most_bytes": most_bytes,
         "limit": max(limit, 0),
         "before_id": ANY_ID if before_id is None else before_id,
         "since_id": -ANY_ID if since_id is None else since_id,
     }
+
+
+def read_page(rows: Iterable[Row], params: dict[str, Any]) -> Page[Row]:
+    """Read rows until the page of these parameters is full."""
+    return Measure(params["limit"], params["most_bytes"]).page(rows)
 
 
 def line_row(line: AgentMessage | ChatMessage, now: int) -> list[Any]:

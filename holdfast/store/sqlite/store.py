@@ -11,13 +11,15 @@ from pathlib import Path
 from sqlite3 import Connection
 from typing import Any, TypeVar
 
+from typing_extensions import Unpack
+
 from holdfast.errors import HoldfastError
 from holdfast.message import Payload
 from holdfast.queue.audit import AuditEntry, AuditFilter
 from holdfast.queue.event import OUTBOX, Event, FinishedEvent, NewEvent
 from holdfast.queue.journal import Journal, JournalEntry, Step
 from holdfast.queue.outcome import Lost, Outcome, Settled, Snooze
-from holdfast.queue.pages import Page
+from holdfast.queue.pages import Page, PageOptions
 from holdfast.queue.record import AgentMessage, ChatMessage, Record
 from holdfast.queue.store import (
     DEFAULT_MAX_ATTEMPTS,
@@ -288,29 +290,11 @@ class SqliteStore:
     async def replay(self, ids: Sequence[int], *, actor: str | None = None) -> list[int]:
         return await self.write(lambda db: dead.replay(db, ids, actor))
 
-    async def finished(
-        self,
-        which: Filter,
-        *,
-        limit: int = 20,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[FinishedEvent]:
-        page = page_params(limit, before_id, since_id)
-        return await self.read(lambda db: dead.read_finished(db, which, page, most_bytes))
+    async def finished(self, which: Filter, **page: Unpack[PageOptions]) -> Page[FinishedEvent]:
+        return await self.read(lambda db: dead.read_finished(db, which, page_params(**page)))
 
-    async def dead(
-        self,
-        which: Filter,
-        *,
-        limit: int = 20,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[FinishedEvent]:
-        page = page_params(limit, before_id, since_id)
-        return await self.read(lambda db: dead.read_dead(db, which, page, most_bytes))
+    async def dead(self, which: Filter, **page: Unpack[PageOptions]) -> Page[FinishedEvent]:
+        return await self.read(lambda db: dead.read_dead(db, which, page_params(**page)))
 
     async def died(
         self, queue: str, after: tuple[datetime, int], *, limit: int
@@ -324,18 +308,10 @@ class SqliteStore:
         now = self._now()
         return await self.read(lambda db: reads.read_next_due(db, now, queue, targets))
 
-    async def waiting(
-        self,
-        queue: str,
-        target: str,
-        *,
-        limit: int = 100,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[Event]:
-        params = {"queue": queue, "target": target} | page_params(limit, before_id, since_id)
-        return await self.read(lambda db: reads.read_live_events(db, "waiting", params, most_bytes))
+    async def waiting(self, queue: str, target: str, **page: Unpack[PageOptions]) -> Page[Event]:
+        page.setdefault("limit", 100)
+        params = {"queue": queue, "target": target} | page_params(**page)
+        return await self.read(lambda db: reads.read_live_events(db, "waiting", params))
 
     async def leased(
         self,
@@ -346,21 +322,14 @@ class SqliteStore:
         since_id: int | None = None,
         most_bytes: int | None = None,
     ) -> Page[Event]:
-        page = page_params(ANY_ID if limit is None else limit, before_id, since_id)
+        most = ANY_ID if limit is None else limit
+        page = page_params(most, before_id, since_id, most_bytes)
         params = {"queue": queue, "now": self._now()} | page
-        return await self.read(lambda db: reads.read_live_events(db, "leased", params, most_bytes))
+        return await self.read(lambda db: reads.read_live_events(db, "leased", params))
 
-    async def recent(
-        self,
-        queue: str,
-        *,
-        limit: int = 20,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[Event]:
-        params = {"queue": queue} | page_params(limit, before_id, since_id)
-        return await self.read(lambda db: reads.read_recent(db, params, most_bytes))
+    async def recent(self, queue: str, **page: Unpack[PageOptions]) -> Page[Event]:
+        params = {"queue": queue} | page_params(**page)
+        return await self.read(lambda db: reads.read_recent(db, params))
 
     async def counts(self) -> list[Count]:
         return await self.read(partial(reads.read_counts, now=self._now()))
@@ -380,30 +349,14 @@ class SqliteStore:
         return None
 
     async def agent_messages(
-        self,
-        agent_id: str,
-        *,
-        conversation: str | None = None,
-        limit: int = 20,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
+        self, agent_id: str, *, conversation: str | None = None, **page: Unpack[PageOptions]
     ) -> Page[AgentMessage]:
-        params = {"agent_id": agent_id, "conversation": conversation}
-        page = page_params(limit, before_id, since_id)
-        return await self.read(lambda db: reads.read_agent_messages(db, params | page, most_bytes))
+        params = {"agent_id": agent_id, "conversation": conversation} | page_params(**page)
+        return await self.read(lambda db: reads.read_agent_messages(db, params))
 
-    async def chat_messages(
-        self,
-        team_id: str,
-        *,
-        limit: int = 20,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[ChatMessage]:
-        params = {"team_id": team_id} | page_params(limit, before_id, since_id)
-        return await self.read(lambda db: reads.read_chat_messages(db, params, most_bytes))
+    async def chat_messages(self, team_id: str, **page: Unpack[PageOptions]) -> Page[ChatMessage]:
+        params = {"team_id": team_id} | page_params(**page)
+        return await self.read(lambda db: reads.read_chat_messages(db, params))
 
     async def activity(
         self, position: int, *, limit: int = 500, most_bytes: int | None = None
@@ -416,17 +369,8 @@ class SqliteStore:
     async def audit(self, entry: AuditEntry, *, tx: Transaction | None = None) -> int:
         return await self._write(lambda db: access.add_audit(db, entry), tx)
 
-    async def audit_log(
-        self,
-        which: AuditFilter,
-        *,
-        limit: int = 20,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[AuditEntry]:
-        page = page_params(limit, before_id, since_id)
-        return await self.read(lambda db: access.read_audit(db, which, page, most_bytes))
+    async def audit_log(self, which: AuditFilter, **page: Unpack[PageOptions]) -> Page[AuditEntry]:
+        return await self.read(lambda db: access.read_audit(db, which, page_params(**page)))
 
     async def pseudonym(self, name: str) -> str:
         return await self.read(partial(access.pseudonym, name=name))
