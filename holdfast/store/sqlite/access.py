@@ -231,7 +231,7 @@ def read_audit(
     return read_page(rows, page).map(_audit_entry_of)
 
 
-def _audit_entry_of(row: tuple[Any, ...]) -> AuditEntry:
+def _audit_entry_of(row: Row) -> AuditEntry:
     id, at, actor, action, subject, details = row
     return AuditEntry(
         id=id, at=moment(at), actor=actor, action=action, subject=subject, details=parse(details)
