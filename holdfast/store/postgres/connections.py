@@ -122,6 +122,18 @@ class Connections:
             spans.name_statement(statement)
         return await self.again(lambda: self._once(statement, arguments))
 
+    async def rows_without_unreadable(
+        self, statement: str, arguments: Sequence[Any]
+    ) -> list[tuple[Any, ...]]:
+        """Run a statement. If an unreadable row fails it, bury such rows and run it again."""
+        try:
+            return await self.rows(statement, arguments)
+        except HoldfastError as error:
+            if not isinstance(error.__cause__, psycopg.DataError | errors.CheckViolation):
+                raise
+        await self.value("select agent.bury_unreadable()")
+        return await self.rows(statement, arguments)
+
     async def execute_alone(self, statement: LiteralString) -> None:
         """Run a statement that refuses to be part of a transaction."""
         with translate_errors():

@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
+from operator import attrgetter
 from types import TracebackType
 from typing import Any, TypeAlias
 
-import psycopg
 from typing_extensions import Unpack
 
-from holdfast.errors import HoldfastError
 from holdfast.message import Payload
 from holdfast.queue.audit import AuditEntry, AuditFilter, event_subject
 from holdfast.queue.event import OUTBOX, Event, FinishedEvent, NewEvent
@@ -68,6 +67,11 @@ VACUUM = (
     " agent.setting, agent.observation, agent.knowledge, agent.step, agent.journal,"
     " agent.journal_text, agent.signal"
 )
+
+SWEEP = attrgetter(
+    "queue", "max_attempts", "expire_after", "discard_unserved", "dedup_window", "keep_history"
+)
+"""Returns the arguments of agent.sweep, in its order."""
 
 SWEPT = ("dead", "expired", "discarded", "repaired_lanes", "forgotten", "pruned")
 """The counts that agent.sweep returns, in its order."""
@@ -159,8 +163,7 @@ class PostgresStore:
                 dump([new_event(new) for new in events]),
                 dump([record(line) for line in records]),
             )
-            cursor = await tx.execute("select agent.put(%s, %s)", arguments)
-            return list((await cursor.fetchone())[0])
+            return list(await self._connections.value("select agent.put(%s, %s)", arguments, tx))
         wanted: list[_Put] = [(new, None) for new in events] + [(None, line) for line in records]
         ids = (await self._puts.add(wanted))[: len(events)] if wanted else []
         for queue in {new.queue for new, id_ in zip(events, ids, strict=True) if id_ is not None}:
@@ -211,23 +214,11 @@ class PostgresStore:
         if limit <= 0 or not targets:
             return []
         limits = None if at_most is None else list(at_most)
-        rows = await self._rows_without_unreadable(
+        rows = await self._connections.rows_without_unreadable(
             f"select {COLUMNS} from agent.claim_turns(%s, %s, %s, %s, %s, %s, %s, %s::int4[])",
             (queue, list(targets), limit, lease, holder, collect_limit, max_attempts, limits),
         )
         return turns_of(rows)
-
-    async def _rows_without_unreadable(
-        self, statement: str, arguments: Sequence[Any]
-    ) -> list[tuple[Any, ...]]:
-        """Run a statement. If an unreadable row fails it, bury such rows and run it again."""
-        try:
-            return await self._connections.rows(statement, arguments)
-        except HoldfastError as error:
-            if not isinstance(error.__cause__, (psycopg.DataError, psycopg.errors.CheckViolation)):
-                raise
-        await self._connections.value("select agent.bury_unreadable()")
-        return await self._connections.rows(statement, arguments)
 
     async def renew(self, turns: Sequence[LeasedTurn], lease: timedelta) -> list[LeasedTurn]:
         if not turns:
@@ -333,17 +324,10 @@ class PostgresStore:
         )
 
     async def sweep(self, policy: SweepPolicy) -> Swept:
-        rows = await self._rows_without_unreadable(
+        rows = await self._connections.rows_without_unreadable(
             "select dead, expired, discarded, mended, forgotten, pruned"
             " from agent.sweep(%s, %s, %s, %s, %s, %s)",
-            (
-                policy.queue,
-                policy.max_attempts,
-                policy.expire_after,
-                policy.discard_unserved,
-                policy.dedup_window,
-                policy.keep_history,
-            ),
+            SWEEP(policy),
         )
         return Swept(**dict(zip(SWEPT, rows[0], strict=True)))
 
@@ -490,7 +474,7 @@ class PostgresStore:
         gone = self._watch.look(await self._connections.value("select agent.silent_processes()"))
         arguments = gone, dump(dict(max_attempts or {}))
         rows = (
-            await self._rows_without_unreadable("select agent.reap(%s, %s)", arguments)
+            await self._connections.rows_without_unreadable("select agent.reap(%s, %s)", arguments)
             if gone
             else []
         )
