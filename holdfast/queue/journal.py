@@ -12,6 +12,10 @@ from holdfast.queue.turn import LeasedTurn
 
 StepState = Literal["started", "done", "failed", "unknown"]
 StepKind = Literal["step", "once", "sleep", "signal"]
+Assume = Literal["done", "not-done"]
+"""Decision of a person about a once-step that may have happened."""
+EFFECT_UNKNOWN = "EffectUnknown"
+"""Error class of a dead letter with a once-step that may have happened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

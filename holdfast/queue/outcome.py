@@ -53,12 +53,16 @@ class Retry:
 class Snooze:
     """Not now: come back after the delay without using an attempt.
 
-    The delay is a timedelta, a number of seconds, or a text such as "5 min"."""
+    The delay is a timedelta, a number of seconds, or a text such as "5 min". A snoozed event holds
+    its lane, unless `leave_lane` takes it out for good: later events of the lane then go on, and
+    it comes back beside them. A turn of several events never leaves its lane."""
 
     delay: timedelta
+    leave_lane: bool = False
 
-    def __init__(self, delay: DurationLike) -> None:
+    def __init__(self, delay: DurationLike, *, leave_lane: bool = False) -> None:
         object.__setattr__(self, "delay", duration(delay))
+        object.__setattr__(self, "leave_lane", leave_lane)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 from holdfast.message import Payload
 from holdfast.queue.audit import AuditEntry, AuditFilter
 from holdfast.queue.event import INBOX, OUTBOX, Event, FinishedEvent, NewEvent
-from holdfast.queue.journal import JournalTable
+from holdfast.queue.journal import Assume, JournalTable
 from holdfast.queue.outcome import Lost, Outcome, Settled
 from holdfast.queue.pages import Page
 from holdfast.queue.record import AgentMessage, ChatMessage, Record
@@ -269,8 +269,13 @@ class History(Protocol):
     ) -> list[FinishedEvent]:
         """List dead letters in the order in which they died, after a moment and an id."""
 
-    async def retry(self, which: Filter, *, actor: str | None = None) -> list[int]:
-        """Make dead letters live again, with their ids and full attempts. Returns their ids."""
+    async def retry(
+        self, which: Filter, *, actor: str | None = None, assume: Assume | None = None
+    ) -> list[int]:
+        """Make dead letters live again, with their ids and full attempts. Returns their ids.
+
+        With `assume`, their once-steps that may have happened count as done, with the result None,
+        or run again. Without it, letters of the class EFFECT_UNKNOWN stay dead."""
 
     async def discard(self, which: Filter, *, actor: str | None = None) -> list[int]:
         """Erase payload and error of dead letters; ids, times and outcome stay for dedup."""

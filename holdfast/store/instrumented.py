@@ -14,7 +14,7 @@ from typing_extensions import Unpack
 from holdfast.message import Payload
 from holdfast.queue.audit import AuditEntry, AuditFilter
 from holdfast.queue.event import OUTBOX, Event, FinishedEvent, NewEvent
-from holdfast.queue.journal import Journal, JournalEntry, Step
+from holdfast.queue.journal import Assume, Journal, JournalEntry, Step
 from holdfast.queue.outcome import Lost, Outcome, Settled
 from holdfast.queue.pages import Page, PageOptions
 from holdfast.queue.record import AgentMessage, ChatMessage, Record
@@ -243,9 +243,11 @@ class InstrumentedStore:
         with _Call("died"):
             return await self._engine.died(queue, after, limit=limit)
 
-    async def retry(self, which: Filter, *, actor: str | None = None) -> list[int]:
+    async def retry(
+        self, which: Filter, *, actor: str | None = None, assume: Assume | None = None
+    ) -> list[int]:
         with _Call("retry"):
-            return await self._engine.retry(which, actor=actor)
+            return await self._engine.retry(which, actor=actor, assume=assume)
 
     async def discard(self, which: Filter, *, actor: str | None = None) -> list[int]:
         with _Call("discard"):

@@ -5,10 +5,11 @@
 --   put_back        puts events back that are to be worked again
 --   release         gives turns back without using an attempt
 
--- _turns: array of {"ids": […], "fence": n, "outcome": "done" | "retry" | "snooze" | "dead" |
--- "release"} with, as wanted, error, error_class, traceback, delay (interval), max_attempts, state,
--- emits (as in put) and records (as in put). Returns for each turn, numbered from 1, how it ended:
--- completed, dead, back (to be worked again) or lost. The caller commits right away.
+-- _turns: array of {"ids": […], "fence": n, "outcome": "done" | "retry" | "snooze" | "leave" |
+-- "dead" | "release"} with, as wanted, error, error_class, traceback, delay (interval),
+-- max_attempts, state, emits (as in put) and records (as in put). `leave` is a snooze that leaves
+-- its lane. Returns for each turn, numbered from 1, how it ended: completed, dead, back (to be
+-- worked again) or lost. The caller commits right away.
 create or replace function agent.settle(_turns jsonb) returns table (turn int8, ended text)
 language plpgsql security invoker
 as $$
@@ -24,9 +25,9 @@ begin
     perform agent.finish(array_agg(ending.id), array_agg(ending.ended), array_agg(ending.error)
         , array_agg(ending.error_class), array_agg(ending.state))
     from unnest(_endings) as ending
-    where ending.ended <> 'back'
+    where ending.ended not in ('back', 'left')
     having count(*) > 0;
-    if exists (select from unnest(_endings) as ending where ending.ended = 'back') then
+    if exists (select from unnest(_endings) as ending where ending.ended in ('back', 'left')) then
         perform agent.put_back(_endings);
     end if;
     perform agent.promote(array_agg(ending.queue), array_agg(ending.lane))
@@ -38,7 +39,8 @@ begin
     return query
     select named.turn, coalesce(max(named.ended), 'lost')
     from
-    ( select ending.turn, ending.ended from unnest(_endings) as ending
+    ( select ending.turn, case ending.ended when 'left' then 'back' else ending.ended end
+      from unnest(_endings) as ending
       union all
       select nth, null from generate_series(1, jsonb_array_length(_turns)::int8) as nth
     ) as named (turn, ended)
@@ -99,7 +101,9 @@ as $$
 declare
     _now timestamptz := agent.now();
     _ids int8[] := array
-    (select ending.id from unnest(_endings) as ending where ending.ended = 'back');
+    (select ending.id from unnest(_endings) as ending where ending.ended in ('back', 'left'));
+    _left int8[] := array
+    (select ending.id from unnest(_endings) as ending where ending.ended = 'left');
 begin
     update agent.event as event
     set fence = 0, holder = null, vt = _now + least(ending.delay, interval '1000 years')
@@ -112,6 +116,9 @@ begin
     -- Rows are read by the ids; "+ 0" keeps the planner from finding them through the join.
     where event.id = any (_ids)
       and event.id + 0 = ending.id;
+    if _left <> '{}' then
+        update agent.event set lane = null, head = true where id = any (_left);
+    end if;
     perform agent.report_failed(array_agg(ending.id))
     from unnest(_endings) as ending
     where ending.ended = 'back' and ending.unused = 0
@@ -144,7 +151,8 @@ begin
         ( turn, id, agent.ending_of(outcome, size, used_up), error, error_class
         , case when size > 1 and outcome = 'dead' then interval '0'
             else coalesce(delay, interval '0') end
-        , (outcome in ('snooze', 'release'))::int4, state, queue, lane )::agent.ending order by id)
+        , (outcome in ('snooze', 'leave', 'release'))::int4, state, queue, lane )::agent.ending
+        order by id)
     into _endings
     from held
     where size = 1
@@ -174,7 +182,8 @@ begin
 end
 $$;
 
--- Retry and dead of a turn of several put all back, to be worked one by one.
+-- Retry and dead of a turn of several put all back, to be worked one by one. `left` is an event
+-- that is put back without its lane.
 create or replace function agent.ending_of(_outcome text, _size int4, _used_up bool) returns text
 language plpgsql immutable security invoker
 as $$
@@ -183,11 +192,13 @@ begin
         return 'completed';
     elsif _size = 1 and (_outcome = 'dead' or _outcome = 'retry' and _used_up) then
         return 'dead';
-    elsif _outcome in ('retry', 'dead', 'snooze', 'release') then
+    elsif _size = 1 and _outcome = 'leave' then
+        return 'left';
+    elsif _outcome in ('retry', 'dead', 'snooze', 'leave', 'release') then
         return 'back';
     end if;
     raise invalid_parameter_value
-        using message = 'settle knows the outcomes done, retry, snooze, dead and release';
+        using message = 'settle knows the outcomes done, retry, snooze, leave, dead and release';
 end
 $$;
 

@@ -47,6 +47,9 @@ declare
         and (_outcome <> 'discarded' or attempts = 0)
       order by id for update skip locked );
 begin
+    if _outcome = 'discarded' then
+        perform agent.blank_journals(_ids);
+    end if;
     return agent.finish(_ids, array_fill(_outcome, array[cardinality(_ids)]));
 end
 $$;
@@ -154,22 +157,26 @@ as $$
 declare
     _ahead timestamptz := agent.now() + interval '1 day';
     _pruned int4 := agent.prune_chunks(_queue, _before);
-    _batch int4;
+    _batch int8[];
 begin
     loop
-        delete from agent.event_hist
-        where (id, event_ts) in
-        ( select id, event_ts
-          from agent.event_hist
-          -- The index is on the platform's time. A time that lies ahead would never become old.
-          where (event_ts < _before or event_ts > _ahead)
-            and queue = _queue and outcome in ('completed', 'discarded') and finished_at < _before
-          order by event_ts
-          limit 1000
-        );
-        get diagnostics _batch = row_count;
-        _pruned := _pruned + _batch;
-        exit when _batch < 1000;
+        with gone as
+        ( delete from agent.event_hist
+          where (id, event_ts) in
+          ( select id, event_ts
+            from agent.event_hist
+            -- The index is on the platform's time. A time that lies ahead would never become old.
+            where (event_ts < _before or event_ts > _ahead)
+              and queue = _queue and outcome in ('completed', 'discarded') and finished_at < _before
+            order by event_ts
+            limit 1000
+          )
+          returning id
+        )
+        select coalesce(array_agg(id), '{}') into _batch from gone;
+        perform agent.erase_journals(_batch);
+        _pruned := _pruned + cardinality(_batch);
+        exit when cardinality(_batch) < 1000;
     end loop;
     return _pruned;
 end
@@ -202,6 +209,7 @@ begin
             from %s$q$, _chunk.name)
         into _rows, _is_prunable using _queue, _before;
         if _is_prunable then
+            perform agent.erase_journals_of(_chunk.name);
             execute format($q$select %s.drop_chunks
                 ('agent.event_hist', older_than => $1, newer_than => $2)$q$, _schema)
             using _chunk.range_end, _chunk.range_start;

@@ -4,16 +4,23 @@
 --   discard_event  erases payload and error of a dead letter
 --   replay_event   stores a finished event once more, as a new one
 
-create or replace function agent.retry_events(_ids int8[]) returns setof int8
+-- A further argument would make a second function of the name.
+drop function if exists agent.retry_events(int8[]);
+drop function if exists agent.retry_event(int8);
+
+-- _assume: whether the calls that may have happened are to count as `done` or `not-done`. Without
+-- it, dead letters of the class EffectUnknown are left out.
+create or replace function agent.retry_events(_ids int8[], _assume text default null)
+returns setof int8
 language plpgsql security invoker
 as $$
 declare
     _now timestamptz := agent.now();
 begin
-    return query
     with gone as
     ( delete from agent.event_hist
       where id = any (_ids) and outcome = any (agent.dead_outcomes())
+        and (_assume is not null or error_class is distinct from 'EffectUnknown')
       returning *
     )
     , key as
@@ -22,26 +29,31 @@ begin
       order by queue, message_id
       on conflict do nothing
     )
-    insert into agent.event
-    ( id, event_ts, attempts, vt, claimed, event, queue, target, lane, message_id, max_attempts
-    , parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by
-    , routed_text, routed_team )
-    select id, agent.readable_moment(event_ts), 0, _now, agent.readable_moments(claimed), event
-         , queue, target, lane, message_id, max_attempts, parent_id, root_id, hops, state
-         , last_error, error_class, agent.readable_moment(created_at), _now, sent_by, routed_text
-         , routed_team
-    from gone
-    order by gone.id
-    returning agent.event.id;
+    , revived as
+    ( insert into agent.event
+      ( id, event_ts, attempts, vt, claimed, event, queue, target, lane, message_id, max_attempts
+      , parent_id, root_id, hops, state, last_error, error_class, created_at, updated_at, sent_by
+      , routed_text, routed_team )
+      select id, agent.readable_moment(event_ts), 0, _now, agent.readable_moments(claimed), event
+           , queue, target, lane, message_id, max_attempts, parent_id, root_id, hops, state
+           , last_error, error_class, agent.readable_moment(created_at), _now, sent_by, routed_text
+           , routed_team
+      from gone
+      order by gone.id
+      returning agent.event.id
+    )
+    select array_agg(revived.id) into _ids from revived;
+    perform agent.assume_effects(_ids, _assume);
     perform agent.report_received(_ids);
+    return query select unnest(_ids);
 end
 $$;
 
-create or replace function agent.retry_event(_id int8) returns int8
+create or replace function agent.retry_event(_id int8, _assume text default null) returns int8
 language plpgsql security invoker
 as $$
 begin
-    return (select min(id) from agent.retry_events(array[_id]) as id);
+    return (select min(id) from agent.retry_events(array[_id], _assume) as id);
 end
 $$;
 
@@ -49,6 +61,9 @@ create or replace function agent.discard_events(_ids int8[]) returns setof int8
 language plpgsql security invoker
 as $$
 begin
+    perform agent.blank_journals(array
+    ( select id from agent.event_hist
+      where id = any (_ids) and outcome = any (agent.dead_outcomes()) ));
     return query
     update agent.event_hist
     set event = '{}', routed_text = null, routed_team = null, last_error = null, error_class = null

@@ -85,11 +85,14 @@ begin
         continue when not pg_try_advisory_xact_lock(agent.process_key(_id));
         delete from agent.process where id = _id;
         continue when not found;
+        -- All of them, in order: the process may only have been paused and record just now.
+        perform from agent.event
+        where attempts > 0 and fence > 0 and holder = _id order by id for update;
         _used_up := array
         ( select id from agent.event
           where attempts > 0 and fence > 0 and holder = _id
             and attempts >= coalesce(max_attempts, (_max_attempts ->> queue)::int4, 3)
-          order by id for update );
+          order by id );
         perform agent.finish(_used_up, array_fill('dead'::text, array[cardinality(_used_up)])
             , array_fill(format('process %s died', _id), array[cardinality(_used_up)]));
         update agent.event set fence = 0, holder = null, vt = _now, updated_at = _now

@@ -44,15 +44,16 @@ return coalesce(case coalesce(_frame ->> 'subject', '')
     else _frame ->> 'subject' = _key
     end, false);
 
--- Deletes events of a person, live and finished, and all events that came of them. A change of
--- memory about somebody else stays: it still has to reach the index. `names` are the messages' ids,
--- `lines` the keys of room lines that had copies.
+-- Deletes events of a person, live and finished, and all events that came of them, with their
+-- journals. A change of memory about somebody else stays: it still has to reach the index. `names`
+-- are the messages' ids, `lines` the keys of room lines that had copies.
 create or replace function agent.forget_events
 ( _key text, out events int8, out history int8, out names text[], out lines text[] )
 language plpgsql security invoker
 as $$
 declare
     _messages int8[];
+    _gone int8[];
 begin
     select coalesce(array_agg(id), '{}') into _messages
     from
@@ -68,9 +69,10 @@ begin
       returning id, message_id, event
     )
     select count(*), array_agg(coalesce(message_id, id::text))
-         , array_agg(event ->> 'line') filter (where event ? 'line')
-    into events, names, lines
+         , array_agg(event ->> 'line') filter (where event ? 'line'), array_agg(id)
+    into events, names, lines, _gone
     from gone;
+    perform agent.erase_journals(_gone);
     with gone as
     ( delete from agent.event_hist
       where id = any (_messages) or root_id = any (_messages)
@@ -79,8 +81,10 @@ begin
     )
     select count(*), coalesce(names, '{}') || array_agg(coalesce(message_id, id::text))
          , coalesce(lines, '{}') || array_agg(event ->> 'line') filter (where event ? 'line')
-    into history, names, lines
+         , array_agg(id)
+    into history, names, lines, _gone
     from gone;
+    perform agent.erase_journals(_gone);
 end
 $$;
 

@@ -5,8 +5,9 @@
 --   signal_event      keeps a signal for an event and resumes it if it waits for that name
 --   take_signal       the oldest signal of a name, as the result of a step
 --   resume_signalled  makes events due that wait for a signal that is there
---   blank_journal     erases everything that anybody wrote; keys and states stay
---   erase_journal     deletes the journal
+--   assume_effects    decides about once-steps that may have happened
+--   blank_journals    erases everything that anybody wrote; keys and states stay
+--   erase_journals    deletes the journals of events; erase_journals_of: of all events of a chunk
 
 -- _entries: array of {"id": n, "fence": n} with, as wanted, steps (array), write ({"generation",
 -- "offset", "length", "text"}), progress, preview and frames (activity, as in agent.record).
@@ -231,5 +232,61 @@ begin
     select array_agg(queue) into _resumed from resumed;
     perform agent.wake(_resumed);
     return cardinality(_ids);
+end
+$$;
+
+create or replace function agent.blank_journals(_ids int8[]) returns void
+language plpgsql security invoker
+as $$
+begin
+    update agent.step set arguments = null, digest = null, result = null, error = null
+    where event_id = any (_ids);
+    update agent.journal set length = 0, progress = null, preview = null
+    where event_id = any (_ids);
+    delete from agent.journal_text where event_id = any (_ids);
+    delete from agent.signal where event_id = any (_ids);
+end
+$$;
+
+create or replace function agent.erase_journals(_ids int8[]) returns void
+language plpgsql security invoker
+as $$
+begin
+    delete from agent.step where event_id = any (_ids);
+    delete from agent.journal where event_id = any (_ids);
+    delete from agent.journal_text where event_id = any (_ids);
+    delete from agent.signal where event_id = any (_ids);
+end
+$$;
+
+-- _chunk: the name of a chunk of history, which may hold more ids than an array should.
+create or replace function agent.erase_journals_of(_chunk text) returns void
+language plpgsql security invoker
+as $$
+declare
+    _table text;
+begin
+    foreach _table in array array['step', 'journal', 'journal_text', 'signal'] loop
+        execute format('delete from agent.%I as kept using %s as gone
+            where kept.event_id = gone.id', _table, _chunk);
+    end loop;
+end
+$$;
+
+-- A once-step that started has no result if its process died or its function raised. _assume: done
+-- (its result is null then) or not-done (it runs again); null leaves it.
+create or replace function agent.assume_effects(_ids int8[], _assume text) returns void
+language plpgsql security invoker
+as $$
+begin
+    if _assume = 'done' then
+        update agent.step set state = 'done', result = 'null', error = null, ended_at = agent.now()
+        where event_id = any (_ids) and kind = 'once' and state in ('started', 'unknown');
+    elsif _assume = 'not-done' then
+        delete from agent.step
+        where event_id = any (_ids) and kind = 'once' and state in ('started', 'unknown');
+    elsif _assume is not null then
+        raise invalid_parameter_value using message = 'a call is assumed to be done or not-done';
+    end if;
 end
 $$;

@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.queue.audit import AuditEntry, AuditFilter
 from holdfast.queue.event import Event, FinishedEvent
+from holdfast.queue.journal import Assume
 from holdfast.queue.pages import Measure, Page
 from holdfast.queue.record import AgentMessage, ChatMessage
 from holdfast.queue.store import DEAD_OUTCOMES, ActivityRow, Count, Filter, Transaction
@@ -210,11 +211,13 @@ async def read_chat_messages(
     return found.map(lambda row: ChatMessage(**dict(zip(CHAT_MESSAGE, row, strict=True))))
 
 
-async def retry(db: Connections, which: Filter, actor: str | None) -> list[int]:
+async def retry(
+    db: Connections, which: Filter, actor: str | None, assume: Assume | None
+) -> list[int]:
     rows = await db.rows(
         "select id, agent.add_audit(%s, 'retried', 'event:' || id) from agent.retry_events"
-        "(array(select id from agent.finished(%s, %s, %s, %s, %s))) as id",
-        (actor, *filter_arguments(dead_only(which))),
+        "(array(select id from agent.finished(%s, %s, %s, %s, %s)), %s) as id",
+        (actor, *filter_arguments(dead_only(which)), assume),
     )
     return sorted(row[0] for row in rows)
 

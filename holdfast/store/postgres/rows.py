@@ -152,8 +152,8 @@ def end_of(turn: LeasedTurn, outcome: Outcome, max_attempts: int) -> Payload:
                 end["records"] = [record(line) for line in records]
         case Retry(delay=delay):
             end |= {"outcome": "retry", "delay": interval(delay), **asdict(failure_of(outcome))}
-        case Snooze(delay):
-            end |= {"outcome": "snooze", "delay": interval(delay)}
+        case Snooze(delay, leave_lane):
+            end |= {"outcome": "leave" if leave_lane else "snooze", "delay": interval(delay)}
         case Dead():
             end |= {"outcome": "dead", **asdict(failure_of(outcome))}
         case _:

@@ -15,7 +15,7 @@ from typing_extensions import Unpack
 from holdfast.message import Payload
 from holdfast.queue.audit import AuditEntry, AuditFilter, event_subject
 from holdfast.queue.event import OUTBOX, Event, FinishedEvent, NewEvent
-from holdfast.queue.journal import Journal, JournalEntry, Step
+from holdfast.queue.journal import Assume, Journal, JournalEntry, Step
 from holdfast.queue.outcome import Lost, Outcome, Settled
 from holdfast.queue.pages import Page, PageOptions
 from holdfast.queue.record import AgentMessage, ChatMessage, Record
@@ -364,8 +364,10 @@ class PostgresStore:
     ) -> list[FinishedEvent]:
         return await history.read_dead_since(self._connections, queue, after, limit)
 
-    async def retry(self, which: Filter, *, actor: str | None = None) -> list[int]:
-        return await history.retry(self._connections, which, actor)
+    async def retry(
+        self, which: Filter, *, actor: str | None = None, assume: Assume | None = None
+    ) -> list[int]:
+        return await history.retry(self._connections, which, actor, assume)
 
     async def discard(self, which: Filter, *, actor: str | None = None) -> list[int]:
         return await history.discard(self._connections, which, actor)

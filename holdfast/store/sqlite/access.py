@@ -18,6 +18,7 @@ from holdfast.store.activity import FORGOTTEN
 from holdfast.store.credentials import USED_EVERY_SECONDS, Credential, Kind, Role
 from holdfast.store.payload import dump, parse, storable
 from holdfast.store.sqlite.connection import load
+from holdfast.store.sqlite.journal import erase_journals
 from holdfast.store.sqlite.rows import MICROSECOND, Row, micros, moment, read_page
 from holdfast.store.sqlite.writer import Writing
 
@@ -264,8 +265,9 @@ def forget_person(db: Writing, params: dict[str, Any]) -> tuple[dict[str, int], 
     params = params | {"event_ids": event_ids}
     events = db.connection.execute(SQL["forget_events"], params).fetchall()
     history = db.connection.execute(SQL["forget_history"], params).fetchall()
-    names = [name for name, _ in (*events, *history)]
-    lines = [line for _, line in (*events, *history) if line is not None]
+    erase_journals(db, [id for id, _, _ in (*events, *history)])
+    names = [name for _, name, _ in (*events, *history)]
+    lines = [line for _, _, line in (*events, *history) if line is not None]
     params |= {"names": dump(names), "lines": dump(lines)}
     messages = db.connection.execute(SQL["forget_agent_messages"], params).fetchall()
     names += [name for (name,) in messages]

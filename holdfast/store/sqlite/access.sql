@@ -134,6 +134,7 @@ where id in (select value from json_each(:event_ids))
     queue = 'memory' and json_valid(event), json_extract(event, '$.subject_key') = :subject_key, 0
   )
 returning
+  id,
   coalesce(message_id, cast(id as text)),
   iif(json_valid(event), json_extract(event, '$.line'), null);
 
@@ -145,6 +146,7 @@ where id in (select value from json_each(:event_ids))
     queue = 'memory' and json_valid(event), json_extract(event, '$.subject_key') = :subject_key, 0
   )
 returning
+  id,
   coalesce(message_id, cast(id as text)),
   iif(json_valid(event), json_extract(event, '$.line'), null);
 

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.errors import HoldfastError, StoreUnavailable, Unreadable
 from holdfast.queue.audit import Action, AuditEntry, event_subject
 from holdfast.queue.event import UNREADABLE, FinishedEvent, payload_of
+from holdfast.queue.journal import EFFECT_UNKNOWN, Assume
 from holdfast.queue.pages import Page
 from holdfast.queue.store import Filter
 from holdfast.store.payload import dump, parse
 from holdfast.store.sqlite.access import add_audit, audit_events
 from holdfast.store.sqlite.activity import failed_frames, revived_frames
 from holdfast.store.sqlite.connection import load
+from holdfast.store.sqlite.journal import assume_effects, blank_journals
 from holdfast.store.sqlite.put import put_rows
 from holdfast.store.sqlite.rows import (
     FIRST,
@@ -94,10 +96,18 @@ def change(
     return changed
 
 
-def retry(db: Writing, ids: Sequence[int]) -> list[int]:
-    """Make dead letters live again. Returns the ids of those that were still dead."""
-    rows = db.connection.execute(SQL["still_dead"], {"ids": dump(ids)}).fetchall()
+def retry(db: Writing, ids: Sequence[int], assume: Assume | None = None) -> list[int]:
+    """Make dead letters live again. Returns the ids of those that were still dead.
+
+    Without `assume`, those of the class EFFECT_UNKNOWN stay dead."""
+    rows = [
+        (id, queue)
+        for id, queue, error_class in db.connection.execute(SQL["still_dead"], {"ids": dump(ids)})
+        if assume is not None or error_class != EFFECT_UNKNOWN
+    ]
     dead = [id for id, _ in rows]
+    if assume is not None:
+        assume_effects(db, dead, assume)
     params = {"ids": dump(dead), "now": db.now, "first": FIRST, "last": LAST - 1}
     for name in ("revive", "revive_keys", "leave_history"):
         db.connection.execute(SQL[name], params)
@@ -108,8 +118,9 @@ def retry(db: Writing, ids: Sequence[int]) -> list[int]:
 
 def discard(db: Writing, ids: Sequence[int]) -> list[int]:
     """Empty dead letters. Returns the ids of those that were still dead."""
-    dead = [id for id, _ in db.connection.execute(SQL["still_dead"], {"ids": dump(ids)})]
+    dead = [id for id, *_ in db.connection.execute(SQL["still_dead"], {"ids": dump(ids)})]
     db.connection.execute(SQL["discard"], {"ids": dump(dead), "now": db.now})
+    blank_journals(db, dead)
     return dead
 
 

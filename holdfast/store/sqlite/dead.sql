@@ -87,7 +87,7 @@ where id in (select value from json_each(:ids))
   and (:error is null or instr(lower(last_error), lower(:error)) > 0);
 
 -- name: still_dead
-select id, queue from dead_letter where id in (select value from json_each(:ids))
+select id, queue, error_class from dead_letter where id in (select value from json_each(:ids))
 order by id;
 
 -- name: revive

@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlite3 import Connection
 from typing import Any
 
-from holdfast.queue.journal import Journal, JournalEntry, Step, Write
+from holdfast.queue.journal import Assume, Journal, JournalEntry, Step, Write
 from holdfast.queue.outcome import Lost
 from holdfast.queue.turn import LeasedTurn
 from holdfast.store.journal import check_position, stored_step, stored_text, text_from
@@ -123,6 +123,24 @@ def resume_signalled(db: Writing, event_id: int | None) -> int:
     db.connection.execute(SQL["resume"], {"ids": dump([id for id, _ in rows]), "now": db.now})
     db.ready.update(queue for _, queue in rows)
     return len(rows)
+
+
+def assume_effects(db: Writing, ids: Sequence[int], assume: Assume) -> None:
+    """Decide about once-steps of events that may have happened."""
+    name = "assume_done" if assume == "done" else "assume_not_done"
+    db.connection.execute(SQL[name], {"ids": dump(ids), "now": db.now})
+
+
+def blank_journals(db: Writing, ids: Sequence[int]) -> None:
+    """Erase everything that anybody wrote in the journals of events; keys and states stay."""
+    for name in ("blank_steps", "blank_journals", "erase_texts", "erase_signals"):
+        db.connection.execute(SQL[name], {"ids": dump(ids)})
+
+
+def erase_journals(db: Writing, ids: Sequence[int]) -> None:
+    """Delete the journals of events."""
+    for name in ("erase_steps", "erase_journals", "erase_texts", "erase_signals"):
+        db.connection.execute(SQL[name], {"ids": dump(ids)})
 
 
 def read_journal(connection: Connection, event_id: int, offset: int, *, results: bool) -> Journal:

@@ -107,3 +107,33 @@ where s.taken_by is null and (:event_id is null or s.event_id = :event_id)
 
 -- name: resume
 update event set vt = :now, updated_at = :now where id in (select value from json_each(:ids));
+
+-- name: blank_steps
+update step set arguments = null, digest = null, result = null, error = null
+where event_id in (select value from json_each(:ids));
+
+-- name: blank_journals
+update journal set length = 0, progress = null, preview = null
+where event_id in (select value from json_each(:ids));
+
+-- name: erase_steps
+delete from step where event_id in (select value from json_each(:ids));
+
+-- name: erase_journals
+delete from journal where event_id in (select value from json_each(:ids));
+
+-- name: erase_texts
+delete from journal_text where event_id in (select value from json_each(:ids));
+
+-- name: erase_signals
+delete from signal where event_id in (select value from json_each(:ids));
+
+-- name: assume_done
+update step set state = 'done', result = 'null', error = null, ended_at = :now
+where event_id in (select value from json_each(:ids)) and kind = 'once'
+  and state in ('started', 'unknown');
+
+-- name: assume_not_done
+delete from step
+where event_id in (select value from json_each(:ids)) and kind = 'once'
+  and state in ('started', 'unknown');

@@ -39,6 +39,7 @@ class Settlement:
     has_followers: bool = False
     ends: list[list[Any]] = field(default_factory=list)
     backs: list[list[Any]] = field(default_factory=list)
+    leaving: list[Event] = field(default_factory=list)
     emits: list[tuple[Event, int, NewEvent]] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
     ready: set[str] = field(default_factory=set)
@@ -51,7 +52,9 @@ class Settlement:
             case Done():
                 self.complete(turn, outcome)
                 return "completed"
-            case Snooze(delay):
+            case Snooze(delay, leave_lane):
+                if leave_lane and len(turn.events) == 1:
+                    self.leaving.append(turn.primary)
                 return self._put_back(
                     turn, self.db.now + limit_delay(delay) // MICROSECOND, given=1
                 )
@@ -116,9 +119,23 @@ class Settlement:
             connection.execute(SQL["back"], {"backs": dump(self.backs), "now": db.now})
             tried = [id for id, _, given, *_ in self.backs if not given]
             db.frames.append(list(failed_frames(connection, tried, dead=False)))
+        for event in self.leaving:
+            _leave_lane(db, event)
         put_records(db, self.records)
         if self.emits:
             put_emits(db, self.emits)
+
+
+def _leave_lane(db: Writing, event: Event) -> None:
+    """Take an event out of its lane; the next one there is visible from now on.
+
+    The trigger that gives the lane its head knows the time of SQLite's own clock only."""
+    params = {"id": event.id, "queue": event.queue, "lane": event.lane, "now": db.now}
+    following = db.connection.execute(SQL["next_of_lane"], params).fetchone()
+    db.connection.execute(SQL["leave_lane"], params)
+    if following is not None:
+        next_id, vt = following
+        db.connection.execute(SQL["set_vt"], {"id": next_id, "vt": max(vt, db.now)})
 
 
 def finish(db: Writing, ends: Sequence[list[Any]]) -> None:

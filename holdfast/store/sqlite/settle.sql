@@ -68,6 +68,18 @@ where event.id = b.id;
 select queue, target, fence from event
 where id = :id and (not :leased_only or fence > 0 and vt > :now);
 
+-- name: next_of_lane
+select id, vt from event indexed by event_lane
+where queue = :queue and lane = :lane and iif(head, 0, id) > 0
+order by iif(head, 0, id)
+limit 1;
+
+-- name: leave_lane
+update event set lane = null where id = :id;
+
+-- name: set_vt
+update event set vt = :vt where id = :id;
+
 -- name: is_leased
 select fence > 0 and vt > :now from event where id = :id and queue = :queue;
 

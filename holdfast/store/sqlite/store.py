@@ -17,7 +17,7 @@ from holdfast.errors import HoldfastError
 from holdfast.message import Payload
 from holdfast.queue.audit import AuditEntry, AuditFilter
 from holdfast.queue.event import OUTBOX, Event, FinishedEvent, NewEvent
-from holdfast.queue.journal import Journal, JournalEntry, Step
+from holdfast.queue.journal import Assume, Journal, JournalEntry, Step
 from holdfast.queue.outcome import Lost, Outcome, Settled, Snooze
 from holdfast.queue.pages import Page, PageOptions
 from holdfast.queue.record import AgentMessage, ChatMessage, Record
@@ -281,8 +281,11 @@ class SqliteStore:
     async def forget_activity(self, keep: timedelta) -> int:
         return await self._sweeper.in_batches(sweep.forget_activity, keep)
 
-    async def retry(self, which: Filter, *, actor: str | None = None) -> list[int]:
-        return await dead.change_all(self, dead.retry, which, actor, "retried")
+    async def retry(
+        self, which: Filter, *, actor: str | None = None, assume: Assume | None = None
+    ) -> list[int]:
+        retry = partial(dead.retry, assume=assume)
+        return await dead.change_all(self, retry, which, actor, "retried")
 
     async def discard(self, which: Filter, *, actor: str | None = None) -> list[int]:
         return await dead.change_all(self, dead.discard, which, actor, "discarded")

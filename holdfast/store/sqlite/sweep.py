@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.queue.store import SweepPolicy, Swept
 from holdfast.store.payload import dump, parse
 from holdfast.store.sqlite.connection import load
+from holdfast.store.sqlite.journal import blank_journals, erase_journals
 from holdfast.store.sqlite.rows import MICROSECOND
 from holdfast.store.sqlite.settle import NO_ATTEMPTS_LEFT, finish
 from holdfast.store.sqlite.writer import Writing
@@ -115,6 +116,7 @@ def discard_unserved(db: Writing, policy: SweepPolicy) -> int:
     ids = _find_ready_since(db, before, policy, max_tried=0)
     _end(db, policy.queue, [[id, "discarded", None, None, None] for id in ids])
     db.connection.execute(SQL["discard"], {"ids": dump(ids), "now": db.now})
+    blank_journals(db, ids)
     return len(ids)
 
 
@@ -169,7 +171,7 @@ def forget_keys(db: Writing, policy: SweepPolicy, keys: Sequence[str]) -> int:
 
 
 def prune(db: Writing, policy: SweepPolicy) -> int:
-    """Delete history past its retention, but never a dead letter."""
+    """Delete history past its retention with its journals, but never a dead letter."""
     if policy.keep_history is None:
         return 0
     params = {
@@ -177,7 +179,9 @@ def prune(db: Writing, policy: SweepPolicy) -> int:
         "before": db.now - policy.keep_history // MICROSECOND,
         "batch": BATCH,
     }
-    return db.connection.execute(SQL["prune_history"], params).rowcount
+    ids = [id for (id,) in db.connection.execute(SQL["prune_history"], params)]
+    erase_journals(db, ids)
+    return len(ids)
 
 
 def forget_activity(db: Writing, keep: timedelta) -> int:

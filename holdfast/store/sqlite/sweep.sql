@@ -102,4 +102,5 @@ where id in (
   select id from event_hist indexed by event_hist_outcome
   where queue = :queue and outcome in ('completed', 'discarded') and finished_at < :before
   limit :batch
-);
+)
+returning id;
