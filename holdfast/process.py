@@ -36,8 +36,7 @@ from holdfast.queue.policy import Backoff, Policy, TargetGroup
 from holdfast.queue.store import Process, Store, SweepPolicy
 from holdfast.queue.sweeper import Sweeper
 from holdfast.routing.directory import CHANNELS, Directory, PublishedDirectory, publish
-from holdfast.routing.response import RESPONSE_ATTEMPTS
-from holdfast.routing.router import MOST_CHOICES, PLATFORMS, SETTING
+from holdfast.routing.router import MOST_CHOICES, PLATFORMS, RESPONSE_ATTEMPTS, SETTING
 from holdfast.settings import Settings
 from holdfast.settings.extras import is_missing, remedy
 from holdfast.store import files, open_store

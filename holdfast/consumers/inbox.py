@@ -35,7 +35,7 @@ from holdfast.queue.turn import LeasedTurn
 from holdfast.routing.handoff import Teamwork
 from holdfast.routing.hooks import Hooks
 from holdfast.routing.limits import SPENT, check_limits
-from holdfast.routing.response import response_event
+from holdfast.routing.router import response_event
 
 ROOM_BATCH = 100
 """Largest number of room lines that are worked in one turn."""

@@ -1,9 +1,10 @@
-"""Waiting for work: until a signal, the next due time, or the end of the poll interval."""
+"""Wake-ups inside of a process: from a store to the consumers of a queue, which wait for them."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Literal
 
@@ -37,3 +38,35 @@ class Wake:
             return "due" if due else "timeout"
         self._event.clear()
         return "triggered"
+
+
+class Wakeups:
+    """Tell listeners which queues have something new.
+
+    Level-triggered: a queue named while a listener is busy is delivered once it looks again."""
+
+    def __init__(self) -> None:
+        self._listeners: set[_Listener] = set()
+
+    def ring(self, queue: str) -> None:
+        for listener in self._listeners:
+            listener.rung.add(queue)
+            listener.arrived.set()
+
+    async def listen(self) -> AsyncIterator[str]:
+        listener = _Listener()
+        self._listeners.add(listener)
+        try:
+            while True:
+                await listener.arrived.wait()
+                listener.arrived.clear()
+                while listener.rung:
+                    yield listener.rung.pop()
+        finally:
+            self._listeners.discard(listener)
+
+
+class _Listener:
+    def __init__(self) -> None:
+        self.rung: set[str] = set()
+        self.arrived = asyncio.Event()

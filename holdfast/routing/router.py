@@ -1,4 +1,4 @@
-"""Routing: agent, team and lane of a message, decided when it is stored."""
+"""Routing: agent, team and lane of a message, and the lane of a response, when it is stored."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from holdfast.message import (
     own_workspace,
     written_of,
 )
-from holdfast.queue.event import NewEvent, new_id
+from holdfast.queue.event import OUTBOX, NewEvent, new_id
 from holdfast.queue.store import Store, Transaction
-from holdfast.routing.response import response_event
 from holdfast.telemetry import spans
 
 SETTING = "routing"
@@ -35,6 +34,8 @@ PLATFORMS = ("slack", "discord", "telegram", "whatsapp")
 
 MOST_CHOICES = 10_000
 """Conversations per platform that keep a chosen agent; other channels share one such number."""
+
+RESPONSE_ATTEMPTS = 10
 
 ALONE = re.compile(r"\A@(\S++)\s*+")
 PREFIX = re.compile(r"\A@(\S++)\s++(?=\S)")
@@ -320,4 +321,13 @@ def _confirmation(routing: Routing, choice: Route, new: NewEvent) -> NewEvent:
         response_event({"kind": "response", **payload, **answer}),
         message_id=id_,
         sent_by=new.sent_by,
+    )
+
+
+def response_event(payload: Payload) -> NewEvent:
+    """Return a response for its channel, in order per conversation."""
+    channel, conversation = payload["channel"], payload.get("conversation")
+    lane = f"{channel}/{conversation}" if conversation else None
+    return NewEvent(
+        event=payload, queue=OUTBOX, target=channel, lane=lane, max_attempts=RESPONSE_ATTEMPTS
     )

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.channels.base import Undeliverable
-from holdfast.channels.slack.destination import Destination, destination_of
 from holdfast.channels.slack.incoming import (
     Bot,
     Permissions,
@@ -19,6 +18,7 @@ from holdfast.channels.slack.incoming import (
     text_without_mention,
 )
 from holdfast.channels.slack.mrkdwn import mrkdwn
+from holdfast.channels.slack.post import Destination, destination_of
 from holdfast.channels.split import split
 from tests.growth import superlinear
 

@@ -15,7 +15,7 @@ from holdfast.agents.turn import Turn
 from holdfast.channels.base import Line
 from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Dead
-from holdfast.routing.response import response_event
+from holdfast.routing.router import response_event
 from holdfast.settings import Settings, Slack
 from holdfast.settings.channels import Channels
 from holdfast.testing.slack import FakeSlack

@@ -26,8 +26,7 @@ from holdfast.api.security.scope import (
 from holdfast.api.state import state_of
 from holdfast.message import Payload
 from holdfast.queue.event import OUTBOX, Event, NewEvent, new_id
-from holdfast.routing.response import RESPONSE_ATTEMPTS
-from holdfast.routing.router import Address
+from holdfast.routing.router import RESPONSE_ATTEMPTS, Address
 from holdfast.store.files import sendable_path
 
 routes = APIRouter(route_class=AuthorizedRoute, tags=["responses"])

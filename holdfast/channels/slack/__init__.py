@@ -27,11 +27,16 @@ from holdfast.channels.base import (
 from holdfast.channels.slack import download, reaction, upload
 from holdfast.channels.slack.access import Access
 from holdfast.channels.slack.check import check
-from holdfast.channels.slack.destination import Destination, destination_of
 from holdfast.channels.slack.errors import AccessDenied, Refusal
 from holdfast.channels.slack.incoming import text_without_mention
 from holdfast.channels.slack.mrkdwn import unescape
-from holdfast.channels.slack.post import Post, log_unsupported, texts_of
+from holdfast.channels.slack.post import (
+    Destination,
+    Post,
+    destination_of,
+    log_unsupported,
+    texts_of,
+)
 from holdfast.channels.slack.preview import SlackPreview, replace_preview
 from holdfast.channels.slack.rate_limits import SettingsStore
 from holdfast.channels.slack.reader import Reader

@@ -8,8 +8,8 @@ from datetime import timedelta
 from pathlib import Path, PurePath
 
 from holdfast.channels.base import NotNow, Undeliverable
-from holdfast.channels.slack.destination import Destination
 from holdfast.channels.slack.errors import Refusal
+from holdfast.channels.slack.post import Destination
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.message import Payload
 from holdfast.store.files import open_below, sendable_path

@@ -32,6 +32,7 @@ from holdfast.queue.store import (
     Transaction,
 )
 from holdfast.queue.turn import LeasedTurn
+from holdfast.queue.wake import Wakeups
 from holdfast.store.failure import stored_error
 from holdfast.store.journal import lease_lost, stored_text
 from holdfast.store.payload import dump, storable
@@ -53,7 +54,6 @@ from holdfast.store.postgres.rows import (
 )
 from holdfast.store.postgres.session import Session
 from holdfast.store.readable import setting_of
-from holdfast.store.wakeup import Wakeups
 from holdfast.store.watch import Watch
 
 BATCH = 1000

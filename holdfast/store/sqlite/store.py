@@ -34,6 +34,7 @@ from holdfast.queue.store import (
     Transaction,
 )
 from holdfast.queue.turn import LeasedTurn
+from holdfast.queue.wake import Wakeups
 from holdfast.store.journal import lease_lost, size_of
 from holdfast.store.payload import dump
 from holdfast.store.sqlite import (
@@ -58,7 +59,6 @@ from holdfast.store.sqlite.writer import (
     WriterThread,
     Writing,
 )
-from holdfast.store.wakeup import Wakeups
 from holdfast.store.watch import Watch
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from holdfast.queue.event import INBOX, OUTBOX, NewEvent
 from holdfast.queue.outcome import Done
 from holdfast.queue.store import Filter
 from holdfast.queue.turn import LeasedTurn
-from holdfast.routing.response import response_event
+from holdfast.routing.router import response_event
 from holdfast.store import chain
 from tests.contract.http.steps import LEASE, Api
 from tests.contract.http.test_tokens import ask, create, say

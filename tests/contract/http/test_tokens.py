@@ -18,7 +18,7 @@ from holdfast.api.security.credentials import Grant, issue
 from holdfast.queue.event import INBOX, OUTBOX
 from holdfast.queue.outcome import Done
 from holdfast.queue.store import Filter
-from holdfast.routing.response import response_event
+from holdfast.routing.router import response_event
 from holdfast.store.credentials import open_credentials
 from holdfast.testing.clock import Clock
 from tests.contract.http.steps import Api
