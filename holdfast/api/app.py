@@ -25,7 +25,9 @@ from holdfast.api.routes import (
     health,
     login,
     memory,
+    message_control,
     message_status,
+    message_stream,
     messages,
     queue,
     responses,
@@ -60,6 +62,8 @@ FAMILIES = [
     family.routes
     for family in (
         messages,
+        message_stream,
+        message_control,
         message_status,
         responses,
         queue,

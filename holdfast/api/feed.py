@@ -9,7 +9,7 @@ import logging
 import re
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -33,6 +33,8 @@ POLL = timedelta(milliseconds=100)
 PACE = timedelta(milliseconds=10)
 """Minimum interval between reads, so that frames are read in batches."""
 PAGE = 200
+RETRY = 1000
+"""Milliseconds after which a browser reconnects."""
 OUTAGE = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=2))
 CATCHING_UP = 4
 """Maximum number of clients that catch up from the store at the same time."""
@@ -74,7 +76,7 @@ class Row:
     size: int
 
 
-def encode(frame: Payload, after: Cursor, retry: int | None = None) -> bytes:
+def encode(frame: Payload, after: object, retry: int | None = None) -> bytes:
     """Encode a frame as a server-sent event. The JSON has no line breaks."""
     again = "" if retry is None else f"retry: {retry}\n"
     return b"%bid: %b\nevent: %b\ndata: %b\n\n" % (
@@ -188,6 +190,33 @@ class Feed:
                 watcher.sent = watcher.cursor
                 if not rows and not self.is_closed:
                     await news.wait()
+
+    async def wakeups(
+        self, concerns: Callable[[Payload], bool], poll: timedelta
+    ) -> AsyncGenerator[None]:
+        """Yield at once, then whenever a frame concerns the caller or `poll` is over.
+
+        For readers of stored state, which need no frame itself. Ends when the feed closes."""
+        with self._watching():
+            while not self.is_closed:
+                position = self._next
+                yield
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(poll.total_seconds()):
+                        await self._wait_for(concerns, position)
+
+    async def _wait_for(self, concerns: Callable[[Payload], bool], position: int | None) -> None:
+        """Wait for a frame from a position on, or until the window no longer reaches back to it."""
+        while not self.is_closed:
+            news = self._news
+            if self._next is not None:
+                if position is None or (self._rows and self._rows[0].position > position):
+                    return
+                begin = bisect_left(self._rows, position, key=lambda row: row.position)
+                if any(concerns(one.frame) for row in self._rows[begin:] for one in row.frames):
+                    return
+                position = self._next
+            await news.wait()
 
     async def _read(self, position: int) -> list[Row] | None:
         """Read rows from the store to catch up; None if it is unreachable: the client resumes."""

@@ -13,7 +13,7 @@ from sse_starlette.sse import EventSourceResponse
 from starlette.responses import Response
 
 from holdfast.activity.frames import TYPES
-from holdfast.api.feed import Cursor, Feed, Watcher, encode
+from holdfast.api.feed import RETRY, Cursor, Feed, Watcher, encode
 from holdfast.api.response import ApiError
 from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.security.scope import frame_filter, is_still_allowed
@@ -21,8 +21,6 @@ from holdfast.api.state import state_of
 from holdfast.message import Payload
 from holdfast.store.activity import FORGOTTEN
 
-RETRY = 1000
-"""Milliseconds after which a browser reconnects."""
 OWN = ("connected", "gap")
 """Frames about the stream itself; filters do not apply to them."""
 

@@ -15,7 +15,6 @@ from holdfast import __version__
 from holdfast.cli.access import login, token
 from holdfast.cli.agents import agents
 from holdfast.cli.audit import audit
-from holdfast.cli.cancel import cancel
 from holdfast.cli.chat import chat
 from holdfast.cli.database import backup, init, migrate
 from holdfast.cli.dead import dead
@@ -28,6 +27,7 @@ from holdfast.cli.printing import echo
 from holdfast.cli.send import send
 from holdfast.cli.slack import demo, slack
 from holdfast.cli.status import status
+from holdfast.cli.stop import stop
 from holdfast.cli.tail import tail
 from holdfast.cli.up import serve, up, work
 from holdfast.errors import HoldfastError, WrongUsage
@@ -53,7 +53,7 @@ commands = [
     send,
     chat,
     tail,
-    cancel,
+    stop,
     status,
     agents,
     history,
@@ -64,6 +64,8 @@ commands = [
 ]
 for command in commands:
     app.command()(command)
+# The name of `stop` until 0.6.
+app.command("cancel", hidden=True)(stop)
 app.add_typer(dead, name="dead")
 app.add_typer(token, name="token")
 app.add_typer(memory, name="memory")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -12,12 +12,16 @@ from holdfast.cli.printing import short
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
+    from holdfast.message import Payload
     from holdfast.queue.event import Event
     from holdfast.store import Store
+    from holdfast.store.answer import Position
     from holdfast.store.chain import Chain
 
 POLL_INTERVAL = timedelta(milliseconds=500)
 """Time between two reads without a wake-up; a turn that ends without an answer sends none."""
+GROWTH_INTERVAL = timedelta(milliseconds=250)
+"""Time between two reads of a text that is shown while it grows."""
 
 
 class AnswerReader:
@@ -26,14 +30,24 @@ class AnswerReader:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._changed = asyncio.Condition()
+        self._default: str | None = None
+        """The default agent, read once it is needed."""
 
-    async def answers(self, message_id: str) -> AsyncIterator[Event]:
+    async def answers(
+        self, message_id: str, show: Callable[[Payload], Awaitable[None]] | None = None
+    ) -> AsyncIterator[Event]:
         """Yield the responses of all agents to a message, in order, until its chain is over.
 
-        Raises HoldfastError if the message becomes a dead letter."""
+        `show` is called with the frames of the text while it grows. Raises HoldfastError if the
+        message becomes a dead letter."""
+        from holdfast.store.answer import Position
+
         seen: set[int] = set()
+        position = Position()
         while True:
             chain = await self._read(message_id)
+            if show is not None:
+                position = await self._show_growth(chain, position, show)
             new = [response for response in chain.responses if response.id not in seen]
             for response in new:
                 seen.add(response.id)
@@ -45,7 +59,21 @@ class AnswerReader:
                 return
             # An acknowledged response is no longer live: look again at once.
             if not new:
-                await self._wait()
+                await self._wait(POLL_INTERVAL if show is None else GROWTH_INTERVAL)
+
+    async def _show_growth(
+        self, chain: Chain, seen: Position, show: Callable[[Payload], Awaitable[None]]
+    ) -> Position:
+        from holdfast.routing.directory import read
+        from holdfast.store.answer import answer_of
+
+        if self._default is None:
+            self._default = (await read(self._store)).routing.default
+        answer = answer_of(chain, chain.message.target or self._default)
+        for frame, behind in () if answer.end else answer.since(seen):
+            seen = behind
+            await show(frame)
+        return seen
 
     async def failures(self, message_id: str) -> list[str]:
         """Describe the messages to teammates that became dead letters."""
@@ -68,9 +96,9 @@ class AnswerReader:
             raise HoldfastError(f"message {message_id} is gone: it was discarded or forgotten")
         return chain
 
-    async def _wait(self) -> None:
+    async def _wait(self, limit: timedelta) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(POLL_INTERVAL.total_seconds()), self._changed:
+            async with asyncio.timeout(limit.total_seconds()), self._changed:
                 await self._changed.wait()
 
     async def listen(self) -> None:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.options import Config, Database, Home, load_settings, login_name, open_existing
-from holdfast.cli.printing import ago, echo, leave_prompt, show_prompt
+from holdfast.cli.printing import GrowingText, ago, echo, leave_prompt, show_prompt
 from holdfast.cli.send import put_with_warning
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.cli.answers import AnswerReader
+    from holdfast.message import Payload
     from holdfast.queue.event import Event
     from holdfast.queue.record import AgentMessage
     from holdfast.routing.router import Address
@@ -73,6 +74,7 @@ class _Chat:
     ) -> None:
         self._store, self._settings, self._reader = store, settings, reader
         self._agent, self._sender, self._conversation = agent, sender, conversation
+        self._output = asyncio.Lock()
 
     async def run(self) -> None:
         """Read lines until /quit or the end of input.
@@ -121,13 +123,18 @@ class _Chat:
 
     async def _print_answers(self, message_id: str) -> None:
         """Print the answers to a message; a failure is a line, and the chat goes on."""
+        growing = _GrowingAnswer(self._output)
+        # Without a terminal an answer that starts over cannot be taken back.
+        show = growing.show if sys.stdin.isatty() and sys.stdout.isatty() else None
         try:
-            async for response in self._reader.answers(message_id):
-                _print_answer(response)
+            async for response in self._reader.answers(message_id, show):
+                await growing.print(response)
             for failure in await self._reader.failures(message_id):
                 echo(f"holdfast: {failure}", err=True)
         except HoldfastError as error:
             echo(f"holdfast: {error}", err=True)
+        finally:
+            growing.end()
 
     async def _print_history(self) -> None:
         lines = await self._history()
@@ -158,12 +165,41 @@ def _is_between_agents(line: AgentMessage) -> bool:
     return line.role == "user" and line.message_id.startswith(BETWEEN_AGENTS)
 
 
-def _print_answer(response: Event) -> None:
-    """Print an answer in place of the prompt, and the prompt again below it."""
-    leave_prompt()
-    echo(f"{response.event.get('agent')}: {response.event.get('message')}")
-    sys.stdout.flush()
-    show_prompt()
+class _GrowingAnswer:
+    """Prints the answers to a message in place of the prompt, and the prompt again below them.
+
+    While one grows, the answers to other messages wait: they would come in the middle of it."""
+
+    def __init__(self, output: asyncio.Lock) -> None:
+        self._output = output
+        self._text = GrowingText()
+        self._has_output = False
+
+    async def show(self, frame: Payload) -> None:
+        if frame["type"] in ("response_delta", "response_reset"):
+            await self._begin()
+            self._text.apply(frame, f"{frame['agent']}: ")
+
+    async def print(self, response: Event) -> None:
+        await self._begin()
+        agent, text = response.event.get("agent"), response.event.get("message")
+        self._text.finish(str(text), f"{agent}: ")
+        self.end()
+
+    def end(self) -> None:
+        """End the line of an answer and let others print."""
+        if self._has_output:
+            self._text.end()
+            sys.stdout.flush()
+            show_prompt()
+            self._output.release()
+            self._has_output = False
+
+    async def _begin(self) -> None:
+        if not self._has_output:
+            await self._output.acquire()
+            self._has_output = True
+            leave_prompt()
 
 
 def _read_lines() -> asyncio.Queue[str | None]:

@@ -23,11 +23,12 @@ from holdfast.cli.options import (
     load_settings,
     open_existing,
 )
-from holdfast.cli.printing import ago, echo, print_json
+from holdfast.cli.printing import ago, echo, event_fields, print_json
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.queue.event import FinishedEvent
+    from holdfast.queue.journal import Step
     from holdfast.settings import Settings
 
 dead = typer.Typer(
@@ -68,8 +69,11 @@ def show_dead(
     as_json: AsJson = False,
 ) -> None:
     """Show one dead letter in full."""
-    letter = asyncio.run(_read_dead(load_settings(config, database=database, home=home), id))
-    print_json(letter) if as_json else echo(_page(letter))
+    letter, calls = asyncio.run(_read_dead(load_settings(config, database=database, home=home), id))
+    if as_json:
+        print_json({**event_fields(letter), **({"unknownCalls": calls} if calls else {})})
+    else:
+        echo(_page(letter, calls))
 
 
 @dead.command("retry")
@@ -135,7 +139,7 @@ async def _change(
         return sorted([id_ for one in chosen for id_ in await change(one, actor=actor())])
 
 
-def _page(letter: FinishedEvent) -> str:
+def _page(letter: FinishedEvent, calls: list[Step]) -> str:
     """Describe a dead letter: message, error, payload, and the command that retries it."""
     import json
 
@@ -155,20 +159,33 @@ def _page(letter: FinishedEvent) -> str:
         f"dead letter {letter.id}",
         *(f"  {name:<9} {value}" for name, value in about.items() if value),
     ]
+    lines += [f"  {'call':<9} {one.key} with {one.arguments or 'no arguments'}" for one in calls]
     if letter.traceback:
         lines += ["", letter.traceback.rstrip()]
     payload = json.dumps(payload_to_show(letter), indent=2, ensure_ascii=False, default=str)
-    return "\n".join([*lines, "", payload, "", f"retry with `holdfast dead retry {letter.id}`"])
+    return "\n".join([*lines, "", payload, "", _advice(letter, calls)])
 
 
-async def _read_dead(settings: Settings, id_: int) -> FinishedEvent:
+def _advice(letter: FinishedEvent, calls: list[Step]) -> str:
+    command = f"holdfast dead retry {letter.id}"
+    if not calls:
+        return f"retry with `{command}`"
+    return (
+        "the call may have happened: look, then retry with"
+        f" `{command} --assume done` or `--assume not-done`"
+    )
+
+
+async def _read_dead(settings: Settings, id_: int) -> tuple[FinishedEvent, list[Step]]:
+    """Read a dead letter, and its calls of which nobody knows whether they happened."""
+    from holdfast.cli.journal import unknown_calls
     from holdfast.queue.store import Filter
 
     async with open_existing(settings) as store:
         found = await store.dead(Filter(ids=[id_]))
-    if not found:
-        raise HoldfastError(f"there is no dead letter {id_}")
-    return found[0]
+        if not found:
+            raise HoldfastError(f"there is no dead letter {id_}")
+        return found[0], unknown_calls(await store.journal(id_))
 
 
 def _report(verb: str, changed: list[int], asked: list[int] | None, as_json: bool) -> None:

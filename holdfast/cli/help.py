@@ -11,7 +11,7 @@ HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 
 GROUPS = {
     "Run": ("up", "work", "serve", "demo"),
-    "Talk": ("send", "chat", "tail", "cancel"),
+    "Talk": ("send", "chat", "tail", "stop"),
     "Look": ("status", "agents", "history", "audit", "doctor"),
     "Mend": ("dead", "replay"),
     "Set up": ("init", "migrate", "backup", "login", "token", "slack", "people", "memory"),

@@ -36,6 +36,10 @@ NARROW_COLUMNS = ("id", "ended", "for", "outcome", "error or text")
 
 
 def history(
+    id: Annotated[
+        str | None,
+        typer.Argument(help="Id of one event, or of its message: show its steps and its text."),
+    ] = None,
     queue: Queue = None,
     agent: Agent = None,
     outcome: Annotated[
@@ -53,8 +57,11 @@ def history(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """List finished events, newest first."""
+    """List finished events, newest first, or show the steps of one event."""
     settings = load_settings(config, database=database, home=home)
+    if id is not None:
+        asyncio.run(_show_journal(settings, id, as_json))
+        return
     if unknown := [one for one in outcome or () if one not in OUTCOMES]:
         raise typer.BadParameter(
             f"there is no outcome {unknown[0]!r}; known are: {', '.join(OUTCOMES)}"
@@ -62,6 +69,15 @@ def history(
     which = {"queue": queue, "error": error, "outcomes": outcome or None}
     events = asyncio.run(list_finished(settings, which, agent, limit, before, dead_only=False))
     print_finished(events, as_json, empty="nothing has finished yet")
+
+
+async def _show_journal(settings: Settings, id: str, as_json: bool) -> None:
+    from holdfast.cli.journal import print_journal, read_event
+    from holdfast.cli.stop import find_event_id
+
+    async with open_existing(settings) as store:
+        event = await read_event(store, await find_event_id(store, id))
+        print_journal(event, await store.journal(event.id), as_json)
 
 
 def replay(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -24,6 +24,7 @@ PIPE_WIDTH = 200
 WIDE = 120
 """Columns of a terminal that has space for every field."""
 TEXT_WIDTH = 60
+STARTED_OVER = "(the answer starts over)"
 STYLES = {
     "dead": "red",
     "expired": "red",
@@ -41,6 +42,47 @@ def echo(text: object = "", *, err: bool = False) -> None:
     All output of the commands goes through this module, because messages and errors come from
     other people."""
     typer.echo(printable(str(text)), err=err)
+
+
+class GrowingText:
+    """Prints a text at a terminal as it grows. Beginning it anew is a line of its own."""
+
+    def __init__(self) -> None:
+        self.shown = ""
+
+    def apply(self, frame: Mapping[str, Any], prefix: str = "") -> None:
+        """Print what a frame changes; `prefix` goes before the beginning of the text."""
+        match frame["type"]:
+            case "response_delta":
+                self._write(frame["text"], prefix)
+            case "response_reset":
+                self._void()
+
+    def finish(self, text: str, prefix: str = "") -> None:
+        """Print the rest of the final text, or the whole if it differs from what was printed."""
+        if not text.startswith(self.shown):
+            self._void()
+        if self.shown:
+            self._write(text[len(self.shown) :], prefix)
+            self.end()
+        else:
+            echo(f"{prefix}{text}")
+
+    def end(self) -> None:
+        """End the line, if anything was printed."""
+        if self.shown:
+            typer.echo()
+        self.shown = ""
+
+    def _write(self, text: str, prefix: str) -> None:
+        if text:
+            typer.echo(printable(f"{'' if self.shown else prefix}{text}"), nl=False)
+            sys.stdout.flush()
+            self.shown += text
+
+    def _void(self) -> None:
+        self.end()
+        typer.echo(STARTED_OVER)
 
 
 def show_prompt() -> None:
@@ -173,11 +215,11 @@ def _plain(value: object) -> Any:
         case timedelta():
             return value.total_seconds()
     if is_dataclass(value) and not isinstance(value, type):
-        return _event_fields(value) if hasattr(value, "payload") else asdict(value)
+        return event_fields(value) if hasattr(value, "payload") else asdict(value)
     return str(value)
 
 
-def _event_fields(event: Any) -> dict[str, Any]:
+def event_fields(event: Any) -> dict[str, Any]:
     """Return the fields of an event by the names of their columns, the payload parsed."""
     from holdfast.queue.event import payload_to_show
 

@@ -19,11 +19,12 @@ from holdfast.cli.options import (
     open_existing,
     parse_duration,
 )
-from holdfast.cli.printing import echo, print_json
+from holdfast.cli.printing import GrowingText, echo, print_json
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.cli.answers import AnswerReader
+    from holdfast.message import Payload
     from holdfast.queue.event import Event
     from holdfast.routing.router import Address
     from holdfast.settings import Settings
@@ -103,16 +104,28 @@ async def put_with_warning(
 
 
 class AnswerPrinter:
-    """Prints answers; from the second agent on, with the agent's name before them."""
+    """Prints answers; from the second agent on, with the agent's name before them.
+
+    At a terminal, the first answer is printed as it grows."""
 
     def __init__(self) -> None:
         self._first: str | None = None
+        self._growing = GrowingText()
+
+    async def show(self, frame: Payload) -> None:
+        self._growing.apply(frame)
 
     def print(self, response: Event) -> None:
         agent, text = str(response.event.get("agent") or ""), response.event.get("message")
+        if self._first is None and self._growing.shown:
+            self._growing.finish(str(text))
+        else:
+            echo(text if self._first in (None, agent) else f"@{agent}: {text}")
         self._first = agent if self._first is None else self._first
-        echo(text if agent == self._first else f"@{agent}: {text}")
         sys.stdout.flush()
+
+    def end(self) -> None:
+        self._growing.end()
 
 
 class _Sending:
@@ -156,14 +169,21 @@ class _Sending:
 
     async def _collect(self, reader: AnswerReader, sent: dict[str, Any]) -> None:
         answers = sent["answers"] = []
-        async for response in reader.answers(sent["messageId"]):
-            answers.append(response.event)
-            if self._printer is not None:
-                self._printer.print(response)
-            if self._first_only:
-                break
-        else:
-            sent["failures"] = await reader.failures(sent["messageId"])
+        printer = self._printer
+        # A pipe gets whole answers: one that starts over cannot be taken back.
+        show = printer.show if printer is not None and sys.stdout.isatty() else None
+        try:
+            async for response in reader.answers(sent["messageId"], show):
+                answers.append(response.event)
+                if printer is not None:
+                    printer.print(response)
+                if self._first_only:
+                    break
+            else:
+                sent["failures"] = await reader.failures(sent["messageId"])
+        finally:
+            if printer is not None:
+                printer.end()
         sent["answer"] = answers[0] if answers else None
 
 

@@ -21,7 +21,7 @@ from holdfast.cli.options import (
     open_existing,
     parse_duration,
 )
-from holdfast.cli.printing import console, is_wide, print_json, table
+from holdfast.cli.printing import console, is_wide, print_json, short, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -50,6 +50,9 @@ NARROW_COLUMNS: Mapping[str, str] = {
     "finishing": "out/s",
 }
 RATES = ("arriving", "finishing")
+MOST_RUNNING = 20
+NO_TEXT = 2**31 - 1
+"""Offset behind the end of every text."""
 NO_PROCESS = "no process works on this database: start `holdfast up`"
 
 
@@ -81,12 +84,25 @@ class QueueState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunningTurn:
+    """A message that an agent works on, and what the agent says about it."""
+
+    id: int
+    message_id: str | None
+    agent: str
+    started_at: datetime
+    progress: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """One reading of queues and processes."""
 
     at: datetime
     queues: list[QueueState]
     processes: list[Process]
+    running: list[RunningTurn]
+    """Messages that agents work on now."""
     unserved: dict[str, int]
     """Messages of agents that no running process serves."""
     index: IndexStatus | None = None
@@ -165,9 +181,26 @@ async def _read_state(store: Store) -> State:
         at=now,
         queues=queues,
         processes=await store.processes(),
+        running=await _read_running(store, directory),
         unserved=_unserved([count for count in counts if count.queue == INBOX], directory),
         index=index,
     )
+
+
+async def _read_running(store: Store, directory: Directory) -> list[RunningTurn]:
+    """Read the newest turns of the inbox that are being worked, with their progress."""
+    from holdfast.queue.event import INBOX
+
+    return [
+        RunningTurn(
+            id=event.id,
+            message_id=event.message_id,
+            agent=event.target or directory.routing.default,
+            started_at=event.claimed[-1] if event.claimed else event.updated_at,
+            progress=(await store.journal(event.id, offset=NO_TEXT, results=False)).progress,
+        )
+        for event in await store.leased(INBOX, limit=MOST_RUNNING)
+    ]
 
 
 def _unserved(counts: list[Count], directory: Directory) -> dict[str, int]:
@@ -229,6 +262,8 @@ def _render(state: State) -> RenderableType:
         _queue_table(state),
         _process_table(state) if state.processes else NO_PROCESS,
     ]
+    if state.running:
+        parts.append(_running_table(state))
     if state.unserved and state.processes:
         waiting = ", ".join(
             f"{agent or 'the default agent'} ({number})" for agent, number in state.unserved.items()
@@ -259,6 +294,14 @@ def _process_table(state: State) -> RenderableType:
         return table(("process", "host", "started", "seen", "last wake", "turns"), wide)
     narrow = [(one.id, one.started_at, one.seen_at, one.turns) for one in state.processes]
     return table(("process", "started", "seen", "turns"), narrow)
+
+
+def _running_table(state: State) -> RenderableType:
+    rows = [
+        (one.id, one.message_id, one.agent, one.started_at, short(one.progress or ""))
+        for one in state.running
+    ]
+    return table(("running", "message", "agent", "since", "progress"), rows)
 
 
 def describe_reindexing(index: IndexStatus) -> str:

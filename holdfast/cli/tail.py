@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
 POLL_INTERVAL = timedelta(milliseconds=250)
-TEXT_FIELDS = ("message", "response", "error", "toAgent", "process")
+TEXT_FIELDS = ("message", "response", "error", "text", "key", "toAgent", "process")
 """Fields of a frame that hold text; a line shows the first one that is set."""
 
 OfAgent = Annotated[str | None, typer.Option("--agent", help="Only frames of this agent.")]

@@ -90,6 +90,14 @@ class Journal:
     progress: str | None = None
     preview: Payload | None = None
 
+    @property
+    def waits(self) -> bool:
+        """Whether the event waits for a moment or a signal."""
+        return any(
+            step.kind in ("sleep", "signal") and step.state == "started"
+            for step in self.steps.values()
+        )
+
 
 class JournalTable(Protocol):
     """Records steps and texts of turns under their fence, and carries signals to waiting turns."""

@@ -6,11 +6,12 @@ one place that decides this; the API and `holdfast send --wait` both ask it."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.message import channel_of, conversation_of
 from holdfast.queue.event import Event, FinishedEvent, payload_to_show
+from holdfast.queue.journal import Journal
 from holdfast.queue.pages import PAGE_BYTES
 from holdfast.queue.store import DEAD_OUTCOMES, Store
 from holdfast.store.scoped import COLUMNS, FINISHED_COLUMNS, Dialect, dialect_of
@@ -26,13 +27,15 @@ class Chain:
 
     message: Event
     status: str
-    """pending, processing, completed or dead."""
+    """pending, processing, waiting, completed or dead."""
     open: int
     """Live inbox and outbox events; 0 when the chain is over."""
     responses: Sequence[Event]
     """Responses of all agents in the chain, oldest first."""
     pending: frozenset[int]
     """Ids of the responses that are not delivered or acked yet."""
+    journal: Journal = field(default_factory=Journal)
+    """Steps and text of the message itself, without results."""
 
     @property
     def working(self) -> int:
@@ -58,6 +61,11 @@ async def read_chain(store: Store, message_id: str) -> Chain | None:
     return await _ChainReader(store).read(message_id)
 
 
+async def find_message(store: Store, message_id: str) -> Event | None:
+    """Find a message of the inbox, live or finished; None if it is unknown or discarded."""
+    return await _ChainReader(store).message(message_id)
+
+
 @dataclass(frozen=True, slots=True)
 class _Member:
     """A message of the chain."""
@@ -73,10 +81,12 @@ class _ChainReader:
         self._dialect: Dialect = dialect_of(store)
 
     async def read(self, message_id: str) -> Chain | None:
-        message = await self._message(message_id)
+        message = await self.message(message_id)
         if message is None:
             return None
-        status = await self._status(message)
+        # A message that was never claimed has no journal.
+        journal = await self._store.journal(message.id, results=False) if message.claimed else None
+        status = await self._status(message, journal)
         members, responses, pending = await self._of_root(message.root_id or message.id, message)
         if status == "completed" and not any(_is_response_to(one, message) for one in responses):
             # A turn that collected several messages answers them under the root of the first.
@@ -90,9 +100,10 @@ class _ChainReader:
             open=live + len(pending),
             responses=responses,
             pending=pending,
+            journal=journal or Journal(),
         )
 
-    async def _message(self, message_id: str) -> Event | None:
+    async def message(self, message_id: str) -> Event | None:
         key = f"queue = 'inbox' and message_id = {self._mark('message_id')}"
         of_key = f"id = (select event_id from {self._table('message_key')} where {key})"
         live = await self._rows(
@@ -107,11 +118,13 @@ class _ChainReader:
         )
         return self._dialect.finished(ended[0]) if ended else None
 
-    async def _status(self, message: Event) -> str:
+    async def _status(self, message: Event, journal: Journal | None) -> str:
         if isinstance(message, FinishedEvent):
             return "dead" if message.outcome in DEAD_OUTCOMES else "completed"
-        is_leased = message.fence > 0 and message.vt > await self._store.now()
-        return "processing" if is_leased else "pending"
+        is_due = message.vt <= await self._store.now()
+        if message.fence > 0 and not is_due:
+            return "processing"
+        return "waiting" if journal is not None and journal.waits and not is_due else "pending"
 
     async def _of_root(
         self, root: int, message: Event

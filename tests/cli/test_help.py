@@ -49,7 +49,7 @@ def test_the_commands_of_the_contract_are_there() -> None:
         "doctor",
         "chat",
         "tail",
-        "cancel",
+        "stop",
     }
     dead = {("dead", verb) for verb in ("list", "show", "retry", "discard")}
     assert set(COMMANDS) >= {(name,) for name in single} | dead

@@ -1,4 +1,4 @@
-"""`holdfast tail` and `holdfast cancel`."""
+"""`holdfast tail` and `holdfast stop`."""
 
 from __future__ import annotations
 
@@ -35,17 +35,25 @@ def test_tail_prints_activity_as_it_happens(shell: Shell) -> None:
     assert {frame["agent"] for frame in frames} == {"polite"}
 
 
-def test_cancel_stops_a_running_turn_and_names_the_command_that_retries_it(shell: Shell) -> None:
+def test_stop_ends_a_running_turn_and_names_the_command_that_retries_it(shell: Shell) -> None:
     shell.write("my_app.py", APP)
     with shell.running("work", "--app", "my_app:app"):
         id_ = shell.json("send", "work", "--agent", "slow")["id"]
         eventually((shell.folder / "started").exists)
         assert (
-            shell.out("cancel", str(id_))
-            == f"cancelled {id_}; `holdfast dead retry {id_}` runs it again\n"
+            shell.out("stop", str(id_))
+            == f"stopped {id_}; `holdfast dead retry {id_}` runs it again\n"
         )
         [letter] = shell.json("dead", "list")
         assert (letter["id"], letter["outcome"]) == (id_, "cancelled")
-        assert "event 999999 is not running: there is no such live event" in shell.refused(
-            "cancel", "999999"
-        )
+        gone = "999999 neither runs nor waits: there is no such live event"
+        assert gone in shell.refused("stop", "999999")
+
+
+def test_stop_takes_the_id_of_a_message_and_ends_one_that_waits(shell: Shell) -> None:
+    message_id = shell.out("send", "hello").strip()
+    assert shell.out("stop", message_id).startswith("stopped ")
+    [letter] = shell.json("dead", "list")
+    assert (letter["message_id"], letter["outcome"]) == (message_id, "cancelled")
+    assert letter["last_error"] == "cancelled: at the command line"
+    assert "there is no message nothing" in shell.refused("stop", "nothing")

@@ -26,6 +26,7 @@ const view = new View({
   empty: byId("empty"),
   onRetry: retry,
   onSendAgain: sendAgain,
+  onStop: stop,
 });
 const chat = new Chat((messages) => view.show(messages));
 const list = new ConversationList({
@@ -134,6 +135,17 @@ async function retry(message) {
   }
 }
 
+// Stop a message. One that has just ended is shown as it ended.
+async function stop({ id }) {
+  const path = `/api/message/${encodeURIComponent(id)}`;
+  await attempt(() => ask(`${path}/stop`, { method: "POST" }).catch((error) => {
+    if (error.status !== 409) {
+      throw error;
+    }
+  }));
+  await attempt(() => updateStatus(id));
+}
+
 // Acknowledge the responses to messages of this conversation: the page shows them from now on.
 async function acknowledge() {
   let since = 0;
@@ -160,6 +172,18 @@ async function updateStatus(messageId) {
   }
 }
 
+// Load the text of an answer whose beginning this page has not seen.
+async function updateText(messageId) {
+  const status = await ask(`/api/message/${encodeURIComponent(messageId)}`);
+  for (const { id } of chat.about(status)) {
+    if (id === messageId) {
+      chat.applyStatus(status);
+    } else {
+      chat.applyHandedOn(id, status);
+    }
+  }
+}
+
 // Ask again for the conversation soon. Several frames in a row cost one request.
 let refreshing = null;
 function refreshSoon() {
@@ -173,14 +197,19 @@ function refreshSoon() {
 // Load the changes that were missed while there was no connection.
 async function catchUp() {
   await attempt(() => chat.refresh());
-  for (const { id, state } of chat.messages) {
-    if (["received", "routed", "working", "retrying"].includes(state)) {
+  for (const { id, state, partials } of chat.messages) {
+    const isUnfinished = ["received", "routed", "working", "waiting", "retrying"].includes(state);
+    // The text that was written until a message failed is not among the lines of a conversation.
+    if (isUnfinished || (state === "failed" && !partials)) {
       await attempt(() => updateStatus(id));
     }
   }
 }
 
 function onFrame(frame) {
+  if (chat.lacksTextBefore(frame)) {
+    attempt(() => updateText(frame.messageId));
+  }
   const messages = chat.apply(frame);
   if (!messages.length && frame.type === "message_received") {
     // Another tab or browser may have written to this conversation.
@@ -221,6 +250,7 @@ async function offerWhatIsAllowed() {
   byId("access").hidden = session?.role !== "admin";
   byId("composer").hidden = role === "read";
   view.mayRetry = role === "admin";
+  view.mayStop = role !== "read";
   view.show(chat.messages);
   if (session) {
     notice("");

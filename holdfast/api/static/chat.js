@@ -2,11 +2,13 @@
 
 import { ask } from "./ask.js";
 import { keep, readKept } from "./keep.js";
+import { withDelta, withReset, withStatus } from "./partial.js";
 
 const PAGE = 200;
 const STATES = {
   pending: "received",
   processing: "working",
+  waiting: "waiting",
   completed: "answered",
   dead: "failed",
 };
@@ -117,19 +119,27 @@ export class Chat {
       { id, agent, text, files }
     ));
     const isOver = status.status === "completed" && status.working === 0;
-    const values = { ...before, answers };
+    const partials = isOver ? {} : partialsAfter(before.partials, status);
+    const values = { ...before, answers, partials, note: status.progress ?? before.note };
     if (status.status === "dead") {
       Object.assign(values, { state: "failed", error: status.error, eventId: status.eventId });
     } else if (isOver) {
       Object.assign(values, { state: answers.length ? "answered" : "silent", error: undefined });
+    } else if (["processing", "waiting"].includes(status.status)) {
+      Object.assign(values, { state: STATES[status.status], worker: status.agent });
     }
     this.#note(status.messageId, values);
   }
 
+  // Apply the status of a message that an agent handed on: the text of that answer so far.
+  applyHandedOn(messageId, status) {
+    const before = this.progress.get(messageId) ?? {};
+    this.#note(messageId, { ...before, partials: partialsAfter(before.partials, status) });
+  }
+
   // Apply a frame. Returns the messages of this conversation that it is about.
   apply(frame) {
-    const ids = [frame.messageId, ...(frame.messageIds || [])];
-    const messages = this.messages.filter((message) => ids.some((id) => isOf(id, message.id)));
+    const messages = this.about(frame);
     for (const message of messages) {
       const values = changesOf(message, frame);
       if (values) {
@@ -139,8 +149,23 @@ export class Chat {
     return messages;
   }
 
+  about(frame) {
+    const ids = [frame.messageId, ...(frame.messageIds || [])];
+    return this.messages.filter((message) => ids.some((id) => isOf(id, message.id)));
+  }
+
+  // Whether text before a piece is missing: it came while this page was not connected.
+  lacksTextBefore(frame) {
+    return frame.type === "response_delta" && this.messages.some(
+      ({ id, partials }) => (
+        isOf(frame.messageId, id) && !withDelta(partials?.[frame.messageId], frame)
+      ),
+    );
+  }
+
   retried(messageId) {
-    this.#note(messageId, { state: "received", error: undefined, eventId: undefined });
+    const { partials } = this.progress.get(messageId) ?? {};
+    this.#note(messageId, { state: "received", error: undefined, eventId: undefined, partials });
   }
 
   #note(messageId, values) {
@@ -183,15 +208,55 @@ function withHandoff(handoffs, { fromAgent, toAgent }) {
   return [...handoffs, `${fromAgent} → ${toAgent}`].slice(-8);
 }
 
+// The growing answers after a status: without those that ended.
+function partialsAfter(partials, status) {
+  const { messageId } = status;
+  const growing = Object.entries(partials ?? {}).filter(([, { isOver }]) => !isOver);
+  const kept = Object.fromEntries(growing);
+  if (status.partial !== undefined) {
+    kept[messageId] = withStatus(kept[messageId], status);
+  } else if (["completed", "dead"].includes(status.status)) {
+    delete kept[messageId];
+  }
+  return kept;
+}
+
+// The changes to a growing answer. A missing piece changes nothing: the page asks for the whole.
+function growth({ partials = {} }, frame) {
+  const before = partials[frame.messageId];
+  const change = frame.type === "response_reset" ? withReset : withDelta;
+  const partial = change(before, frame) ?? before;
+  return partial && { partials: { ...partials, [frame.messageId]: partial } };
+}
+
+// The answer of a turn is there: its text is shown until the status brings the response itself.
+function withoutGrowth({ partials = {} }, { messageId }) {
+  const ended = partials[messageId];
+  return ended ? { ...partials, [messageId]: { ...ended, isOver: true } } : partials;
+}
+
 // The changes that a frame makes to a message; undefined for none.
 function changesOf(message, frame) {
   switch (frame.type) {
+    case "response_delta":
+    case "response_reset":
+      return isOf(frame.messageId, message.id) ? growth(message, frame) : undefined;
+    case "step_start":
+      return { step: frame.key };
+    case "step_done":
+      return message.step === frame.key ? { step: undefined } : undefined;
+    case "progress":
+      return { note: frame.text };
+    case "chain_step_done":
+      return {
+        partials: withoutGrowth(message, frame), step: undefined, note: undefined,
+      };
     case "message_received":
       return frame.messageId === message.id ? forward(message, "received") : undefined;
     case "agent_routed":
       return forward(message, "routed", { worker: frame.agent });
     case "chain_step_start":
-      return { state: "working", worker: frame.agent, error: undefined };
+      return { state: "working", worker: frame.agent, error: undefined, step: undefined };
     case "chain_handoff":
       return { handoffs: withHandoff(message.handoffs ?? [], frame) };
     case "message_failed":
@@ -199,6 +264,8 @@ function changesOf(message, frame) {
         state: frame.dead ? "failed" : "retrying",
         error: frame.error,
         eventId: frame.eventId,
+        step: undefined,
+        note: undefined,
       };
   }
   return undefined;

@@ -8,6 +8,11 @@ const TYPES = [
   "chain_step_start",
   "chain_step_done",
   "chain_handoff",
+  "step_start",
+  "step_done",
+  "progress",
+  "response_delta",
+  "response_reset",
   "response_ready",
   "message_failed",
 ];

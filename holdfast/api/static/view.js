@@ -8,10 +8,13 @@ const LABELS = {
   working: "working",
   answered: "answered",
   silent: "read, no answer",
+  waiting: "waiting",
   retrying: "failed, trying again",
   failed: "failed",
 };
 const PATH = ["received", "routed", "working"];
+const UNFINISHED = [...PATH, "waiting", "retrying"];
+const STOPPED = "cancelled";
 
 export function element(name, values = {}, ...children) {
   const node = document.createElement(name);
@@ -55,10 +58,20 @@ function steps(message) {
   return element("ol", { class: "steps" }, ...items);
 }
 
-function state(message, onRetry, onSendAgain) {
+// The current work of the agent: its own words, or the step that runs.
+function doing({ state, note, step }) {
+  const text = note ?? step;
+  return text && UNFINISHED.includes(state)
+    ? [element("p", { class: "doing", role: "status", dir: "auto" }, text)]
+    : [];
+}
+
+function state(message, { onRetry, onSendAgain, onStop }) {
   const line = element("div", { class: "state", "data-state": message.state });
   if (PATH.includes(message.state)) {
     line.append(steps(message));
+  } else if (message.state === "failed" && message.error?.startsWith(STOPPED)) {
+    line.append(element("span", { class: "why" }, "stopped"));
   } else if (message.state === "answered" && message.answers.length > 1) {
     line.append(element("span", { class: "why" }, "done"));
   } else if (message.state !== "answered") {
@@ -72,6 +85,9 @@ function state(message, onRetry, onSendAgain) {
   if (message.state === "unsent") {
     line.append(button("Send again", () => onSendAgain(message)));
   }
+  if (UNFINISHED.includes(message.state) && onStop) {
+    line.append(button("Stop", () => onStop(message)));
+  }
   return line;
 }
 
@@ -79,7 +95,34 @@ function bubble(side, text) {
   return element("div", { class: `bubble ${side}`, dir: "auto" }, ...codeElements(text));
 }
 
-function exchange(message, onRetry, onSendAgain) {
+// The answers that grow, empty: `fill` writes their text.
+function growing({ partials = {} }) {
+  return Object.entries(partials).filter(([, { text }]) => text).flatMap(([turn, { agent }]) => [
+    element("p", { class: "who" }, agent || ""),
+    element("div", {
+      class: "bubble theirs growing", dir: "auto", "data-turn": turn, "aria-busy": "true",
+    }),
+  ]);
+}
+
+// Write the text of growing answers into their bubbles; the rest of the exchange stays as it is.
+function fill(node, { partials = {} }) {
+  for (const bubble of node.querySelectorAll(".growing")) {
+    const { text } = partials[bubble.dataset.turn];
+    if (bubble.shownText !== text) {
+      bubble.shownText = text;
+      bubble.replaceChildren(...codeElements(text));
+    }
+  }
+}
+
+// The values that decide whether an exchange is built anew: all but the text of growing answers.
+function keyOf(message, actions) {
+  const turns = Object.entries(message.partials ?? {}).map(([turn, { text }]) => [turn, !text]);
+  return JSON.stringify([{ ...message, partials: turns }, Object.keys(actions)]);
+}
+
+function exchange(message, actions) {
   const parts = [];
   if (message.text) {
     parts.push(bubble("mine", message.text));
@@ -94,20 +137,25 @@ function exchange(message, onRetry, onSendAgain) {
       parts.push(element("p", { class: "who" }, `file: ${file}`));
     }
   }
-  parts.push(state(message, onRetry, onSendAgain));
+  parts.push(...growing(message), ...doing(message), state(message, actions));
   const values = { class: "exchange", "data-message": message.id, "data-state": message.state };
   return element("section", values, ...parts);
 }
 
 export class View {
-  constructor({ log, empty, onRetry, onSendAgain }) {
-    Object.assign(this, { log, empty, onRetry, onSendAgain });
+  constructor({ log, empty, onRetry, onSendAgain, onStop }) {
+    Object.assign(this, { log, empty, onRetry, onSendAgain, onStop });
     this.shown = new Map();
     this.mayRetry = true;
+    this.mayStop = true;
   }
 
-  exchange(message) {
-    return exchange(message, this.mayRetry ? this.onRetry : undefined, this.onSendAgain);
+  get actions() {
+    return {
+      onSendAgain: this.onSendAgain,
+      ...(this.mayRetry ? { onRetry: this.onRetry } : {}),
+      ...(this.mayStop ? { onStop: this.onStop } : {}),
+    };
   }
 
   // Replace only nodes that changed, so that scroll position and selection stay.
@@ -117,10 +165,11 @@ export class View {
     const before = this.shown;
     this.shown = new Map();
     for (const message of messages) {
-      const key = JSON.stringify([message, this.mayRetry]);
+      const key = keyOf(message, this.actions);
       const known = before.get(message.id);
       before.delete(message.id);
-      const node = known?.key === key ? known.node : this.exchange(message);
+      const node = known?.key === key ? known.node : exchange(message, this.actions);
+      fill(node, message);
       if (known && known.node !== node) {
         known.node.replaceWith(node);
       } else if (!known) {
