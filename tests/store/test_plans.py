@@ -289,7 +289,7 @@ BY_ID = [
     "leases",
     "renew",
     "checkpoint",
-    "leased_fence",
+    "fence_of",
     "buried",
 ]
 BY_ID += ["complete", "finish", "delete_followers", "delete_ended", "back", "ids_after"]
