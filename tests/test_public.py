@@ -14,6 +14,7 @@ import pytest
 
 import holdfast
 
+ROOT = Path(__file__).parent.parent
 SNIPPET = """
 from datetime import timedelta
 
@@ -78,7 +79,7 @@ def test_mypy_sees_the_package_from_another_folder_and_finds_wrong_options(tmp_p
             "mypy",
             "--strict",
             "--cache-dir",
-            str(tmp_path / "cache"),
+            str(ROOT / ".mypy_cache" / "outside"),
             "my_app.py",
         ],
         cwd=tmp_path,

@@ -30,6 +30,8 @@ QUICK = {
     "synchronous_commit": "off",
     "full_page_writes": "off",
     "holdfast.restart_grace": "0",
+    # We start no jobs of TimescaleDB; its scheduler would start in every database.
+    "timescaledb.max_background_workers": "0",
 }
 DURABLE = {
     "fsync": "on",
