@@ -5,6 +5,8 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE := $(wildcard holdfast tests tools bench examples)
 ARGS ?=
+# Tests start many processes, which should not compile the sources again each time.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
 
 .PHONY: help setup up test check fix bench chaos mutants audit sbom pins
 
@@ -17,7 +19,7 @@ up: .venv/.setup ## start Holdfast on SQLite
 	@exec $(BIN)/holdfast up $(ARGS)
 
 test: check ## set-up, all checks and the whole suite
-	$(BIN)/pytest -n 3 $(ARGS)
+	$(PYTEST) -n 4 --dist worksteal $(ARGS)
 
 check: .venv/.dev ## format, lint, types, import rules, sizes, queries, references in docs
 	$(BIN)/ruff format --check $(CODE)
@@ -33,8 +35,9 @@ fix: .venv/.dev ## mend what can be mended
 bench: .venv/.dev ## the benchmark: a table, JSON and a chart
 	$(BIN)/python -m bench $(ARGS)
 
-chaos: .venv/.dev ## the long fault runs
-	$(BIN)/pytest -m chaos $(ARGS)
+chaos: .venv/.dev ## the long fault runs, and tests on further engines
+	$(PYTEST) -m chaos $(ARGS)
+	$(PYTEST) -m further_engine -n 4 $(ARGS)
 
 mutants: .venv/.dev ## one-line faults, each of which a test must notice
 	$(BIN)/python tools/mutants $(ARGS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -11,29 +10,31 @@ import pytest
 
 pytest_plugins = ["holdfast.testing.fixtures"]
 
-LEFT_OUT = {
-    "api": ("postgres15",),
-    "channels": ("postgres15",),
-    "contract/http": ("postgres15",),
+ROOT = Path(__file__).parent
+
+FURTHER_ENGINES = {
+    "api": ("postgres15", "timescale"),
+    "channels": ("postgres15", "timescale"),
+    "contract/http": ("postgres15", "timescale"),
     "memory": ("timescale",),
     "routing": ("postgres15", "timescale"),
 }
-"""Engines of the tests above the store: its own suites already cover every PostgreSQL."""
+"""Engines on which only `make chaos` runs the tests of a folder above the store.
+
+The suites of the store cover every PostgreSQL in `make test`."""
 
 
 CHAOS_SECONDS = 3600
 """Time limit of a long fault run; every other test has the one in pyproject.toml."""
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("chaos") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(CHAOS_SECONDS))
-    if os.environ.get("HOLDFAST_TEST_ENGINES") == "all":
-        return
-    left_out = [item for item in items if _is_left_out(item)]
-    items[:] = [item for item in items if item not in set(left_out)]
-    config.hook.pytest_deselected(items=left_out)
+        if _is_on_further_engine(item):
+            item.add_marker(pytest.mark.further_engine)
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -48,7 +49,7 @@ def pytest_runtest_makereport() -> Generator[None, Any, None]:
     ]
 
 
-def _is_left_out(item: pytest.Item) -> bool:
-    folder = Path(item.path).parent.relative_to(Path(__file__).parent).as_posix()
+def _is_on_further_engine(item: pytest.Item) -> bool:
+    folder = item.path.parent.relative_to(ROOT).as_posix()
     called = getattr(item, "callspec", None)
-    return called is not None and called.params.get("engine") in LEFT_OUT.get(folder, ())
+    return called is not None and called.params.get("engine") in FURTHER_ENGINES.get(folder, ())

@@ -111,6 +111,7 @@ async def test_1000_connections_that_drip_lock_nobody_out(settings: Settings, at
                 status, answer = await asked(port, path, method, body, **bearer(port))
                 slowest = max(slowest, time.monotonic() - began_at)
                 assert status == 200, (number, path, answer)
+            await asyncio.sleep(0.05)
         assert slowest < 10
 
 

@@ -14,6 +14,7 @@ from holdfast import process
 from holdfast.agents.echo import echo
 from holdfast.app import AgentHarness
 from holdfast.consumers.limits import Limits
+from holdfast.queue.policy import Backoff
 from holdfast.queue.store import Filter
 from holdfast.settings import Settings
 from holdfast.store import Store, open_store
@@ -96,6 +97,8 @@ async def test_a_slack_that_is_away_keeps_nobody_from_being_ready(
     slack: FakeSlack, settings: Settings
 ) -> None:
     app = AgentHarness(echo, limits=Limits(open_within=timedelta(milliseconds=50)))
+    soon = Backoff(first=timedelta(milliseconds=200), most=timedelta(milliseconds=200))
+    app.add_channel(slack_channel(settings, sign_in_backoff=soon))
     slack.faults.plan("auth.test", "status", times=2)
     async with running(app, settings):
         assert slack.sockets.connections == 0
@@ -136,7 +139,7 @@ async def test_in_a_storm_of_429_every_wait_is_kept_and_no_attempt_used(
 async def test_one_process_obeys_the_retry_after_of_another(
     slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slack.faults.plan("chat.postMessage", "ratelimited", seconds=3)
+    slack.faults.plan("chat.postMessage", "ratelimited", seconds=2)
     first, second = quick_harness(echo), quick_harness(echo)
     async with running(first, settings):
         await slack.mention("told to wait")
@@ -145,7 +148,7 @@ async def test_one_process_obeys_the_retry_after_of_another(
     async with running(second, settings):
         ts = await slack.mention("hello")
         await slack.replies(ts)
-    assert asyncio.get_running_loop().time() - refused_at > 2.5
+    assert asyncio.get_running_loop().time() - refused_at > 1.5
 
 
 @pytest.mark.parametrize("how", ["status", "drop_before", "drop_after"])

@@ -18,9 +18,11 @@ from tests.cli.shell import Running, Shell, eventually
 
 APP = """
 import asyncio, pathlib, time
+from datetime import timedelta
 from holdfast import AgentHarness
+from holdfast.consumers.limits import Limits
 
-app = AgentHarness(default="polite")
+app = AgentHarness(default="polite", limits=Limits(let_go_within=timedelta(seconds=1)))
 
 @app.agent("polite")
 async def polite(turn):

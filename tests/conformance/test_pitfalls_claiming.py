@@ -6,6 +6,8 @@ import asyncio
 import signal
 from datetime import timedelta
 
+import pytest
+
 from holdfast.queue.outcome import Done, Lost, Retry, Settled
 from holdfast.queue.store import Filter, Store, SweepPolicy, Swept
 from holdfast.testing.clock import Clock
@@ -163,6 +165,17 @@ async def test_a_second_instance_at_start_up_resets_everything_processing(
     assert await ended(store, turn) == "completed"
 
 
+@pytest.mark.parametrize(
+    "engine",
+    [
+        "sqlite",
+        "postgres",
+        # Their statements are those of the first PostgreSQL.
+        pytest.param("postgres15", marks=pytest.mark.chaos),
+        pytest.param("timescale", marks=pytest.mark.chaos),
+    ],
+    indirect=True,
+)
 async def test_claiming_with_id_in_more_than_32766_pending_rows(store: Store) -> None:
     """More rows than a statement may have parameters are put, claimed, renewed and settled."""
     many = 33_000

@@ -210,7 +210,7 @@ async def test_an_unchanged_document_that_a_late_relay_removes_is_written_again(
     assert await found(knowledge, "green tea") == ["a"]
 
 
-FACTS = {"sqlite": 5_000, "postgres": 5_000}
+FACTS = {"sqlite": 5_000}
 """Number of facts by engine; on the slower ones just more than any page."""
 
 

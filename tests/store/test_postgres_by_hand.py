@@ -187,6 +187,16 @@ def test_two_transactions_with_lanes_in_opposite_order_do_not_deadlock(
     assert value(sql, "select count(*) from agent.event where head") == 200
 
 
+@pytest.mark.parametrize(
+    "postgres_engine",
+    [
+        "postgres",
+        # The buckets of locks are those of the first PostgreSQL.
+        pytest.param("postgres15", marks=pytest.mark.chaos),
+        pytest.param("timescale", marks=pytest.mark.chaos),
+    ],
+    indirect=True,
+)
 def test_twenty_thousand_lanes_in_one_transaction_do_not_fill_the_lock_table(
     sql: Connection,
 ) -> None:

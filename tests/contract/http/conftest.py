@@ -23,6 +23,9 @@ from holdfast.queue.store import Store
 from holdfast.settings import Settings
 from tests.contract.http.steps import HOST, Api
 
+# One for all tests: each loads the model at its first use.
+EMBEDDER = LocalEmbedder()
+
 
 @dataclass
 class Front:
@@ -31,7 +34,7 @@ class Front:
     settings: Settings | None
     store: Store
     stopping: bool = False
-    embedder: Embedder = field(default_factory=LocalEmbedder)
+    embedder: Embedder = EMBEDDER
     consumers: Sequence[Consumer] = ()
     channels: Mapping[str, Channel] = field(default_factory=dict)
 
