@@ -26,7 +26,7 @@ language plpgsql immutable security invoker parallel safe
 as $$
 begin
     return array
-    ( select distinct agent.lane_bucket(queue, lane)
+    ( select distinct (hashtextextended(queue || chr(31) || lane, 0) & 1023)::int4
       from (select unnest(_queues) as queue, unnest(_lanes) as lane) as touched
       where lane is not null
     );

@@ -57,7 +57,6 @@ declare
     _most int4;
     _here int4;
     _ids int8[];
-    _fences int8[];
 begin
     for _target, _most in
         select served.target, served.most
@@ -70,13 +69,13 @@ begin
         _ids := agent.lock_ready(_queue, _target, _max_attempts, least(_left, _here
             , case when _target = any (_limited) then agent.slots_left(_queue, _target) end));
         continue when _ids = '{}';
-        -- Fences follow the order of turns; drawn in the update, they would follow the ids.
-        _fences := array(select nextval('agent.fence') from unnest(_ids));
         return query
         update agent.event as event
         set attempts = event.attempts + 1, vt = _now + _lease, claimed = event.claimed || _now
-          , fence = _fences[array_position(_ids, event.id)], holder = _holder, updated_at = _now
-        where event.id = any (_ids)
+          , fence = turn.fence, holder = _holder, updated_at = _now
+        -- Fences follow the order of turns; drawn by `set`, they would follow the ids.
+        from (select id, nextval('agent.fence') as fence from unnest(_ids) as id) as turn
+        where event.id = any (_ids) and event.id + 0 = turn.id
         returning event.*;
         _left := _left - cardinality(_ids);
         _here := _here - cardinality(_ids);

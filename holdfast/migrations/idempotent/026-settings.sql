@@ -24,8 +24,8 @@ begin
     end loop;
     for _names, _settings in values
         -- One index per table, in its order, from the front.
-        ( array['promote', 'promote_lane', 'claim_turns', 'claim_heads', 'lock_ready', 'collect'
-               , 'claim_event', 'longest_waiting', 'next_due', 'place_activity', 'read_activity'
+        ( array['promote', 'promote_lane', 'claim_turns', 'lock_ready', 'collect', 'claim_event'
+               , 'longest_waiting', 'next_due', 'place_activity', 'read_activity'
                , 'activity_page']
         , 'enable_seqscan=off enable_bitmapscan=off enable_hashjoin=off enable_mergejoin=off'
           ' enable_sort=off jit=off plan_cache_mode=force_generic_plan' )
@@ -40,7 +40,7 @@ begin
         -- Arrays of ids joined with arrays of results. Both look short to the planner, and nested
         -- loops over two long ones take the square of their length. Called by settle, so hash joins
         -- are switched on again.
-      , ( array['renew', 'finish', 'keep_tracebacks', 'put_back', 'decide_endings']
+      , ( array['claim_heads', 'renew', 'finish', 'keep_tracebacks', 'put_back', 'decide_endings']
         , 'enable_seqscan=off enable_bitmapscan=off enable_hashjoin=on enable_nestloop=off'
           ' enable_mergejoin=off jit=off plan_cache_mode=force_generic_plan' )
       , ( array['keep_keys', 'keep_new_keys'], 'enable_nestloop=off jit=off' )
