@@ -79,7 +79,8 @@ class Turn:
     on_progress: Callable[[], None] | None = None
     read_thread: Callable[[], Awaitable[Sequence[Line]]] | None = None
     fetch_files: Callable[[], Awaitable[Sequence[Path]]] | None = None
-    read_history: Callable[[int], Awaitable[Sequence[Line]]] | None = None
+    # Takes the turn: a function bound to it would be a cycle, left to the garbage collector.
+    read_history: Callable[[Turn, int], Awaitable[Sequence[Line]]] | None = None
 
     def __post_init__(self) -> None:
         self.events = self.events or self.leased.events
@@ -179,7 +180,7 @@ class Turn:
         """Return the newest stored lines of the conversation, oldest first, without this turn's.
 
         At most `limit` lines, and never more than 1,000."""
-        return () if self.read_history is None else await self.read_history(limit)
+        return () if self.read_history is None else await self.read_history(self, limit)
 
     async def files(self) -> Sequence[Path]:
         """Fetch the files that came with the messages into the folder of their conversation."""

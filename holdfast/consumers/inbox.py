@@ -114,8 +114,7 @@ class Worker:
         end = await check_limits(self._store, leased)
         if end is not None:
             return end
-        turn = Turn(leased, name)
-        turn.read_history = partial(self._history, turn)
+        turn = Turn(leased, name, read_history=self._history)
         return await self._within_limits(hosted, turn)
 
     async def _within_limits(self, hosted: HostedAgent, turn: Turn) -> Outcome:
@@ -154,13 +153,14 @@ class Worker:
 
     async def _history(self, turn: Turn, limit: int) -> Sequence[Line]:
         """Return the stored conversation of a turn's agent; empty without a conversation."""
-        if not turn.conversation:
+        conversation = conversation_of(turn.leased.primary.event)
+        if not conversation:
             return ()
-        own = {event.message_id or str(event.id) for event in turn.events}
+        own = {event.message_id or str(event.id) for event in turn.leased.events}
         wanted = max(min(limit, LONGEST_HISTORY), 0)
         found = await self._store.agent_messages(
             turn.agent,
-            conversation=turn.conversation,
+            conversation=conversation,
             limit=min(wanted + len(own), LONGEST_HISTORY),
         )
         lines = [line for line in found if line.message_id not in own][:wanted]

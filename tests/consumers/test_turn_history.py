@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 from holdfast import AgentHarness, Turn
 from holdfast.agents.base import Answer
-from holdfast.queue.event import NewEvent
+from holdfast.queue.event import Event, NewEvent
 from holdfast.routing.router import Address
 from holdfast.testing.trial import Trial, trial
 
@@ -55,6 +58,23 @@ async def test_a_message_without_conversation_has_no_history() -> None:
             )
             await at_work.work()
     assert seen == [[], []]
+
+
+async def test_a_worked_turn_is_freed_without_the_garbage_collector() -> None:
+    messages: list[weakref.ref[Event]] = []
+
+    async def answer(turn: Turn) -> Answer:
+        messages.append(weakref.ref(turn.primary))
+        return None
+
+    async with trial(AgentHarness(answer)) as at_work:
+        gc.disable()
+        try:
+            await send_and_work(at_work, "hello", ANN)
+            at_work.worked.clear()
+            assert [message() for message in messages] == [None]
+        finally:
+            gc.enable()
 
 
 async def test_the_sender_has_an_id_where_the_channel_gives_one() -> None:
