@@ -11,6 +11,8 @@ from holdfast.message import Payload
 if TYPE_CHECKING:
     from holdfast.memory.observation import Observation
 
+TITLE_LENGTH = 80
+
 
 # Not frozen: every turn creates one or two of these.
 @dataclass(slots=True, kw_only=True)
@@ -45,6 +47,26 @@ class ChatMessage:
     created_at: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewConversation:
+    """A conversation as the message that is sent to it describes it.
+
+    Adds it to the list of conversations, or moves it to the top. Its first title stays."""
+
+    conversation: str
+    owner: str | None
+    channel: str
+    sender: str
+    subject: str
+    text: str
+
+    @property
+    def title(self) -> str:
+        """The beginning of the text, on one line."""
+        line = " ".join(self.text[: 4 * TITLE_LENGTH].split())
+        return line if len(line) <= TITLE_LENGTH else f"{line[: TITLE_LENGTH - 1]}…"
+
+
 @dataclass(frozen=True, slots=True)
 class Activity:
     """Frames for the event stream, each with its `type`.
@@ -54,4 +76,4 @@ class Activity:
     frames: tuple[Payload, ...]
 
 
-Record: TypeAlias = "AgentMessage | ChatMessage | Activity | Observation"
+Record: TypeAlias = "AgentMessage | ChatMessage | NewConversation | Activity | Observation"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -19,6 +19,7 @@ from holdfast.message import (
     written_of,
 )
 from holdfast.queue.event import OUTBOX, NewEvent, new_id
+from holdfast.queue.record import Record
 from holdfast.queue.store import Store, Transaction
 from holdfast.telemetry import spans
 
@@ -212,16 +213,17 @@ async def put_message(
     agent: str | None = None,
     message_id: str | None = None,
     sent_by: str | None = None,
+    records: Sequence[Record] = (),
     tx: Transaction | None = None,
 ) -> tuple[str, int | None]:
-    """Store a message. Returns its id, and its event's id or None if the message is known."""
+    """Store a message and records. Returns its id, and its event's, None for a known message."""
     if not text.strip():
         raise HoldfastError("a message needs a text")
     payload = message(text, address)
     while True:
         id_ = message_id or new_id(address.channel if address.channel in PLATFORMS else "api")
         new = NewEvent(event=payload, message_id=id_, max_attempts=max_attempts, sent_by=sent_by)
-        stored = await receive(store, routing, new, text, agent=agent, tx=tx)
+        stored = await receive(store, routing, new, text, agent=agent, records=records, tx=tx)
         # Draw again if a generated id is taken, or the message would be lost.
         if stored is not None or message_id is not None:
             return id_, stored
@@ -234,6 +236,7 @@ async def receive(
     text: str,
     *,
     agent: str | None = None,
+    records: Sequence[Record] = (),
     tx: Transaction | None = None,
 ) -> int | None:
     """Store a message for the agent that is given, named by its text or chosen before."""
@@ -249,10 +252,10 @@ async def receive(
     if route is DEFAULT and channel_of(new.event) not in NOT_CHATS:
         choice = routing.choice(text)
         if choice is not None:
-            return await _choose(store, routing, choice, new, tx)
+            return await _choose(store, routing, choice, new, records, tx)
         route = await _find_choice(store, routing, conversation_of(new.event), tx)
     routed, stored_since = routing.apply_route(new, route), time.monotonic()
-    [stored] = await store.put([routed], tx=tx)
+    [stored] = await store.put([routed], records=records, tx=tx)
     if spans.tracing is not None and stored is not None:
         spans.tracing.record_receipt(stored, since, stored_since, _about(routed, stored))
     return stored
@@ -286,13 +289,20 @@ async def _find_choice(
 
 
 async def _choose(
-    store: Store, routing: Routing, choice: Route, new: NewEvent, tx: Transaction | None
+    store: Store,
+    routing: Routing,
+    choice: Route,
+    new: NewEvent,
+    records: Sequence[Record],
+    tx: Transaction | None,
 ) -> int | None:
     """Store the chosen agent of a conversation and the confirmation, in one transaction."""
     conversation = conversation_of(new.event)
     value = None if choice is DEFAULT else {"agent": choice.agent, "team": choice.team}
     async with store.transaction() if tx is None else nullcontext(tx) as joined:
-        [stored] = await store.put([_confirmation(routing, choice, new)], tx=joined)
+        [stored] = await store.put(
+            [_confirmation(routing, choice, new)], records=records, tx=joined
+        )
         if stored is not None:
             await store.set_setting(_key(conversation), value, tx=joined)
     return stored

@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.message import conversation_of, written_of
 from holdfast.queue.event import Event, FinishedEvent, payload_to_show
 from holdfast.queue.pages import Page
+from holdfast.queue.record import NewConversation
 from holdfast.queue.store import DEAD_OUTCOMES, Store
 from holdfast.store.scoped import (
     COLUMNS,
@@ -20,29 +21,10 @@ from holdfast.store.scoped import (
     dialect_of,
 )
 
-TITLE_LENGTH = 80
 SEARCHED_EVENTS = 1000
 """Live events and dead letters that are searched for those of one conversation."""
 HANDED_ON = ("internal_", "chat_")
 """Prefixes of the ids of messages that an agent wrote to another."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewConversation:
-    """A conversation as the message that is sent to it describes it."""
-
-    conversation: str
-    owner: str | None
-    channel: str
-    sender: str
-    subject: str
-    text: str
-
-    @property
-    def title(self) -> str:
-        """The beginning of the text, on one line."""
-        line = " ".join(self.text[: 4 * TITLE_LENGTH].split())
-        return line if len(line) <= TITLE_LENGTH else f"{line[: TITLE_LENGTH - 1]}…"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,28 +68,6 @@ class Conversations:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._dialect: Dialect = dialect_of(store)
-
-    async def note(self, new: NewConversation) -> None:
-        """Add a conversation, or move it to the top of the list. Its first title stays."""
-        columns = "conversation, owner, channel, sender, title, subject, created_at, updated_at"
-        values = ", ".join(self._mark(name) for name in columns.split(", "))
-        now = self._dialect.moment(await self._store.now())
-        await self._dialect.write(
-            f"insert into {self._table('conversation')} (id, {columns})"
-            f" values ({self._dialect.next_conversation_id}, {values})"
-            " on conflict (conversation, owner) do update"
-            " set id = excluded.id, updated_at = excluded.updated_at returning id",
-            {
-                "conversation": new.conversation,
-                "owner": new.owner or "",
-                "channel": new.channel,
-                "sender": new.sender,
-                "title": new.title,
-                "subject": new.subject,
-                "created_at": now,
-                "updated_at": now,
-            },
-        )
 
     async def recent(
         self,
@@ -314,19 +274,18 @@ MOST_NOTED = 10_000
 
 
 class ConversationNotes:
-    """Notes conversations at most once a minute each, so that most messages cost no write."""
+    """Remembers which conversations this process listed, so that most messages cost no write."""
 
     def __init__(self, interval: timedelta = NOTED_FOR) -> None:
         self._interval = interval.total_seconds()
         self._noted_until: dict[tuple[str, str | None], float] = {}
 
     def is_due(self, conversation: str, owner: str | None, now: float) -> bool:
-        """Whether this process has not noted a conversation within the last minute."""
+        """Whether this process has not listed a conversation within the last minute."""
         return now >= self._noted_until.get((conversation, owner), 0.0)
 
-    async def note(self, store: Store, new: NewConversation, now: float) -> None:
-        """Write a conversation to the list."""
-        await Conversations(store).note(new)
+    def add(self, new: NewConversation, now: float) -> None:
+        """Remember a conversation whose message is stored."""
         if len(self._noted_until) >= MOST_NOTED:
             self._noted_until.clear()
         self._noted_until[new.conversation, new.owner] = now + self._interval

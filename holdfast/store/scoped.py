@@ -69,8 +69,6 @@ class Dialect:
     """A table of the texts in an array parameter, named after it, with one column `value`."""
     write: Callable[[str, dict[str, Any]], Awaitable[Sequence[Any]]]
     """Run a statement that changes something. Returns its rows."""
-    next_conversation_id: str
-    """The expression that draws an id for a conversation."""
     to_datetime: Callable[[Any], datetime]
     answers: str
     """The condition that a response names the parameter `message_id` among all that it answers."""

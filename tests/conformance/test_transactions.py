@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.queue.event import NewEvent
-from holdfast.queue.record import AgentMessage, ChatMessage, Record
+from holdfast.queue.record import AgentMessage, ChatMessage, NewConversation, Record
 from holdfast.queue.store import Store
+from holdfast.store.conversations import Conversations
+from holdfast.store.scoped import Scope
 from holdfast.testing.fixtures import StoreFactory
 from tests.conformance.steps import claim, claim_ids, count, message, put
 
@@ -45,10 +47,14 @@ async def test_a_transaction_that_fails_leaves_nothing(store: Store) -> None:
     line = AgentMessage(
         agent_id="coder", role="user", channel="api", sender="ann", message_id="m1", content="hi"
     )
+    conversation = NewConversation(
+        conversation="api:ann", owner=None, channel="api", sender="ann", subject="", text="hi"
+    )
     with pytest.raises(OnPurpose):
-        await roll_back(store, message(message_id="m1", lane="a"), records=[line])
+        await roll_back(store, message(message_id="m1", lane="a"), records=[line, conversation])
     assert await store.counts() == []
     assert await store.agent_messages("coder") == []
+    assert await Conversations(store).recent(Scope()) == []
 
 
 async def test_a_message_id_that_was_rolled_back_is_not_known(store: Store) -> None:

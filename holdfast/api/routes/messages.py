@@ -17,10 +17,10 @@ from holdfast.api.security.caller import Caller, caller_of
 from holdfast.api.security.scope import bound_agent, bound_channel, bound_sender, bound_sender_id
 from holdfast.api.state import ApiState, state_of
 from holdfast.message import subject_of
+from holdfast.queue.record import NewConversation
 from holdfast.routing.directory import waits_for_a_server
 from holdfast.routing.router import Address, put_message
 from holdfast.routing.router import message as new_message
-from holdfast.store.conversations import NewConversation
 
 routes = APIRouter(route_class=AuthorizedRoute, tags=["messages"])
 
@@ -130,7 +130,8 @@ async def post_message(request: Request) -> JsonResponse:
     if agent:
         # Before anything is written: an unknown agent is a 404.
         routing.route_to(agent)
-    await _note_conversation(state, caller, address, message.message)
+    now = time.monotonic()
+    noted = _due_conversation(state, caller, address, message.message, now)
     id_, stored = await put_message(
         state.store,
         routing,
@@ -140,7 +141,10 @@ async def post_message(request: Request) -> JsonResponse:
         agent=agent,
         message_id=message.message_id,
         sent_by=caller.owner,
+        records=noted,
     )
+    for conversation in noted:
+        state.conversation_notes.add(conversation, now)
     if stored is None:
         raise ApiError(409, "duplicate messageId", further={"messageId": id_})
     answer = Stored(ok=True, messageId=id_)
@@ -159,16 +163,20 @@ def _address(caller: Caller, message: NewMessage) -> Address:
     )
 
 
-async def _note_conversation(state: ApiState, caller: Caller, address: Address, text: str) -> None:
-    """List the conversation, before its message is stored: a crash between loses nothing."""
-    conversation, owner, now = address.conversation, caller.owner, time.monotonic()
-    if state.conversation_notes.is_due(conversation, owner, now):
-        new = NewConversation(
+def _due_conversation(
+    state: ApiState, caller: Caller, address: Address, text: str, now: float
+) -> tuple[NewConversation, ...]:
+    """Return the conversation, to be listed with its message; none if it was listed lately."""
+    conversation, owner = address.conversation, caller.owner
+    if not state.conversation_notes.is_due(conversation, owner, now):
+        return ()
+    return (
+        NewConversation(
             conversation=conversation,
             owner=owner,
             channel=address.channel,
             sender=address.sender,
             subject=subject_of(new_message(text, address)),
             text=text,
-        )
-        await state.conversation_notes.note(state.store, new, now)
+        ),
+    )

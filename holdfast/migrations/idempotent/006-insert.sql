@@ -2,7 +2,9 @@
 --
 --   insert_event   one Slack event, from any transaction
 --   lane_of        the lane of an agent's conversation; attempts_of the attempts of an agent
---   record         lines of agents' histories and of rooms, observations, frames of activity
+--   record         lines of agents' histories and of rooms, conversations, observations, frames of
+--                  activity
+--   list_conversations  the conversations among records
 --   add_chat_message  one line of a room
 --   tell           frames of activity
 
@@ -141,6 +143,9 @@ begin
             (team_id text, from_agent text, message text, subject text, key text)
         where team_id is not null;
     end if;
+    if _records @? '$[*].title' then
+        perform agent.list_conversations(_records);
+    end if;
     if _records @? '$[*].subject_type' then
         perform agent.keep_observation(line)
         from jsonb_array_elements(_records) as line where line ? 'subject_type';
@@ -151,6 +156,29 @@ begin
         with ordinality as row (frames, nth)
     where frames is not null and agent.activity_agent() is not null
     having count(*) > 0;
+end
+$$;
+
+-- Adds conversations to their list, or moves them to its top; the first title stays. Writes in the
+-- order of the key, so that two transactions never wait for each other.
+create or replace function agent.list_conversations(_records jsonb) returns void
+language plpgsql security invoker
+as $$
+declare
+    _now timestamptz := agent.now();
+begin
+    insert into agent.conversation
+    ( conversation, owner, channel, sender, title, subject, created_at, updated_at )
+    select distinct on (conversation, owner)
+           conversation, owner, channel, sender, title, subject, _now, _now
+    from rows from
+    ( jsonb_to_recordset(_records) as
+      ( conversation text, owner text, channel text, sender text, title text, subject text )
+    ) with ordinality as row (conversation, owner, channel, sender, title, subject, nth)
+    where title is not null
+    order by conversation, owner, nth
+    on conflict (conversation, owner) do update
+    set id = excluded.id, updated_at = excluded.updated_at;
 end
 $$;
 

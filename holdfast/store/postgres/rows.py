@@ -13,7 +13,7 @@ from holdfast.memory.observation import Observation
 from holdfast.message import Payload
 from holdfast.queue.event import Event, FinishedEvent, NewEvent
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
-from holdfast.queue.record import Activity, ChatMessage, Record
+from holdfast.queue.record import Activity, ChatMessage, NewConversation, Record
 from holdfast.queue.store import Process
 from holdfast.queue.turn import LeasedTurn
 from holdfast.store.collector import uncollected
@@ -98,6 +98,8 @@ def record(line: Record) -> Payload:
         return {"frames": dump(line.frames)[1:-1]}
     if isinstance(line, Observation):
         return observation_row(line)
+    if isinstance(line, NewConversation):
+        return conversation_row(line)
     if isinstance(line, ChatMessage):
         return {
             "team_id": line.team_id,
@@ -115,6 +117,18 @@ def record(line: Record) -> Payload:
         "content": line.content,
         "conversation": line.conversation,
         "subject": line.subject,
+    }
+
+
+def conversation_row(new: NewConversation) -> Payload:
+    """Return a row of the list of conversations."""
+    return {
+        "conversation": new.conversation,
+        "owner": new.owner or "",
+        "channel": new.channel,
+        "sender": new.sender,
+        "title": new.title,
+        "subject": new.subject,
     }
 
 

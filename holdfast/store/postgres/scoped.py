@@ -34,7 +34,6 @@ def postgres_dialect(store: PostgresStore) -> Dialect:
         array=list,
         each="unnest(%({0})s::text[]) as {0} (value)",
         write=rows,
-        next_conversation_id="default",
         to_datetime=lambda at: at,
         answers="event -> 'message_ids' ? %(message_id)s",
         event=_event,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from holdfast.memory.observation import Observation
 from holdfast.queue.event import INBOX, Event, NewEvent
-from holdfast.queue.record import Activity, AgentMessage, ChatMessage, Record
+from holdfast.queue.record import Activity, AgentMessage, ChatMessage, NewConversation, Record
 from holdfast.store.activity import received_frame, received_frames
 from holdfast.store.payload import dump, parse, storable, storable_name
 from holdfast.store.sqlite.connection import load
@@ -146,6 +146,8 @@ def put_records(db: Writing, records: Iterable[Record]) -> None:
                 agent_messages.append(record)
             case ChatMessage():
                 chat_messages.append(record)
+            case NewConversation():
+                put_conversation(db, record)
             case Activity(frames):
                 db.frames.append(frames)
             case Observation():
@@ -163,6 +165,19 @@ def put_lines(db: Writing, lines: Sequence[AgentMessage] | Sequence[ChatMessage]
     name = "put_chat_messages" if isinstance(lines[0], ChatMessage) else "put_agent_messages"
     rows = [line_row(line, db.now) for line in lines]
     return db.connection.execute(SQL[name], {"lines": dump(rows)}).lastrowid or 0
+
+
+def put_conversation(db: Writing, new: NewConversation) -> None:
+    params = {
+        "conversation": new.conversation,
+        "owner": new.owner or "",
+        "channel": new.channel,
+        "sender": new.sender,
+        "title": new.title,
+        "subject": new.subject,
+        "now": db.now,
+    }
+    db.connection.execute(SQL["list_conversation"], storable(params))
 
 
 def put_observation(db: Writing, observation: Observation) -> dict[str, Any]:

@@ -107,3 +107,14 @@ select
   json_extract(r.value, '$[0]'), json_extract(r.value, '$[1]'), json_extract(r.value, '$[2]'),
   json_extract(r.value, '$[3]'), json_extract(r.value, '$[4]'), json_extract(r.value, '$[5]')
 from json_each(:lines) as r;
+
+-- name: list_conversation
+insert into conversation (
+  id, conversation, owner, channel, sender, title, subject, created_at, updated_at
+)
+values (
+  (select coalesce(max(id), 0) + 1 from conversation),
+  :conversation, :owner, :channel, :sender, :title, :subject, :now, :now
+)
+on conflict (conversation, owner) do update
+set id = excluded.id, updated_at = excluded.updated_at;

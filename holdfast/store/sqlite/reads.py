@@ -136,7 +136,6 @@ def sqlite_dialect(store: SqliteStore) -> Dialect:
         array=dump,
         each="json_each(:{0}) as {0}",
         write=write,
-        next_conversation_id="(select coalesce(max(id), 0) + 1 from conversation)",
         to_datetime=moment,
         answers="json_valid(event) and exists (select 1 from json_each(event, '$.message_ids')"
         " where value = :message_id)",

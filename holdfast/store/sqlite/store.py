@@ -20,7 +20,7 @@ from holdfast.queue.event import OUTBOX, Event, FinishedEvent, NewEvent
 from holdfast.queue.journal import Assume, Journal, JournalEntry, Step
 from holdfast.queue.outcome import Lost, Outcome, Settled, Snooze
 from holdfast.queue.pages import Page, PageOptions
-from holdfast.queue.record import AgentMessage, ChatMessage, Record
+from holdfast.queue.record import AgentMessage, ChatMessage, NewConversation, Record
 from holdfast.queue.store import (
     DEFAULT_MAX_ATTEMPTS,
     Acked,
@@ -160,7 +160,8 @@ class SqliteStore:
         def work(db: Writing) -> list[int | None]:
             return put.put_events(db, events, text, records)
 
-        if tx is None and len(events) == 1 and len(text) < SMALL and not records:
+        is_small = len(events) == 1 and len(text) < SMALL
+        if tx is None and is_small and all(isinstance(one, NewConversation) for one in records):
             return await self.writer.do_small(work)
         return await self._write(work, tx)
 

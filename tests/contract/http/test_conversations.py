@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
@@ -9,6 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from holdfast.api.limits import Limits
+from holdfast.errors import StoreUnavailable
 from holdfast.queue.outcome import Done
 from holdfast.queue.record import AgentMessage
 from holdfast.store.conversations import Conversations
@@ -57,6 +59,26 @@ async def test_conversations_are_listed_latest_first_by_their_first_message(api:
     ]
     assert (found[0]["channel"], found[0]["sender"]) == ("web", "web")
     assert found[0]["updatedAt"] >= found[0]["createdAt"]
+
+
+async def test_messages_that_begin_one_conversation_at_once_list_it_once(api: Api) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(20):
+            tasks.create_task(api.say(f"hello {number}", conversation=str(number % 2), **WEB))
+    found = await api.get("/api/conversations")
+    assert sorted(one["conversation"] for one in found) == ["web:web-1/0", "web:web-1/1"]
+
+
+async def test_a_message_that_is_not_stored_begins_no_conversation(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*arguments: object, **named: object) -> None:
+        raise StoreUnavailable("the database is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(api.store.engine), "put", refuse)
+        assert (await api.post("/api/message", {"message": "hi"}))[0] == 503
+    assert await api.get("/api/conversations") == []
 
 
 async def test_a_long_title_is_cut(api: Api) -> None:
