@@ -30,10 +30,16 @@ class Body(BaseModel):
 
     model_config = ConfigDict(alias_generator=to_camel, strict=True, frozen=True)
 
+    @classmethod
+    def is_optional(cls) -> bool:
+        """Say whether a request may leave the body out: all its fields have defaults."""
+        return not any(field.is_required() for field in cls.model_fields.values())
+
 
 async def read_body(request: Request, kind: type[B]) -> B:
     try:
-        given = parse_json(await read(request))
+        content = await read(request)
+        given = parse_json(content) if content or not kind.is_optional() else {}
         if not isinstance(given, dict):
             raise ApiError(400, "the body is not a JSON object")
         return kind.model_validate(given)

@@ -81,7 +81,7 @@ def route_options(
     if body is not None:
         schema = body.model_json_schema()
         extra["requestBody"] = {
-            "required": True,
+            "required": not body.is_optional(),
             "content": {"application/json": {"schema": schema, "example": given}},
         }
     return {"response_model": answer, "responses": responses, "openapi_extra": extra}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,9 +32,19 @@ if TYPE_CHECKING:
     from holdfast.queue.journal import Step
     from holdfast.settings import Settings
 
+MOST_NAMED = 100
+
 dead = typer.Typer(
     help="Dead letters: list, show, retry, discard.", rich_markup_mode=None, add_completion=False
 )
+
+
+class Effect(StrEnum):
+    """Whether a call that may have happened counts as done."""
+
+    DONE = "done"
+    NOT_DONE = "not-done"
+
 
 Ids = Annotated[list[int] | None, typer.Argument(help="Ids of dead letters.")]
 All = Annotated[
@@ -83,6 +94,10 @@ def retry_dead(
     queue: Queue = None,
     agent: Agent = None,
     error: Error = None,
+    assume: Annotated[
+        Effect | None,
+        typer.Option(help="For a call that may have happened: take it as done, or run it again."),
+    ] = None,
     database: Database = None,
     config: Config = None,
     home: Home = None,
@@ -91,7 +106,14 @@ def retry_dead(
     """Make dead letters live again, with their ids and all attempts."""
     which = _select(ids, every, queue, agent, error)
     settings = load_settings(config, database=database, home=home)
-    _report("retried", asyncio.run(_change(settings, "retry", which, agent)), ids, as_json)
+    retried, unknown = asyncio.run(_retry(settings, which, agent, assume))
+    others = [id_ for id_ in ids or [] if id_ not in unknown]
+    if others or not ids:
+        _report("retried", retried, others, as_json)
+    if unknown and ids:
+        raise HoldfastError(_needs_assume(unknown))
+    if unknown:
+        echo(f"holdfast: {_needs_assume(unknown)}", err=True)
 
 
 @dead.command("discard")
@@ -116,7 +138,7 @@ def discard_dead(
             abort=True,
             err=True,
         )
-    _report("discarded", asyncio.run(_change(settings, "discard", which, agent)), ids, as_json)
+    _report("discarded", asyncio.run(_discard(settings, which, agent)), ids or [], as_json)
 
 
 def _select(
@@ -130,13 +152,36 @@ def _select(
     return {"ids": ids or None, "queue": queue, "error": error}
 
 
-async def _change(
-    settings: Settings, verb: str, which: dict[str, Any], agent: str | None
-) -> list[int]:
+async def _discard(settings: Settings, which: dict[str, Any], agent: str | None) -> list[int]:
     async with open_existing(settings) as store:
-        change = store.retry if verb == "retry" else store.discard
         chosen = await filters(store, which, agent)
-        return sorted([id_ for one in chosen for id_ in await change(one, actor=actor())])
+        return sorted([id_ for one in chosen for id_ in await store.discard(one, actor=actor())])
+
+
+async def _retry(
+    settings: Settings, which: dict[str, Any], agent: str | None, assume: Effect | None
+) -> tuple[list[int], list[int]]:
+    """Retry dead letters. Returns their ids, and those that cannot be retried without assume."""
+    from holdfast.queue.journal import EFFECT_UNKNOWN
+
+    retried: list[int] = []
+    unknown: list[int] = []
+    async with open_existing(settings) as store:
+        for one in await filters(store, which, agent):
+            retried += await store.retry(
+                one, actor=actor(), assume=None if assume is None else assume.value
+            )
+            left = await store.dead(one, limit=MOST_NAMED)
+            unknown += [letter.id for letter in left if letter.error_class == EFFECT_UNKNOWN]
+    return sorted(retried), sorted(unknown)
+
+
+def _needs_assume(ids: list[int]) -> str:
+    named = ", ".join(map(str, ids))
+    return (
+        f"not retried, since a call may have happened: {named}; see `holdfast dead show ID`,"
+        " then retry with --assume done or --assume not-done"
+    )
 
 
 def _page(letter: FinishedEvent, calls: list[Step]) -> str:
@@ -188,10 +233,10 @@ async def _read_dead(settings: Settings, id_: int) -> tuple[FinishedEvent, list[
         return found[0], unknown_calls(await store.journal(id_))
 
 
-def _report(verb: str, changed: list[int], asked: list[int] | None, as_json: bool) -> None:
+def _report(verb: str, changed: list[int], asked: list[int], as_json: bool) -> None:
     """Print the ids that were changed, and refuse those that are no dead letters."""
     if as_json:
         print_json(changed)
     elif changed or not asked:
         echo(f"{verb} {len(changed)}{': ' + ' '.join(map(str, changed)) if changed else ''}")
-    refuse_missing([id_ for id_ in asked or [] if id_ not in changed], "dead letter")
+    refuse_missing([id_ for id_ in asked if id_ not in changed], "dead letter")

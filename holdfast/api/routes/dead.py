@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from holdfast.api.body import Body, read_body
 from holdfast.api.paging import EventId, Page, list_response
 from holdfast.api.response import OK, ApiError, JsonResponse, Ok, millis
 from holdfast.api.route import AuthorizedRoute, route_options
@@ -17,11 +18,25 @@ from holdfast.api.security.scope import visible_reads
 from holdfast.api.state import state_of
 from holdfast.message import channel_of, sender_of, written_of
 from holdfast.queue.event import INBOX, FinishedEvent
+from holdfast.queue.journal import Assume
 from holdfast.queue.store import Filter
 
 routes = APIRouter(route_class=AuthorizedRoute, tags=["dead letters"])
 
 NOT_FOUND = "dead message not found"
+NEEDS_ASSUME = (
+    "a call of this message may have happened; look whether it did, then retry with"
+    ' {"assume": "done"} or {"assume": "not-done"}'
+)
+
+
+class DeadRetry(Body):
+    """How to retry a dead letter; the body may be left out."""
+
+    assume: Assume | None = Field(
+        None,
+        description="For the errorClass EffectUnknown: take the call as done, or run it again.",
+    )
 
 
 class DeadPage(Page):
@@ -96,12 +111,18 @@ async def get_dead(request: Request, page: Annotated[DeadPage, Query()]) -> Json
 @routes.post(
     "/api/queue/dead/{id}/retry",
     summary="Retry a dead letter",
-    **route_options("admin", Ok, {"ok": True}, 404),
+    **route_options(
+        "admin", Ok, {"ok": True}, 404, 409, body=DeadRetry, given={"assume": "not-done"}
+    ),
 )
 async def retry_dead(request: Request, id: EventId) -> JsonResponse:
-    """Make it live again, with the same id and all attempts."""
-    if not await state_of(request).store.retry(Filter(ids=[id]), actor=actor_of(request)):
-        raise ApiError(404, NOT_FOUND)
+    """Make it live again, with the same id and all attempts. A dead letter of the errorClass
+    EffectUnknown needs `assume`."""
+    store, which = state_of(request).store, Filter(ids=[id])
+    assume = (await read_body(request, DeadRetry)).assume
+    if not await store.retry(which, actor=actor_of(request), assume=assume):
+        is_dead = assume is None and await store.dead(which)
+        raise ApiError(409, NEEDS_ASSUME) if is_dead else ApiError(404, NOT_FOUND)
     return JsonResponse(OK)
 
 

@@ -330,3 +330,20 @@ async def test_a_signal_over_the_limit_of_a_body_is_refused(api: Api) -> None:
     body = {"name": "go", "value": "x" * 1024 * 1024}
     status, _ = await api.post(f"/api/message/{id_}/signal", body)
     assert status == 413
+
+
+async def test_a_call_that_may_have_happened_is_retried_only_with_an_assumption(api: Api) -> None:
+    id_ = await api.say()
+    turn = await api.claim()
+    once = Step(key="charge", kind="once", state="started", attempt=1, arguments='{"args": [12]}')
+    await api.store.record(JournalEntry(turn=turn, steps=[once]))
+    await api.store.settle([(turn, Dead("charge may have happened", "EffectUnknown"))])
+    path = f"/api/queue/dead/{turn.primary.id}/retry"
+    status, refusal = await api.post(path)
+    assert (status, "may have happened" in refusal["error"]) == (409, True)
+    assert (await api.get(f"/api/message/{id_}"))["status"] == "dead"
+    assert (await api.post(path, {"assume": "perhaps"}))[0] == 400
+    assert (await api.post("/api/queue/dead/4711/retry", {"assume": "done"}))[0] == 404
+    assert await api.post(path, {"assume": "done"}) == OK
+    found = await api.get(f"/api/message/{id_}")
+    assert (found["status"], found["steps"][0]["status"]) == ("pending", "done")
