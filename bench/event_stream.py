@@ -103,6 +103,7 @@ def _frame(block: str) -> Frame:
 async def watching(
     port: int,
     *,
+    path: str = PATH,
     last_id: str | None = None,
     query: str = "",
     headers: Mapping[str, str] | None = None,
@@ -118,7 +119,7 @@ async def watching(
             **({} if last_id is None else {"last-event-id": last_id}),
         }
         lines = "".join(f"{name}: {value}\r\n" for name, value in given.items())
-        writer.write(f"GET {PATH}{query} HTTP/1.1\r\n{lines}\r\n".encode())
+        writer.write(f"GET {path}{query} HTTP/1.1\r\n{lines}\r\n".encode())
         stream = Stream(reader)
         status = await stream.read_head()
         if status != 200:
