@@ -31,3 +31,15 @@ class Unreadable(HoldfastError):
 
 class MigrationError(HoldfastError):
     """The database cannot be migrated to this version; nothing was changed."""
+
+
+class StepError(HoldfastError):
+    """A step, a wait or a write of a turn was used wrongly; the message names it."""
+
+
+class EffectUnknown(HoldfastError):
+    """A once-step may have happened in an earlier attempt; a person has to find out."""
+
+
+class NotDone(HoldfastError):
+    """Raised by the probe of a once-step: its effect did not happen, so it can run."""

@@ -1,23 +1,17 @@
-"""Agents that are Python functions, plain or async."""
+"""Agents that are Python functions: plain, async, or async generators that yield their text."""
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import inspect
-import logging
-import threading
-from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
 
 from holdfast.agents.base import Answer
+from holdfast.agents.threads import is_async, run_in_thread
 from holdfast.agents.turn import Turn
-from holdfast.telemetry import THREAD_RUNS_ON
-from holdfast.telemetry.logs import Entry
 
-log = logging.getLogger(__name__)
-
-Function = Callable[[Turn], Answer | Awaitable[Answer]]
+Function = Callable[[Turn], Answer | Awaitable[Answer] | AsyncIterator[Answer]]
 
 
 class FunctionAgent:
@@ -27,42 +21,28 @@ class FunctionAgent:
 
     def __init__(self, function: Function) -> None:
         self._function = function
-        self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-            getattr(function, "__call__", None)  # noqa: B004 - an object may have an async __call__
+        self._is_async = is_async(function) or inspect.isasyncgenfunction(
+            function if inspect.isroutine(function) else getattr(function, "__call__", None)  # noqa: B004
         )
 
     async def answer(self, turn: Turn) -> Answer:
         result = (
-            self._function(turn) if self._is_async else await _run_in_thread(self._function, turn)
+            self._function(turn)
+            if self._is_async
+            else await run_in_thread(
+                partial(self._function, turn), agent=turn.agent, event_id=turn.primary.id
+            )
         )
+        if isinstance(result, AsyncGenerator):
+            return await _write_all(turn, result)
         return await result if inspect.isawaitable(result) else result
 
 
-async def _run_in_thread(function: Function, turn: Turn) -> Answer | Awaitable[Answer]:
-    """Run a plain function in a thread and wait for its end, also when cancelled.
-
-    A thread cannot be stopped, so the turn must not go to another worker while it runs. The thread
-    is a daemon: it ends with the process if a stop no longer waits for it."""
-    loop, ended, work = (
-        asyncio.get_running_loop(),
-        asyncio.Event(),
-        Future[Answer | Awaitable[Answer]](),
-    )
-
-    def run() -> None:
-        try:
-            work.set_result(function(turn))
-        except BaseException as error:  # noqa: BLE001 - any of them is the result
-            work.set_exception(error)
-        loop.call_soon_threadsafe(ended.set)
-
-    context = contextvars.copy_context()
-    threading.Thread(
-        target=context.run, args=(run,), name=f"holdfast-{turn.agent}", daemon=True
-    ).start()
-    while not ended.is_set():
-        try:
-            await ended.wait()
-        except asyncio.CancelledError:
-            log.warning(Entry(THREAD_RUNS_ON, agent=turn.agent, event_id=turn.primary.id))
-    return work.result()
+async def _write_all(turn: Turn, answers: AsyncGenerator[Answer, None]) -> Answer:
+    """Write each text of a generator. The first Reply or outcome that it yields ends it."""
+    async with aclosing(answers):
+        async for answer in answers:
+            if not isinstance(answer, str):
+                return answer
+            await turn.write(answer)
+    return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -201,9 +202,8 @@ class Consumer:
             return 0
         self._drop_claimed_again(turns)
         for turn in turns:
-            self._start(
-                tasks, HeldTurn(turn, group, until, since, slot=turn.primary.target or unnamed)
-            )
+            turn.until = until
+            self._start(tasks, HeldTurn(turn, group, since, slot=turn.primary.target or unnamed))
         return len(turns)
 
     def _start(self, tasks: asyncio.TaskGroup, held: HeldTurn) -> None:
@@ -216,7 +216,7 @@ class Consumer:
     async def _process_event(self, held: HeldTurn) -> None:
         raised: BaseException | None = None
         try:
-            if time.monotonic() > held.until:
+            if time.monotonic() > held.turn.until:
                 await self._wait_for_lease(held)
             handling = self._handler(held.turn)
             outcome = await (handling if held.span is None else held.span.follow(handling))
@@ -236,7 +236,7 @@ class Consumer:
         """Wait for a renewal to say whether the turn is still ours.
 
         This process was suspended since the claim, or the answer to the claim was late."""
-        while time.monotonic() > held.until:  # noqa: ASYNC110 - ended by cancellation
+        while time.monotonic() > held.turn.until:  # noqa: ASYNC110 - ended by cancellation
             await asyncio.sleep(CHECK_LEASE_EVERY.total_seconds())
 
     def _forget(self, held: HeldTurn) -> None:
@@ -266,10 +266,10 @@ class Consumer:
             )
         except HoldfastError:
             # Not renewed is not lost: leases hold until they run out.
-            lost = {one.turn for one in held if one.until < sent_at}
+            lost = {one.turn for one in held if one.turn.until < sent_at}
         else:
             for one in held:
-                one.until = sent_at + group.lease.total_seconds()
+                one.turn.until = sent_at + group.lease.total_seconds()
         for one in held:
             if one.turn in lost and one.outcome is None and one in self._held:
                 self._lose(one)
@@ -284,6 +284,8 @@ class Consumer:
 
     def _lose(self, held: HeldTurn) -> None:
         log.warning(Entry(TURN_DROPPED, queue=self.policy.queue, event_id=held.turn.primary.id))
+        # Code that survives the cancellation must not begin another step.
+        held.turn.until = -math.inf
         self._metrics.record_loss(held.turn, held.since, held.span)
         if held.task is not None:
             held.task.cancel()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import TypeVar
 
 from holdfast.errors import StoreUnavailable
 from holdfast.queue.metrics import TurnMetrics
@@ -27,6 +28,29 @@ OnSettled = Callable[[LeasedTurn, Outcome, Settled | Lost], None]
 OUTAGE = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
 """Delays between tries while the database is away."""
 
+Result = TypeVar("Result")
+
+
+async def retry_through_outage(
+    call: Callable[[], Awaitable[Result]],
+    until: Callable[[], float],
+    on_outage: Callable[[StoreUnavailable], None],
+) -> Result:
+    """Call again and again while the database is away, until a monotonic time; then raise.
+
+    `on_outage` is called once, with the first error."""
+    failures = 0
+    while True:
+        try:
+            return await call()
+        except StoreUnavailable as error:
+            failures += 1
+            if failures == 1:
+                on_outage(error)
+            if time.monotonic() > until():
+                raise
+            await asyncio.sleep(OUTAGE.delay(failures).total_seconds())
+
 
 @dataclass(slots=True, eq=False)
 class HeldTurn:
@@ -34,7 +58,6 @@ class HeldTurn:
 
     turn: LeasedTurn
     group: TargetGroup
-    until: float
     since: float = field(default_factory=time.monotonic)
     task: asyncio.Task[None] | None = None
     outcome: Outcome | None = None
@@ -116,14 +139,13 @@ class Settler:
     ) -> list[Settled | Lost]:
         """Settle, trying again through an outage until the leases end."""
         ends = [(held.turn, held.outcome) for held in ended if held.outcome is not None]
-        failures = 0
-        while True:
-            try:
-                return await self._store.settle(ends, max_attempts=group.max_attempts)
-            except StoreUnavailable as error:
-                failures += 1
-                if failures == 1:
-                    log.warning(Entry(SETTLE_FAILED, queue=self._policy.queue, error=error))
-                if time.monotonic() > max(held.until for held in ended):
-                    return [Lost(held.turn) for held in ended]
-                await asyncio.sleep(OUTAGE.delay(failures).total_seconds())
+        try:
+            return await retry_through_outage(
+                lambda: self._store.settle(ends, max_attempts=group.max_attempts),
+                lambda: max(held.turn.until for held in ended),
+                lambda error: log.warning(
+                    Entry(SETTLE_FAILED, queue=self._policy.queue, error=error)
+                ),
+            )
+        except StoreUnavailable:
+            return [Lost(held.turn) for held in ended]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass, field
 
+from holdfast.errors import LeaseLost
 from holdfast.queue.event import Event
 
 
@@ -16,6 +19,8 @@ class LeasedTurn:
     queue: str
     fence: int
     events: tuple[Event, ...] = field(compare=False)
+    until: float = field(default=math.inf, compare=False)
+    """Monotonic time at which the lease runs out by the clock of this process."""
 
     @property
     def primary(self) -> Event:
@@ -31,3 +36,8 @@ class LeasedTurn:
     def attempt(self) -> int:
         """Number of the running attempt, 1 for the first."""
         return self.primary.attempts
+
+    def check_lease(self) -> None:
+        """Raise LeaseLost if the lease has run out by the clock of this process."""
+        if time.monotonic() > self.until:
+            raise LeaseLost(f"the lease on event {self.primary.id} has run out; drop the work")

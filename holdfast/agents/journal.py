@@ -1,0 +1,191 @@
+"""The journal of a running turn: recorded under its fence, and read back in later attempts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast.errors import EffectUnknown, HoldfastError, LeaseLost, StepError, StoreUnavailable
+from holdfast.message import Payload
+from holdfast.queue.journal import Journal, JournalEntry, JournalTable, Step, Write
+from holdfast.queue.settler import retry_through_outage
+from holdfast.queue.turn import LeasedTurn
+from holdfast.telemetry import JOURNAL_FAILED
+from holdfast.telemetry.logs import Entry
+
+if TYPE_CHECKING:
+    from holdfast.agents.steps import Steps
+    from holdfast.agents.stream import Stream
+    from holdfast.agents.waits import Waits
+
+log = logging.getLogger(__name__)
+
+NewFrame = tuple[str, Payload]
+"""Type and further fields of a frame about a running turn."""
+
+
+class TurnFrames(Protocol):
+    """Makes frames of a running turn for the activity log and for listeners."""
+
+    is_streamed: bool
+    """Whether frames have shown the whole answer, so that its end need not."""
+
+    async def to_store(self, frames: Sequence[NewFrame]) -> Sequence[Payload]:
+        """Return the frames as they are stored, after the start of the turn."""
+
+    def publish(self, frames: Sequence[NewFrame]) -> None:
+        """Give frames that are stored to the listeners of this process."""
+
+
+class JournalStore(JournalTable, Protocol):
+    """The part of a store that a running turn needs."""
+
+    async def now(self) -> datetime:
+        """Return the time of the store's clock."""
+
+
+class TurnJournal:
+    """The journal of one attempt. Its parts are built at their first use: most turns need none."""
+
+    def __init__(
+        self,
+        store: JournalStore,
+        leased: LeasedTurn,
+        agent: str,
+        frames: Callable[[LeasedTurn], TurnFrames | None] | None = None,
+    ) -> None:
+        self.store = store
+        self.leased = leased
+        self.agent = agent
+        self.task = asyncio.current_task()
+        self.has_ended = False
+        self.unknown: EffectUnknown | None = None
+        """The once-step that ends this turn, whatever the agent's code makes of the error."""
+        self._began_at = time.monotonic()
+        self._build_frames = frames
+        self._earlier: Journal | None = None
+        self._background: set[asyncio.Task[None]] = set()
+
+    @cached_property
+    def steps(self) -> Steps:
+        from holdfast.agents.steps import Steps
+
+        return Steps(self)
+
+    @cached_property
+    def stream(self) -> Stream:
+        from holdfast.agents.stream import Stream
+
+        return Stream(self)
+
+    @cached_property
+    def waits(self) -> Waits:
+        from holdfast.agents.waits import Waits
+
+        return Waits(self)
+
+    @cached_property
+    def frames(self) -> TurnFrames | None:
+        return None if self._build_frames is None else self._build_frames(self.leased)
+
+    @cached_property
+    def _reading(self) -> asyncio.Lock:
+        return asyncio.Lock()
+
+    def uses(self, part: str) -> bool:
+        """Return whether the steps, the stream or the waits were used in this attempt."""
+        return part in self.__dict__
+
+    @property
+    def was_claimed_before(self) -> bool:
+        return len(self.leased.primary.claimed) > 1
+
+    def now(self) -> datetime:
+        """Return about the store's time: that of the claim and what has passed since."""
+        elapsed = timedelta(seconds=time.monotonic() - self._began_at)
+        return self.leased.primary.claimed[-1] + elapsed
+
+    def check_open(self, what: str) -> None:
+        """Raise StepError if the turn is over."""
+        if self.has_ended:
+            raise StepError(f"{what} came after the end of its turn: await it before you answer")
+
+    async def earlier(self) -> Journal:
+        """Return what earlier attempts recorded, read once. A first claim has nothing to read."""
+        if self._earlier is None:
+            if not self.was_claimed_before:
+                self._earlier = Journal()
+            else:
+                async with self._reading:
+                    if self._earlier is None:
+                        self._earlier = await self.store.journal(self.leased.primary.id)
+        return self._earlier
+
+    async def record(
+        self,
+        *,
+        steps: Sequence[Step] = (),
+        write: Write | None = None,
+        progress: str | None = None,
+        frames: Sequence[NewFrame] = (),
+    ) -> None:
+        """Record changes and their frames. Raises LeaseLost, and StoreUnavailable."""
+        entry = JournalEntry(
+            turn=self.leased,
+            steps=steps,
+            write=write,
+            progress=progress,
+            frames=() if self.frames is None else await self.frames.to_store(frames),
+        )
+        await self.store.record(entry)
+        if self.frames is not None:
+            self.frames.publish(frames)
+
+    async def record_steps(self, *steps: Step, frames: Sequence[NewFrame] = ()) -> None:
+        """Record steps, through an outage of the database until the lease ends."""
+        await self.until_lease_ends(lambda: self.record(steps=steps, frames=frames))
+
+    async def until_lease_ends(self, record: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Record again and again while the database is away. Raises LeaseLost at the end."""
+        try:
+            await retry_through_outage(record, lambda: self.leased.until, self._log_outage)
+        except StoreUnavailable:
+            self.leased.check_lease()
+            raise
+
+    def _log_outage(self, error: Exception) -> None:
+        log.warning(Entry(JOURNAL_FAILED, event_id=self.leased.primary.id, error=error))
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do work that the agent's code need not wait for; `close` waits for it."""
+        task = asyncio.create_task(self._guard(work))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except LeaseLost:
+            # Whatever the turn begins next raises LeaseLost.
+            self.leased.until = -math.inf
+        except HoldfastError as error:
+            self._log_outage(error)
+
+    async def close(self) -> None:
+        """End the turn for its code, and wait for what is recorded in the background."""
+        self.has_ended = True
+        if self._background:
+            await asyncio.wait(self._background)
+
+    def abandon(self) -> None:
+        """End a turn that was cancelled: nothing more is recorded."""
+        self.has_ended = True
+        for task in self._background:
+            task.cancel()

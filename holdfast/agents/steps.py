@@ -1,0 +1,330 @@
+"""Steps: named parts of a turn that run once per message, also over several attempts."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextvars import ContextVar
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.agents.call import (
+    Call,
+    StepOptions,
+    Usage,
+    arguments_of,
+    check_name,
+    checked,
+    name_of,
+    options_of,
+)
+from holdfast.agents.codec import Codec, Unencodable, codec_of
+from holdfast.agents.journal import NewFrame, TurnJournal
+from holdfast.agents.threads import is_async, run_in_thread
+from holdfast.errors import EffectUnknown, NotDone, StepError
+from holdfast.queue.journal import Step, StepKind, StepState
+from holdfast.telemetry import STEP_UNREADABLE, STEPS_IGNORED, STEPS_UNUSED
+from holdfast.telemetry.logs import Entry
+
+log = logging.getLogger(__name__)
+
+SHOW_AFTER = timedelta(milliseconds=250)
+"""A step that runs longer is shown as started. Others are recorded only once they are done."""
+
+
+RUNNING: ContextVar[Call | None] = ContextVar("running_step", default=None)
+"""The step whose function runs here."""
+CURRENT: ContextVar[TurnJournal | None] = ContextVar("current_journal", default=None)
+"""The journal of the turn that runs here."""
+
+
+class Steps:
+    """The steps of one attempt of a turn."""
+
+    def __init__(self, journal: TurnJournal) -> None:
+        self._journal = journal
+        self._uses: Counter[str] = Counter()
+        self._keys: set[str] = set()
+        self._running = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+
+    def key(self, name: str) -> str:
+        """Return the key of the next use of a name. Raises StepError for a bad name or use."""
+        running = RUNNING.get()
+        check_name(name)
+        self._journal.check_open(f"step {name!r}")
+        if running is not None:
+            raise StepError(
+                f"step {name!r} was called inside of step {running.key!r}: "
+                "call it before or after that step, or make it a plain call"
+            )
+        self._uses[name] += 1
+        number = self._uses[name]
+        key = name if number == 1 else f"{name}#{number}"
+        self._keys.add(key)
+        return key
+
+    def call(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        options: StepOptions | None = None,
+        codec: Codec | None = None,
+        usage: Callable[[Any], Usage] | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Return a coroutine that runs a step, or returns the result that an earlier attempt
+        recorded.
+
+        Its key is fixed now: occurrences of a name count in the order of calls. `codec` replaces
+        that of the function's return type. `usage` tells tokens and cost from a result."""
+        key = self.key(name)
+        if not callable(function):
+            raise StepError(f"step {key!r} needs a function, not {type(function).__name__}")
+        try:
+            codec = codec or codec_of(function)
+        except ValueError as error:
+            raise StepError(f"step {key!r}: {name_of(function)} {error}") from None
+        call = Call(
+            key=key,
+            function=function,
+            args=args,
+            kwargs=kwargs or {},
+            options=checked(key, options or options_of(function) or StepOptions()),
+            codec=codec,
+            usage=usage,
+        )
+        return self._result(call)
+
+    async def found(self, key: str, *kinds: StepKind) -> Step | None:
+        """Return the step of this key that an earlier attempt recorded, if it is of use now."""
+        journal = await self._journal.earlier()
+        step = journal.steps.get(key)
+        if step is None or step.kind not in kinds:
+            return None
+        events = len(self._journal.leased.events)
+        if step.kind != "once" and step.events != events:
+            self._log_once(STEPS_IGNORED, of=step.events, now=events)
+            return None
+        return step
+
+    def step(self, key: str, kind: StepKind, state: StepState, **fields: Any) -> Step:
+        """Build a row of the journal for this attempt."""
+        leased = self._journal.leased
+        return Step(
+            key=key,
+            kind=kind,
+            state=state,
+            attempt=leased.attempt,
+            events=len(leased.events),
+            **fields,
+        )
+
+    async def wait_idle(self) -> None:
+        """Wait until no step of the turn runs."""
+        await self._is_idle.wait()
+
+    async def log_unused(self) -> None:
+        """Log steps of earlier attempts that this one, which has ended well, did not ask for."""
+        journal = await self._journal.earlier()
+        if unused := [key for key in journal.steps if key not in self._keys]:
+            log.warning(Entry(STEPS_UNUSED, **self._log_fields(), steps=unused[:10]))
+
+    async def _result(self, call: Call) -> Any:
+        found = await self.found(call.key, "step", "once")
+        if found is not None and found.state == "done":
+            try:
+                return call.codec.decode(found.result)
+            except ValueError as error:
+                self._unreadable(call, found, error)
+        self._journal.leased.check_lease()
+        if call.kind == "step":
+            return await self._run(call)
+        if found is not None and found.kind == "once" and found.state in ("started", "unknown"):
+            try:
+                return await self._probe(call, found)
+            except NotDone:
+                self._journal.leased.check_lease()
+        arguments, digest = arguments_of(call)
+        started = self.step(call.key, "once", "started", arguments=arguments, digest=digest)
+        await self._journal.record_steps(started, frames=[_frame("step_start", call)])
+        return await self._run(call)
+
+    async def _run(self, call: Call) -> Any:
+        """Run the function and record its result, or that it failed."""
+        shown = _Start(self, call) if call.kind == "step" else None
+        began_at, task = self._journal.now(), asyncio.current_task()
+        cancelling = 0 if task is None else task.cancelling()
+        try:
+            result = await self._invoke(call, call.function)
+            value, text = self._encode(call, result)
+        except Exception as error:
+            self._journal.in_background(self._record_failure(call, shown, began_at, error))
+            raise
+        finally:
+            if shown is not None:
+                shown.stop()
+        await self._record_done(call, shown, began_at, text, call.usage and call.usage(result))
+        if task is not None and task.cancelling() > cancelling:
+            # A thread was waited for in spite of a cancellation.
+            raise asyncio.CancelledError
+        return value
+
+    def _encode(self, call: Call, result: Any) -> tuple[Any, str]:
+        """Return the result as a later attempt would get it, and its text.
+
+        Both attempts get the same value, so that a type that is not restored is noticed at once."""
+        try:
+            text = call.codec.encode(result)
+            return call.codec.decode(text), text
+        except ValueError as error:
+            raise StepError(f"the result of step {call.key!r} {_of_decoding(error)}") from error
+
+    async def _invoke(self, call: Call, function: Callable[..., Any]) -> Any:
+        token = RUNNING.set(call)
+        self._running += 1
+        self._is_idle.clear()
+        try:
+            return await self._call(call, function)
+        finally:
+            RUNNING.reset(token)
+            self._running -= 1
+            if not self._running:
+                self._is_idle.set()
+
+    async def _call(self, call: Call, function: Callable[..., Any]) -> Any:
+        if is_async(function):
+            return await function(*call.args, **call.kwargs)
+        journal = self._journal
+        result = await run_in_thread(
+            functools.partial(function, *call.args, **call.kwargs),
+            agent=journal.agent,
+            event_id=journal.leased.primary.id,
+        )
+        return await result if inspect.isawaitable(result) else result
+
+    async def _record_done(
+        self,
+        call: Call,
+        shown: _Start | None,
+        began_at: datetime,
+        text: str,
+        usage: Usage | None = None,
+    ) -> None:
+        self._journal.check_open(f"the end of step {call.key!r}")
+        is_shown = shown is None or await shown.is_shown()
+        start = () if is_shown else (_frame("step_start", call),)
+        done = self.step(
+            call.key,
+            call.kind,
+            "done",
+            result=text,
+            started_at=began_at,
+            ended_at=self._journal.now(),
+            **(usage or Usage())._asdict(),
+        )
+        await self._journal.record_steps(done, frames=[*start, _frame("step_done", call)])
+
+    async def _record_failure(
+        self, call: Call, shown: _Start | None, began_at: datetime, error: Exception
+    ) -> None:
+        """Record why a step failed, for people. A once-step may have happened all the same."""
+        failed = self.step(
+            call.key,
+            call.kind,
+            "unknown" if call.kind == "once" else "failed",
+            error=f"{type(error).__name__}: {error}",
+            started_at=began_at,
+            ended_at=self._journal.now(),
+        )
+        if shown is not None:
+            await shown.is_shown()
+        await self._journal.record_steps(failed)
+
+    async def _probe(self, call: Call, found: Step) -> Any:
+        """Find out whether a once-step happened. Returns its value; raises NotDone if it did not.
+
+        Without a probe, or if it would ask about other arguments, only a person can tell."""
+        _, digest = arguments_of(call)
+        is_same = found.digest is None or found.digest == digest
+        if call.options.probe is None or not is_same:
+            raise self._effect_unknown(call, found, is_same=is_same)
+        began_at = found.started_at or self._journal.now()
+        value, text = self._encode(call, await self._invoke(call, call.options.probe))
+        await self._record_done(call, None, began_at, text)
+        return value
+
+    def _effect_unknown(self, call: Call, found: Step, *, is_same: bool) -> EffectUnknown:
+        id_, name = self._journal.leased.primary.id, name_of(call.function)
+        other = "" if is_same else " This attempt would call it with other arguments."
+        error = EffectUnknown(
+            f"step {call.key!r}: the call {name} with arguments {found.arguments or '[]'}"
+            f" of attempt {found.attempt} may have happened.{other} Find out, then run"
+            f" `holdfast dead retry {id_} --assume done` or `--assume not-done`"
+        )
+        self._journal.unknown = error
+        return error
+
+    def _unreadable(self, call: Call, found: Step, error: ValueError) -> None:
+        """Refuse a recorded result that does not fit the type any more; log it if it can rerun."""
+        why = _of_decoding(error)
+        if found.kind == "once":
+            raise StepError(
+                f"the recorded result of once-step {call.key!r} {why};"
+                " let the function return a type that fits it"
+            ) from error
+        log.warning(Entry(STEP_UNREADABLE, **self._log_fields(), step=call.key, error=why))
+
+    def _log_once(self, message: str, **fields: Any) -> None:
+        if message not in self._uses:
+            self._uses[message] = 0
+            log.warning(Entry(message, **self._log_fields(), **fields))
+
+    def _log_fields(self) -> dict[str, Any]:
+        primary = self._journal.leased.primary
+        return {"agent": self._journal.agent, "event_id": primary.id}
+
+
+class _Start:
+    """Shows a step as started if it runs for long."""
+
+    def __init__(self, steps: Steps, call: Call) -> None:
+        self._steps = steps
+        self._call = call
+        self._task: asyncio.Task[None] | None = None
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(SHOW_AFTER.total_seconds(), self._show)
+
+    def _show(self) -> None:
+        journal, call = self._steps._journal, self._call
+        began_at = journal.now() - SHOW_AFTER
+        started = self._steps.step(call.key, call.kind, "started", started_at=began_at)
+        self._task = journal.in_background(
+            journal.record_steps(started, frames=[_frame("step_start", call)])
+        )
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    async def is_shown(self) -> bool:
+        """Return whether it was shown; wait until that is stored, so that the end comes after."""
+        self._timer.cancel()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        return self._task is not None
+
+
+def _frame(kind: str, call: Call) -> NewFrame:
+    return kind, {"key": call.key}
+
+
+def _of_decoding(error: ValueError) -> str:
+    text = " ".join(str(error).split())[:300]
+    return text if isinstance(error, Unencodable) else f"cannot be read back: {text}"
