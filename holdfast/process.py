@@ -254,6 +254,7 @@ class RunningProcess:
         if settings.activity or app.listeners:
             self._reporter = Reporter(self._store, handle, app.default, app.listeners)
             handle, ended = self._reporter.handle, self._reporter.ended
+            self._worker.frames = self._reporter.report
         self._inbox = Consumer(self._store, policy, handle, self._holder, ended)
         self._serve_unnamed(unnamed)
         return self._inbox

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.message import Payload
+from holdfast.message import Payload, written_of
 from holdfast.queue.event import INBOX, OUTBOX, payload_to_show
 from holdfast.queue.outcome import Done
 from holdfast.queue.record import AgentMessage
 from holdfast.queue.turn import LeasedTurn
-from holdfast.store.activity import message_frame
+from holdfast.store.activity import STREAMED, message_frame
 
 TYPES = (
     "message_received",
@@ -46,16 +46,28 @@ def start_frame(turn: LeasedTurn, agent: str) -> Payload:
     return turn_frame("chain_step_start", turn, agent, timestamp=claimed_at, attempt=turn.attempt)
 
 
-def done_frames(turn: LeasedTurn, agent: str, outcome: Done) -> Iterator[Payload]:
-    """Build the frames of a completed turn: its answer, its hand-offs and its responses."""
+def done_frames(
+    turn: LeasedTurn, agent: str, outcome: Done, *, is_streamed: bool = False
+) -> Iterator[Payload]:
+    """Build the frames of a completed turn: its answer, its hand-offs and its responses.
+
+    An answer that was not streamed is one `response_delta`, which readers derive from the answer
+    (`holdfast.store.activity.with_deltas`) unless the response has another text."""
     answers = [
         record.content
         for record in outcome.records
         if isinstance(record, AgentMessage) and record.role == "assistant"
     ]
-    yield turn_frame("chain_step_done", turn, agent, response=answers[-1] if answers else "")
+    shown = answers[-1] if answers else ""
+    yield turn_frame("chain_step_done", turn, agent, response=shown)
+    streamed = {STREAMED: True} if is_streamed else {}
     for emit in outcome.emits:
         if emit.queue == INBOX:
             yield turn_frame("chain_handoff", turn, agent, fromAgent=agent, toAgent=emit.target)
         elif emit.queue == OUTBOX:
-            yield turn_frame("response_ready", turn, agent)
+            text = written_of(emit.event)
+            if not streamed and text != shown:
+                yield turn_frame("response_delta", turn, agent, text=text, offset=0)
+            yield turn_frame("response_ready", turn, agent, **streamed)
+            # Only the first response is the text of the stream.
+            shown, streamed = "", {STREAMED: True}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -12,6 +12,7 @@ from typing import assert_never
 
 from holdfast.activity.frames import done_frames, start_frame, turn_frame
 from holdfast.activity.listeners import Listeners
+from holdfast.agents.journal import NewFrame
 from holdfast.errors import HoldfastError
 from holdfast.message import Payload
 from holdfast.queue.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
@@ -44,6 +45,35 @@ class _Starts:
     is_written: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+class TurnReport:
+    """The frames of one running turn: steps, and the text of its answer."""
+
+    def __init__(self, reporter: Reporter, turn: LeasedTurn, starts: _Starts) -> None:
+        self._reporter = reporter
+        self._turn = turn
+        self.starts = starts
+        self.is_streamed = False
+
+    async def to_store(self, frames: Sequence[NewFrame]) -> Sequence[Payload]:
+        """Return frames to store, after the start of the turn if that is not stored yet."""
+        if not self._reporter.is_on:
+            return ()
+        built = [self._frame(kind, fields) for kind, fields in frames]
+        if self.starts.is_taken:
+            await self.starts.is_written.wait()
+        elif start := self.starts.frames.pop(self._turn.fence, None):
+            built.insert(0, start)
+        return built
+
+    def publish(self, frames: Sequence[NewFrame]) -> None:
+        """Give frames that are stored to the listeners of this process."""
+        for kind, fields in frames:
+            self._reporter.listeners.publish(self._frame(kind, fields))
+
+    def _frame(self, kind: str, fields: Payload) -> Payload:
+        return turn_frame(kind, self._turn, self._reporter.agent_of(self._turn), **fields)
+
+
 class Reporter:
     """Wraps the handler of the inbox. Its own failures never fail a turn."""
 
@@ -51,11 +81,12 @@ class Reporter:
         self._store = store
         self._handler = handler
         self.default = default
-        self._listeners = listeners
+        self.listeners = listeners
         self._starts = _Starts()
+        self._reports: dict[int, TurnReport] = {}
         self._has_starts = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._is_on = False
+        self.is_on = False
         self._read_setting_at = 0.0
 
     async def read_setting(self) -> None:
@@ -64,17 +95,25 @@ class Reporter:
             asyncio.get_running_loop().time() + READ_SETTING_EVERY.total_seconds()
         )
         with suppress(HoldfastError):
-            self._is_on = bool(await self._store.setting(SETTING))
+            self.is_on = bool(await self._store.setting(SETTING))
 
     async def handle(self, turn: LeasedTurn) -> Outcome:
         if asyncio.get_running_loop().time() > self._read_setting_at:
             await self.read_setting()
-        if not self._is_on and not self._listeners:
+        if not self.is_on and not self.listeners:
             return await self._handler(turn)
-        starts, started = self._starts, start_frame(turn, self._agent(turn))
+        starts, started = self._starts, start_frame(turn, self.agent_of(turn))
         starts.frames[turn.fence] = started
         self._has_starts.set()
-        self._listeners.publish(started)
+        self.listeners.publish(started)
+        report = self._reports[turn.fence] = TurnReport(self, turn, starts)
+        try:
+            return await self._handle(turn, report)
+        finally:
+            del self._reports[turn.fence]
+
+    async def _handle(self, turn: LeasedTurn, report: TurnReport) -> Outcome:
+        starts = report.starts
         try:
             outcome = await self._handler(turn)
         except asyncio.CancelledError:
@@ -84,10 +123,14 @@ class Reporter:
             await self._wait_written(starts)
             raise
         if isinstance(outcome, Done):
-            return await self._report_done(turn, outcome, starts)
+            return await self._report_done(turn, outcome, report)
         # The store itself writes how it failed: it knows whether an attempt is left.
         await self._wait_written(starts)
         return outcome
+
+    def report(self, turn: LeasedTurn) -> TurnReport | None:
+        """Return the report of a turn that is handled now; None if nobody reads activity."""
+        return self._reports.get(turn.fence)
 
     async def run(self) -> None:
         """Write starts until cancelled; run it for as long as turns are handled."""
@@ -117,36 +160,39 @@ class Reporter:
             self._hurry.set()
         await starts.is_written.wait()
 
-    async def _report_done(self, turn: LeasedTurn, outcome: Done, starts: _Starts) -> Done:
-        frames = tuple(done_frames(turn, self._agent(turn), outcome))
+    async def _report_done(self, turn: LeasedTurn, outcome: Done, report: TurnReport) -> Done:
+        starts = report.starts
+        frames = tuple(
+            done_frames(turn, self.agent_of(turn), outcome, is_streamed=report.is_streamed)
+        )
         if starts.is_taken:
             await self._wait_written(starts)
-        else:
-            frames = (starts.frames.pop(turn.fence), *frames)
+        elif start := starts.frames.pop(turn.fence, None):
+            frames = (start, *frames)
         return Done(outcome.emits, (*outcome.records, Activity(frames)), outcome.state)
 
     def ended(self, turn: LeasedTurn, outcome: Outcome, result: Settled | Lost) -> None:
         """Publish the end of a turn to the listeners of this process, once it is stored."""
-        if not self._listeners or isinstance(result, Lost):
+        if not self.listeners or isinstance(result, Lost):
             return
         match outcome:
             case Done(_, records):
                 activities = [record for record in records if isinstance(record, Activity)]
                 for frame in [frame for activity in activities for frame in activity.frames]:
                     if frame["type"] != "chain_step_start":
-                        self._listeners.publish(frame)
+                        self.listeners.publish(frame)
             case Retry() | Dead():
                 error = outcome.error if isinstance(outcome, Retry) else outcome.reason
                 is_dead = result.ended == "dead"
-                self._listeners.publish(
-                    turn_frame("message_failed", turn, self._agent(turn), error=error, dead=is_dead)
+                self.listeners.publish(
+                    turn_frame("message_failed", turn, self.agent_of(turn), error=error, dead=is_dead)
                 )
             case Snooze():
                 pass
             case _:
                 assert_never(outcome)
 
-    def _agent(self, turn: LeasedTurn) -> str:
+    def agent_of(self, turn: LeasedTurn) -> str:
         return turn.primary.target or self.default
 
 

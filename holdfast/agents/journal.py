@@ -6,7 +6,9 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from holdfast.errors import EffectUnknown, HoldfastError, LeaseLost, StepError, StoreUnavailable
 from holdfast.message import Payload
 from holdfast.queue.journal import Journal, JournalEntry, JournalTable, Step, Write
+from holdfast.queue.outcome import Dead, Done, Outcome
 from holdfast.queue.settler import retry_through_outage
 from holdfast.queue.turn import LeasedTurn
 from holdfast.telemetry import JOURNAL_FAILED
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
     from holdfast.agents.waits import Waits
 
 log = logging.getLogger(__name__)
+
+CURRENT: ContextVar[TurnJournal | None] = ContextVar("current_journal", default=None)
+"""The journal of the turn that runs here."""
 
 NewFrame = tuple[str, Payload]
 """Type and further fields of a frame about a running turn."""
@@ -50,8 +56,19 @@ class JournalStore(JournalTable, Protocol):
         """Return the time of the store's clock."""
 
 
+class AnswerPreview(Protocol):
+    """Shows a growing answer where the message came from."""
+
+    def show(self, text: str) -> None:
+        """Show the whole text so far."""
+
+
 class TurnJournal:
     """The journal of one attempt. Its parts are built at their first use: most turns need none."""
+
+    visible_length: Callable[[str], int] = len
+    """Returns how much of a text can be shown before its end is known."""
+    preview: AnswerPreview | None = None
 
     def __init__(
         self,
@@ -133,6 +150,7 @@ class TurnJournal:
         steps: Sequence[Step] = (),
         write: Write | None = None,
         progress: str | None = None,
+        preview: Payload | None = None,
         frames: Sequence[NewFrame] = (),
     ) -> None:
         """Record changes and their frames. Raises LeaseLost, and StoreUnavailable."""
@@ -141,10 +159,11 @@ class TurnJournal:
             steps=steps,
             write=write,
             progress=progress,
-            frames=() if self.frames is None else await self.frames.to_store(frames),
+            preview=preview,
+            frames=await self.frames.to_store(frames) if frames and self.frames else (),
         )
         await self.store.record(entry)
-        if self.frames is not None:
+        if frames and self.frames:
             self.frames.publish(frames)
 
     async def record_steps(self, *steps: Step, frames: Sequence[NewFrame] = ()) -> None:
@@ -178,14 +197,86 @@ class TurnJournal:
         except HoldfastError as error:
             self._log_outage(error)
 
-    async def close(self) -> None:
+    def note_progress(self, text: str) -> None:
+        """Show what the agent does now. Callable from any thread."""
+        assert self.task is not None
+        with suppress(RuntimeError):
+            self.task.get_loop().call_soon_threadsafe(lambda: self.stream.progress(text))
+
+    async def run(self, work: Awaitable[Outcome]) -> Outcome:
+        """Run the turn and return its outcome: that of the agent, unless a wait suspended it or a
+        once-step is unknown."""
+        token = CURRENT.set(self)
+        try:
+            outcome = await work
+        except asyncio.CancelledError:
+            if not self._was_suspended():
+                self._abandon()
+                raise
+            outcome = await self.waits.snooze()
+        except Exception as error:
+            if self.unknown is None:
+                await self._keep(error)
+                raise
+            outcome = Dead(str(self.unknown), type(self.unknown).__name__)
+        finally:
+            CURRENT.reset(token)
+        if self._is_untouched:
+            self.has_ended = True
+            return outcome
+        return await self._end(outcome)
+
+    @property
+    def _is_untouched(self) -> bool:
+        used = self.uses("steps") or self.uses("stream") or self.uses("waits")
+        return not used and not self.was_claimed_before
+
+    def _was_suspended(self) -> bool:
+        """Return whether a wait of the turn cancelled its task, and nobody else did."""
+        if not self.uses("waits") or not self.waits.is_suspended:
+            return False
+        return self.task is not None and self.task.uncancel() == 0
+
+    async def _end(self, outcome: Outcome) -> Outcome:
+        """Record what is left and return the outcome to settle.
+
+        The agent's code may have caught an unknown effect, or the cancellation of a wait."""
+        if self.unknown is not None:
+            outcome = Dead(str(self.unknown), type(self.unknown).__name__)
+        elif isinstance(outcome, Done):
+            outcome = await self.waits.snooze() if self._was_suspended() else outcome
+        if isinstance(outcome, Done):
+            await self.finish("")
+            await self.steps.log_unused()
+        elif self.uses("stream"):
+            await self.stream.keep()
+        await self._close()
+        return outcome
+
+    async def finish(self, text: str) -> None:
+        """Complete the stream of the answer with its final text; the first call counts."""
+        if self.uses("stream") or self.was_claimed_before:
+            await self.stream.finish(text)
+
+    async def _keep(self, error: Exception) -> None:
+        """Keep the text of a turn that failed, if that is still possible."""
+        if self.uses("stream") and not isinstance(error, LeaseLost):
+            with suppress(HoldfastError):
+                await self.stream.keep()
+        await self._close()
+
+    async def _close(self) -> None:
         """End the turn for its code, and wait for what is recorded in the background."""
         self.has_ended = True
+        if self.uses("waits"):
+            self.waits.end()
         if self._background:
             await asyncio.wait(self._background)
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """End a turn that was cancelled: nothing more is recorded."""
         self.has_ended = True
+        if self.uses("waits"):
+            self.waits.end()
         for task in self._background:
             task.cancel()

@@ -38,8 +38,6 @@ SHOW_AFTER = timedelta(milliseconds=250)
 
 RUNNING: ContextVar[Call | None] = ContextVar("running_step", default=None)
 """The step whose function runs here."""
-CURRENT: ContextVar[TurnJournal | None] = ContextVar("current_journal", default=None)
-"""The journal of the turn that runs here."""
 
 
 class Steps:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from datetime import timedelta
 
 from holdfast.agents.journal import NewFrame, TurnJournal
@@ -14,17 +13,12 @@ from holdfast.store.journal import stored_text
 FLUSH_EVERY = timedelta(milliseconds=250)
 """Least time between two records of a turn's text; the last one does not wait."""
 
-Visible = Callable[[str], int]
-"""Returns how many characters at the beginning of a text can be shown before its end is known."""
-
 
 class Stream:
     """The text that one attempt of a turn writes.
 
     A later attempt that writes the same text shows nothing. At the first difference it replaces
     the whole, so that a reader never sees parts of both."""
-
-    visible: Visible = staticmethod(len)
 
     def __init__(self, journal: TurnJournal) -> None:
         self._journal = journal
@@ -42,8 +36,6 @@ class Stream:
         self._timer: asyncio.TimerHandle | None = None
         self._flushing = asyncio.Lock()
         self._next_flush_at = 0.0
-        self.on_shown: Callable[[str], None] | None = None
-        """Called with the whole text that readers see, whenever it has changed."""
 
     @property
     def text(self) -> str:
@@ -123,13 +115,13 @@ class Stream:
         self._shown.append(write.text)
         self._length = write.offset + len(write.text)
         self._generation, self._is_void = write.generation, False
-        if self.on_shown is not None:
-            self.on_shown("".join(self._shown))
+        if self._journal.preview is not None and not self._is_finished:
+            self._journal.preview.show("".join(self._shown))
 
     def _next_write(self) -> Write | None:
         """Return the text to record now, None if readers have all that can be shown."""
         text = "".join(self._unsent)
-        length = self.visible(text)
+        length = self._journal.visible_length(text)
         if self._is_void:
             whole = self.text
             shown = len(whole) - len(text) + length
@@ -169,7 +161,8 @@ class Stream:
         Nothing is recorded if nothing was ever shown: the response itself carries the text."""
         await self._begin()
         self._stop_timer()
-        if not self._length and not self._pieces:
+        is_unstreamed = not self._length and not self._pieces
+        if self._is_finished or is_unstreamed:
             return
         final = stored_text(text)
         await self._journal.until_lease_ends(lambda: self._finish(final))

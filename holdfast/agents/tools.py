@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast.agents.call import Effect, StepOptions, checked, set_options
-from holdfast.agents.steps import CURRENT, RUNNING
+from holdfast.agents.journal import CURRENT
+from holdfast.agents.steps import RUNNING
 from holdfast.agents.threads import is_async
 
 

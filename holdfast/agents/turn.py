@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from holdfast.agents.call import Effect, StepOptions
+from holdfast.agents.journal import TurnJournal
+from holdfast.errors import StepError
 from holdfast.memory import NO_MEMORY, Memory
 from holdfast.message import (
     ROOM,
@@ -21,10 +25,12 @@ from holdfast.message import (
 from holdfast.queue.event import Event, NewEvent
 from holdfast.queue.record import Record
 from holdfast.queue.turn import LeasedTurn
+from holdfast.settings import DurationLike
 
 if TYPE_CHECKING:
     from holdfast.channels.base import Line
 
+T = TypeVar("T")
 
 HANDOFF = "handoff"
 """Payload key of a message that an agent handed on: the frame around its text."""
@@ -76,6 +82,8 @@ class Turn:
     """The agent's memory; without `memory=True` every use of it is refused."""
     metadata: Payload = field(default_factory=dict)
     """Data that hooks and the agent add; it goes with the reply."""
+    journal: TurnJournal | None = None
+    """Steps, waits and the stream of the answer; None outside of a running turn."""
     on_progress: Callable[[], None] | None = None
     read_thread: Callable[[], Awaitable[Sequence[Line]]] | None = None
     fetch_files: Callable[[], Awaitable[Sequence[Path]]] | None = None
@@ -186,10 +194,80 @@ class Turn:
         """Fetch the files that came with the messages into the folder of their conversation."""
         return () if self.fetch_files is None else await self.fetch_files()
 
-    def progress(self) -> None:
-        """Restart the agent's idle time limit: work goes on. Callable from any thread."""
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Awaitable[T]],
+        /,
+        *args: Any,
+        effect: Effect | None = None,
+        probe: Callable[..., Any] | None = None,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, T]: ...
+
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[..., T],
+        /,
+        *args: Any,
+        effect: Effect | None = None,
+        probe: Callable[..., Any] | None = None,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, T]: ...
+
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        effect: Effect | None = None,
+        probe: Callable[..., Any] | None = None,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, Any]:
+        """Run a function once for this message: later attempts get the recorded result.
+
+        A plain function runs in a thread. The result is restored as the annotated type, else it is
+        plain JSON. With `effect="once"` the start is recorded before the call, so that it is never
+        repeated blindly: `probe` tells whether it happened."""
+        is_given = effect is not None or probe is not None
+        options = StepOptions(effect or "repeatable", probe) if is_given else None
+        return self._own_journal(f"step {name!r}").steps.call(
+            name, function, args, kwargs, options=options
+        )
+
+    async def sleep(self, until: DurationLike | datetime) -> None:
+        """Wait for a duration or until a moment, also over restarts, without holding a slot.
+
+        The turn runs again from its beginning, with its recorded steps."""
+        await self._own_journal("turn.sleep").waits.sleep(until)
+
+    async def signal(self, name: str, timeout: DurationLike | None = None) -> Any:
+        """Wait for a signal, without holding a slot. Returns its value.
+
+        Raises TimeoutError once the timeout has passed."""
+        return await self._own_journal("turn.signal").waits.signal(name, timeout)
+
+    async def write(self, text: str) -> None:
+        """Add text to the answer, which is kept and shown while the agent works on."""
+        await self._own_journal("turn.write").stream.write(text)
+
+    def progress(self, text: str | None = None) -> None:
+        """Restart the agent's idle time limit: work goes on. Callable from any thread.
+
+        A text is shown to those who wait."""
         if self.on_progress is not None:
             self.on_progress()
+        if text is not None and self.journal is not None:
+            self.journal.note_progress(text)
+
+    def _own_journal(self, what: str) -> TurnJournal:
+        if self.journal is None:
+            raise StepError(f"{what} works in a running turn only")
+        return self.journal
 
 
 def _origin_id(event: Event) -> str | None:

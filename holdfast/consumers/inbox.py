@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from holdfast.agents.base import Agent, AgentProfile, Reply
+from holdfast.agents.base import Agent, AgentProfile, Answer, Reply
+from holdfast.agents.journal import TurnFrames, TurnJournal
 from holdfast.agents.turn import Turn
 from holdfast.channels.base import Channel, Line, NotNow
 from holdfast.memory.recall import Recall
@@ -103,6 +104,8 @@ class Worker:
         self._hooks = hooks
         self._teamwork = teamwork
         self._channels = channels
+        self.frames: Callable[[LeasedTurn], TurnFrames | None] | None = None
+        """Finds the frames of a running turn, where activity is noted."""
 
     async def handle(self, leased: LeasedTurn) -> Outcome:
         name = leased.primary.target or self.default
@@ -114,8 +117,9 @@ class Worker:
         end = await check_limits(self._store, leased)
         if end is not None:
             return end
-        turn = Turn(leased, name, read_history=self._history)
-        return await self._within_limits(hosted, turn)
+        journal = TurnJournal(self._store, leased, name, self.frames)
+        turn = Turn(leased, name, journal=journal, read_history=self._history)
+        return await journal.run(self._within_limits(hosted, turn))
 
     async def _within_limits(self, hosted: HostedAgent, turn: Turn) -> Outcome:
         channel = self._channel(turn)
@@ -143,7 +147,7 @@ class Worker:
             return Done(tuple(turn.emitted)) if isinstance(given, Done) else given
         if hosted.recall is not None:
             await hosted.recall.remind(given)
-        answer = await self._hooks.apply_outgoing(given, await hosted.agent.answer(given))
+        answer = await self._hooks.apply_outgoing(given, await _answer(hosted.agent, given))
         if given is turn:
             return await self._outcome(turn, answer)
         # History keeps the messages as written, not as hooks changed them.
@@ -192,6 +196,8 @@ class Worker:
     async def _reply_outcome(self, turn: Turn, reply: Reply) -> Done:
         """Follow the tags of a reply. The text outside of them is the response, if there is any."""
         shared = await self._teamwork.parse(turn, reply)
+        if turn.journal is not None:
+            await turn.journal.finish("" if shared.is_for_others_only else shared.text)
         records = (*_user_lines(turn), _assistant_line(turn, reply), *shared.lines, *turn.records)
         emits = (*shared.emits, *turn.emitted)
         state = {**(turn.primary.state or {}), SPENT: shared.spent} if shared.spent else None
@@ -216,6 +222,22 @@ def _show_typing(channel: Channel | None, turn: Turn) -> AbstractAsyncContextMan
         if channel is None
         else channel.show_typing(turn.event, again=turn.attempt > 1)
     )
+
+
+async def _answer(agent: Agent, turn: Turn) -> Answer:
+    """Return the answer of an agent: the text that it wrote, and behind it what it returns."""
+    answer, journal = await agent.answer(turn), turn.journal
+    if journal is None or not journal.uses("stream") or not (written := journal.stream.text):
+        return answer
+    match answer:
+        case None:
+            return written
+        case str():
+            return written + answer
+        case Reply():
+            return replace(answer, text=written + answer.text)
+        case _:
+            return answer
 
 
 async def _readable_turn(channel: Channel, turn: Turn) -> Turn:

@@ -19,6 +19,10 @@ SHOWN = 2000
 """Characters of a message that its frame carries; the whole is in its event."""
 
 
+STREAMED = "streamed"
+"""Key of a `response_ready` frame whose text earlier frames have shown."""
+
+
 def message_frame(
     kind: str,
     id: int,
@@ -57,7 +61,26 @@ def received_frame(
 
 def read_activity_row(position: int, frames: str, milliseconds: int) -> ActivityRow:
     """Read a row of frames and give each a time. An unreadable frame keeps its position."""
-    return ActivityRow(position, list(_complete_frames(_frames(frames), milliseconds)))
+    return ActivityRow(
+        position, list(with_deltas(_complete_frames(_frames(frames), milliseconds)))
+    )
+
+
+def with_deltas(frames: Iterable[Payload]) -> Iterator[Payload]:
+    """Add the `response_delta` of an answer that was not streamed, before its `response_ready`.
+
+    It has the text of the answer, so it need not be stored a second time."""
+    answer = ""
+    for frame in frames:
+        if frame["type"] == "chain_step_done":
+            answer = str(frame.get("response") or "")
+        elif frame["type"] == "response_delta":
+            answer = ""
+        elif frame["type"] == "response_ready":
+            if answer and STREAMED not in frame:
+                yield frame | {"type": "response_delta", "text": answer, "offset": 0}
+            answer = ""
+        yield frame
 
 
 def _frames(text: str) -> Iterator[Payload]:
