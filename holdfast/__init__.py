@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.agents.base import Reply
+    from holdfast.agents.tools import tool
     from holdfast.agents.turn import Turn
     from holdfast.app import AgentHarness
     from holdfast.consumers.memory import (
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
         KnowledgeStoreOutboxRelay,
         RelayOptions,
     )
+    from holdfast.errors import EffectUnknown, LeaseLost, NotDone, StepError
     from holdfast.memory import (
         DEFAULT_AGENT_NAME,
         Embedder,
@@ -41,6 +43,7 @@ __all__ = [
     "Dead",
     "Done",
     "DrainResult",
+    "EffectUnknown",
     "Embedder",
     "IndexOptions",
     "IndexUnavailable",
@@ -49,7 +52,9 @@ __all__ = [
     "KnowledgeSource",
     "KnowledgeStore",
     "KnowledgeStoreOutboxRelay",
+    "LeaseLost",
     "NewEvent",
+    "NotDone",
     "Observation",
     "ObservationStore",
     "ObservationType",
@@ -59,12 +64,14 @@ __all__ = [
     "Retry",
     "Snooze",
     "SqliteObservationStore",
+    "StepError",
     "Store",
     "Turn",
     "new_id",
     "open_knowledge",
     "open_observations",
     "open_store",
+    "tool",
 ]
 
 
@@ -74,6 +81,12 @@ def _agents() -> ModuleType:
     from holdfast.agents import base
 
     return base
+
+
+def _tools() -> ModuleType:
+    from holdfast.agents import tools
+
+    return tools
 
 
 def _turn() -> ModuleType:
@@ -86,6 +99,12 @@ def _app() -> ModuleType:
     from holdfast import app
 
     return app
+
+
+def _errors() -> ModuleType:
+    from holdfast import errors
+
+    return errors
 
 
 def _events() -> ModuleType:
@@ -140,6 +159,8 @@ _HOMES = {
     "AgentHarness": _app,
     "Reply": _agents,
     "Turn": _turn,
+    "tool": _tools,
+    **dict.fromkeys(("EffectUnknown", "LeaseLost", "NotDone", "StepError"), _errors),
     **dict.fromkeys(("NewEvent", "new_id"), _events),
     **dict.fromkeys(("Dead", "Done", "Retry", "Snooze"), _outcomes),
     **dict.fromkeys(("Store", "open_store"), _store),

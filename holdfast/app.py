@@ -19,11 +19,12 @@ from holdfast import settings as configuration
 from holdfast.activity.listeners import Listener, Listeners
 from holdfast.agents.base import Agent, AgentOptions, AgentPolicy, AgentProfile, Team, policy_of
 from holdfast.agents.function import Function, FunctionAgent
+from holdfast.agents.tools import step
 from holdfast.channels.base import Channel, ChannelLike, as_channel
 from holdfast.channels.heartbeat import PROMPT, Heartbeat
 from holdfast.consumers.inbox import HostedAgent, Worker
 from holdfast.consumers.limits import Limits
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Unknown
 from holdfast.memory.embedder import Embedder, LocalEmbedder
 from holdfast.memory.recall import Recall
 from holdfast.message import channel_of, conversation_of, text_before_routing
@@ -38,6 +39,7 @@ from holdfast.routing.rooms import post
 from holdfast.routing.router import Address, Routing, checked_id, put_message, receive
 from holdfast.settings import Settings
 from holdfast.store import Store
+from holdfast.store.chain import find_message
 from holdfast.telemetry import AGENT_UNSERVED
 from holdfast.telemetry.logs import Entry
 
@@ -160,6 +162,8 @@ class AgentHarness:
         self.hooks.outgoing.append(hook)
         return hook
 
+    step = staticmethod(step)
+
     def on(self, kind: str) -> Callable[[Listener], Listener]:
         """Decorate a function that is called for events of this process, like "chain_step_done"."""
 
@@ -217,6 +221,7 @@ class AgentHarness:
                 policy.idle,
                 recall if policy.memory else None,
                 self._profile(id_, policy),
+                policy.while_waiting == "release",
             )
             for id_, agent, policy in (
                 (id_, agent, self.policies[id_]) for id_, agent in self.agents.items()
@@ -306,6 +311,16 @@ class AgentHarness:
         return await post(
             self.store, routing, team, text, max_attempts=self.load_settings().max_attempts
         )
+
+    async def signal(self, message_id: str, name: str, value: object = None) -> None:
+        """Send a signal to a message, whose turn waits for it or will.
+
+        Raises Unknown if there is no such message, and HoldfastError if it has ended."""
+        message = await find_message(self.store, message_id)
+        if message is None:
+            raise Unknown(f"there is no message {message_id!r}")
+        if not await self.store.signal(message.id, name, value):
+            raise HoldfastError(f"message {message_id!r} has ended and takes no signal")
 
     async def responses(self, channel: str, *, limit: int = 100) -> list[Event]:
         """Return the responses that wait for a channel's client, oldest first."""

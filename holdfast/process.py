@@ -24,6 +24,7 @@ from holdfast.consumers.inbox import Worker
 from holdfast.consumers.memory import KnowledgeStoreOutboxRelay, RelayOptions
 from holdfast.consumers.notices import DeadLetterNotices
 from holdfast.consumers.outbox import LEASE, Delivery
+from holdfast.consumers.waiting import WaitingTurns
 from holdfast.errors import StoreUnavailable
 from holdfast.memory.embedder import LocalEmbedder
 from holdfast.memory.maintenance import MemorySweeper
@@ -33,6 +34,7 @@ from holdfast.queue import metrics
 from holdfast.queue.consumer import Consumer, Handler
 from holdfast.queue.event import INBOX, MEMORY, OUTBOX, new_id
 from holdfast.queue.policy import Backoff, Policy, TargetGroup
+from holdfast.queue.settler import OnSettled
 from holdfast.queue.store import Process, Store, SweepPolicy
 from holdfast.queue.sweeper import Sweeper
 from holdfast.routing.directory import CHANNELS, Directory, PublishedDirectory, publish
@@ -133,6 +135,7 @@ class RunningProcess:
         self._reporter: Reporter | None = None
         self._inbox: Consumer | None = None
         self._worker: Worker | None = None
+        self._waiting = WaitingTurns(store)
         self._next_prune_at = 0.0
         self._directory = PublishedDirectory(store)
         self._polling: dict[str, Any] = {
@@ -189,6 +192,7 @@ class RunningProcess:
         yield self._directory.follow(self._on_directory)
         yield self._sweeper(process).run()
         yield app.listeners.run()
+        yield self._waiting.run()
         if self._reporter is not None:
             yield self._reporter.run()
         for channel in app.channels.values():
@@ -250,12 +254,13 @@ class RunningProcess:
         )
         self._worker = app.worker(self._store, settings.files, self._recall())
         handle: Handler = self._worker.handle
-        ended = None
+        ended: OnSettled | None = None
         if settings.activity or app.listeners:
             self._reporter = Reporter(self._store, handle, app.default, app.listeners)
             handle, ended = self._reporter.handle, self._reporter.ended
             self._worker.frames = self._reporter.report
-        self._inbox = Consumer(self._store, policy, handle, self._holder, ended)
+        on_settled = self._waiting.after(ended)
+        self._inbox = Consumer(self._store, policy, handle, self._holder, on_settled)
         self._serve_unnamed(unnamed)
         return self._inbox
 
@@ -320,7 +325,7 @@ class RunningProcess:
             lambda: self._status(process),
             settings.sweep_every,
             settings.keep_activity,
-            [memory.sweep, self._prune],
+            [memory.sweep, self._prune, self._waiting.sweep],
             self._directory.changed.set,
             self._app.limits.report_every,
         )

@@ -185,7 +185,9 @@ class Reporter:
                 error = outcome.error if isinstance(outcome, Retry) else outcome.reason
                 is_dead = result.ended == "dead"
                 self.listeners.publish(
-                    turn_frame("message_failed", turn, self.agent_of(turn), error=error, dead=is_dead)
+                    turn_frame(
+                        "message_failed", turn, self.agent_of(turn), error=error, dead=is_dead
+                    )
                 )
             case Snooze():
                 pass

@@ -23,6 +23,7 @@ NO_ANSWER = "(no answer)"
 
 LanePolicy = Literal["conversation", "agent", "none"]
 TurnPolicy = Literal["each", "collect"]
+WaitPolicy = Literal["hold", "release"]
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -78,6 +79,7 @@ class AgentOptions(TypedDict, total=False):
     timeout: DurationLike | None
     idle: DurationLike | None
     concurrency: int | None
+    while_waiting: WaitPolicy
     heartbeat: DurationLike | None
     heartbeat_prompt: str | None
     memory: bool
@@ -96,6 +98,7 @@ class AgentPolicy:
     timeout: timedelta | None = None
     idle: timedelta | None = None
     concurrency: int | None = None
+    while_waiting: WaitPolicy = "hold"
     heartbeat: timedelta | None = None
     heartbeat_prompt: str | None = None
     memory: bool = False

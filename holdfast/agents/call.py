@@ -6,8 +6,9 @@ import functools
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 from pydantic_core import to_json
 
@@ -27,13 +28,6 @@ _NUMBERED = re.compile(r"#[0-9]+\Z")
 _OPTIONS = "__holdfast_step__"
 
 
-class Usage(NamedTuple):
-    """Tokens and cost of a step."""
-
-    tokens: int | None = None
-    cost: float | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class StepOptions:
     """Options that `tool` and `app.step` attach to a function."""
@@ -42,7 +36,7 @@ class StepOptions:
     probe: Callable[..., Any] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Call:
     """One use of a step: a function with its arguments, under the key of its result."""
 
@@ -52,11 +46,16 @@ class Call:
     kwargs: Mapping[str, Any]
     options: StepOptions
     codec: Codec
-    usage: Callable[[Any], Usage] | None
+    tokens: int | None = None
+    cost: float | None = None
 
     @property
     def kind(self) -> StepKind:
         return "once" if self.options.effect == "once" else "step"
+
+
+RUNNING: ContextVar[Call | None] = ContextVar("running_step", default=None)
+"""The step whose function runs here."""
 
 
 def set_options(function: Callable[..., Any], options: StepOptions) -> None:
@@ -118,5 +117,3 @@ def name_of(function: Callable[..., Any]) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__qualname__", type(function).__qualname__)
-
-

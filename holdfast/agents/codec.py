@@ -107,9 +107,9 @@ def _evaluate(function: Any, hint: str) -> Any:
     }
     holder = types.SimpleNamespace(__annotations__={"return": hint})
     try:
-        return typing.get_type_hints(
-            holder, function.__globals__, enclosing, include_extras=True
-        )["return"]
+        return typing.get_type_hints(holder, function.__globals__, enclosing, include_extras=True)[
+            "return"
+        ]
     except (NameError, AttributeError, SyntaxError, TypeError) as error:
         raise ValueError(f"returns {hint!r}, which cannot be resolved: {error}") from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 
@@ -11,7 +11,7 @@ from holdfast.agents.base import Answer
 from holdfast.agents.threads import is_async, run_in_thread
 from holdfast.agents.turn import Turn
 
-Function = Callable[[Turn], Answer | Awaitable[Answer] | AsyncIterator[Answer]]
+Function = Callable[[Turn], Answer | Awaitable[Answer] | AsyncGenerator[Answer, None]]
 
 
 class FunctionAgent:

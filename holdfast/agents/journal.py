@@ -25,6 +25,7 @@ from holdfast.telemetry.logs import Entry
 if TYPE_CHECKING:
     from holdfast.agents.steps import Steps
     from holdfast.agents.stream import Stream
+    from holdfast.agents.turn import Turn
     from holdfast.agents.waits import Waits
 
 log = logging.getLogger(__name__)
@@ -69,6 +70,8 @@ class TurnJournal:
     visible_length: Callable[[str], int] = len
     """Returns how much of a text can be shown before its end is known."""
     preview: AnswerPreview | None = None
+    turn: Turn | None = None
+    """The turn as the agent has it."""
 
     def __init__(
         self,
@@ -76,12 +79,16 @@ class TurnJournal:
         leased: LeasedTurn,
         agent: str,
         frames: Callable[[LeasedTurn], TurnFrames | None] | None = None,
+        *,
+        leave_lane: bool = False,
     ) -> None:
         self.store = store
         self.leased = leased
         self.agent = agent
         self.task = asyncio.current_task()
         self.has_ended = False
+        self.leave_lane = leave_lane
+        """Whether other messages of the lane go on while the turn waits."""
         self.unknown: EffectUnknown | None = None
         """The once-step that ends this turn, whatever the agent's code makes of the error."""
         self._began_at = time.monotonic()

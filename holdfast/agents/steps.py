@@ -8,14 +8,13 @@ import inspect
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.agents.call import (
+    RUNNING,
     Call,
     StepOptions,
-    Usage,
     arguments_of,
     check_name,
     checked,
@@ -34,10 +33,6 @@ log = logging.getLogger(__name__)
 
 SHOW_AFTER = timedelta(milliseconds=250)
 """A step that runs longer is shown as started. Others are recorded only once they are done."""
-
-
-RUNNING: ContextVar[Call | None] = ContextVar("running_step", default=None)
-"""The step whose function runs here."""
 
 
 class Steps:
@@ -76,13 +71,12 @@ class Steps:
         *,
         options: StepOptions | None = None,
         codec: Codec | None = None,
-        usage: Callable[[Any], Usage] | None = None,
     ) -> Coroutine[Any, Any, Any]:
         """Return a coroutine that runs a step, or returns the result that an earlier attempt
         recorded.
 
         Its key is fixed now: occurrences of a name count in the order of calls. `codec` replaces
-        that of the function's return type. `usage` tells tokens and cost from a result."""
+        that of the function's return type."""
         key = self.key(name)
         if not callable(function):
             raise StepError(f"step {key!r} needs a function, not {type(function).__name__}")
@@ -97,9 +91,8 @@ class Steps:
             kwargs=kwargs or {},
             options=checked(key, options or options_of(function) or StepOptions()),
             codec=codec,
-            usage=usage,
         )
-        return self._result(call)
+        return self._counted(call)
 
     async def found(self, key: str, *kinds: StepKind) -> Step | None:
         """Return the step of this key that an earlier attempt recorded, if it is of use now."""
@@ -126,7 +119,7 @@ class Steps:
         )
 
     async def wait_idle(self) -> None:
-        """Wait until no step of the turn runs."""
+        """Wait until no step of the turn runs or is being recorded."""
         await self._is_idle.wait()
 
     async def log_unused(self) -> None:
@@ -134,6 +127,16 @@ class Steps:
         journal = await self._journal.earlier()
         if unused := [key for key in journal.steps if key not in self._keys]:
             log.warning(Entry(STEPS_UNUSED, **self._log_fields(), steps=unused[:10]))
+
+    async def _counted(self, call: Call) -> Any:
+        self._running += 1
+        self._is_idle.clear()
+        try:
+            return await self._result(call)
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._is_idle.set()
 
     async def _result(self, call: Call) -> Any:
         found = await self.found(call.key, "step", "once")
@@ -169,7 +172,7 @@ class Steps:
         finally:
             if shown is not None:
                 shown.stop()
-        await self._record_done(call, shown, began_at, text, call.usage and call.usage(result))
+        await self._record_done(call, shown, began_at, text)
         if task is not None and task.cancelling() > cancelling:
             # A thread was waited for in spite of a cancellation.
             raise asyncio.CancelledError
@@ -187,15 +190,10 @@ class Steps:
 
     async def _invoke(self, call: Call, function: Callable[..., Any]) -> Any:
         token = RUNNING.set(call)
-        self._running += 1
-        self._is_idle.clear()
         try:
             return await self._call(call, function)
         finally:
             RUNNING.reset(token)
-            self._running -= 1
-            if not self._running:
-                self._is_idle.set()
 
     async def _call(self, call: Call, function: Callable[..., Any]) -> Any:
         if is_async(function):
@@ -209,12 +207,7 @@ class Steps:
         return await result if inspect.isawaitable(result) else result
 
     async def _record_done(
-        self,
-        call: Call,
-        shown: _Start | None,
-        began_at: datetime,
-        text: str,
-        usage: Usage | None = None,
+        self, call: Call, shown: _Start | None, began_at: datetime, text: str
     ) -> None:
         self._journal.check_open(f"the end of step {call.key!r}")
         is_shown = shown is None or await shown.is_shown()
@@ -226,7 +219,8 @@ class Steps:
             result=text,
             started_at=began_at,
             ended_at=self._journal.now(),
-            **(usage or Usage())._asdict(),
+            tokens=call.tokens,
+            cost=call.cost,
         )
         await self._journal.record_steps(done, frames=[*start, _frame("step_done", call)])
 
@@ -317,6 +311,12 @@ class _Start:
         if self._task is not None:
             await asyncio.wait([self._task])
         return self._task is not None
+
+
+def note_usage(tokens: int | None = None, cost: float | None = None) -> None:
+    """Record tokens and cost with the step whose function runs here; ignored outside of steps."""
+    if call := RUNNING.get():
+        call.tokens, call.cost = tokens, cost
 
 
 def _frame(kind: str, call: Call) -> NewFrame:

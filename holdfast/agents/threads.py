@@ -41,9 +41,7 @@ async def run_in_thread(call: Callable[[], Result], *, agent: str, event_id: int
         loop.call_soon_threadsafe(ended.set)
 
     context = contextvars.copy_context()
-    threading.Thread(
-        target=context.run, args=(run,), name=f"holdfast-{agent}", daemon=True
-    ).start()
+    threading.Thread(target=context.run, args=(run,), name=f"holdfast-{agent}", daemon=True).start()
     while not ended.is_set():
         try:
             await ended.wait()

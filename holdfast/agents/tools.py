@@ -5,13 +5,29 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
-from holdfast.agents.call import Effect, StepOptions, checked, set_options
+from holdfast.agents.call import RUNNING, Effect, StepOptions, checked, set_options
 from holdfast.agents.journal import CURRENT
-from holdfast.agents.steps import RUNNING
 from holdfast.agents.threads import is_async
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_NAMELESS = "of a decorated function"
+
+
+class Decorator(Protocol):
+    """Turns a function into an async one whose calls are steps."""
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Awaitable[T]], /
+    ) -> Callable[P, Coroutine[Any, Any, T]]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, T], /) -> Callable[P, Coroutine[Any, Any, T]]: ...
 
 
 def as_step(
@@ -44,8 +60,43 @@ def as_step(
     return step
 
 
+@overload
+def step(function: Callable[P, Awaitable[T]], /) -> Callable[P, Coroutine[Any, Any, T]]: ...
+
+
+@overload
+def step(*, effect: Effect = ..., probe: Callable[..., Any] | None = ...) -> Decorator: ...
+
+
+def step(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    effect: Effect = "repeatable",
+    probe: Callable[..., Any] | None = None,
+) -> Any:
+    """Decorate an async function: inside of a turn, each call is a step named after it.
+
+    Outside of turns it is a plain call. A decorated plain function becomes async."""
+    options = checked(_NAMELESS, StepOptions(effect, probe))
+    return _decorate(function, lambda decorated: as_step(decorated, options))
+
+
+@overload
+def tool(function: Callable[P, Awaitable[T]], /) -> Callable[P, Coroutine[Any, Any, T]]: ...
+
+
+@overload
+def tool(function: Callable[P, T], /) -> Callable[P, Coroutine[Any, Any, T]]: ...
+
+
+@overload
+def tool(*, effect: Effect = ..., probe: Callable[..., Any] | None = ...) -> Decorator: ...
+
+
 def tool(
     function: Callable[..., Any] | None = None,
+    /,
     *,
     effect: Effect = "repeatable",
     probe: Callable[..., Any] | None = None,
@@ -55,9 +106,9 @@ def tool(
     The decorated function is async. With `effect="once"` it never runs twice for one message:
     `probe`, called with the same arguments, returns the value if it was done and raises NotDone if
     it was not."""
-    options = checked("of a tool", StepOptions(effect, probe))
-    if function is not None:
-        return as_step(function, options, is_tool=True)
-    return lambda decorated: as_step(decorated, options, is_tool=True)
+    options = checked(_NAMELESS, StepOptions(effect, probe))
+    return _decorate(function, lambda decorated: as_step(decorated, options, is_tool=True))
 
 
+def _decorate(function: Callable[..., Any] | None, decorate: Callable[..., Any]) -> Any:
+    return decorate if function is None else decorate(function)

@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from holdfast.agents.call import Effect, StepOptions
-from holdfast.agents.journal import TurnJournal
+from holdfast.agents.call import RUNNING, Effect, StepOptions
+from holdfast.agents.journal import CURRENT, TurnJournal
 from holdfast.errors import StepError
 from holdfast.memory import NO_MEMORY, Memory
 from holdfast.message import (
@@ -194,6 +194,17 @@ class Turn:
         """Fetch the files that came with the messages into the folder of their conversation."""
         return () if self.fetch_files is None else await self.fetch_files()
 
+    @property
+    def written(self) -> str:
+        """The text of the answer that this attempt has written so far."""
+        is_used = self.journal is not None and self.journal.uses("stream")
+        return self.journal.stream.text if self.journal is not None and is_used else ""
+
+    @property
+    def in_step(self) -> bool:
+        """Whether this code runs inside of a step."""
+        return RUNNING.get() is not None
+
     @overload
     def step(
         self,
@@ -245,7 +256,11 @@ class Turn:
         The turn runs again from its beginning, with its recorded steps."""
         await self._own_journal("turn.sleep").waits.sleep(until)
 
-    async def signal(self, name: str, timeout: DurationLike | None = None) -> Any:
+    async def signal(
+        self,
+        name: str,
+        timeout: DurationLike | None = None,  # noqa: ASYNC109 - it lasts longer than the process
+    ) -> Any:
         """Wait for a signal, without holding a slot. Returns its value.
 
         Raises TimeoutError once the timeout has passed."""
@@ -268,6 +283,12 @@ class Turn:
         if self.journal is None:
             raise StepError(f"{what} works in a running turn only")
         return self.journal
+
+
+def current_turn() -> Turn | None:
+    """Return the turn that runs here; None outside of the agent's code."""
+    journal = CURRENT.get()
+    return None if journal is None or journal.has_ended else journal.turn
 
 
 def _origin_id(event: Event) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from pydantic_core import from_json
 
+from holdfast.agents.call import check_name
 from holdfast.agents.journal import TurnJournal
 from holdfast.errors import StepError
 from holdfast.queue.outcome import Snooze
@@ -46,8 +47,9 @@ class Waits:
                 self._journal.record_steps(steps.step(key, "sleep", "done", due_at=due_at))
             )
 
-    async def signal(self, name: str, timeout: DurationLike | None = None) -> Any:
+    async def signal(self, name: str, timeout: DurationLike | None) -> Any:  # noqa: ASYNC109
         """Return the value of the next signal of this name. Raises TimeoutError after `timeout`."""
+        check_name(name)
         steps, key = self._journal.steps, self._journal.steps.key(f"signal {name}")
         now, found = await self._journal.store.now(), await steps.found(key, "signal")
         if found is None:
@@ -69,7 +71,7 @@ class Waits:
             raise TimeoutError(error)
         if found is None:
             await self._journal.record_steps(wait)
-        await self._suspend(due_at, now)
+        return await self._suspend(due_at, now)
 
     async def _suspend(self, due_at: datetime | None, now: datetime) -> NoReturn:
         """Cancel the task of the turn, as `asyncio.timeout` does. The inbox makes it a Snooze.
@@ -92,7 +94,8 @@ class Waits:
     async def snooze(self) -> Snooze:
         """Return the outcome of a suspended turn."""
         assert self._until is not None
-        return Snooze(max(self._until - await self._journal.store.now(), timedelta(0)))
+        delay = max(self._until - await self._journal.store.now(), timedelta(0))
+        return Snooze(delay, leave_lane=self._journal.leave_lane)
 
 
 def _due_at(what: str, until: DurationLike | datetime, now: datetime) -> datetime:

@@ -53,6 +53,8 @@ class HostedAgent:
     idle: timedelta | None = None
     recall: Recall | None = None
     profile: AgentProfile | None = None
+    leave_lane: bool = False
+    """Whether other messages of the lane go on while a turn waits."""
 
 
 class _Limit:
@@ -117,7 +119,7 @@ class Worker:
         end = await check_limits(self._store, leased)
         if end is not None:
             return end
-        journal = TurnJournal(self._store, leased, name, self.frames)
+        journal = TurnJournal(self._store, leased, name, self.frames, leave_lane=hosted.leave_lane)
         turn = Turn(leased, name, journal=journal, read_history=self._history)
         return await journal.run(self._within_limits(hosted, turn))
 
@@ -226,8 +228,10 @@ def _show_typing(channel: Channel | None, turn: Turn) -> AbstractAsyncContextMan
 
 async def _answer(agent: Agent, turn: Turn) -> Answer:
     """Return the answer of an agent: the text that it wrote, and behind it what it returns."""
-    answer, journal = await agent.answer(turn), turn.journal
-    if journal is None or not journal.uses("stream") or not (written := journal.stream.text):
+    if turn.journal is not None:
+        turn.journal.turn = turn
+    answer, written = await agent.answer(turn), turn.written
+    if not written:
         return answer
     match answer:
         case None:

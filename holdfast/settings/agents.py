@@ -79,6 +79,9 @@ class RunTable(Table):
     """Maximum time of a turn without output or another sign of progress."""
     concurrency: int | None = Field(default=None, ge=1, examples=[2])
     """Maximum concurrent turns of the agent, over all processes."""
+    while_waiting: Literal["hold", "release"] | None = Field(default=None, examples=["release"])
+    """The lane of a turn that sleeps or waits for a signal: hold it, or release it for the messages
+    that follow."""
     heartbeat: Duration | None = Field(default=None, examples=["30 min"])
     """Interval between heartbeat prompts to this agent; overrides the global one. 0 turns them
     off."""

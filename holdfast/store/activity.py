@@ -61,9 +61,7 @@ def received_frame(
 
 def read_activity_row(position: int, frames: str, milliseconds: int) -> ActivityRow:
     """Read a row of frames and give each a time. An unreadable frame keeps its position."""
-    return ActivityRow(
-        position, list(with_deltas(_complete_frames(_frames(frames), milliseconds)))
-    )
+    return ActivityRow(position, list(with_deltas(_complete_frames(_frames(frames), milliseconds))))
 
 
 def with_deltas(frames: Iterable[Payload]) -> Iterator[Payload]:

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from holdfast.agents.turn import Turn
@@ -16,7 +16,7 @@ from holdfast.errors import HoldfastError
 from holdfast.memory.recall import Recall
 from holdfast.migrations.runner import migrate
 from holdfast.queue.event import INBOX, OUTBOX, Event
-from holdfast.queue.outcome import Outcome
+from holdfast.queue.outcome import Outcome, Snooze
 from holdfast.queue.policy import Policy, TargetGroup, failed
 from holdfast.queue.store import Filter, Store
 from holdfast.routing.rooms import post
@@ -47,12 +47,15 @@ class Trial:
     async def ask(self, text: str, *, agent: str | None = None, sender: str = "API") -> str:
         """Send a message, work until nothing is ready, and return the answer.
 
-        The answers of a team are joined by blank lines. Messages of one sender are one
-        conversation. Raises HoldfastError if there is no answer: the message became a dead letter,
-        or waits for another attempt."""
+        A turn that sleeps moves the clock to the end of its sleep. The answers of a team are
+        joined by blank lines. Messages of one sender are one conversation. Raises HoldfastError if
+        there is no answer: the message became a dead letter, or waits for another attempt."""
         before = {event.id for event in await self.responses()}
         message_id = await self.say(text, agent=agent, address=Address(sender=sender))
         worked = await self.work()
+        while worked and (until := await self._sleeps_until(*worked[-1])):
+            self.clock.set(until)
+            worked += await self.work()
         answers = [event for event in await self.responses() if event.id not in before]
         if not answers:
             raise HoldfastError(f"no answer to {message_id}: {_describe(worked)}")
@@ -94,10 +97,21 @@ class Trial:
                 queue=INBOX, target_groups=(TargetGroup(targets=(), lease=LEASE),), at_once=1
             ).with_backoff(turn, outcome)
             await self.store.settle([(turn, outcome)], max_attempts=MAX_ATTEMPTS)
+            if isinstance(outcome, Snooze):
+                await self.store.resume_signalled(turn.primary.id)
             done.append((Turn(turn, turn.primary.target or self.app.default), outcome))
             await self._index()
         self.worked += done
         return done
+
+    async def _sleeps_until(self, turn: Turn, outcome: Outcome) -> datetime | None:
+        """Return the end of the sleep with which a turn ended; None if it does not sleep."""
+        if not isinstance(outcome, Snooze):
+            return None
+        steps = (await self.store.journal(turn.primary.id)).steps.values()
+        waits = [step for step in steps if step.state == "started" and step.due_at is not None]
+        sleeps = [step.due_at for step in waits if step.kind == "sleep" and step.due_at]
+        return min(sleeps, default=None)
 
     async def _index(self) -> None:
         """Index new observations, so that the next turn finds them."""

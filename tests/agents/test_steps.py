@@ -1,0 +1,728 @@
+"""Steps run once per message: later attempts get what was recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from holdfast import AgentHarness, LeaseLost, NotDone, StepError, Turn, tool
+from holdfast.agents import codec
+from holdfast.agents.base import Answer
+from holdfast.agents.call import LONGEST_NAME
+from holdfast.agents.steps import note_usage
+from holdfast.agents.turn import current_turn
+from holdfast.queue.outcome import Dead, Done, Retry
+from holdfast.queue.store import Filter, Store
+from holdfast.testing.clock import Clock
+from holdfast.testing.trial import trial
+from tests.agents.trials import Effects, journal_of, outcomes, texts, trial_on
+
+AGAIN = Retry("again", timedelta(0))
+
+
+async def test_a_later_attempt_gets_the_recorded_result(store: Store, clock: Clock) -> None:
+    effects = Effects()
+
+    async def answer(turn: Turn) -> Answer:
+        number = await turn.step("count", effects.note, 7)
+        return AGAIN if turn.attempt == 1 else f"counted {number}"
+
+    async with trial_on(store, clock, AgentHarness(answer)) as trial:
+        assert await trial.ask("hi") == "counted 7"
+        [(key, step)] = (await journal_of(trial)).steps.items()
+    assert effects == [7]
+    assert (key, step.state, step.attempt, step.result) == ("count", "done", 1, "7")
+
+
+async def test_a_turn_without_steps_touches_no_journal(store: Store, clock: Clock) -> None:
+    async with trial_on(store, clock, AgentHarness(lambda turn: "hello")) as trial:
+        assert await trial.ask("hi") == "hello"
+        journal = await journal_of(trial)
+    assert (journal.steps, journal.generation, journal.text) == ({}, 0, "")
+
+
+async def test_a_step_that_raised_runs_again_in_the_next_attempt(
+    store: Store, clock: Clock
+) -> None:
+    async def fetch() -> str:
+        runs.append("run")
+        if len(runs) == 1:
+            raise ValueError("out of order")
+        return "fetched"
+
+    async def answer(turn: Turn) -> Answer:
+        try:
+            return await turn.step("fetch", fetch)
+        except ValueError:
+            return AGAIN
+
+    runs: list[str] = []
+    async with trial_on(store, clock, AgentHarness(answer)) as trial:
+        await trial.say("hi")
+        turns = await store.claim("inbox", [""], limit=1, lease=timedelta(minutes=1))
+        outcome = await trial.app.worker(store, trial.files).handle(turns[0])
+        [step] = (await store.journal(turns[0].primary.id)).steps.values()
+        assert (step.state, step.error) == ("failed", "ValueError: out of order")
+        await store.settle([(turns[0], outcome)])
+        await trial.work()
+        assert await texts(trial) == ["fetched"]
+        [step] = (await journal_of(trial)).steps.values()
+    assert runs == ["run", "run"]
+    assert (step.state, step.attempt, step.error) == ("done", 2, None)
+
+
+async def test_uses_of_a_name_are_numbered_in_the_order_of_calls(
+    store: Store, clock: Clock
+) -> None:
+    effects = Effects()
+
+    async def answer(turn: Turn) -> Answer:
+        first, second = turn.step("add", effects.note, 1), turn.step("add", effects.note, 2)
+        # Awaited in the other order.
+        return f"{await second} {await first}"
+
+    async with trial_on(store, clock, AgentHarness(answer)) as trial:
+        assert await trial.ask("hi") == "2 1"
+        steps = (await journal_of(trial)).steps
+    assert {key: step.result for key, step in steps.items()} == {"add": "1", "add#2": "2"}
+
+
+async def test_steps_run_at_once_and_each_is_recorded(store: Store, clock: Clock) -> None:
+    effects = Effects()
+    arrived = asyncio.Barrier(5)
+
+    async def meet(number: int) -> int:
+        if first:
+            await arrived.wait()
+        return await effects.note(number)
+
+    async def answer(turn: Turn) -> Answer:
+        numbers = await asyncio.gather(*(turn.step("meet", meet, n) for n in range(5)))
+        first.clear()
+        return AGAIN if turn.attempt == 1 else str(numbers)
+
+    first = ["attempt"]
+    async with trial_on(store, clock, AgentHarness(answer)) as trial:
+        assert await trial.ask("hi") == "[0, 1, 2, 3, 4]"
+        keys = sorted((await journal_of(trial)).steps)
+    assert keys == ["meet", "meet#2", "meet#3", "meet#4", "meet#5"]
+    assert sorted(map(str, effects)) == ["0", "1", "2", "3", "4"]
+
+
+async def test_a_plain_function_runs_in_a_thread(store: Store, clock: Clock) -> None:
+    def where() -> str:
+        return threading.current_thread().name
+
+    async def answer(turn: Turn) -> Answer:
+        return await turn.step("where", where)
+
+    async with trial_on(store, clock, AgentHarness(answer)) as trial:
+        assert await trial.ask("hi") == "holdfast-agent"
+
+
+class Invoice(BaseModel):
+    number: int = Field(alias="No")
+    due: datetime
+    total: Decimal
+
+
+@dataclass
+class Point:
+    x: int
+    y: float
+
+
+async def test_values_are_restored_as_the_annotated_type() -> None:
+    due = datetime(2026, 5, 1, tzinfo=UTC)
+    invoice = Invoice(No=1, due=due, total=Decimal("1.10"))
+
+    async def one() -> Invoice:
+        return invoice
+
+    def many() -> dict[str, list[Point]]:
+        return {"a": [Point(1, 2.5)]}
+
+    async def moment() -> datetime | None:
+        return due
+
+    async def answer(turn: Turn) -> Answer:
+        values = (
+            await turn.step("one", one),
+            await turn.step("many", many),
+            await turn.step("moment", moment),
+            await turn.step("point", Point, 1, y=2.0),
+            await turn.step("plain", lambda: (1, {"a": None})),
+        )
+        seen.append(values)
+        return AGAIN if turn.attempt == 1 else "done"
+
+    seen: list[Any] = []
+    async with trial(AgentHarness(answer)) as tried:
+        await tried.ask("hi")
+    # The first attempt sees the same types as the second, so that a mistake shows at once.
+    assert seen[0] == seen[1]
+    assert seen[1] == (invoice, {"a": [Point(1, 2.5)]}, due, Point(1, 2.0), [1, {"a": None}])
+
+
+class Opaque:
+    """A class that pydantic knows nothing about."""
+
+
+def opaque() -> Opaque:
+    return Opaque()
+
+
+def misnamed() -> Nowhere:  # type: ignore[name-defined]  # noqa: F821
+    return None
+
+
+def wrong() -> int:
+    return "seven"  # type: ignore[return-value]
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "an object": (
+        lambda turn: turn.step("s", object),
+        "the result of step 's' cannot be stored",
+    ),
+    "an unknown return type": (
+        lambda turn: turn.step("s", opaque),
+        "step 's': opaque returns <class 'tests.agents.test_steps.Opaque'>",
+    ),
+    "a return type that cannot be resolved": (
+        lambda turn: turn.step("s", misnamed),
+        "step 's': misnamed returns 'Nowhere', which cannot be resolved",
+    ),
+    "another type than annotated": (
+        lambda turn: turn.step("s", wrong),
+        "the result of step 's' cannot be stored",
+    ),
+    "a result over 1 MiB": (
+        lambda turn: turn.step("s", lambda: "x" * codec.LARGEST_RESULT),
+        "the result of step 's' has 1,048,578 bytes, more than 1,048,576;"
+        " keep it in a file beside those of turn.files",
+    ),
+    "half a surrogate pair": (
+        lambda turn: turn.step("s", lambda: "\ud800"),
+        "the result of step 's' cannot be stored",
+    ),
+    "a name over 200 characters": (
+        lambda turn: turn.step("n" * (LONGEST_NAME + 1), int),
+        f"the name of step {'n' * 40 + '…'!r} has 201 characters, at most 200 are possible",
+    ),
+    "no name": (lambda turn: turn.step(" ", int), "a step needs a name, not ' '"),
+    "a number as a name": (lambda turn: turn.step(7, int), "a step needs a name, not 7"),
+    "a numbered name": (
+        lambda turn: turn.step("pay#2", int),
+        "the name of step 'pay#2' ends in # and digits, which number the uses of a name",
+    ),
+    "a name that cannot be stored": (
+        lambda turn: turn.step("a\0b", int),
+        "the name of step 'a\\x00b' has characters that cannot be stored",
+    ),
+    "no function": (lambda turn: turn.step("s", 7), "step 's' needs a function, not int"),
+    "a step inside a step": (
+        lambda turn: turn.step("outer", lambda: turn.step("inner", int)),
+        "step 'inner' was called inside of step 'outer'",
+    ),
+    "an unknown effect": (
+        lambda turn: turn.step("s", int, effect="twice"),
+        "the effect of step 's' is \"repeatable\" or \"once\", not 'twice'",
+    ),
+    "a probe without once": (
+        lambda turn: turn.step("s", int, probe=int),
+        "step 's' has a probe, which needs effect=\"once\"",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+async def test_bad_use_is_a_clear_error_and_nothing_is_lost(what: str) -> None:
+    use, message = BAD[what]
+    effects = Effects()
+
+    async def answer(turn: Turn) -> Answer:
+        await turn.step("before", effects.note, 1)
+        try:
+            await use(turn)
+        except StepError as error:
+            errors.append(str(error))
+            return AGAIN if turn.attempt == 1 else "still here"
+        return "no error"
+
+    errors: list[str] = []
+    async with trial(AgentHarness(answer)) as tried:
+        assert await tried.ask("hi") == "still here"
+    assert len(errors) == 2
+    assert errors[0] == errors[1]
+    assert errors[0].startswith(message)
+    assert effects == [1]
+
+
+async def test_a_step_after_the_end_of_the_turn_is_refused() -> None:
+    kept: list[Turn] = []
+
+    async def answer(turn: Turn) -> Answer:
+        kept.append(turn)
+        return "bye"
+
+    async with trial(AgentHarness(answer)) as tried:
+        await tried.ask("hi")
+        with pytest.raises(StepError, match="step 'late' came after the end of its turn"):
+            await kept[0].step("late", int)
+        with pytest.raises(StepError, match=r"turn.write came after the end of its turn"):
+            await kept[0].write("late")
+
+
+async def test_a_step_that_ends_after_its_turn_is_not_recorded() -> None:
+    go_on = asyncio.Event()
+    errors: list[Exception] = []
+
+    async def slow() -> int:
+        await go_on.wait()
+        return 1
+
+    async def stray(turn: Turn) -> None:
+        try:
+            await turn.step("stray", slow)
+        except StepError as error:
+            errors.append(error)
+
+    async def answer(turn: Turn) -> Answer:
+        tasks.append(asyncio.create_task(stray(turn)))
+        await asyncio.sleep(0)
+        return "bye"
+
+    tasks: list[asyncio.Task[None]] = []
+    async with trial(AgentHarness(answer)) as tried:
+        await tried.ask("hi")
+        go_on.set()
+        await tasks[0]
+    assert "the end of step 'stray' came after the end of its turn" in str(errors[0])
+
+
+async def test_a_lost_turn_is_told_so_before_its_function_is_called() -> None:
+    effects = Effects()
+
+    async def answer(turn: Turn) -> Answer:
+        turn.leased.until = 0.0
+        try:
+            await turn.step("late", effects.note, 1)
+        except LeaseLost as error:
+            return Dead(str(error))
+        return None
+
+    async with trial(AgentHarness(answer)) as tried:
+        await tried.say("hi")
+        assert await outcomes(tried) == [Dead("the lease on event 1 has run out; drop the work")]
+    assert effects == []
+
+
+async def test_a_zombie_records_nothing(store: Store, clock: Clock) -> None:
+    effects = Effects()
+    turns: list[Turn] = []
+
+    async def answer(turn: Turn) -> Answer:
+        turns.append(turn)
+        if turn.attempt == 1:
+            # Another worker claims the message while this one is stopped.
+            clock.tick(minutes=11)
+            await trial.work()
+            with pytest.raises(LeaseLost):
+                await turn.step("charge", effects.note, 1, effect="once")
+            with pytest.raises(LeaseLost):
+                await turn.step("count", effects.note, 2)
+            return "zombie"
+        return str(await turn.step("count", effects.note, 3))
+
+    async with trial_on(store, clock, AgentHarness(answer)) as trial:
+        await trial.say("hi")
+        await trial.work()
+        assert await texts(trial) == ["3"]
+        steps = (await journal_of(trial, turns[0].primary.id)).steps
+    # The zombie's once-effect was never begun; its repeatable one ran, and nobody noticed.
+    assert effects == [3, 2]
+    assert [step.result for step in steps.values()] == ["3"]
+
+
+async def test_steps_that_no_longer_occur_are_ignored_with_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    effects = Effects()
+
+    async def answer(turn: Turn) -> Answer:
+        if turn.attempt == 1:
+            await turn.step("old", effects.note, 1)
+            await turn.step("older", effects.note, 2)
+            return AGAIN
+        return str(await turn.step("new", effects.note, 3))
+
+    async with trial(AgentHarness(answer)) as tried:
+        assert await tried.ask("hi") == "3"
+    lines = [line.getMessage() for line in caplog.records if "no longer occur" in line.getMessage()]
+    assert len(lines) == 1
+    assert "['old', 'older']" in lines[0]
+
+
+async def test_a_result_that_does_not_fit_a_changed_type_is_worked_out_again() -> None:
+    async def old() -> str:
+        return "seven"
+
+    async def new() -> int:
+        return 7
+
+    async def answer(turn: Turn) -> Answer:
+        value: object = await turn.step("number", old if turn.attempt == 1 else new)
+        return AGAIN if turn.attempt == 1 else repr(value)
+
+    async with trial(AgentHarness(answer)) as tried:
+        assert await tried.ask("hi") == "7"
+
+
+async def test_results_of_a_collected_turn_are_not_used_for_one_message_alone(
+    store: Store, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    effects = Effects()
+
+    async def answer(turn: Turn) -> Answer:
+        seen = len(turn.events)
+        await turn.step("note", effects.note, seen)
+        await turn.step("again", effects.note, seen)
+        await turn.step("pay", effects.note, 100, effect="once")
+        return AGAIN if seen > 1 else str(seen)
+
+    app = AgentHarness()
+    app.add("all", answer, turns="collect")
+    async with trial_on(store, clock, app) as trial:
+        await trial.say("one")
+        await trial.say("two")
+        turns = await store.claim(
+            "inbox", ["all", ""], limit=1, lease=timedelta(minutes=1), collect_limit=10
+        )
+        assert len(turns[0].events) == 2
+        outcome = await trial.app.worker(store, trial.files).handle(turns[0])
+        await store.settle([(turns[0], outcome)])
+        await trial.work()
+    # The once-step of the first message is never repeated; the second message has its own.
+    assert effects == [2, 2, 100, 1, 1, 1, 1, 100]
+    lines = [line for line in caplog.records if "another number of messages" in line.getMessage()]
+    assert len(lines) == 1
+
+
+async def test_a_long_step_is_shown_as_started(store: Store, clock: Clock) -> None:
+    go_on = asyncio.Event()
+
+    async def slow() -> int:
+        await go_on.wait()
+        return 1
+
+    async def answer(turn: Turn) -> Answer:
+        await turn.step("slow", slow)
+        return "done"
+
+    async with trial_on(store, clock, AgentHarness(answer)) as trial:
+        await trial.say("hi")
+        working = asyncio.create_task(trial.work())
+        async with asyncio.timeout(20):
+            while not (steps := (await store.journal(1)).steps):
+                await asyncio.sleep(0.02)
+        assert steps["slow"].state == "started"
+        go_on.set()
+        await working
+        assert (await journal_of(trial)).steps["slow"].state == "done"
+
+
+async def test_tokens_and_cost_are_recorded_with_a_step(store: Store, clock: Clock) -> None:
+    def ask() -> str:
+        note_usage(tokens=120, cost=0.25)
+        return "said"
+
+    async def answer(turn: Turn) -> Answer:
+        return await turn.step("ask", ask)
+
+    async with trial_on(store, clock, AgentHarness(answer)) as trial:
+        await trial.ask("hi")
+        step = (await journal_of(trial)).steps["ask"]
+    assert (step.tokens, step.cost) == (120, 0.25)
+
+
+async def test_a_thread_that_outlasts_a_cancellation_is_recorded(store: Store) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    effects: list[int] = []
+
+    def slow() -> int:
+        begun.set()
+        go_on.wait(20)
+        effects.append(1)
+        return 1
+
+    async def answer(turn: Turn) -> Answer:
+        await turn.step("slow", slow)
+        effects.append(2)
+        return "done"
+
+    app = AgentHarness(answer)
+    async with trial_on(store, Clock(), app) as trial:
+        await trial.say("hi")
+        [turn] = await store.claim("inbox", [""], limit=1, lease=timedelta(minutes=1))
+        task = asyncio.create_task(app.worker(store, trial.files).handle(turn))
+        await asyncio.to_thread(begun.wait, 20)
+        task.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        steps = (await store.journal(turn.primary.id)).steps
+    # The step counts; the code behind it does not run any more.
+    assert steps["slow"].state == "done"
+    assert effects == [1]
+
+
+async def test_a_decorated_function_is_a_step_inside_of_a_turn() -> None:
+    app = AgentHarness()
+    runs: list[int] = []
+
+    @app.step
+    async def double(number: int) -> int:
+        """Double a number."""
+        runs.append(number)
+        return number * 2
+
+    @app.agent("a")
+    async def answer(turn: Turn) -> Answer:
+        assert current_turn() is turn
+        doubled = [await double(1), await double(2)]
+        return AGAIN if turn.attempt == 1 else str(doubled)
+
+    assert await double(4) == 8
+    async with trial(app) as tried:
+        assert await tried.ask("hi") == "[2, 4]"
+        assert list((await journal_of(tried)).steps) == ["double", "double#2"]
+    assert runs == [4, 1, 2]
+    assert (double.__name__, double.__doc__) == ("double", "Double a number.")
+    assert current_turn() is None
+
+
+async def test_a_decorated_function_inside_of_a_step_is_refused() -> None:
+    app = AgentHarness()
+
+    @app.step
+    async def inner() -> int:
+        return 1
+
+    @app.agent("a")
+    async def answer(turn: Turn) -> Answer:
+        try:
+            await turn.step("outer", inner)
+        except StepError as error:
+            return str(error)
+        return None
+
+    async with trial(app) as tried:
+        # The step itself is the function: it is recorded once, under the name of the step.
+        assert "inside of step 'outer'" in await tried.ask("hi")
+
+
+async def test_a_tool_is_a_step_of_its_own_and_keeps_its_effect() -> None:
+    effects = Effects()
+
+    @tool(effect="once")
+    def charge(amount: int) -> str:
+        effects.append(amount)
+        return f"charged {amount}"
+
+    async def answer(turn: Turn) -> Answer:
+        said = await charge(5)
+        # A step with the same effect may call it; one without would lose it.
+        again = await turn.step("charge again", charge, 6)
+        with pytest.raises(StepError, match="inside of step 'hidden'"):
+            await turn.step("hidden", lambda: charge(7))
+        return AGAIN if turn.attempt == 1 else f"{said}, {again}"
+
+    async with trial(AgentHarness(answer)) as tried:
+        assert await tried.ask("hi") == "charged 5, charged 6"
+        steps = (await journal_of(tried)).steps
+    assert effects == [5, 6]
+    assert {key: step.kind for key, step in steps.items() if step.state == "done"} == {
+        "charge": "once",
+        "charge again": "once",
+    }
+    assert await charge(8) == "charged 8"
+
+
+async def test_a_once_step_whose_record_is_missing_ends_as_a_dead_letter_that_names_the_call(
+    store: Store, clock: Clock
+) -> None:
+    effects = Effects()
+
+    async def charge(amount: int, token: str) -> str:
+        await effects.note(amount)
+        raise ConnectionError("no answer")
+
+    async def answer(turn: Turn) -> Answer:
+        try:
+            await turn.step("charge card", charge, 500, token="tok", effect="once")  # noqa: S106
+        except Exception:  # noqa: BLE001 - agents do such things
+            return AGAIN if turn.attempt == 1 else "all is well"
+        return None
+
+    async with trial_on(store, clock, AgentHarness(answer)) as trial:
+        await trial.say("hi")
+        await trial.work()
+        [letter] = await store.dead(Filter())
+        step = (await journal_of(trial)).steps["charge card"]
+        assert await texts(trial) == []
+    assert effects == [500]
+    assert (step.kind, step.state, step.error) == (
+        "once",
+        "unknown",
+        "ConnectionError: no answer",
+    )
+    assert letter.error_class == "EffectUnknown"
+    error = letter.last_error or ""
+    assert "step 'charge card'" in error
+    assert "charge with arguments [500," in error
+    assert f"holdfast dead retry {letter.id} --assume done" in error
+
+
+async def test_the_start_of_a_once_step_is_committed_before_its_call(
+    store: Store, clock: Clock
+) -> None:
+    seen: list[Any] = []
+
+    async def charge(amount: int) -> str:
+        [step] = (await store.journal(1)).steps.values()
+        seen.append((step.state, step.kind, step.arguments, len(step.digest or "")))
+        return "charged"
+
+    async def answer(turn: Turn) -> Answer:
+        return await turn.step("charge", charge, 5, effect="once")
+
+    async with trial_on(store, clock, AgentHarness(answer)) as trial:
+        assert await trial.ask("hi") == "charged"
+    assert seen == [("started", "once", "[5]", 64)]
+
+
+@pytest.mark.parametrize("happened", [True, False])
+async def test_a_probe_decides_about_a_once_step(happened: bool) -> None:
+    effects = Effects()
+
+    async def charge(amount: int) -> str:
+        await effects.note(amount)
+        if len(effects) == 1:
+            raise ConnectionError("no answer")
+        return "charged now"
+
+    async def was_charged(amount: int) -> str:
+        assert amount == 5
+        if not happened:
+            raise NotDone("no such charge")
+        return "charged before"
+
+    async def answer(turn: Turn) -> Answer:
+        return await turn.step("charge", charge, 5, effect="once", probe=was_charged)
+
+    async with trial(AgentHarness(answer)) as tried:
+        await tried.say("hi")
+        await tried.work()
+        tried.clock.tick(hours=1)
+        await tried.work()
+        assert await texts(tried) == ["charged before" if happened else "charged now"]
+    assert effects == ([5] if happened else [5, 5])
+
+
+async def test_a_probe_that_fails_is_asked_again_and_nothing_runs() -> None:
+    effects = Effects()
+    probes: list[int] = []
+
+    async def charge() -> str:
+        await effects.note(1)
+        raise ConnectionError("no answer")
+
+    def probe() -> str:
+        probes.append(1)
+        if len(probes) == 1:
+            raise TimeoutError("the bank is closed")
+        return "charged"
+
+    async def answer(turn: Turn) -> Answer:
+        try:
+            return await turn.step("charge", charge, effect="once", probe=probe)
+        except (ConnectionError, TimeoutError):
+            return AGAIN
+
+    async with trial(AgentHarness(answer)) as tried:
+        assert await tried.ask("hi") == "charged"
+    assert (effects, len(probes)) == ([1], 2)
+
+
+async def test_a_probe_is_not_asked_about_other_arguments() -> None:
+    async def charge(amount: int) -> str:
+        raise ConnectionError("no answer")
+
+    async def probe(amount: int) -> str:
+        raise AssertionError("asked about another call")
+
+    async def answer(turn: Turn) -> Answer:
+        try:
+            return await turn.step("charge", charge, turn.attempt, effect="once", probe=probe)
+        except ConnectionError:
+            return AGAIN
+
+    async with trial(AgentHarness(answer)) as tried:
+        await tried.say("hi")
+        dead = (await outcomes(tried))[-1]
+    assert isinstance(dead, Dead)
+    assert dead.error_class == "EffectUnknown"
+    assert "with arguments [1] of attempt 1 may have happened." in dead.reason
+    assert "This attempt would call it with other arguments" in dead.reason
+
+
+async def test_an_incoming_hook_can_run_steps() -> None:
+    effects = Effects()
+    app = AgentHarness(lambda turn: "ok" if turn.attempt == 2 else AGAIN)
+
+    @app.incoming
+    async def look(turn: Turn) -> None:
+        await turn.step("look", effects.note, 1)
+
+    async with trial(app) as tried:
+        assert await tried.ask("hi") == "ok"
+    assert effects == [1]
+
+
+async def test_a_replayed_message_starts_with_an_empty_journal(store: Store, clock: Clock) -> None:
+    effects = Effects()
+
+    async def answer(turn: Turn) -> Answer:
+        return str(await turn.step("count", effects.note, 1))
+
+    async with trial_on(store, clock, AgentHarness(answer)) as trial:
+        await trial.ask("hi")
+        assert await store.replay([trial.worked[0][0].primary.id])
+        [done] = await outcomes(trial)
+    assert isinstance(done, Done)
+    assert effects == [1, 1]
+
+
+async def test_a_retried_dead_letter_keeps_its_journal(store: Store, clock: Clock) -> None:
+    effects = Effects()
+
+    async def answer(turn: Turn) -> Answer:
+        await turn.step("count", effects.note, 1)
+        return Dead("no") if len(turn.leased.primary.claimed) == 1 else "yes"
+
+    async with trial_on(store, clock, AgentHarness(answer)) as trial:
+        await trial.say("hi")
+        await trial.work()
+        assert await store.retry(Filter())
+        await trial.work()
+        assert await texts(trial) == ["yes"]
+    assert effects == [1]
