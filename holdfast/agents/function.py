@@ -21,9 +21,7 @@ class FunctionAgent:
 
     def __init__(self, function: Function) -> None:
         self._function = function
-        self._is_async = is_async(function) or inspect.isasyncgenfunction(
-            function if inspect.isroutine(function) else getattr(function, "__call__", None)  # noqa: B004
-        )
+        self._is_async = is_async(function)
 
     async def answer(self, turn: Turn) -> Answer:
         result = (

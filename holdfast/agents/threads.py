@@ -20,9 +20,11 @@ Result = TypeVar("Result")
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Return whether calling this function or object runs no code of its own yet."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 - an object may have an async __call__
+    """Return whether a call of this function or object runs none of its code yet."""
+    # An object may have an async __call__.
+    called = (function, getattr(function, "__call__", None))  # noqa: B004
+    return any(
+        inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each) for each in called
     )
 
 

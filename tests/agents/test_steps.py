@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
-from typing import Any
+from collections.abc import Mapping
+from datetime import timedelta
 
 import pytest
-from pydantic import BaseModel, Field
 
-from holdfast import AgentHarness, LeaseLost, NotDone, StepError, Turn, tool
-from holdfast.agents import codec
+from holdfast import AgentHarness, LeaseLost, StepError, Turn
 from holdfast.agents.base import Answer
-from holdfast.agents.call import LONGEST_NAME
 from holdfast.agents.steps import note_usage
 from holdfast.agents.turn import current_turn
+from holdfast.queue.journal import Step
 from holdfast.queue.outcome import Dead, Done, Retry
 from holdfast.queue.store import Filter, Store
 from holdfast.testing.clock import Clock
 from holdfast.testing.trial import trial
 from tests.agents.trials import Effects, journal_of, outcomes, texts, trial_on
+from tests.steps import until
 
 AGAIN = Retry("again", timedelta(0))
 
@@ -127,145 +124,6 @@ async def test_a_plain_function_runs_in_a_thread(store: Store, clock: Clock) -> 
         assert await trial.ask("hi") == "holdfast-agent"
 
 
-class Invoice(BaseModel):
-    number: int = Field(alias="No")
-    due: datetime
-    total: Decimal
-
-
-@dataclass
-class Point:
-    x: int
-    y: float
-
-
-async def test_values_are_restored_as_the_annotated_type() -> None:
-    due = datetime(2026, 5, 1, tzinfo=UTC)
-    invoice = Invoice(No=1, due=due, total=Decimal("1.10"))
-
-    async def one() -> Invoice:
-        return invoice
-
-    def many() -> dict[str, list[Point]]:
-        return {"a": [Point(1, 2.5)]}
-
-    async def moment() -> datetime | None:
-        return due
-
-    async def answer(turn: Turn) -> Answer:
-        values = (
-            await turn.step("one", one),
-            await turn.step("many", many),
-            await turn.step("moment", moment),
-            await turn.step("point", Point, 1, y=2.0),
-            await turn.step("plain", lambda: (1, {"a": None})),
-        )
-        seen.append(values)
-        return AGAIN if turn.attempt == 1 else "done"
-
-    seen: list[Any] = []
-    async with trial(AgentHarness(answer)) as tried:
-        await tried.ask("hi")
-    # The first attempt sees the same types as the second, so that a mistake shows at once.
-    assert seen[0] == seen[1]
-    assert seen[1] == (invoice, {"a": [Point(1, 2.5)]}, due, Point(1, 2.0), [1, {"a": None}])
-
-
-class Opaque:
-    """A class that pydantic knows nothing about."""
-
-
-def opaque() -> Opaque:
-    return Opaque()
-
-
-def misnamed() -> Nowhere:  # type: ignore[name-defined]  # noqa: F821
-    return None
-
-
-def wrong() -> int:
-    return "seven"  # type: ignore[return-value]
-
-
-BAD: dict[str, tuple[Any, str]] = {
-    "an object": (
-        lambda turn: turn.step("s", object),
-        "the result of step 's' cannot be stored",
-    ),
-    "an unknown return type": (
-        lambda turn: turn.step("s", opaque),
-        "step 's': opaque returns <class 'tests.agents.test_steps.Opaque'>",
-    ),
-    "a return type that cannot be resolved": (
-        lambda turn: turn.step("s", misnamed),
-        "step 's': misnamed returns 'Nowhere', which cannot be resolved",
-    ),
-    "another type than annotated": (
-        lambda turn: turn.step("s", wrong),
-        "the result of step 's' cannot be stored",
-    ),
-    "a result over 1 MiB": (
-        lambda turn: turn.step("s", lambda: "x" * codec.LARGEST_RESULT),
-        "the result of step 's' has 1,048,578 bytes, more than 1,048,576;"
-        " keep it in a file beside those of turn.files",
-    ),
-    "half a surrogate pair": (
-        lambda turn: turn.step("s", lambda: "\ud800"),
-        "the result of step 's' cannot be stored",
-    ),
-    "a name over 200 characters": (
-        lambda turn: turn.step("n" * (LONGEST_NAME + 1), int),
-        f"the name of step {'n' * 40 + '…'!r} has 201 characters, at most 200 are possible",
-    ),
-    "no name": (lambda turn: turn.step(" ", int), "a step needs a name, not ' '"),
-    "a number as a name": (lambda turn: turn.step(7, int), "a step needs a name, not 7"),
-    "a numbered name": (
-        lambda turn: turn.step("pay#2", int),
-        "the name of step 'pay#2' ends in # and digits, which number the uses of a name",
-    ),
-    "a name that cannot be stored": (
-        lambda turn: turn.step("a\0b", int),
-        "the name of step 'a\\x00b' has characters that cannot be stored",
-    ),
-    "no function": (lambda turn: turn.step("s", 7), "step 's' needs a function, not int"),
-    "a step inside a step": (
-        lambda turn: turn.step("outer", lambda: turn.step("inner", int)),
-        "step 'inner' was called inside of step 'outer'",
-    ),
-    "an unknown effect": (
-        lambda turn: turn.step("s", int, effect="twice"),
-        "the effect of step 's' is \"repeatable\" or \"once\", not 'twice'",
-    ),
-    "a probe without once": (
-        lambda turn: turn.step("s", int, probe=int),
-        "step 's' has a probe, which needs effect=\"once\"",
-    ),
-}
-
-
-@pytest.mark.parametrize("what", BAD)
-async def test_bad_use_is_a_clear_error_and_nothing_is_lost(what: str) -> None:
-    use, message = BAD[what]
-    effects = Effects()
-
-    async def answer(turn: Turn) -> Answer:
-        await turn.step("before", effects.note, 1)
-        try:
-            await use(turn)
-        except StepError as error:
-            errors.append(str(error))
-            return AGAIN if turn.attempt == 1 else "still here"
-        return "no error"
-
-    errors: list[str] = []
-    async with trial(AgentHarness(answer)) as tried:
-        assert await tried.ask("hi") == "still here"
-    assert len(errors) == 2
-    assert errors[0] == errors[1]
-    assert errors[0].startswith(message)
-    assert effects == [1]
-
-
 async def test_a_step_after_the_end_of_the_turn_is_refused() -> None:
     kept: list[Turn] = []
 
@@ -334,7 +192,7 @@ async def test_a_zombie_records_nothing(store: Store, clock: Clock) -> None:
         if turn.attempt == 1:
             # Another worker claims the message while this one is stopped.
             clock.tick(minutes=11)
-            await trial.work()
+            await tried.work()
             with pytest.raises(LeaseLost):
                 await turn.step("charge", effects.note, 1, effect="once")
             with pytest.raises(LeaseLost):
@@ -342,11 +200,11 @@ async def test_a_zombie_records_nothing(store: Store, clock: Clock) -> None:
             return "zombie"
         return str(await turn.step("count", effects.note, 3))
 
-    async with trial_on(store, clock, AgentHarness(answer)) as trial:
-        await trial.say("hi")
-        await trial.work()
-        assert await texts(trial) == ["3"]
-        steps = (await journal_of(trial, turns[0].primary.id)).steps
+    async with trial_on(store, clock, AgentHarness(answer)) as tried:
+        await tried.say("hi")
+        await tried.work()
+        assert await texts(tried) == ["3"]
+        steps = (await journal_of(tried, turns[0].primary.id)).steps
     # The zombie's once-effect was never begun; its repeatable one ran, and nobody noticed.
     assert effects == [3, 2]
     assert [step.result for step in steps.values()] == ["3"]
@@ -430,13 +288,15 @@ async def test_a_long_step_is_shown_as_started(store: Store, clock: Clock) -> No
     async with trial_on(store, clock, AgentHarness(answer)) as trial:
         await trial.say("hi")
         working = asyncio.create_task(trial.work())
-        async with asyncio.timeout(20):
-            while not (steps := (await store.journal(1)).steps):
-                await asyncio.sleep(0.02)
+        steps = await until(lambda: _steps(store))
         assert steps["slow"].state == "started"
         go_on.set()
         await working
         assert (await journal_of(trial)).steps["slow"].state == "done"
+
+
+async def _steps(store: Store) -> Mapping[str, Step]:
+    return (await store.journal(1)).steps
 
 
 async def test_tokens_and_cost_are_recorded_with_a_step(store: Store, clock: Clock) -> None:
@@ -528,161 +388,6 @@ async def test_a_decorated_function_inside_of_a_step_is_refused() -> None:
     async with trial(app) as tried:
         # The step itself is the function: it is recorded once, under the name of the step.
         assert "inside of step 'outer'" in await tried.ask("hi")
-
-
-async def test_a_tool_is_a_step_of_its_own_and_keeps_its_effect() -> None:
-    effects = Effects()
-
-    @tool(effect="once")
-    def charge(amount: int) -> str:
-        effects.append(amount)
-        return f"charged {amount}"
-
-    async def answer(turn: Turn) -> Answer:
-        said = await charge(5)
-        # A step with the same effect may call it; one without would lose it.
-        again = await turn.step("charge again", charge, 6)
-        with pytest.raises(StepError, match="inside of step 'hidden'"):
-            await turn.step("hidden", lambda: charge(7))
-        return AGAIN if turn.attempt == 1 else f"{said}, {again}"
-
-    async with trial(AgentHarness(answer)) as tried:
-        assert await tried.ask("hi") == "charged 5, charged 6"
-        steps = (await journal_of(tried)).steps
-    assert effects == [5, 6]
-    assert {key: step.kind for key, step in steps.items() if step.state == "done"} == {
-        "charge": "once",
-        "charge again": "once",
-    }
-    assert await charge(8) == "charged 8"
-
-
-async def test_a_once_step_whose_record_is_missing_ends_as_a_dead_letter_that_names_the_call(
-    store: Store, clock: Clock
-) -> None:
-    effects = Effects()
-
-    async def charge(amount: int, token: str) -> str:
-        await effects.note(amount)
-        raise ConnectionError("no answer")
-
-    async def answer(turn: Turn) -> Answer:
-        try:
-            await turn.step("charge card", charge, 500, token="tok", effect="once")  # noqa: S106
-        except Exception:  # noqa: BLE001 - agents do such things
-            return AGAIN if turn.attempt == 1 else "all is well"
-        return None
-
-    async with trial_on(store, clock, AgentHarness(answer)) as trial:
-        await trial.say("hi")
-        await trial.work()
-        [letter] = await store.dead(Filter())
-        step = (await journal_of(trial)).steps["charge card"]
-        assert await texts(trial) == []
-    assert effects == [500]
-    assert (step.kind, step.state, step.error) == (
-        "once",
-        "unknown",
-        "ConnectionError: no answer",
-    )
-    assert letter.error_class == "EffectUnknown"
-    error = letter.last_error or ""
-    assert "step 'charge card'" in error
-    assert "charge with arguments [500," in error
-    assert f"holdfast dead retry {letter.id} --assume done" in error
-
-
-async def test_the_start_of_a_once_step_is_committed_before_its_call(
-    store: Store, clock: Clock
-) -> None:
-    seen: list[Any] = []
-
-    async def charge(amount: int) -> str:
-        [step] = (await store.journal(1)).steps.values()
-        seen.append((step.state, step.kind, step.arguments, len(step.digest or "")))
-        return "charged"
-
-    async def answer(turn: Turn) -> Answer:
-        return await turn.step("charge", charge, 5, effect="once")
-
-    async with trial_on(store, clock, AgentHarness(answer)) as trial:
-        assert await trial.ask("hi") == "charged"
-    assert seen == [("started", "once", "[5]", 64)]
-
-
-@pytest.mark.parametrize("happened", [True, False])
-async def test_a_probe_decides_about_a_once_step(happened: bool) -> None:
-    effects = Effects()
-
-    async def charge(amount: int) -> str:
-        await effects.note(amount)
-        if len(effects) == 1:
-            raise ConnectionError("no answer")
-        return "charged now"
-
-    async def was_charged(amount: int) -> str:
-        assert amount == 5
-        if not happened:
-            raise NotDone("no such charge")
-        return "charged before"
-
-    async def answer(turn: Turn) -> Answer:
-        return await turn.step("charge", charge, 5, effect="once", probe=was_charged)
-
-    async with trial(AgentHarness(answer)) as tried:
-        await tried.say("hi")
-        await tried.work()
-        tried.clock.tick(hours=1)
-        await tried.work()
-        assert await texts(tried) == ["charged before" if happened else "charged now"]
-    assert effects == ([5] if happened else [5, 5])
-
-
-async def test_a_probe_that_fails_is_asked_again_and_nothing_runs() -> None:
-    effects = Effects()
-    probes: list[int] = []
-
-    async def charge() -> str:
-        await effects.note(1)
-        raise ConnectionError("no answer")
-
-    def probe() -> str:
-        probes.append(1)
-        if len(probes) == 1:
-            raise TimeoutError("the bank is closed")
-        return "charged"
-
-    async def answer(turn: Turn) -> Answer:
-        try:
-            return await turn.step("charge", charge, effect="once", probe=probe)
-        except (ConnectionError, TimeoutError):
-            return AGAIN
-
-    async with trial(AgentHarness(answer)) as tried:
-        assert await tried.ask("hi") == "charged"
-    assert (effects, len(probes)) == ([1], 2)
-
-
-async def test_a_probe_is_not_asked_about_other_arguments() -> None:
-    async def charge(amount: int) -> str:
-        raise ConnectionError("no answer")
-
-    async def probe(amount: int) -> str:
-        raise AssertionError("asked about another call")
-
-    async def answer(turn: Turn) -> Answer:
-        try:
-            return await turn.step("charge", charge, turn.attempt, effect="once", probe=probe)
-        except ConnectionError:
-            return AGAIN
-
-    async with trial(AgentHarness(answer)) as tried:
-        await tried.say("hi")
-        dead = (await outcomes(tried))[-1]
-    assert isinstance(dead, Dead)
-    assert dead.error_class == "EffectUnknown"
-    assert "with arguments [1] of attempt 1 may have happened." in dead.reason
-    assert "This attempt would call it with other arguments" in dead.reason
 
 
 async def test_an_incoming_hook_can_run_steps() -> None:
