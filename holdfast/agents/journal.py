@@ -228,6 +228,8 @@ class TurnJournal:
             outcome = Dead(str(self.unknown), type(self.unknown).__name__)
         finally:
             CURRENT.reset(token)
+            # Both refer to each other: the garbage collector should not have to find them.
+            self.turn = None
         if self._is_untouched:
             self.has_ended = True
             return outcome

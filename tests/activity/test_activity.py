@@ -20,7 +20,7 @@ from holdfast.settings import Settings
 from holdfast.telemetry import LISTENER_FAILED
 from tests.steps import Proxy, both_engines, running, until
 
-DONE = ["chain_step_start", "chain_step_done", "response_ready"]
+DONE = ["chain_step_start", "chain_step_done", "response_delta", "response_ready"]
 
 
 @pytest_asyncio.fixture(autouse=True)

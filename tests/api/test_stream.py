@@ -25,7 +25,14 @@ from holdfast.store.forget import forget
 from holdfast.store.memory import open_knowledge, open_observations
 from tests.api.serving import serving, token_of
 
-TURN = ["message_received", "agent_routed", "chain_step_start", "chain_step_done", "response_ready"]
+TURN = [
+    "message_received",
+    "agent_routed",
+    "chain_step_start",
+    "chain_step_done",
+    "response_delta",
+    "response_ready",
+]
 
 
 async def echo(turn: Turn) -> str | Dead:
@@ -70,7 +77,7 @@ async def test_a_message_is_told_from_receipt_to_response(app: AgentHarness) -> 
     async with serving(app) as port, opened(port) as watched:
         assert watched.headers["content-type"].startswith("text/event-stream")
         message_id = await app.put("hi", sender="ann")
-        told = await take(watched, 5)
+        told = await take(watched, len(TURN))
     assert [frame.event for frame in told] == TURN
     assert [frame.data["type"] for frame in told] == TURN
     about = {"messageId": message_id, "agent": "coder", "channel": "api", "sender": "ann"}
@@ -78,7 +85,7 @@ async def test_a_message_is_told_from_receipt_to_response(app: AgentHarness) -> 
         about.items() <= frame.data.items() and frame.data["timestamp"] > 10**12 for frame in told
     )
     assert told[3].data["response"] == "you said hi"
-    assert len({frame.id for frame in told}) == 5
+    assert len({frame.id for frame in told}) == len(TURN)
 
 
 async def test_a_dead_letter_is_told_with_what_a_retry_needs(app: AgentHarness) -> None:
@@ -94,16 +101,20 @@ async def test_a_stream_begins_now_and_resumes_after_any_of_its_frames(app: Agen
         async with opened(port) as watched:
             begun_at = watched.last_id
             await app.put("one")
-            told = await take(watched, 5)
+            told = await take(watched, len(TURN))
         await app.put("two")
         for nth, frame in enumerate(told):
             async with opened(port, last_id=frame.id) as again:
                 assert again.last_id == frame.id
-                more = await take(again, 9 - nth)
-                assert [one.id for one in more[: 4 - nth]] == [one.id for one in told[nth + 1 :]]
-                assert [one.event for one in more[4 - nth :]] == TURN
+                more = await take(again, 2 * len(TURN) - nth - 1)
+                assert [one.id for one in more[: len(TURN) - nth - 1]] == [
+                    one.id for one in told[nth + 1 :]
+                ]
+                assert [one.event for one in more[len(TURN) - nth - 1 :]] == TURN
         async with opened(port, query=f"?last_event_id={begun_at}") as again:
-            assert [frame.id for frame in await take(again, 5)] == [frame.id for frame in told]
+            assert [frame.id for frame in await take(again, len(TURN))] == [
+                frame.id for frame in told
+            ]
 
 
 async def test_a_stream_resumes_after_a_restart_and_from_another_process(
@@ -111,7 +122,7 @@ async def test_a_stream_resumes_after_a_restart_and_from_another_process(
 ) -> None:
     async with serving(app) as port, opened(port) as watched:
         await app.put("one")
-        last_id = (await take(watched, 5))[-1].id
+        last_id = (await take(watched, len(TURN)))[-1].id
     async with open_store(database_url) as other:
         await other.put(
             [],
@@ -140,7 +151,7 @@ async def test_a_position_older_than_what_is_kept_gives_a_gap_then_what_is_there
         async with opened(port, last_id="1.0") as watched:
             gap = await watched.next()
             assert (gap.event, gap.id) == ("gap", f"{first}.0")
-            assert [frame.event for frame in await take(watched, 5)] == TURN
+            assert [frame.event for frame in await take(watched, len(TURN))] == TURN
         async with opened(port, last_id="99999999.0") as watched:
             assert (await watched.next()).event == "gap"
 
