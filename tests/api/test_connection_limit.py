@@ -36,12 +36,12 @@ def settings(database_url: str) -> Settings:
     return Settings(database=database_url)
 
 
-async def asked(
+async def ask(
     port: int, path: str, method: str = "GET", body: str | None = None, **headers: str
 ) -> tuple[int, str]:
     """Status and body, on a connection of its own."""
 
-    def asking() -> tuple[int, str]:
+    def send() -> tuple[int, str]:
         connection = http.client.HTTPConnection(LOOPBACK, port, timeout=30)
         connection.request(method, path, body, headers)
         answer = connection.getresponse()
@@ -49,7 +49,7 @@ async def asked(
         connection.close()
         return found
 
-    return await asyncio.to_thread(asking)
+    return await asyncio.to_thread(send)
 
 
 def bearer(port: int) -> dict[str, str]:
@@ -79,7 +79,7 @@ async def dripping(port: int, request: bytes, *seconds: float) -> AsyncIterator[
     process.stdin.close()
     await process.wait()
     # The server is through with all that connected before us.
-    await asked(port, "/healthz")
+    await ask(port, "/healthz")
 
 
 ATTACKS: dict[str, Callable[[int], bytes]] = {
@@ -108,7 +108,7 @@ async def test_1000_connections_that_drip_lock_nobody_out(settings: Settings, at
                 ("/api/queue/status", "GET", None),
             ):
                 began_at = time.monotonic()
-                status, answer = await asked(port, path, method, body, **bearer(port))
+                status, answer = await ask(port, path, method, body, **bearer(port))
                 slowest = max(slowest, time.monotonic() - began_at)
                 assert status == 200, (number, path, answer)
             await asyncio.sleep(0.05)
@@ -120,7 +120,7 @@ async def slowest_health(port: int, count: int) -> float:
     slowest = 0.0
     for path in ("/healthz", "/readyz") * count:
         began_at = time.monotonic()
-        status, answer = await asked(port, path)
+        status, answer = await ask(port, path)
         slowest = max(slowest, time.monotonic() - began_at)
         assert status == 200, (path, answer)
         await asyncio.sleep(0.1)
@@ -163,12 +163,12 @@ async def test_connections_beyond_the_limit_are_turned_away_and_health_is_not(
     async with serving(AgentHarness(echo, settings=few)) as port:
         async with streams(port, 3):
             for _ in range(RESERVE):
-                assert (await asked(port, "/healthz"))[0] == 200
-            status, body = await asked(port, "/api/queue/status", **bearer(port))
+                assert (await ask(port, "/healthz"))[0] == 200
+            status, body = await ask(port, "/api/queue/status", **bearer(port))
             assert (status, list(json.loads(body))) == (503, ["error"])
         async with asyncio.timeout(10):
             path = "/api/queue/status"
-            while (await asked(port, path, **bearer(port)))[0] != 200:  # noqa: ASYNC110
+            while (await ask(port, path, **bearer(port)))[0] != 200:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
 
@@ -192,7 +192,7 @@ async def streams(port: int, count: int) -> AsyncIterator[None]:
 async def test_one_address_has_a_limit_of_its_own(settings: Settings) -> None:
     few = settings.model_copy(update={"api_client_connections": 2})
     async with serving(AgentHarness(echo, settings=few)) as port, streams(port, 2):
-        assert (await asked(port, "/healthz"))[0] == 503
+        assert (await ask(port, "/healthz"))[0] == 503
 
 
 class Client:

@@ -72,17 +72,22 @@ def cookies_of(headers: dict[str, str]) -> str:
     return headers["set-cookie"].partition(";")[0]
 
 
-async def come_back(port: int, provider: LoopbackProvider, **headers: str) -> Answered:
+async def come_back(port: int, provider: LoopbackProvider, **request_headers: str) -> Answered:
     """The answer to a browser that comes back from the provider."""
-    code, told, _ = await ask(port, "/login/oidc")
+    code, headers, _ = await ask(port, "/login/oidc")
     assert code == 303
     return await ask(
-        port, provider.authorize(told["location"]), "GET", None, cookie=cookies_of(told), **headers
+        port,
+        provider.authorize(headers["location"]),
+        "GET",
+        None,
+        cookie=cookies_of(headers),
+        **request_headers,
     )
 
 
-async def session(port: int, told: dict[str, str]) -> dict[str, Any]:
-    code, _, body = await ask(port, "/api/session", cookie=cookies_of(told))
+async def session(port: int, headers: dict[str, str]) -> dict[str, Any]:
+    code, _, body = await ask(port, "/api/session", cookie=cookies_of(headers))
     assert code == 200
     found: dict[str, Any] = json.loads(body)
     return found
@@ -92,10 +97,10 @@ async def test_a_person_gets_the_role_of_their_groups(
     served: tuple[int, AgentHarness], provider: LoopbackProvider
 ) -> None:
     port, app = served
-    code, told, _ = await come_back(port, provider)
-    assert (code, told["location"]) == (303, "/")
-    assert "SameSite=Strict" in told["set-cookie"]
-    found = await session(port, told)
+    code, headers, _ = await come_back(port, provider)
+    assert (code, headers["location"]) == (303, "/")
+    assert "SameSite=Strict" in headers["set-cookie"]
+    found = await session(port, headers)
     assert (found["name"], found["role"], found["sender"], found["isSession"]) == (
         "ada",
         "send",
@@ -105,29 +110,29 @@ async def test_a_person_gets_the_role_of_their_groups(
     [entry] = await app.store.audit_log(AuditFilter(action="logged_in"))
     assert entry.actor == "session:ada"
     body = json.dumps({"message": "hi", "sender": "bob"}).encode()
-    assert (await ask(port, "/api/message", "POST", body, cookie=cookies_of(told)))[0] == 403, (
+    assert (await ask(port, "/api/message", "POST", body, cookie=cookies_of(headers)))[0] == 403, (
         "no other's name"
     )
     provider.claims["groups"] = ["guests", "ops", "others"]
-    _, told, _ = await come_back(port, provider)
-    assert (await session(port, told))["role"] == "admin", "the greatest of them"
-    assert await status(port, "/logout", "POST", cookie=cookies_of(told)) == 200
-    assert await status(port, cookie=cookies_of(told)) == 401
+    _, headers, _ = await come_back(port, provider)
+    assert (await session(port, headers))["role"] == "admin", "the greatest of them"
+    assert await status(port, "/logout", "POST", cookie=cookies_of(headers)) == 200
+    assert await status(port, cookie=cookies_of(headers)) == 401
 
 
 async def test_a_person_sees_their_own_messages_at_the_next_login_and_nobody_elses(
     served: tuple[int, AgentHarness], provider: LoopbackProvider
 ) -> None:
     port, app = served
-    _, told, _ = await come_back(port, provider)
-    await ask(port, "/api/message", "POST", b'{"message": "mine"}', cookie=cookies_of(told))
+    _, headers, _ = await come_back(port, provider)
+    await ask(port, "/api/message", "POST", b'{"message": "mine"}', cookie=cookies_of(headers))
     async with asyncio.timeout(60):
         while not await app.store.waiting("outbox", "api"):  # noqa: ASYNC110 - echo runs on
             await asyncio.sleep(0.02)
     for subject, number in (("17", 1), ("18", 0)):
         provider.claims["sub"] = subject
-        _, told, _ = await come_back(port, provider)
-        _, _, body = await ask(port, "/api/responses", cookie=cookies_of(told))
+        _, headers, _ = await come_back(port, provider)
+        _, _, body = await ask(port, "/api/responses", cookie=cookies_of(headers))
         assert len(json.loads(body)) == number
 
 
@@ -156,11 +161,15 @@ async def test_a_wrong_id_token_or_group_is_refused_with_a_page(
     problem: str,
 ) -> None:
     provider.claims |= claims
-    code, told, body = await come_back(served[0], provider)
-    assert (code, "set-cookie" in told) == (403, False)
+    code, headers, body = await come_back(served[0], provider)
+    assert (code, "set-cookie" in headers) == (403, False)
     assert problem in json.loads(body)["error"]
-    code, told, body = await come_back(served[0], provider, accept="text/html")
-    assert (code, told["content-type"], problem in body) == (403, "text/html; charset=utf-8", True)
+    code, headers, body = await come_back(served[0], provider, accept="text/html")
+    assert (code, headers["content-type"], problem in body) == (
+        403,
+        "text/html; charset=utf-8",
+        True,
+    )
 
 
 @pytest.mark.parametrize("limits", [Limits(oidc_key_seconds=0.0)])
@@ -180,17 +189,17 @@ async def test_a_login_that_this_browser_did_not_begin_is_refused(
     served: tuple[int, AgentHarness], provider: LoopbackProvider
 ) -> None:
     port, _ = served
-    _, told, _ = await ask(port, "/login/oidc")
-    back = provider.authorize(told["location"])
+    _, headers, _ = await ask(port, "/login/oidc")
+    back = provider.authorize(headers["location"])
     for cookie in (
         {},
-        {"cookie": cookies_of(told).replace("=", "=x", 1)},
+        {"cookie": cookies_of(headers).replace("=", "=x", 1)},
         {"cookie": "holdfast=1.2.3"},
     ):
         code, _, body = await ask(port, back, "GET", None, **cookie)
         assert (code, "not begun in this browser" in body) == (400, True)
-    code, told, _ = await ask(port, "/login/oidc", "GET", None, sec_fetch_site="cross-site")
-    assert (code, told["location"], "set-cookie" in told) == (303, "/login", False), (
+    code, headers, _ = await ask(port, "/login/oidc", "GET", None, sec_fetch_site="cross-site")
+    assert (code, headers["location"], "set-cookie" in headers) == (303, "/login", False), (
         "no foreign page begins one"
     )
 
@@ -199,9 +208,9 @@ async def test_another_verifier_gets_nothing(
     served: tuple[int, AgentHarness], provider: LoopbackProvider
 ) -> None:
     port, _ = served
-    _, told, _ = await ask(port, "/login/oidc")
-    back = provider.authorize(told["location"])
-    head, verifier = cookies_of(told).rsplit(".", 1)
+    _, headers, _ = await ask(port, "/login/oidc")
+    back = provider.authorize(headers["location"])
+    head, verifier = cookies_of(headers).rsplit(".", 1)
     code, _, body = await ask(port, back, "GET", None, cookie=f"{head}.{verifier[::-1]}")
     assert (code, "the provider answered 400" in body) == (502, True)
 
@@ -299,11 +308,11 @@ async def test_a_real_provider_logs_a_person_in(real_provider: str, database_url
     async with serving(
         AgentHarness(echo, settings=settings_for(real_provider, database_url))
     ) as port:
-        code, told, _ = await ask(port, "/login/oidc")
+        code, headers, _ = await ask(port, "/login/oidc")
         assert code == 303
-        back = await asyncio.to_thread(_consent, told["location"])
+        back = await asyncio.to_thread(_consent, headers["location"])
         path = re.sub(r"^http://[^/]+", "", back)
-        code, after, body = await ask(port, path, "GET", None, cookie=cookies_of(told))
+        code, after, body = await ask(port, path, "GET", None, cookie=cookies_of(headers))
         assert code == 303, body
         found = await session(port, after)
         assert (found["name"], found["role"]) == ("Grace", "admin")

@@ -34,8 +34,8 @@ async def bare(
         yield bare
 
 
-async def answered(settings: Settings, bare: BareSlack) -> FinishedEvent:
-    """How the response to the one mention ended; the agent took all that Slack offers it."""
+async def ended_response(settings: Settings, bare: BareSlack) -> FinishedEvent:
+    """Answer one mention with an agent that uses all that Slack offers. Returns the response."""
 
     async def answer(turn: Turn) -> str:
         await bare.acked.wait()
@@ -53,7 +53,7 @@ async def answered(settings: Settings, bare: BareSlack) -> FinishedEvent:
 async def test_a_mention_is_answered_where_slack_can_do_next_to_nothing(
     bare: BareSlack, settings: Settings
 ) -> None:
-    ended = await answered(settings, bare)
+    ended = await ended_response(settings, bare)
     assert (ended.outcome, ended.attempts) == ("completed", 1)
     [post] = bare.posted
     assert (post["channel"], post["thread_ts"], post["text"]) == (
@@ -69,7 +69,7 @@ async def test_an_answer_without_fields_is_taken_as_it_is(
     bare: BareSlack, settings: Settings, method: str
 ) -> None:
     bare.answers[method] = TERSE
-    await answered(settings, bare)
+    await ended_response(settings, bare)
     assert [post["text"] for post in bare.posted] == ["you said ask <@U1EVE>"]
 
 
@@ -78,7 +78,7 @@ async def test_a_part_is_found_by_its_words_where_no_metadata_comes_back(
 ) -> None:
     bare.refuse_after_posting = 1
     bare.has_replies(text="you said ask <@U1EVE>")
-    ended = await answered(settings, bare)
+    ended = await ended_response(settings, bare)
     assert (ended.outcome, len(bare.posted)) == ("completed", 1)
 
 
@@ -91,7 +91,7 @@ async def test_a_part_that_cannot_be_looked_up_is_sent_again_rather_than_lost(
     bare.refuse_after_posting = 1
     if thread is not None:
         bare.answers["conversations.replies"] = thread
-    ended = await answered(settings, bare)
+    ended = await ended_response(settings, bare)
     assert (ended.outcome, len(bare.posted)) == ("completed", 2)
 
 

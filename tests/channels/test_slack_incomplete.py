@@ -72,13 +72,13 @@ async def test_an_outage_of_slack_is_logged_once_with_the_reason(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    asked = 0
+    requests = 0
     request = Workspace._request
 
     async def away(workspace: Workspace, method: str, arguments: Payload) -> Payload:
-        nonlocal asked
-        asked += 1
-        if asked < 6:
+        nonlocal requests
+        requests += 1
+        if requests < 6:
             workspace.client.base_url = "http://127.0.0.1:1/"
         else:
             workspace.client.base_url = slack.api_url

@@ -195,9 +195,9 @@ async def test_a_claim_inside_a_plain_subquery_may_update_more_rows_than_its_lim
     """Claims that run at once give each no more than its limit, and no event twice."""
     await store.put([message() for _ in range(200)])
     stores = [store, await another_store(), await another_store(), await another_store()]
-    found = await asyncio.gather(*(claim(s, limit=7) for _ in range(5) for s in stores))
-    assert max(len(turns) for turns in found) <= 7
-    ids = [event_id for turns in found for turn in turns for event_id in turn.ids]
+    claims = await asyncio.gather(*(claim(s, limit=7) for _ in range(5) for s in stores))
+    assert max(len(turns) for turns in claims) <= 7
+    ids = [event_id for turns in claims for turn in turns for event_id in turn.ids]
     assert len(ids) == len(set(ids))
     leased = await store.leased("inbox")
     assert sorted(event.id for event in leased) == sorted(ids)

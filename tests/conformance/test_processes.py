@@ -187,8 +187,8 @@ async def test_a_dead_process_gives_back_all_of_a_collected_turn(
     assert (await claim_one(other, holder="two", collect_limit=10)).ids == ids
     await other.close()
     await reap_until_seen(hasty)
-    found = await count(hasty)
-    assert (found.leased, found.ready, found.queued) == (0, 1, 2)
+    events = await count(hasty)
+    assert (events.leased, events.ready, events.queued) == (0, 1, 2)
 
 
 async def test_a_claim_without_holder_belongs_to_no_process(

@@ -33,15 +33,15 @@ class Counting:
     """An embedder that records its texts."""
 
     def __init__(self, real: Embedder) -> None:
-        self.model, self.dimensions, self.asked = real.model, real.dimensions, 0
+        self.model, self.dimensions, self.texts = real.model, real.dimensions, 0
         self._real = real
 
     def embed(self, texts: Sequence[str]) -> list[bytes]:
-        self.asked += len(texts)
+        self.texts += len(texts)
         return self._real.embed(texts)
 
 
-async def found(
+async def search(
     knowledge: KnowledgeStore, query: str, scope: KnowledgeScope = ANN, **options: Any
 ) -> list[str]:
     return [hit.id for hit in await knowledge.search(scope, query, **options)]
@@ -51,7 +51,7 @@ async def test_a_document_is_found_by_a_word_of_it(knowledge: KnowledgeStore) ->
     await knowledge.upsert(
         ANN, [document("a", "Ann's tax number is ZX81"), document("b", "Ann plays the cello")]
     )
-    assert (await found(knowledge, "ZX81"))[0] == "a"
+    assert (await search(knowledge, "ZX81"))[0] == "a"
 
 
 async def test_a_document_is_found_by_its_meaning(knowledge: KnowledgeStore) -> None:
@@ -63,15 +63,15 @@ async def test_a_document_is_found_by_its_meaning(knowledge: KnowledgeStore) -> 
         ],
     )
     if (await knowledge.status()).vectors:
-        assert (await found(knowledge, "vehicle failure on a highway"))[0] == "a"
+        assert (await search(knowledge, "vehicle failure on a highway"))[0] == "a"
 
 
 async def test_a_search_never_leaves_its_scope(knowledge: KnowledgeStore) -> None:
     await knowledge.upsert(ANN, [document("a", "likes green tea")])
     await knowledge.upsert(BOB, [document("b", "likes green tea")])
-    assert await found(knowledge, "green tea") == ["a"]
-    assert await found(knowledge, "green tea", BOB) == ["b"]
-    assert await found(knowledge, "green tea", KnowledgeScope("other", ANN.context_id)) == []
+    assert await search(knowledge, "green tea") == ["a"]
+    assert await search(knowledge, "green tea", BOB) == ["b"]
+    assert await search(knowledge, "green tea", KnowledgeScope("other", ANN.context_id)) == []
 
 
 async def test_scores_are_between_0_and_1_and_have_an_optional_minimum(
@@ -83,9 +83,9 @@ async def test_scores_are_between_0_and_1_and_have_an_optional_minimum(
     hits = await knowledge.search(ANN, "green tea in the morning")
     assert all(0 <= hit.score <= 1 for hit in hits)
     assert hits[0].score == max(hit.score for hit in hits)
-    assert await found(knowledge, "green tea in the morning", min_score=0.9) == ["a"]
-    assert len(await found(knowledge, "tea or steel", max_results=1)) == 1
-    assert await found(knowledge, " ") == []
+    assert await search(knowledge, "green tea in the morning", min_score=0.9) == ["a"]
+    assert len(await search(knowledge, "tea or steel", max_results=1)) == 1
+    assert await search(knowledge, " ") == []
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ async def test_an_older_version_never_replaces_a_newer_one(knowledge: KnowledgeS
     await knowledge.upsert(ANN, [document("a", "new", 5)])
     assert await knowledge.upsert(ANN, [document("a", "old", 4)]) == 0
     assert await knowledge.delete(ANN, ["a"], version=4) == 0
-    assert await found(knowledge, "new") == ["a"]
+    assert await search(knowledge, "new") == ["a"]
 
 
 async def test_a_late_writer_does_not_restore_a_deleted_document(
@@ -114,7 +114,7 @@ async def test_a_late_writer_does_not_restore_a_deleted_document(
     )
     assert await knowledge.documents(ANN) == {}
     assert await knowledge.upsert(ANN, [document("a", "returned", 3)]) == 1
-    assert await found(knowledge, "returned") == ["a"]
+    assert await search(knowledge, "returned") == ["a"]
 
 
 async def test_unchanged_content_is_not_embedded_again(store: Store, embedder: Embedder) -> None:
@@ -124,10 +124,10 @@ async def test_unchanged_content_is_not_embedded_again(store: Store, embedder: E
     await knowledge.upsert(ANN, [document("a", "the same", 2)])
     # Without vectors, nothing is embedded.
     each = 1 if (await knowledge.status()).vectors else 0
-    assert counting.asked == each
+    assert counting.texts == each
     assert await knowledge.upsert(ANN, [document("a", "older", 1)]) == 0
     await knowledge.upsert(ANN, [document("a", "another", 3)])
-    assert counting.asked == 2 * each
+    assert counting.texts == 2 * each
 
 
 async def test_a_change_of_model_embeds_again(store: Store, embedder: Embedder) -> None:
@@ -139,7 +139,7 @@ async def test_a_change_of_model_embeds_again(store: Store, embedder: Embedder) 
     each = 1 if status.vectors else 0
     assert (status.documents, status.other_model) == (1, each)
     await knowledge.upsert(ANN, [document("a", "the same", 1)])
-    assert (other.asked, (await knowledge.status()).other_model) == (each, 0)
+    assert (other.texts, (await knowledge.status()).other_model) == (each, 0)
 
 
 async def test_a_long_document_is_found_by_its_end(knowledge: KnowledgeStore) -> None:
@@ -207,7 +207,7 @@ async def test_an_unchanged_document_that_a_late_relay_removes_is_written_again(
     tables = Interrupted(knowledge.tables, lambda: knowledge.delete(ANN, ["a"], version=2))
     interrupted = KnowledgeIndex(cast(IndexTables, tables), embedder)
     assert await getattr(interrupted, way)(ANN, [document("a", "likes green tea", version=3)]) == 1
-    assert await found(knowledge, "green tea") == ["a"]
+    assert await search(knowledge, "green tea") == ["a"]
 
 
 FACTS = {"sqlite": 5_000}
@@ -232,5 +232,5 @@ async def test_nothing_of_five_thousand_facts_of_one_subject_is_dropped(
     assert len(await observations.find_by_subject("acme", "USER", "ann")) == facts
     assert await verify(observations, knowledge) == []
     for number in (0, 1_000, facts - 1):
-        assert (await found(knowledge, f"x{number}"))[0] == str(number)
+        assert (await search(knowledge, f"x{number}"))[0] == str(number)
     assert await observations.delete_workspace("acme") == facts

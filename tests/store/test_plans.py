@@ -75,22 +75,22 @@ def gather_statistics(connection: Connection, shape: str) -> None:
 
 def reads(connection: Connection, call: str, arguments: Any = ()) -> int:
     """How many buffers the call touches, those of the statements inside its functions too."""
-    found = connection.execute(
+    rows = connection.execute(
         f"explain (analyze, buffers, format json) {call}".encode(), arguments
     ).fetchall()
-    plan = found[0][0][0]["Plan"]
+    plan = rows[0][0][0]["Plan"]
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
 def claim(connection: Connection, collect: int = 1) -> list[dict[str, Any]]:
     """Turns, as settle and renew take them."""
-    found = connection.execute(
+    turns = connection.execute(
         "select fence, array_agg(id order by id)"
         " from agent.claim('inbox', '{\"\",other}', 10, '1 min', 'me', %s)"
         " group by fence",
         (collect,),
     )
-    return [{"ids": ids, "fence": fence} for fence, ids in found]
+    return [{"ids": ids, "fence": fence} for fence, ids in turns]
 
 
 def new_events(name: str) -> str:
@@ -178,13 +178,13 @@ CALLS: dict[str, Callable[[Connection], int]] = {
 
 def measure(connection: Connection) -> Reads:
     """Count the pages that each call reads; roll its changes back."""
-    found = {}
+    pages = {}
     for name, call in CALLS.items():
         # Twice: the first reads the catalogue too.
         for _ in range(2):
             with connection.transaction(force_rollback=True):
-                found[name] = call(connection)
-    return found
+                pages[name] = call(connection)
+    return pages
 
 
 def measure_at(url: str, shape: str, count: int, statistics: str) -> dict[str, Reads]:
@@ -214,8 +214,8 @@ def test_a_call_reads_at_most_twice_as_much_at_a_hundred_times_the_backlog(
     large = measure_at(postgres_url, shape, LARGE, statistics)
     too_much = {
         f"{name} by {plans} plans": (reads_small, large[plans][name])
-        for plans, found in small.items()
-        for name, reads_small in found.items()
+        for plans, pages in small.items()
+        for name, reads_small in pages.items()
         if large[plans][name] > 2 * reads_small
     }
     assert too_much == {}
@@ -276,10 +276,10 @@ def test_turns_are_numbered_longest_waiting_first_whatever_the_statistics(
         connection.execute("analyze agent.event")
         connection.execute("delete from agent.event")
         connection.execute(WAITING, [8])
-        found = connection.execute(
+        ids = connection.execute(
             "select id from agent.claim('inbox', '{\"\"}', 8, '1 min') order by fence"
         ).fetchall()
-    assert found == sorted(found, reverse=True)
+    assert ids == sorted(ids, reverse=True)
 
 
 BY_ID = [
