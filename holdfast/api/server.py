@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import resource
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from uvicorn import Config, Server
 
 from holdfast.activity import reporter as activity
@@ -30,10 +30,18 @@ OTHER_FILES = 512
 
 @asynccontextmanager
 async def serve_http(
-    harness: Harness, host: str, port: int, limits: Limits = DEFAULT_LIMITS
+    harness: Harness,
+    host: str,
+    port: int,
+    limits: Limits = DEFAULT_LIMITS,
+    further: Sequence[APIRouter] = (),
 ) -> AsyncIterator[int]:
-    """Serve the whole API while the block runs. Yields the port; 0 chooses a free one."""
+    """Serve the whole API while the block runs. Yields the port; 0 chooses a free one.
+
+    `further` routes are served beside it, without a check of tokens."""
     app = create_app(harness, host, limits)
+    for routes in further:
+        app.include_router(routes)
     async with _serve(app, host, port) as bound:
         if app.state.api.settings.activity:
             # There may be readers from now on: all processes write the activity log.

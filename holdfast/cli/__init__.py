@@ -18,6 +18,7 @@ from holdfast.cli.audit import audit
 from holdfast.cli.chat import chat
 from holdfast.cli.database import backup, init, migrate
 from holdfast.cli.dead import dead
+from holdfast.cli.demo import demo
 from holdfast.cli.doctor import doctor
 from holdfast.cli.help import EXAMPLES, HELP_OPTIONS, GroupedHelp, misplaced_option
 from holdfast.cli.history import history, replay
@@ -25,7 +26,7 @@ from holdfast.cli.memory import memory
 from holdfast.cli.people import people
 from holdfast.cli.printing import echo
 from holdfast.cli.send import send
-from holdfast.cli.slack import demo, slack
+from holdfast.cli.slack import slack
 from holdfast.cli.status import status
 from holdfast.cli.stop import stop
 from holdfast.cli.tail import tail

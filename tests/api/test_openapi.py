@@ -24,7 +24,7 @@ from holdfast.agents.echo import echo
 from holdfast.api.app import create_app
 from holdfast.api.route import ROLE
 from holdfast.api.routes.docs import document_of
-from holdfast.api.routes.static_files import pages
+from holdfast.api.routes.static_files import read_pages
 from holdfast.settings import Settings
 from tests.api.serving import ask_json, serving
 from tests.cli.shell import Running, Shell
@@ -158,7 +158,7 @@ def test_the_contract_has_all_its_routes() -> None:
 
 
 def test_pages_name_no_foreign_host_and_hold_no_script_or_style_of_their_own() -> None:
-    for name, page in pages().items():
+    for name, page in read_pages().items():
         # The name of a namespace is no address that anybody asks.
         text = page.content.decode().replace('xmlns="http://www.w3.org/2000/svg"', "")
         assert not re.search(r"(?:https?:)?//[\w-]+\.[a-z]", text), name

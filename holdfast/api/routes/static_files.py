@@ -35,9 +35,10 @@ class Page:
 
 
 @cache
-def pages() -> dict[str, Page]:
+def read_pages(package: str = "holdfast.api") -> dict[str, Page]:
+    """Read the static files of a package. Returns them by name."""
     found = {}
-    for file in files("holdfast.api").joinpath("static").iterdir():
+    for file in files(package).joinpath("static").iterdir():
         kind = KINDS.get(file.name.rpartition(".")[2])
         if kind is not None:
             content = file.read_bytes()
@@ -48,18 +49,18 @@ def pages() -> dict[str, Page]:
 @open_routes.get("/")
 async def get_index(request: Request) -> Response:
     """Return the chat page. It holds no secret: it asks for data with the session cookie."""
-    return pages()["index.html"].answer(request)
+    return read_pages()["index.html"].answer(request)
 
 
 @open_routes.get("/access")
 async def get_access(request: Request) -> Response:
     """Return the page on tokens and sessions, which holds no secret either."""
-    return pages()["access.html"].answer(request)
+    return read_pages()["access.html"].answer(request)
 
 
 @open_routes.get("/static/{name:path}")
 async def get_static(request: Request, name: str) -> Response:
-    page = pages().get(name)
+    page = read_pages().get(name)
     if page is None:
         raise ApiError(404, "Not found")
     return page.answer(request)
@@ -73,4 +74,4 @@ async def get_static(request: Request, name: str) -> Response:
 )
 async def get_docs(request: Request) -> Response:
     """Return a page that shows the OpenAPI document. It loads nothing from other hosts."""
-    return pages()["docs.html"].answer(request)
+    return read_pages()["docs.html"].answer(request)

@@ -1,0 +1,1 @@
+"""The demonstration `holdfast demo crash`: an answer that goes on after its worker was killed."""
