@@ -17,6 +17,7 @@ from holdfast.agents.turn import Turn
 from holdfast.channels.base import Channel, Line, NotNow
 from holdfast.memory.recall import Recall
 from holdfast.message import (
+    PREVIEW,
     PROFILE,
     ROOM,
     Payload,
@@ -266,8 +267,15 @@ async def _fetch_files(channel: Channel, payloads: Sequence[Payload]) -> Sequenc
     return [path for payload in payloads for path in await channel.fetch_files(payload)]
 
 
-def response(turn: Turn, reply: Reply, profile: AgentProfile | None = None) -> NewEvent:
-    """Build the response to a turn; `message_ids` names the answered messages if several."""
+def response(
+    turn: Turn,
+    reply: Reply,
+    profile: AgentProfile | None = None,
+    preview: Payload | None = None,
+) -> NewEvent:
+    """Build the response to a turn; `message_ids` names the answered messages if several.
+
+    `preview` is the note of the message that shows the growing answer: the response replaces it."""
     payload: Payload = {
         "kind": "response",
         "channel": turn.channel,
@@ -282,6 +290,8 @@ def response(turn: Turn, reply: Reply, profile: AgentProfile | None = None) -> N
     }
     if profile is not None:
         payload[PROFILE] = asdict(profile)
+    if preview:
+        payload[PREVIEW] = preview
     if len(answers := turn.answers) > 1:
         payload["message_ids"] = answers
     if reply.files:

@@ -63,7 +63,7 @@ class DeadLetterNotices:
                 for letter in dead_letters
                 if self._known.get(letter.id) != letter.finished_at
             ]
-            notices = [notice for letter in new if (notice := self._notice(letter)) is not None]
+            notices = [notice for letter in new if (notice := await self._notice(letter))]
             if notices:
                 await self._store.put(notices)
             self._known |= {letter.id: letter.finished_at for letter in new}
@@ -71,16 +71,22 @@ class DeadLetterNotices:
             self._seen_until = max(self._seen_until, dead_letters[-1].finished_at)
         self._known = {id: died_at for id, died_at in self._known.items() if died_at >= since}
 
-    def _notice(self, letter: FinishedEvent) -> NewEvent | None:
+    async def _notice(self, letter: FinishedEvent) -> NewEvent | None:
         turn = Turn(LeasedTurn(INBOX, 0, (letter,)), letter.target)
         # Failures of handed-off messages are reported by the agent that delegated them.
         if turn.channel not in self._channels or letter.hops:
             return None
-        text = (
-            "I could not answer this."
-            f" It is kept as dead letter {letter.id} and can be tried again."
-        )
+        journal = await self._store.journal(letter.id)
+        notice = response(turn, Reply(_text_of(letter, journal.text)), preview=journal.preview)
         # A dead letter that is retried and dies again gets another notice.
         died = f"dead.{letter.finished_at.timestamp():.0f}"
-        message_id = f"{letter.message_id or letter.id}/{died}"
-        return replace(response(turn, Reply(text)), message_id=message_id)
+        return replace(notice, message_id=f"{letter.message_id or letter.id}/{died}")
+
+
+def _text_of(letter: FinishedEvent, partial: str) -> str:
+    """Return the text of a notice. An answer that a person stopped stays as far as it came."""
+    if letter.outcome == "cancelled" and partial:
+        return f"{partial}\n\n_(stopped)_"
+    return (
+        f"I could not answer this. It is kept as dead letter {letter.id} and can be tried again."
+    )
