@@ -29,20 +29,28 @@ DEFAULT_LIMITS = Limits()
 
 @asynccontextmanager
 async def serving(
-    app: AgentHarness, serve: Serve = serve_http, limits: Limits = DEFAULT_LIMITS
+    app: AgentHarness,
+    serve: Serve = serve_http,
+    limits: Limits = DEFAULT_LIMITS,
+    *,
+    works: bool = True,
 ) -> AsyncIterator[int]:
-    """Run the harness with its server on a free port and in its own home. Yields the port."""
+    """Run the harness with its server on a free port and in its own home. Yields the port.
+
+    Without `works`, other processes run the agents."""
     with tempfile.TemporaryDirectory(prefix="holdfast-home-") as home:
         assert app.settings is not None
         app.settings = app.settings.model_copy(update={"home": Path(home)})
-        async with _serving(app, serve, limits) as port:
+        async with _serving(app, serve, limits, works) as port:
             _tokens[port] = bootstrap_tokens(Path(home))
             yield port
             del _tokens[port]
 
 
 @asynccontextmanager
-async def _serving(app: AgentHarness, serve: Serve, limits: Limits) -> AsyncIterator[int]:
+async def _serving(
+    app: AgentHarness, serve: Serve, limits: Limits, works: bool
+) -> AsyncIterator[int]:
     port = 0
 
     @asynccontextmanager
@@ -52,7 +60,7 @@ async def _serving(app: AgentHarness, serve: Serve, limits: Limits) -> AsyncIter
             yield
 
     async with asyncio.TaskGroup() as group:
-        await app.run(task_group=group, serve=note_port)
+        await app.run(task_group=group, serve=note_port, works=works)
         yield port
         app.stop()
 
