@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, nullcontext
 from functools import partial
 
 from holdfast.agents.base import Answer
 from holdfast.agents.threads import is_async, run_in_thread
 from holdfast.agents.turn import Turn
 
-Function = Callable[[Turn], Answer | Awaitable[Answer] | AsyncGenerator[Answer, None]]
+Function = Callable[[Turn], Answer | Awaitable[Answer] | AsyncIterator[Answer]]
 
 
 class FunctionAgent:
@@ -31,14 +31,14 @@ class FunctionAgent:
                 partial(self._function, turn), agent=turn.agent, event_id=turn.primary.id
             )
         )
-        if isinstance(result, AsyncGenerator):
+        if isinstance(result, AsyncIterator):
             return await _write_all(turn, result)
         return await result if inspect.isawaitable(result) else result
 
 
-async def _write_all(turn: Turn, answers: AsyncGenerator[Answer, None]) -> Answer:
-    """Write each text of a generator. The first Reply or outcome that it yields ends it."""
-    async with aclosing(answers):
+async def _write_all(turn: Turn, answers: AsyncIterator[Answer]) -> Answer:
+    """Write each text of an iterator. The first Reply or outcome that it yields ends it."""
+    async with aclosing(answers) if isinstance(answers, AsyncGenerator) else nullcontext():
         async for answer in answers:
             if not isinstance(answer, str):
                 return answer

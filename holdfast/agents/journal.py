@@ -151,6 +151,11 @@ class TurnJournal:
                         self._earlier = await self.store.journal(self.leased.primary.id)
         return self._earlier
 
+    @property
+    def earlier_preview(self) -> Payload | None:
+        """The note of an earlier attempt's preview; None if there is none, or nothing was read."""
+        return None if self._earlier is None else self._earlier.preview
+
     async def record(
         self,
         *,

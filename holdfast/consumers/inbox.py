@@ -15,6 +15,7 @@ from holdfast.agents.base import Agent, AgentProfile, Answer, Reply
 from holdfast.agents.journal import TurnFrames, TurnJournal
 from holdfast.agents.turn import Turn
 from holdfast.channels.base import Channel, Line, NotNow
+from holdfast.consumers.preview import TurnPreview
 from holdfast.memory.recall import Recall
 from holdfast.message import (
     PREVIEW,
@@ -132,7 +133,7 @@ class Worker:
         turn.on_progress = limit.progress
         try:
             async with _show_typing(channel, turn), limit.timeout:
-                return await self._ask(hosted, turn, channel)
+                return await self._show_and_ask(hosted, turn, channel)
         except TimeoutError:
             if not limit.timeout.expired():
                 # A TimeoutError of the agent itself.
@@ -141,6 +142,22 @@ class Worker:
         except NotNow as wait:
             # The platform limits its answers now, which is not a failure of the agent.
             return Snooze(wait.delay)
+
+    async def _show_and_ask(
+        self, hosted: HostedAgent, turn: Turn, channel: Channel | None
+    ) -> Outcome:
+        """Ask the agent, and show its growing answer where the channel can edit messages."""
+        if channel is None or turn.journal is None:
+            return await self._ask(hosted, turn, channel)
+
+        def draft() -> Payload:
+            return response(turn, Reply(""), hosted.profile).event
+
+        preview = turn.journal.preview = TurnPreview(channel, turn.journal, draft)
+        try:
+            return await preview.complete(await self._ask(hosted, turn, channel))
+        finally:
+            await preview.stop()
 
     async def _ask(self, hosted: HostedAgent, turn: Turn, channel: Channel | None) -> Outcome:
         given = await self._hooks.apply_incoming(

@@ -87,6 +87,4 @@ def _text_of(letter: FinishedEvent, partial: str) -> str:
     """Return the text of a notice. An answer that a person stopped stays as far as it came."""
     if letter.outcome == "cancelled" and partial:
         return f"{partial}\n\n_(stopped)_"
-    return (
-        f"I could not answer this. It is kept as dead letter {letter.id} and can be tried again."
-    )
+    return f"I could not answer this. It is kept as dead letter {letter.id} and can be tried again."

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from dataclasses import replace
 
 from holdfast.agents.journal import TurnJournal
 from holdfast.channels.base import Channel, Preview
-from holdfast.message import Payload
+from holdfast.message import PREVIEW, Payload
+from holdfast.queue.event import OUTBOX, NewEvent
+from holdfast.queue.outcome import Done, Outcome
+from holdfast.routing.response import response_event
 
 
 class TurnPreview:
@@ -40,20 +43,29 @@ class TurnPreview:
         """Store a note in the journal. Raises LeaseLost."""
         await self._journal.record(preview=note)
 
-    async def close(self) -> Payload:
-        """End editing. Returns the note of the message to replace, empty if there is none."""
-        if self._preview is not None:
-            return await self._preview.close()
-        return (await self._journal.earlier()).preview or {}
+    async def stop(self) -> Payload | None:
+        """End editing. Returns the note of the message that was shown, None if none was."""
+        return None if self._preview is None else await self._preview.close()
 
+    async def complete(self, outcome: Outcome) -> Outcome:
+        """End editing, and let the response of the turn replace the preview.
 
-@asynccontextmanager
-async def previewing(
-    channel: Channel, journal: TurnJournal, draft: Callable[[], Payload]
-) -> AsyncIterator[None]:
-    """Show the growing answer of a turn during the block."""
-    preview = journal.preview = TurnPreview(channel, journal, draft)
-    try:
-        yield
-    finally:
-        await preview.close()
+        An answer that is for teammates alone has no response. Then one without a text takes the
+        preview away."""
+        if not isinstance(outcome, Done):
+            return outcome
+        note = await self.stop()
+        if note is None:
+            # An earlier attempt may have shown something.
+            note = (await self._journal.earlier()).preview
+        if not note:
+            return outcome
+        replaced = False
+        emits: list[NewEvent] = []
+        for emit in outcome.emits:
+            if emit.queue == OUTBOX and not replaced:
+                emit, replaced = replace(emit, event={**emit.event, PREVIEW: note}), True
+            emits.append(emit)
+        if not replaced:
+            emits.append(response_event({**self._draft(), PREVIEW: note}))
+        return replace(outcome, emits=tuple(emits))

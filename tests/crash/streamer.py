@@ -173,8 +173,8 @@ def main(url: str, folder: str, point: str, nth: str) -> None:
 
     process.open_store = open_mined  # type: ignore[attr-defined]
     mine_call = partial(mined, mine)
-    Post.edit = mine_call(BEFORE_EDIT, AFTER_EDIT, Post.edit)  # type: ignore[method-assign]
-    Post.post = mine_call(NOWHERE, AFTER_POST, Post.post)  # type: ignore[method-assign]
+    setattr(Post, "edit", mine_call(BEFORE_EDIT, AFTER_EDIT, Post.edit))  # noqa: B010
+    setattr(Post, "post", mine_call(NOWHERE, AFTER_POST, Post.post))  # noqa: B010
     preview.EDIT_EVERY, preview.START_AFTER = EDIT_EVERY, START_AFTER
     settings = Settings(database=url, home=Path(folder), retry_first=timedelta(milliseconds=10))
     app = AgentHarness(agent_of(mine, effects), settings=settings)
