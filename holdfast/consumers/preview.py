@@ -10,7 +10,7 @@ from holdfast.channels.base import Channel, Preview
 from holdfast.message import PREVIEW, Payload
 from holdfast.queue.event import OUTBOX, NewEvent
 from holdfast.queue.outcome import Done, Outcome
-from holdfast.routing.response import response_event
+from holdfast.routing.router import response_event
 
 
 class TurnPreview:
