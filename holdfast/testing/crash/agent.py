@@ -33,7 +33,7 @@ async def harbour(turn: Turn) -> AsyncIterator[str]:
     yield "Here is the report of the harbour.\n\n"
     for chapter in CHAPTERS:
         facts = await turn.step(f"read {chapter}", read, chapter)
-        yield f"**{chapter.capitalize()}.** "
+        yield f"{chapter.capitalize()}: "
         for word in facts.split(" "):
             yield f"{word} "
             await asyncio.sleep(WORD_SECONDS)

@@ -5,6 +5,7 @@ const QUESTION = "How is the harbour today?";
 
 const find = (id) => document.getElementById(id);
 let source = null;
+let lastKilled = null;
 
 async function request(path, options = {}) {
   const answer = await fetch(path, options);
@@ -83,6 +84,10 @@ function worker(pid, text, className = "") {
 async function look() {
   const { running, busy, killed } = await request("/demo/workers");
   find("kill").disabled = busy === null;
+  if (lastKilled !== null && busy !== null && busy !== lastKilled) {
+    lastKilled = null;
+    show(`Process ${busy} has taken over, and goes on where the other one stopped.`);
+  }
   find("workers").replaceChildren(
     ...killed.map((pid) => worker(pid, "killed", "killed")),
     ...running
@@ -102,6 +107,7 @@ async function look() {
 
 async function kill() {
   const { killed } = await post("/demo/kill");
+  lastKilled = killed;
   show(`Process ${killed} was killed. Another one takes over within seconds …`);
 }
 
