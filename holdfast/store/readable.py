@@ -58,7 +58,7 @@ def shown_payload(text: str) -> Payload:
 
 def shown(event: AnyEvent) -> AnyEvent:
     """Make an event safe to list: what cannot be read is replaced or left out."""
-    event.event = payload_to_show(event)
+    event.__dict__["event"] = payload_to_show(event)
     claimed: tuple[object, ...] = event.claimed
     event.claimed = tuple([at for at in claimed if isinstance(at, datetime)])
     return event

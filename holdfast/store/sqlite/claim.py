@@ -57,6 +57,8 @@ def claim(db: Writing, request: ClaimRequest) -> list[LeasedTurn]:
         connection.execute(SQL["claim_followers"], params | {"followers": dump(behind)})
     ids = [*heads, *(id for id, _ in behind)]
     events = {event.id: event for event in read_events(connection, ids)}
+    if not behind:
+        return [LeasedTurn(request.queue, fence, (events[head],)) for head, fence in fences.items()]
     return [
         LeasedTurn(
             request.queue, fence, tuple([events[id] for id in (head, *followers.get(head, ()))])
