@@ -25,6 +25,7 @@ from bench import (
     remember,
     report,
     slack,
+    step,
     worker,
 )
 from bench.engine import Engine
@@ -44,6 +45,9 @@ MEASUREMENTS: dict[str, Measurement] = {
     "put-one": put.put_one,
     "put-eight": put.put_eight,
     "put-bulk": put.put_bulk,
+    "step-one": step.step_one,
+    "step-eight": step.step_eight,
+    "step-gap": step.step_gap,
     "http-put": http.http_put,
     "drain-one": drain.drain_one,
     "drain-batch": drain.drain_batch,

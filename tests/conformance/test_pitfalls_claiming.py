@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.queue.journal import Journal
 from holdfast.queue.outcome import Done, Lost, Retry, Settled
 from holdfast.queue.store import Filter, Store, SweepPolicy, Swept
 from holdfast.testing.clock import Clock
@@ -28,6 +29,9 @@ from tests.conformance.steps import (
 from tests.conformance.test_processes import reap_until_seen
 from tests.conformance.worker_process import finish, worker_process
 
+REFUSED = ["Lost", "LeaseLost", "LeaseLost", "Lost"]
+"""Results of a renewal, a checkpoint, a record and a settle of a lost turn."""
+
 
 async def test_a_settle_that_matches_on_id_alone(
     store: Store, database_url: str, clock: Clock
@@ -39,12 +43,13 @@ async def test_a_settle_that_matches_on_id_alone(
         clock.tick(minutes=11)
         turn = await claim_one(store, holder="other")
         paused.send_signal(signal.SIGCONT)
-        assert await asyncio.to_thread(finish, paused) == ["Lost", "LeaseLost", "Lost"]
+        assert await asyncio.to_thread(finish, paused) == REFUSED
         assert await live(store, event_id) == turn.primary
         assert await ended(store, turn, Done((message("reply", queue="outbox"),))) == "completed"
-        assert await asyncio.to_thread(finish, paused) == ["Lost", "LeaseLost", "Lost"]
+        assert await asyncio.to_thread(finish, paused) == REFUSED
     assert (await finished(store, event_id)).holder == "other"
     assert [event.message_id for event in await outbox(store)] == ["m1/1"]
+    assert await store.journal(event_id) == Journal()
 
 
 async def test_a_fence_that_repeats(store: Store) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from holdfast.errors import LeaseLost
+from holdfast.queue.journal import JournalEntry, Step, Write
 from holdfast.queue.outcome import Done
 from holdfast.queue.store import Process, Store
 from holdfast.queue.turn import LeasedTurn
@@ -29,7 +30,7 @@ def worker_process(url: str, name: str, now: datetime, turns: int = 100) -> Iter
 
 
 def finish(process: PipedProcess) -> list[str]:
-    """Tell it to go on; what became of its renewal, its checkpoint and its settle."""
+    """Tell it to go on; what became of its renewal, its checkpoint, its record and its settle."""
     process.write_line("go on")
     return process.read_line().split()
 
@@ -53,8 +54,14 @@ async def try_to_finish(store: Store, turn: LeasedTurn) -> list[str]:
         checkpointed = "Kept"
     except LeaseLost:
         checkpointed = "LeaseLost"
+    try:
+        step = Step(key="a", state="done", attempt=turn.attempt, result="1")
+        await store.record(JournalEntry(turn=turn, steps=[step], write=Write(1, 0, "late")))
+        recorded = "Recorded"
+    except LeaseLost:
+        recorded = "LeaseLost"
     settled = await end(store, turn, Done((message("reply", queue="outbox"),)))
-    return ["Lost" if lost else "Renewed", checkpointed, type(settled).__name__]
+    return ["Lost" if lost else "Renewed", checkpointed, recorded, type(settled).__name__]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 -- The journal of an event: steps of its turns, the text written so far, and signals.
 --
 --   record_journal    stores entries of many turns, each under its fence
---   put_steps, write_journal, write_text  its parts
+--   record_step       stores one step of one turn
+--   put_step, write_journal, write_text  their parts
 --   signal_event      keeps a signal for an event and resumes it if it waits for that name
 --   take_signal       the oldest signal of a name, as the result of a step
 --   resume_signalled  makes events due that wait for a signal that is there
@@ -32,7 +33,12 @@ begin
     from rows from (jsonb_to_recordset(_entries) as (id int8, fence int8))
         with ordinality as entry (id, fence, nth)
     left join event on event.id = entry.id and event.fence = entry.fence;
-    perform agent.put_steps(_entries, _held);
+    perform agent.put_step((entry.body -> 'id')::int8, step.body)
+    from jsonb_array_elements(_entries) with ordinality as entry (body, nth)
+    cross join lateral jsonb_array_elements(entry.body -> 'steps')
+        with ordinality as step (body, nth)
+    where _held[entry.nth]
+    order by entry.nth, step.nth;
     perform agent.write_journal(entry.body)
     from jsonb_array_elements(_entries) with ordinality as entry (body, nth)
     where _held[entry.nth] and entry.body ?| array['write', 'progress', 'preview']
@@ -46,9 +52,22 @@ begin
 end
 $$;
 
--- The last of several entries for one step counts. A `started` that arrives late does not undo the
--- end of the same attempt.
-create or replace function agent.put_steps(_entries jsonb, _held bool[]) returns void
+-- One step of one turn: half the cost of record_journal, for a turn that steps alone.
+create or replace function agent.record_step(_id int8, _fence int8, _step jsonb) returns bool
+language plpgsql security invoker
+as $$
+begin
+    perform from agent.event where id = _id and fence = _fence and fence > 0 for no key update;
+    if found then
+        perform agent.put_step(_id, _step);
+        return true;
+    end if;
+    return false;
+end
+$$;
+
+-- A `started` that arrives late does not undo the end of the same attempt.
+create or replace function agent.put_step(_id int8, _step jsonb) returns void
 language plpgsql security invoker
 as $$
 declare
@@ -57,13 +76,15 @@ begin
     insert into agent.step as step
     ( event_id, key, kind, state, attempt, events, digest, error, signal, due_at, tokens, cost
     , started_at, ended_at, arguments, result )
-    select given.event_id, given.key, given.kind, given.state, given.attempt, given.events
-         , given.digest, given.error, given.signal, given.due_at, given.tokens, given.cost
+    select _id, given.key, given.kind, given.state, given.attempt, given.events, given.digest
+         , given.error, given.signal, given.due_at, given.tokens, given.cost
          , coalesce(given.started_at, _now)
          , coalesce(given.ended_at, case given.state when 'started' then null else _now end)
          , given.arguments, given.result
-    from agent.read_steps(_entries, _held) as given
-    order by given.nth
+    from jsonb_to_record(_step) as given
+      ( key text, kind text, state text, attempt int4, events int4, digest text, error text
+      , signal text, due_at timestamptz, tokens int8, cost float8, started_at timestamptz
+      , ended_at timestamptz, arguments text, result text )
     on conflict (event_id, key) do update
     set kind = excluded.kind, state = excluded.state, attempt = excluded.attempt
       , events = excluded.events, digest = coalesce(excluded.digest, step.digest)
@@ -77,35 +98,6 @@ begin
       , arguments = coalesce(excluded.arguments, step.arguments), result = excluded.result
     where not (excluded.state = 'started' and step.state <> 'started'
         and excluded.attempt = step.attempt);
-end
-$$;
-
--- The steps of the entries that are held, the last one of each key; `nth` orders them by the first.
-create or replace function agent.read_steps(_entries jsonb, _held bool[]) returns table
-( event_id int8, nth int8, key text, kind text, state text, attempt int4, events int4, digest text
-, error text, signal text, due_at timestamptz, tokens int8, cost float8, started_at timestamptz
-, ended_at timestamptz, arguments text, result text )
-language plpgsql stable security invoker
-as $$
-begin
-    return query
-    select distinct on (entry.id, step.key) entry.id
-         , min(entry.nth * 1000000 + step.nth) over (partition by entry.id, step.key), step.key
-         , step.kind, step.state, step.attempt, step.events, step.digest, step.error, step.signal
-         , step.due_at, step.tokens, step.cost, step.started_at, step.ended_at, step.arguments
-         , step.result
-    from rows from (jsonb_to_recordset(_entries) as (id int8, steps jsonb))
-        with ordinality as entry (id, steps, nth)
-    cross join lateral rows from
-    ( jsonb_to_recordset(entry.steps) as
-      ( key text, kind text, state text, attempt int4, events int4, digest text, error text
-      , signal text, due_at timestamptz, tokens int8, cost float8, started_at timestamptz
-      , ended_at timestamptz, arguments text, result text )
-    ) with ordinality as step
-      ( key, kind, state, attempt, events, digest, error, signal, due_at, tokens, cost, started_at
-      , ended_at, arguments, result, nth )
-    where _held[entry.nth]
-    order by entry.id, step.key, entry.nth desc, step.nth desc;
 end
 $$;
 
@@ -202,9 +194,8 @@ begin
     limit 1;
     if found then
         update agent.signal set taken_by = _step ->> 'key' where id = _signal;
-        perform agent.put_steps(jsonb_build_array(jsonb_build_object('id', _id, 'steps'
-            , jsonb_build_array(_step || jsonb_build_object('state', 'done', 'result', value))))
-            , array[true]);
+        perform agent.put_step
+            (_id, _step || jsonb_build_object('state', 'done', 'result', value));
     end if;
 end
 $$;

@@ -55,6 +55,16 @@ def step_row(step: Step) -> Payload:
     }
 
 
+async def record(connections: Connections, entries: list[Payload]) -> list[bool]:
+    """Store entries in one transaction. Returns of each whether its turn is held."""
+    match entries:
+        case [{"id": event_id, "fence": fence, "steps": [step], **rest}] if not rest:
+            arguments = (event_id, fence, dump(step))
+            return [await connections.value("select agent.record_step(%s, %s, %s)", arguments)]
+    held: list[bool] = await connections.value("select agent.record_journal(%s)", (dump(entries),))
+    return held
+
+
 async def read_journal(
     connections: Connections, event_id: int, offset: int, *, results: bool
 ) -> Journal:

@@ -241,10 +241,7 @@ class PostgresStore:
             raise lease_lost(entry.turn)
 
     async def _record_together(self, entries: list[Payload]) -> list[bool]:
-        held: list[bool] = await self._connections.value(
-            "select agent.record_journal(%s)", (dump(entries),)
-        )
-        return held
+        return await journal.record(self._connections, entries)
 
     async def journal(self, event_id: int, *, offset: int = 0, results: bool = True) -> Journal:
         return await journal.read_journal(self._connections, event_id, offset, results=results)
