@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import time
+from collections.abc import AsyncIterator
 
 from bench.workload import TARGET
 from holdfast.agents.turn import Turn
@@ -41,3 +42,13 @@ pinged.add(PING, note_start)
 pings = AgentHarness(note_start, default=PING)
 
 stuck = AgentHarness(hang_at_first, default=PING)
+
+
+async def write_words(turn: Turn) -> AsyncIterator[str]:
+    """Write twenty words within half a second, as a quick model does."""
+    for nth in range(20):
+        yield f"word {nth} "
+        await asyncio.sleep(0.025)
+
+
+streaming = AgentHarness(write_words, default="writer")

@@ -150,9 +150,10 @@ class Stream:
         if write is None:
             return frames
         if not write.offset and (self._length or self._is_void):
-            frames.append(("response_reset", {}))
+            frames.append(("response_reset", {"generation": write.generation}))
         if write.text:
-            frames.append(("response_delta", {"text": write.text, "offset": write.offset}))
+            delta = {"text": write.text, "offset": write.offset, "generation": write.generation}
+            frames.append(("response_delta", delta))
         return frames
 
     async def finish(self, text: str) -> None:

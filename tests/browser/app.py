@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from holdfast import AgentHarness, Dead, Turn
@@ -44,3 +45,24 @@ async def mate(turn: Turn) -> str:
 
 
 app.team("pair", name="Pair", agents=["lead", "mate"], leader="lead")
+
+
+async def _exists(name: str) -> None:
+    while not Path(name).exists():  # noqa: ASYNC110, ASYNC240 - another process makes it
+        await asyncio.sleep(0.02)
+
+
+async def find_topic(text: str) -> str:
+    return text.upper()
+
+
+@app.agent("poet")
+async def poet(turn: Turn) -> AsyncIterator[str]:
+    """Writes a line, waits for the file `middle`, writes on, and waits for `end`."""
+    turn.progress("reading 3 of 7 files")
+    topic = await turn.step("find topic", find_topic, turn.text)
+    yield f"Once 😀 there was `{topic}`"
+    await _exists("middle")
+    yield ", and it was good"
+    await _exists("end")
+    yield "."

@@ -91,7 +91,7 @@ function openConversation(conversation, isNew = false) {
   byId("conversations").hidden = true;
   chat.open(conversation, isNew);
   text.focus();
-  return attempt(() => chat.refresh());
+  return catchUp();
 }
 
 async function post(message) {

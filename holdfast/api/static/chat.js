@@ -222,7 +222,10 @@ function partialsAfter(partials, status) {
 }
 
 // The changes to a growing answer. A missing piece changes nothing: the page asks for the whole.
-function growth({ partials = {} }, frame) {
+function growth({ state, partials = {} }, frame) {
+  if (state === "answered") {
+    return undefined;
+  }
   const before = partials[frame.messageId];
   const change = frame.type === "response_reset" ? withReset : withDelta;
   const partial = change(before, frame) ?? before;
@@ -248,6 +251,7 @@ function changesOf(message, frame) {
     case "progress":
       return { note: frame.text };
     case "chain_step_done":
+    case "response_ready":
       return {
         partials: withoutGrowth(message, frame), step: undefined, note: undefined,
       };
