@@ -30,6 +30,8 @@ class Limits:
     """Minimum interval between two reads of an OpenID Connect provider's keys."""
     ping_seconds: float = 15
     """Interval of comments in a stream, so that proxies do not close it."""
+    message_poll: timedelta = timedelta(seconds=1)
+    """Interval between reads of one answer without a frame: workers may write none, or not yet."""
     chunk_bytes: int = 64 * 1024
     """Size from which frames of a stream are sent."""
     window_bytes: int = 16 * 1024 * 1024

@@ -17,7 +17,6 @@ from bench.event_stream import Frame, Refused, Stream
 from holdfast import AgentHarness, NewEvent
 from holdfast.activity.frames import turn_frame
 from holdfast.api.limits import Limits
-from holdfast.api.routes import message_stream
 from holdfast.api.security.credentials import Grant, issue, revoke_token
 from holdfast.message import Payload
 from holdfast.queue.event import INBOX
@@ -184,11 +183,8 @@ async def test_a_client_that_reconnects_at_every_frame_to_a_new_server_has_the_a
         assert [frame async for frame in frames(stream)] == []
 
 
-async def test_text_is_told_without_any_activity(
-    app: AgentHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(message_stream, "POLL", timedelta(milliseconds=50))
-    async with serving(app) as port:
+async def test_text_is_streamed_without_any_activity(app: AgentHarness) -> None:
+    async with serving(app, limits=Limits(message_poll=timedelta(milliseconds=50))) as port:
         writer = await Writer.begin(app)
         async with watching(port) as stream:
             entry = JournalEntry(turn=writer.turn, write=Write(1, 0, "quietly"))

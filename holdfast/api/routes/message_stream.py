@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request
@@ -29,8 +28,6 @@ from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
 
-POLL = timedelta(seconds=1)
-"""Interval between reads without a frame: workers may write none, or not yet."""
 EXAMPLE = """id: 1.12.0
 event: response_delta
 data: {"type": "response_delta", "messageId": "api_m8boovyb", "text": "Hello world.", "offset": 0}
@@ -87,7 +84,8 @@ class _MessageStream(EventSourceResponse):
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         feed: Feed = self._request.app.state.feed
-        async with aclosing(feed.wakeups(self._concerns, POLL)) as wakeups:
+        poll = state_of(self._request).limits.message_poll
+        async with aclosing(feed.wakeups(self._concerns, poll)) as wakeups:
             async for _ in wakeups:
                 chunk, is_over = await self._read()
                 if chunk:
