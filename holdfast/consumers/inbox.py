@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from holdfast.agents.base import Agent, AgentProfile, Answer, Reply
+from holdfast.agents.history import pair_answers
 from holdfast.agents.journal import TurnFrames, TurnJournal
 from holdfast.agents.turn import Turn
 from holdfast.channels.base import Channel, Line, NotNow
@@ -163,8 +164,10 @@ class Worker:
         given = await self._hooks.apply_incoming(
             turn if channel is None else await _readable_turn(channel, turn)
         )
+        if isinstance(given, Done):
+            return Done(tuple(turn.emitted), _user_lines(turn))
         if not isinstance(given, Turn):
-            return Done(tuple(turn.emitted)) if isinstance(given, Done) else given
+            return given
         if hosted.recall is not None:
             await hosted.recall.remind(given)
         answer = await self._hooks.apply_outgoing(given, await _answer(hosted.agent, given))
@@ -180,15 +183,13 @@ class Worker:
         conversation = conversation_of(turn.leased.primary.event)
         if not conversation:
             return ()
-        own = {event.message_id or str(event.id) for event in turn.leased.events}
-        wanted = max(min(limit, LONGEST_HISTORY), 0)
         found = await self._store.agent_messages(
             turn.agent,
             conversation=conversation,
-            limit=min(wanted + len(own), LONGEST_HISTORY),
+            waiting=False,
+            limit=max(min(limit, LONGEST_HISTORY), 0),
         )
-        lines = [line for line in found if line.message_id not in own][:wanted]
-        return [_history_line(line) for line in reversed(lines)]
+        return [_history_line(line) for line in pair_answers(found)]
 
     def _channel(self, turn: Turn) -> Channel | None:
         """Return the channel of a message; None for one that a teammate handed on."""
@@ -342,4 +343,6 @@ def _line(turn: Turn, event: Event, role: str, content: str) -> Record:
         content=content,
         conversation=conversation_of(payload),
         subject=subject_of(payload),
+        event_id=event.id if role == "user" else None,
+        created_at=event.created_at if role == "user" else None,
     )

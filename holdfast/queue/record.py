@@ -28,6 +28,8 @@ class AgentMessage:
     conversation: str = ""
     subject: str = ""
     """The person whose message it is, or answers."""
+    event_id: int | None = None
+    """The event of a user's line, from which `id` derives. Not read back."""
     id: int | None = None
     created_at: datetime | None = None
 

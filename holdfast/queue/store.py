@@ -308,12 +308,16 @@ class History(Protocol):
         agent_id: str,
         *,
         conversation: str | None = None,
+        waiting: bool = True,
         limit: int = 20,
         before_id: int | None = None,
         since_id: int | None = None,
         most_bytes: int | None = None,
     ) -> Page[AgentMessage]:
-        """List an agent's history, of one conversation or of all, newest first."""
+        """List an agent's history, of one conversation or of all, newest first.
+
+        A message has its line from its receipt on, and keeps it if it dies. `waiting=False` leaves
+        out messages that wait or are being worked."""
 
     async def chat_messages(
         self,

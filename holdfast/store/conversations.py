@@ -233,15 +233,14 @@ class Conversations:
 def merge_unfinished(page: Page[Line], unfinished: Sequence[Line], *, is_first: bool) -> Page[Line]:
     """Mark the lines of a page whose messages are not completed.
 
-    The first page begins with those that have no line yet."""
+    The first page begins with those that wait or are being worked; dead letters have a line."""
     by_id = {line.message_id: line for line in unfinished}
     for line in page:
         if line.role == "user" and (found := by_id.get(line.message_id)) is not None:
             line.status, line.event_id, line.error = found.status, found.event_id, found.error
     if not is_first:
         return page
-    known = {line.message_id for line in page if line.role == "user"}
-    merged: Page[Line] = Page([line for line in unfinished if line.message_id not in known])
+    merged: Page[Line] = Page([line for line in unfinished if line.status != "dead"])
     merged += page
     merged.has_more = page.has_more
     return merged

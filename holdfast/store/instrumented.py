@@ -282,10 +282,17 @@ class InstrumentedStore:
             return await self._engine.say(line, tx=tx)
 
     async def agent_messages(
-        self, agent_id: str, *, conversation: str | None = None, **page: Unpack[PageOptions]
+        self,
+        agent_id: str,
+        *,
+        conversation: str | None = None,
+        waiting: bool = True,
+        **page: Unpack[PageOptions],
     ) -> Page[AgentMessage]:
         with _Call("agent_messages"):
-            return await self._engine.agent_messages(agent_id, conversation=conversation, **page)
+            return await self._engine.agent_messages(
+                agent_id, conversation=conversation, waiting=waiting, **page
+            )
 
     async def chat_messages(self, team_id: str, **page: Unpack[PageOptions]) -> Page[ChatMessage]:
         with _Call("chat_messages"):

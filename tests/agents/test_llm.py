@@ -43,6 +43,16 @@ async def test_it_remembers_the_conversation_and_no_other() -> None:
         assert text(await send(at_work, "two")) == "one | one | two"
 
 
+async def test_the_model_sees_each_answer_behind_its_message_and_no_message_that_waits() -> None:
+    app = app_of(lambda messages, _: prompt_text(messages))
+    async with trial(app) as at_work:
+        for said in ("one", "two", "three"):
+            await at_work.say(said, address=Address(sender="ann"))
+        outcomes = [text(outcome) for _, outcome in await at_work.work()]
+    assert outcomes[:2] == ["one", "one | one | two"]
+    assert outcomes[2] == "one | one | two | one | one | two | three"
+
+
 async def test_of_a_long_conversation_the_newest_is_kept_within_the_budget() -> None:
     app = app_of(lambda messages, _: prompt_text(messages), history_tokens=tokens("x" * 400) * 3)
     async with trial(app) as at_work:

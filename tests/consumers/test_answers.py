@@ -89,7 +89,7 @@ async def test_outcomes_can_be_answered(settings: Settings) -> None:
     async with running(app, settings):
         await app.put("hi")
         [ended] = await finished(app.store)
-        assert await app.store.agent_messages("agent") == []
+        assert [line.content for line in await app.store.agent_messages("agent")] == ["hi"]
     assert (ended.outcome, ended.attempts, ended.last_error, ended.error_class) == (
         "dead",
         2,

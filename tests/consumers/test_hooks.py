@@ -125,7 +125,7 @@ async def test_done_keeps_a_message_from_its_agent(settings: Settings) -> None:
         await app.put("buy this")
         [ended] = await finished(app.store)
         [audit] = await app.store.waiting("audit", "")
-        assert await app.store.agent_messages("agent") == []
+        assert [line.content for line in await app.store.agent_messages("agent")] == ["buy this"]
     assert (ended.outcome, audit.event, asked) == ("completed", {"spam": "buy this"}, [])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from holdfast import AgentHarness, Turn
+from holdfast import AgentHarness, Dead, Turn
 from holdfast.agents.base import Answer
 from holdfast.queue.event import Event, NewEvent
 from holdfast.routing.router import Address
@@ -47,6 +47,56 @@ async def test_history_has_the_newest_lines_within_its_limit_oldest_first() -> N
         ("Ann", "two", False),
         ("agent", "heard two", True),
     ]
+
+
+async def test_history_has_dead_messages_but_none_that_wait() -> None:
+    seen: list[list[str]] = []
+
+    async def answer(turn: Turn) -> Answer:
+        seen.append([line.text for line in await turn.history()])
+        return Dead("broken") if turn.text == "one" else f"heard {turn.text}"
+
+    async with trial(AgentHarness(answer)) as at_work:
+        for text in ("one", "two", "three"):
+            await at_work.say(text, address=ANN)
+        await at_work.work()
+    assert seen == [[], ["one"], ["one", "two", "heard two"]]
+
+
+async def test_an_answer_follows_its_message_in_history_whatever_came_between() -> None:
+    app, seen = reading()
+    async with trial(app) as at_work:
+        for text in ("one", "two", "three"):
+            await at_work.say(text, address=ANN)
+        await at_work.work()
+        lines = await at_work.store.agent_messages("agent")
+    assert [text for _, text, _ in seen[-1]] == ["one", "heard one", "two", "heard two"]
+    # The lines themselves stand in the order in which they were written.
+    assert [line.content for line in lines[::-1]] == [
+        "one",
+        "two",
+        "three",
+        "heard one",
+        "heard two",
+        "heard three",
+    ]
+
+
+async def test_messages_that_were_answered_together_stay_together_in_history() -> None:
+    seen: list[list[str]] = []
+
+    async def answer(turn: Turn) -> Answer:
+        seen.append([line.text for line in await turn.history()])
+        return "heard all"
+
+    app = AgentHarness()
+    app.agent(turns="collect")(answer)
+    async with trial(app) as at_work:
+        for text in ("one", "two"):
+            await at_work.say(text, address=ANN)
+        await at_work.work()
+        await send_and_work(at_work, "three", ANN)
+    assert seen == [[], ["one", "two", "heard all"]]
 
 
 async def test_a_message_without_conversation_has_no_history() -> None:

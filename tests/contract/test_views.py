@@ -142,6 +142,23 @@ def test_the_attempt_count_of_a_memory_change_is_that_of_failed_attempts(sql: Co
     assert counts == [0, 1, 2, 2]
 
 
+def test_a_message_is_a_line_of_its_agents_history_from_its_receipt_on(sql: Connection) -> None:
+    lines = "select id, agent_id, role, sender, content from agent.agent_messages"
+    sql.execute(
+        """select agent.insert_event(jsonb_build_object('channel', 'C1', 'ts', '1.5', 'user', 'U1'
+                   , 'text', 'hi'), _agent => 'coder')"""
+    )
+    [waiting] = sql.execute(lines).fetchall()
+    assert list(waiting.values())[1:] == ["coder", "user", "U1", "hi"]
+    [event_id] = claim(sql)
+    assert sql.execute(lines).fetchall() == [waiting]
+    sql.execute("select agent.cancel_event(%s)", [event_id])
+    assert sql.execute(lines).fetchall() == [waiting]
+    sql.execute("select agent.retry_event(%s)", [event_id])
+    assert drain(sql) == [event_id]
+    assert sql.execute(lines).fetchall() == [waiting]
+
+
 def test_histories_are_shown_by_their_views(sql: Connection) -> None:
     sql.execute(
         """select agent.record('[{"agent_id": "coder", "role": "user", "channel": "api"

@@ -9,7 +9,7 @@ import pytest
 from holdfast.errors import HoldfastError
 from holdfast.memory.observation import Observation, ObservationStore, ObservationType
 from holdfast.queue.event import NewEvent
-from holdfast.queue.outcome import Done
+from holdfast.queue.outcome import Dead, Done
 from holdfast.queue.record import AgentMessage, ChatMessage
 from holdfast.queue.store import Store
 from holdfast.testing.clock import Clock
@@ -243,6 +243,19 @@ LINE = AgentMessage(
     content="hi",
     subject="default:USER:api:id:ann",
 )
+
+
+async def test_forgetting_a_person_removes_the_lines_of_waiting_and_dead_messages(
+    store: Store, observations: ObservationStore
+) -> None:
+    message = {"kind": "message", "channel": "api", "sender_id": "ann", "message": "hi"}
+    await store.put([NewEvent(event=message, target="a")])
+    await store.settle([(await claim_one(store, "a"), Dead("broken"))])
+    await store.put([NewEvent(event=message, target="a")])
+    assert len(await store.agent_messages("a")) == 2
+    removed = await observations.forget("default", "user", "api:id:ann")
+    assert removed == NOTHING | {"events": 1, "history": 1, "agent_messages": 1}
+    assert await store.agent_messages("a") == []
 
 
 async def test_forgetting_a_subject_removes_every_trace(

@@ -286,6 +286,17 @@ async def test_histories_have_their_views(store: SqliteStore, shell: sqlite3.Con
     assert tuple(chat.values()) == (1, "t", "a", "hello")
 
 
+async def test_a_message_is_a_line_of_its_agents_history_from_its_receipt_on(
+    store: SqliteStore, shell: sqlite3.Connection
+) -> None:
+    slack = {"channel": "C1", "ts": "1.5", "user": "U1", "text": "hi"}
+    await store.put([NewEvent(event=slack, target="coder")])
+    waiting = one(shell, "select * from agent_messages")
+    assert tuple(waiting.values())[1:-1] == ("coder", "user", "slack", "U1", "1", "hi")
+    await store.settle([(await claim_one(store, "coder"), Dead("bad"))])
+    assert one(shell, "select * from agent_messages") == waiting
+
+
 async def test_a_plain_insert_is_a_message_received(
     store: SqliteStore, shell: sqlite3.Connection
 ) -> None:

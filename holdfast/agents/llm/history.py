@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 
+from holdfast.agents.history import pair_answers
 from holdfast.agents.turn import Turn
 from holdfast.queue.record import AgentMessage
 from holdfast.store import Store
@@ -27,7 +28,11 @@ async def _newest_lines(store: Store, turn: Turn, budget: int) -> list[AgentMess
     before_id: int | None = None
     while budget > 0:
         page = await store.agent_messages(
-            turn.agent, conversation=turn.conversation, limit=PAGE, before_id=before_id
+            turn.agent,
+            conversation=turn.conversation,
+            waiting=False,
+            limit=PAGE,
+            before_id=before_id,
         )
         for line in page:
             budget -= tokens(line.content)
@@ -37,7 +42,7 @@ async def _newest_lines(store: Store, turn: Turn, budget: int) -> list[AgentMess
         if len(page) < PAGE:
             break
         before_id = page[-1].id
-    return lines[::-1]
+    return pair_answers(lines)
 
 
 def tokens(text: str) -> int:

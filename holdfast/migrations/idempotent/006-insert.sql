@@ -2,6 +2,7 @@
 --
 --   insert_event   one Slack event, from any transaction
 --   lane_of        the lane of an agent's conversation; attempts_of the attempts of an agent
+--   line_offset    what is added to the id of an event for that of its line
 --   record         lines of agents' histories and of rooms, conversations, observations, frames of
 --                  activity
 --   list_conversations  the conversations among records
@@ -116,26 +117,37 @@ begin
 end
 $$;
 
--- {"agent_id": …} is a line of an agent's history, {"team_id": …} one of a team's room,
--- {"subject_type": …} an observation, {"frames": …} frames of activity as JSON text. All frames go
+create or replace function agent.line_offset() returns int8
+language plpgsql stable security invoker
+as $$
+begin
+    return coalesce((select value::int8 from agent.setting where key = 'line_offset'), 0);
+end
+$$;
+
+-- {"agent_id": …} is a line of an agent's history ("event_id" names the event of a user's line),
+-- {"team_id": …} one of a team's room, {"subject_type": …} an observation, {"frames": …} frames of activity as JSON text. All frames go
 -- into one row.
 create or replace function agent.record(_records jsonb) returns void
 language plpgsql security invoker
 as $$
 declare
     _now timestamptz := agent.now();
+    _offset int8 := agent.line_offset();
 begin
     if _records is null or jsonb_array_length(_records) = 0 then
         return;
     end if;
     insert into agent.agent_message
-    ( agent_id, role, channel, sender, message_id, content, conversation, subject, created_at )
-    select agent_id, role, channel, sender, message_id, content, coalesce(conversation, '')
-         , coalesce(subject, ''), _now
+    ( id, agent_id, role, channel, sender, message_id, content, conversation, subject, created_at )
+    select coalesce(event_id, nextval('agent.event_id_seq')) + _offset, agent_id, role, channel
+         , sender, message_id, content, coalesce(conversation, ''), coalesce(subject, '')
+         , coalesce(created_at, _now)
     from jsonb_to_recordset(_records) as row
         ( agent_id text, role text, channel text, sender text, message_id text, content text
-        , conversation text, subject text )
-    where agent_id is not null;
+        , conversation text, subject text, event_id int8, created_at timestamptz )
+    where agent_id is not null
+    on conflict (id) do nothing;
     if _records @? '$[*].team_id' then
         insert into agent.chat_message (team_id, from_agent, message, subject, key, created_at)
         select team_id, from_agent, message, coalesce(subject, ''), coalesce(key, ''), _now

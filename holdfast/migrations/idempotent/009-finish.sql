@@ -32,6 +32,9 @@ declare
 begin
     if _outcomes && agent.dead_outcomes() then
         perform agent.report_dead(_ids, _outcomes, _errors, _classes);
+        perform agent.keep_lines(array_agg(id))
+        from unnest(_ids, _outcomes) as ended (id, outcome)
+        where outcome = any (agent.dead_outcomes());
     end if;
     with gone as
     ( delete from agent.event where id = any (_ids) returning * )
@@ -65,7 +68,11 @@ begin
     perform from agent.event
     where id = _id and (_fence is null or fence = _fence and fence > 0)
     for update;
-    return found and agent.finish(array[_id], array['completed']) = 1;
+    if not found then
+        return false;
+    end if;
+    perform agent.keep_lines(array[_id]);
+    return agent.finish(array[_id], array['completed']) = 1;
 end
 $$;
 

@@ -90,6 +90,7 @@ begin
     perform agent.report_dead(_ids, array_fill('dead'::text, array[cardinality(_ids)])
         , array_fill(_error, array[cardinality(_ids)])
         , array_fill('Unreadable'::text, array[cardinality(_ids)]));
+    perform agent.keep_lines(_ids);
     with gone as
     ( delete from agent.event where id = any (_ids) returning * )
     insert into agent.event_hist

@@ -29,6 +29,11 @@ begin
       order by queue, message_id
       on conflict do nothing
     )
+    -- A live message is its own line.
+    , line as
+    ( delete from agent.agent_message as line using gone
+      where line.id = gone.id + agent.line_offset()
+    )
     , revived as
     ( insert into agent.event
       ( id, event_ts, attempts, vt, claimed, event, queue, target, lane, message_id, max_attempts
@@ -65,11 +70,19 @@ begin
     ( select id from agent.event_hist
       where id = any (_ids) and outcome = any (agent.dead_outcomes()) ));
     return query
-    update agent.event_hist
-    set event = '{}', routed_text = null, routed_team = null, last_error = null, error_class = null
-      , traceback = null, state = null, outcome = 'discarded', updated_at = agent.now()
-    where id = any (_ids) and outcome = any (agent.dead_outcomes())
-    returning agent.event_hist.id;
+    with discarded as
+    ( update agent.event_hist
+      set event = '{}', routed_text = null, routed_team = null, last_error = null
+        , error_class = null, traceback = null, state = null, outcome = 'discarded'
+        , updated_at = agent.now()
+      where id = any (_ids) and outcome = any (agent.dead_outcomes())
+      returning agent.event_hist.id
+    )
+    , line as
+    ( delete from agent.agent_message as line using discarded
+      where line.id = discarded.id + agent.line_offset()
+    )
+    select id from discarded;
 end
 $$;
 

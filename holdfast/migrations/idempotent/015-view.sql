@@ -1,6 +1,7 @@
 -- Views with the classical columns, and functions that list events.
 --
 --   messages, responses, mem_outbox, agent_messages, chat_messages  the views
+--   message_line  messages as lines of their agents' histories; keep_lines stores some
 --   counts    live events by queue and target
 --   leased    events that are being worked
 --   recent    live and finished events of a queue
@@ -90,9 +91,64 @@ select id
      , claimed_until
 from known;
 
+-- Messages as lines of their agents' histories, live and dead. A live one has no other line; those
+-- that died or were completed are stored in agent.agent_message, under the same id.
+create or replace view agent.message_line as
+with known as
+( select id, target, message_id, event, created_at, true as is_live
+  from agent.event
+  where queue = 'inbox'
+  union all
+  select id, target, message_id, event, created_at, false
+  from agent.event_hist
+  where queue = 'inbox' and outcome = any (agent.dead_outcomes())
+)
+select known.id + (select agent.line_offset()) as id
+     , coalesce(nullif(target, '')
+         , (select value ->> 'default' from agent.setting where key = 'routing'), '') as agent_id
+     , 'user' as role
+     , coalesce(read.channel, '') as channel
+     , coalesce(read.sender, '') as sender
+     , coalesce(message_id, known.id::text) as message_id
+     , coalesce(read.text, '') as content
+     , coalesce(read.conversation, '') as conversation
+     , read.subject
+     , agent.readable_moment(created_at) as created_at
+     , known.id as event_id
+     , is_live
+from known
+cross join lateral agent.read_message(event) as read;
+
 create or replace view agent.agent_messages as
 select id, agent_id, role, channel, sender, message_id, content, created_at
-from agent.agent_message;
+from agent.agent_message
+union all
+select id, agent_id, role, channel, sender, message_id, content, created_at
+from agent.message_line
+where is_live;
+
+-- Stores the lines of live messages that are about to end, or of dead letters.
+create or replace function agent.keep_lines(_ids int8[], _live bool default true) returns void
+language plpgsql security invoker
+as $$
+begin
+    insert into agent.agent_message
+    ( id, agent_id, role, channel, sender, message_id, content, conversation, subject, created_at )
+    select id, agent_id, role, channel, sender, message_id, content, conversation, subject
+         , created_at
+    from agent.message_line
+    where event_id = any (_ids) and is_live = _live
+    on conflict (id) do nothing;
+end
+$$;
+
+-- Earlier releases kept no lines of dead letters.
+select agent.keep_lines(array
+( select id from agent.event_hist
+  where queue = 'inbox' and outcome = any (agent.dead_outcomes())
+    and not exists
+    ( select from agent.agent_message as line where line.id = event_hist.id + agent.line_offset() )
+), false);
 
 create or replace view agent.chat_messages as
 select id, team_id, from_agent, message, created_at from agent.chat_message;

@@ -30,6 +30,11 @@ COUNT = (
     "queue", "target", "ready", "delayed", "queued", "leased", "ready_since", "pending_since",
 )  # fmt: skip
 BETWEEN = "id < coalesce(%s, 9223372036854775807) and id > coalesce(%s, 0)"
+WAITING_BETWEEN = (
+    "event_id < coalesce(%s, 9223372036854775807) - (select agent.line_offset())"
+    " and event_id > coalesce(%s, 0) - (select agent.line_offset())"
+)
+"""Limits of the ids of lines, in terms of the events, which have an index."""
 
 
 async def read_finished(
@@ -173,6 +178,7 @@ async def read_agent_messages(
     db: Connections,
     agent_id: str,
     conversation: str | None,
+    waiting: bool,
     *,
     limit: int = 20,
     before_id: int | None = None,
@@ -181,14 +187,20 @@ async def read_agent_messages(
 ) -> Page[AgentMessage]:
     # Two statements instead of "or is null": each has an index of its own.
     of_one = () if conversation is None else (conversation,)
-    found = await db.page(
-        f"select {', '.join(AGENT_MESSAGE)} from agent.agent_message where agent_id = %s"
-        f" {'and conversation = %s' if of_one else ''}"
-        f" and {BETWEEN} order by id desc limit %s",
-        (agent_id, *of_one, before_id, since_id, limit),
-        limit,
-        most_bytes,
+    columns = ", ".join(AGENT_MESSAGE)
+    wanted = f"agent_id = %s {'and conversation = %s' if of_one else ''}"
+    statement = (
+        f"(select {columns} from agent.agent_message where {wanted}"
+        f" and {BETWEEN} order by id desc limit %s)"
     )
+    arguments = (agent_id, *of_one, before_id, since_id, limit)
+    if waiting:
+        statement += (
+            f" union all (select {columns} from agent.message_line where is_live and {wanted}"
+            f" and {WAITING_BETWEEN} order by event_id desc limit %s) order by id desc limit %s"
+        )
+        arguments = (*arguments, *arguments, limit)
+    found = await db.page(statement, arguments, limit, most_bytes)
     return found.map(lambda row: AgentMessage(**dict(zip(AGENT_MESSAGE, row, strict=True))))
 
 

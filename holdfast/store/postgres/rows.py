@@ -117,6 +117,8 @@ def record(line: Record) -> Payload:
         "content": line.content,
         "conversation": line.conversation,
         "subject": line.subject,
+        "event_id": line.event_id,
+        "created_at": None if line.created_at is None else line.created_at.isoformat(),
     }
 
 

@@ -388,9 +388,16 @@ class PostgresStore:
         return await history.read_oldest_snapshot(self._connections)
 
     async def agent_messages(
-        self, agent_id: str, *, conversation: str | None = None, **page: Unpack[PageOptions]
+        self,
+        agent_id: str,
+        *,
+        conversation: str | None = None,
+        waiting: bool = True,
+        **page: Unpack[PageOptions],
     ) -> Page[AgentMessage]:
-        return await history.read_agent_messages(self._connections, agent_id, conversation, **page)
+        return await history.read_agent_messages(
+            self._connections, agent_id, conversation, waiting, **page
+        )
 
     async def chat_messages(self, team_id: str, **page: Unpack[PageOptions]) -> Page[ChatMessage]:
         return await history.read_chat_messages(self._connections, team_id, **page)

@@ -19,7 +19,7 @@ from holdfast.store.sqlite.access import add_audit, audit_events
 from holdfast.store.sqlite.activity import failed_frames, revived_frames
 from holdfast.store.sqlite.connection import load
 from holdfast.store.sqlite.journal import assume_effects, blank_journals
-from holdfast.store.sqlite.put import put_rows
+from holdfast.store.sqlite.put import keep_lines, put_rows
 from holdfast.store.sqlite.rows import (
     FIRST,
     LAST,
@@ -109,7 +109,7 @@ def retry(db: Writing, ids: Sequence[int], assume: Assume | None = None) -> list
     if assume is not None:
         assume_effects(db, dead, assume)
     params = {"ids": dump(dead), "now": db.now, "first": FIRST, "last": LAST - 1}
-    for name in ("revive", "revive_keys", "leave_history"):
+    for name in ("revive", "revive_keys", "leave_history", "erase_lines"):
         db.connection.execute(SQL[name], params)
     db.ready.update(queue for _, queue in rows)
     db.frames.append(list(revived_frames(db.connection, dead)))
@@ -119,7 +119,8 @@ def retry(db: Writing, ids: Sequence[int], assume: Assume | None = None) -> list
 def discard(db: Writing, ids: Sequence[int]) -> list[int]:
     """Empty dead letters. Returns the ids of those that were still dead."""
     dead = [id for id, *_ in db.connection.execute(SQL["still_dead"], {"ids": dump(ids)})]
-    db.connection.execute(SQL["discard"], {"ids": dump(dead), "now": db.now})
+    for name in ("discard", "erase_lines"):
+        db.connection.execute(SQL[name], {"ids": dump(dead), "now": db.now})
     blank_journals(db, dead)
     return dead
 
@@ -255,4 +256,6 @@ def bury_unreadable(db: Writing, rows: Sequence[dict[str, Any]]) -> None:
         db.connection.execute(SQL["put_unreadable"], row | {"now": db.now})
         db.connection.execute(SQL["delete_live"], row)
         db.ready.add(row["queue"])
-    db.frames.append(list(failed_frames(db.connection, [row["id"] for row in rows], dead=True)))
+    ids = [row["id"] for row in rows]
+    keep_lines(db, ids)
+    db.frames.append(list(failed_frames(db.connection, ids, dead=True)))

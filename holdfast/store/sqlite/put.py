@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import count
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -13,7 +14,7 @@ from holdfast.queue.record import Activity, AgentMessage, ChatMessage, NewConver
 from holdfast.store.activity import received_frame, received_frames
 from holdfast.store.payload import dump, parse, storable, storable_name
 from holdfast.store.sqlite.connection import load
-from holdfast.store.sqlite.rows import line_row, new_row
+from holdfast.store.sqlite.rows import agent_message_row, chat_message_row, new_row
 from holdfast.telemetry.redaction import redact_prose
 
 if TYPE_CHECKING:
@@ -154,17 +155,29 @@ def put_records(db: Writing, records: Iterable[Record]) -> None:
                 put_observation(db, record)
             case _:
                 assert_never(record)
-    put_lines(db, agent_messages)
-    put_lines(db, chat_messages)
+    if agent_messages:
+        put_agent_messages(db, agent_messages)
+    if chat_messages:
+        put_chat_messages(db, chat_messages)
 
 
-def put_lines(db: Writing, lines: Sequence[AgentMessage] | Sequence[ChatMessage]) -> int:
-    """Append lines to one history, in their order. Returns the id of the last."""
-    if not lines:
-        return 0
-    name = "put_chat_messages" if isinstance(lines[0], ChatMessage) else "put_agent_messages"
-    rows = [line_row(line, db.now) for line in lines]
-    return db.connection.execute(SQL[name], {"lines": dump(rows)}).lastrowid or 0
+def put_agent_messages(db: Writing, lines: Sequence[AgentMessage]) -> None:
+    """Append lines to agents' histories. An answer draws its id from those of events."""
+    answers = sum(line.event_id is None for line in lines)
+    new_ids = count(db.ids.draw(db.connection, answers) + 1 if answers else 0)
+    rows = [[*agent_message_row(line, db.now), line.event_id or next(new_ids)] for line in lines]
+    db.connection.execute(SQL["put_agent_messages"], {"lines": dump(rows)})
+
+
+def put_chat_messages(db: Writing, lines: Sequence[ChatMessage]) -> int:
+    """Append lines to rooms, in their order. Returns the id of the last."""
+    rows = [chat_message_row(line, db.now) for line in lines]
+    return db.connection.execute(SQL["put_chat_messages"], {"lines": dump(rows)}).lastrowid or 0
+
+
+def keep_lines(db: Writing, ids: Sequence[int]) -> None:
+    """Store the lines of messages that died; ids of other events have none."""
+    db.connection.execute(SQL["keep_lines"], {"ids": dump(ids)})
 
 
 def put_conversation(db: Writing, new: NewConversation) -> None:

@@ -90,15 +90,37 @@ join message_key as k
   on k.queue = json_extract(r.value, '$[0]') and k.message_id = json_extract(r.value, '$[1]');
 
 -- name: put_agent_messages
--- :lines is a JSON array of these columns
+-- :lines is a JSON array of these columns; ids without the offset
 insert into agent_message (
-  agent_id, role, channel, sender, message_id, content, conversation, subject, created_at
+  agent_id, role, channel, sender, message_id, content, conversation, subject, created_at, id
 )
 select
   json_extract(r.value, '$[0]'), json_extract(r.value, '$[1]'), json_extract(r.value, '$[2]'),
   json_extract(r.value, '$[3]'), json_extract(r.value, '$[4]'), json_extract(r.value, '$[5]'),
-  json_extract(r.value, '$[6]'), json_extract(r.value, '$[7]'), json_extract(r.value, '$[8]')
-from json_each(:lines) as r;
+  json_extract(r.value, '$[6]'), json_extract(r.value, '$[7]'), json_extract(r.value, '$[8]'),
+  json_extract(r.value, '$[9]') + (select value from line_offset)
+from json_each(:lines) as r
+where true
+on conflict (id) do nothing;
+
+-- name: keep_lines
+-- of messages that died
+insert into agent_message (
+  id, agent_id, role, channel, sender, message_id, content, conversation, subject, created_at
+)
+select
+  id, agent_id, role, channel, sender, message_id, content, conversation, subject, created_at
+from message_line
+where event_id in (select value from json_each(:ids))
+on conflict (id) do nothing;
+
+-- name: erase_lines
+-- of dead letters that are live again, and so their own lines, or discarded
+delete from agent_message
+where id in (
+  select r.value + (select value from line_offset)
+  from json_each(:ids) as r
+);
 
 -- name: put_chat_messages
 -- :lines is a JSON array of these columns

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +23,7 @@ from holdfast.store.payload import dump
 from holdfast.store.scoped import Dialect
 from holdfast.store.sqlite.connection import close_cursors, connect, load, translate_error
 from holdfast.store.sqlite.rows import (
+    Row,
     agent_message_of,
     chat_message_of,
     finished_event_of,
@@ -38,6 +41,8 @@ T = TypeVar("T")
 SQL = load()
 
 READERS = 3
+CONVERSATION = 7
+"""Position of the conversation in a line of an agent's history."""
 TABLES = 4
 """Tables that the statement `migrated` counts."""
 
@@ -210,8 +215,19 @@ def read_number(connection: Connection, query: str, params: dict[str, Any]) -> i
 
 def read_agent_messages(connection: Connection, params: dict[str, Any]) -> Page[AgentMessage]:
     name = "agent_messages" if params["conversation"] is None else "conversation_messages"
-    rows = connection.execute(SQL[name], params)
+    rows: Iterable[Row] = connection.execute(SQL[name], params)
+    if params["waiting"]:
+        waiting = _waiting_lines(connection, params)
+        rows = heapq.merge(rows, waiting, key=itemgetter(0), reverse=True)
     return read_page(rows, params).map(agent_message_of)
+
+
+def _waiting_lines(connection: Connection, params: dict[str, Any]) -> Iterator[Row]:
+    """Yield the lines of messages that are not finished, newest first."""
+    for (event_id,) in connection.execute(SQL["unfinished_ids"], params):
+        row = connection.execute(SQL["message_line"], {"event_id": event_id}).fetchone()
+        if params["conversation"] in (None, row[CONVERSATION]):
+            yield row
 
 
 def read_chat_messages(connection: Connection, params: dict[str, Any]) -> Page[ChatMessage]:

@@ -131,6 +131,25 @@ where agent_id = :agent_id and conversation = :conversation and id < :before_id 
 order by id desc
 limit :limit;
 
+-- name: unfinished_ids
+-- Messages of an agent that wait or are being worked. Without limit: the reader stops early.
+select id
+from event
+where queue = 'inbox'
+  and id < :before_id - (select value from line_offset)
+  and id > :since_id - (select value from line_offset)
+  and (
+    target = :agent_id
+    or target = ''
+    and :agent_id = (select json_extract(value, '$.default') from setting where key = 'routing')
+  )
+order by id desc;
+
+-- name: message_line
+select id, agent_id, role, channel, sender, message_id, content, conversation, created_at
+from message_line
+where event_id = :event_id;
+
 -- name: chat_messages
 select id, team_id, from_agent, message, created_at
 from chat_message

@@ -162,11 +162,15 @@ def read_page(rows: Iterable[Row], params: dict[str, Any]) -> Page[Row]:
     return Measure(params["limit"], params["most_bytes"]).page(rows)
 
 
-def line_row(line: AgentMessage | ChatMessage, now: int) -> list[Any]:
+def chat_message_row(line: ChatMessage, now: int) -> list[Any]:
     """Return the values of all columns but the id."""
     created_at = now if line.created_at is None else micros(line.created_at)
-    if isinstance(line, ChatMessage):
-        return [line.team_id, line.from_agent, line.message, line.subject, line.key, created_at]
+    return [line.team_id, line.from_agent, line.message, line.subject, line.key, created_at]
+
+
+def agent_message_row(line: AgentMessage, now: int) -> list[Any]:
+    """Return the values of all columns but the id."""
+    created_at = now if line.created_at is None else micros(line.created_at)
     return [
         line.agent_id,
         line.role,

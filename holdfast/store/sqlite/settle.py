@@ -10,7 +10,7 @@ from typing import Any, assert_never, cast
 from holdfast.queue.event import Event, NewEvent
 from holdfast.queue.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
 from holdfast.queue.record import Record
-from holdfast.queue.store import Acked
+from holdfast.queue.store import DEAD_OUTCOMES, Acked
 from holdfast.queue.turn import LeasedTurn
 from holdfast.store.failure import NO_FAILURE, Failure, failure_of, stored_error
 from holdfast.store.payload import dump
@@ -19,7 +19,7 @@ from holdfast.store.sqlite.access import audit_events
 from holdfast.store.sqlite.activity import failed_frames
 from holdfast.store.sqlite.claim import Leases, are_all_held, checkpoint, is_held, read_leases
 from holdfast.store.sqlite.connection import load
-from holdfast.store.sqlite.put import put_emits, put_records
+from holdfast.store.sqlite.put import keep_lines, put_emits, put_records
 from holdfast.store.sqlite.rows import MICROSECOND
 from holdfast.store.sqlite.writer import Writing
 
@@ -147,6 +147,9 @@ def finish(db: Writing, ends: Sequence[list[Any]]) -> None:
     params = {"ends": dump(ends), "ids": dump([id for id, *_ in ends]), "now": db.now}
     for name in ("finish", "delete_followers", "delete_ended"):
         db.connection.execute(SQL[name], params)
+    dead = [id for id, outcome, *_ in ends if outcome in DEAD_OUTCOMES]
+    if dead:
+        keep_lines(db, dead)
     if any(outcome != "completed" for _, outcome, *_ in ends):
         db.frames.append(list(failed_frames(db.connection, [id for id, *_ in ends], dead=True)))
 

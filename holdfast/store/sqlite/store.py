@@ -166,7 +166,7 @@ class SqliteStore:
         return await self._write(work, tx)
 
     async def say(self, line: ChatMessage, *, tx: Transaction | None = None) -> int:
-        return await self._write(lambda db: put.put_lines(db, [line]), tx)
+        return await self._write(lambda db: put.put_chat_messages(db, [line]), tx)
 
     async def claim(
         self,
@@ -353,9 +353,15 @@ class SqliteStore:
         return None
 
     async def agent_messages(
-        self, agent_id: str, *, conversation: str | None = None, **page: Unpack[PageOptions]
+        self,
+        agent_id: str,
+        *,
+        conversation: str | None = None,
+        waiting: bool = True,
+        **page: Unpack[PageOptions],
     ) -> Page[AgentMessage]:
-        params = {"agent_id": agent_id, "conversation": conversation} | page_params(**page)
+        which = {"agent_id": agent_id, "conversation": conversation, "waiting": waiting}
+        params = which | page_params(**page)
         return await self.read(lambda db: reads.read_agent_messages(db, params))
 
     async def chat_messages(self, team_id: str, **page: Unpack[PageOptions]) -> Page[ChatMessage]:

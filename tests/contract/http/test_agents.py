@@ -57,6 +57,16 @@ async def test_an_agents_history_has_the_columns_of_its_table_newest_first(api: 
     assert await api.get(f"/api/agents/coder/messages?since_id={oldest['id']}&limit=1") == [newest]
 
 
+async def test_a_message_is_in_its_agents_history_when_it_is_received_and_when_it_died(
+    api: Api,
+) -> None:
+    sent = await api.say("hello", agent="coder")
+    [waiting] = await api.get("/api/agents/coder/messages", role="read")
+    assert (waiting["role"], waiting["content"], waiting["message_id"]) == ("user", "hello", sent)
+    await api.bury("no model")
+    assert await api.get("/api/agents/coder/messages", role="read") == [waiting]
+
+
 async def test_an_agent_without_history_has_an_empty_one_and_an_unknown_agent_none(
     api: Api,
 ) -> None:

@@ -133,6 +133,17 @@ async def test_messages_that_wait_are_worked_or_died_are_marked(api: Api) -> Non
     assert (found[2]["eventId"], found[2]["error"]) == (dead, "no model")
 
 
+async def test_a_dead_message_is_on_one_page_only(api: Api) -> None:
+    await api.say("dead", conversation="trip", **WEB)
+    await api.bury("no model")
+    await api.say("hello", conversation="trip", **WEB)
+    await answer(api, "answer")
+    first, following = await api.page(f"{path('web:web-1/trip')}?limit=2")
+    rest, _ = await api.page(following)
+    assert [one["message"] for one in first] == ["answer", "hello"]
+    assert [(one["message"], one["status"]) for one in rest] == [("dead", "dead")]
+
+
 async def test_messages_are_paged(api: Api) -> None:
     for number in range(3):
         await api.say(f"hello {number}", conversation="trip", **WEB)

@@ -1,0 +1,33 @@
+"""The order in which agents read the history of a conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.queue.record import AgentMessage
+
+
+def pair_answers(lines: Iterable[AgentMessage]) -> list[AgentMessage]:
+    """Return stored lines oldest first, each message right before its answer.
+
+    A message has its place in the history when it is received, and others may arrive before it is
+    answered. One without an answer of its own stays with the message before it: it was collected
+    with it, or it died."""
+    in_order = sorted(lines, key=_id)
+    answers: dict[str, int] = {}
+    places: dict[int, int] = {}
+    for line in reversed(in_order):
+        if line.role == "user":
+            places[_id(line)] = answers.get(line.message_id, 0)
+        else:
+            places[_id(line)] = answers[line.message_id] = _id(line)
+    previous = 0
+    for line in in_order:
+        if line.role == "user":
+            previous = places[_id(line)] = places[_id(line)] or max(previous, _id(line))
+    return sorted(in_order, key=lambda line: (places[_id(line)], _id(line)))
+
+
+def _id(line: AgentMessage) -> int:
+    assert line.id is not None, "a stored line has an id"
+    return line.id
