@@ -139,6 +139,7 @@ async def trial(app: AgentHarness, clock: Clock | None = None) -> AsyncIterator[
         url = f"sqlite:///{Path(folder) / 'trial.db'}"
         migrate(url)
         async with open_store(url, clock=clock) as store:
+            await app.routing.write(store)
             with app.using(store):
                 yield Trial(app, store, clock, Path(folder) / "files")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,19 +31,22 @@ async def say(store: Store, text: str, **fields: Any) -> int:
 def lines_of(turn: LeasedTurn, answer: str) -> tuple[AgentMessage, AgentMessage]:
     """The lines that the inbox consumer records when a turn is done."""
     event = turn.primary
-    common = {
-        "agent_id": "coder",
-        "channel": "api",
-        "message_id": event.message_id,
-        "conversation": HERE,
-        "subject": "default:USER:api:id:ann",
-    }
-    said = event.event["message"]
-    user = {"event_id": event.id, "created_at": event.created_at}
-    return (
-        AgentMessage(role="user", sender="Ann", content=said, **user, **common),
-        AgentMessage(role="assistant", sender="coder", content=answer, **common),
+    line = AgentMessage(
+        agent_id="coder",
+        role="user",
+        channel="api",
+        sender="Ann",
+        message_id=event.message_id or "",
+        content=event.event["message"],
+        conversation=HERE,
+        subject="default:USER:api:id:ann",
+        event_id=event.id,
+        created_at=event.created_at,
     )
+    own = replace(
+        line, role="assistant", sender="coder", content=answer, event_id=None, created_at=None
+    )
+    return line, own
 
 
 async def answer(store: Store, text: str) -> None:
@@ -165,7 +169,7 @@ async def test_pages_over_lines_of_every_state_have_each_line_once(store: Store)
     await end(store, await claim_one(store, "coder"), Dead("broken"))
     whole = await store.agent_messages("coder")
     assert [line.content for line in whole] == ["answer to 0", *texts[::-1]]
-    pages = []
+    pages: list[AgentMessage] = []
     page = await store.agent_messages("coder", limit=2)
     while page:
         pages += page

@@ -82,23 +82,6 @@ async def test_an_answer_follows_its_message_in_history_whatever_came_between() 
     ]
 
 
-async def test_messages_that_were_answered_together_stay_together_in_history() -> None:
-    seen: list[list[str]] = []
-
-    async def answer(turn: Turn) -> Answer:
-        seen.append([line.text for line in await turn.history()])
-        return "heard all"
-
-    app = AgentHarness()
-    app.agent(turns="collect")(answer)
-    async with trial(app) as at_work:
-        for text in ("one", "two"):
-            await at_work.say(text, address=ANN)
-        await at_work.work()
-        await send_and_work(at_work, "three", ANN)
-    assert seen == [[], ["one", "two", "heard all"]]
-
-
 async def test_a_message_without_conversation_has_no_history() -> None:
     app, seen = reading()
     async with trial(app) as at_work:
