@@ -16,7 +16,7 @@ from holdfast.queue.audit import AuditEntry, AuditFilter
 from holdfast.queue.event import OUTBOX, Event, FinishedEvent, NewEvent
 from holdfast.queue.journal import Assume, Journal, JournalEntry, Step
 from holdfast.queue.outcome import Lost, Outcome, Settled
-from holdfast.queue.pages import Page, PageOptions
+from holdfast.queue.pages import LineOptions, Page, PageOptions
 from holdfast.queue.record import AgentMessage, ChatMessage, Record
 from holdfast.queue.store import (
     DEFAULT_MAX_ATTEMPTS,
@@ -282,17 +282,10 @@ class InstrumentedStore:
             return await self._engine.say(line, tx=tx)
 
     async def agent_messages(
-        self,
-        agent_id: str,
-        *,
-        conversation: str | None = None,
-        waiting: bool = True,
-        **page: Unpack[PageOptions],
+        self, agent_id: str, **options: Unpack[LineOptions]
     ) -> Page[AgentMessage]:
         with _Call("agent_messages"):
-            return await self._engine.agent_messages(
-                agent_id, conversation=conversation, waiting=waiting, **page
-            )
+            return await self._engine.agent_messages(agent_id, **options)
 
     async def chat_messages(self, team_id: str, **page: Unpack[PageOptions]) -> Page[ChatMessage]:
         with _Call("chat_messages"):

@@ -126,8 +126,8 @@ end
 $$;
 
 -- {"agent_id": …} is a line of an agent's history ("event_id" names the event of a user's line),
--- {"team_id": …} one of a team's room, {"subject_type": …} an observation, {"frames": …} frames of activity as JSON text. All frames go
--- into one row.
+-- {"team_id": …} one of a team's room, {"subject_type": …} an observation, {"frames": …} frames of
+-- activity as JSON text. All frames go into one row.
 create or replace function agent.record(_records jsonb) returns void
 language plpgsql security invoker
 as $$

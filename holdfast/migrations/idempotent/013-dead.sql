@@ -29,11 +29,6 @@ begin
       order by queue, message_id
       on conflict do nothing
     )
-    -- A live message is its own line.
-    , line as
-    ( delete from agent.agent_message as line using gone
-      where line.id = gone.id + agent.line_offset()
-    )
     , revived as
     ( insert into agent.event
       ( id, event_ts, attempts, vt, claimed, event, queue, target, lane, message_id, max_attempts
@@ -48,7 +43,7 @@ begin
       returning agent.event.id
     )
     select array_agg(revived.id) into _ids from revived;
-    perform agent.assume_effects(_ids, _assume);
+    perform agent.assume_effects(_ids, _assume), agent.erase_lines(_ids);
     perform agent.report_received(_ids);
     return query select unnest(_ids);
 end
@@ -66,10 +61,6 @@ create or replace function agent.discard_events(_ids int8[]) returns setof int8
 language plpgsql security invoker
 as $$
 begin
-    perform agent.blank_journals(array
-    ( select id from agent.event_hist
-      where id = any (_ids) and outcome = any (agent.dead_outcomes()) ));
-    return query
     with discarded as
     ( update agent.event_hist
       set event = '{}', routed_text = null, routed_team = null, last_error = null
@@ -78,11 +69,9 @@ begin
       where id = any (_ids) and outcome = any (agent.dead_outcomes())
       returning agent.event_hist.id
     )
-    , line as
-    ( delete from agent.agent_message as line using discarded
-      where line.id = discarded.id + agent.line_offset()
-    )
-    select id from discarded;
+    select array_agg(id) into _ids from discarded;
+    perform agent.blank_journals(_ids), agent.erase_lines(_ids);
+    return query select unnest(_ids);
 end
 $$;
 

@@ -1,7 +1,7 @@
 -- Views with the classical columns, and functions that list events.
 --
 --   messages, responses, mem_outbox, agent_messages, chat_messages  the views
---   message_line  messages as lines of their agents' histories; keep_lines stores some
+--   message_line  messages as lines of their agents' histories; keep_lines, erase_lines
 --   counts    live events by queue and target
 --   leased    events that are being worked
 --   recent    live and finished events of a queue
@@ -139,6 +139,18 @@ begin
     from agent.message_line
     where event_id = any (_ids) and is_live = _live
     on conflict (id) do nothing;
+end
+$$;
+
+-- Removes the lines of dead letters that are live again, and so their own lines, or discarded.
+create or replace function agent.erase_lines(_ids int8[]) returns void
+language plpgsql security invoker
+as $$
+declare
+    _offset int8 := agent.line_offset();
+begin
+    delete from agent.agent_message
+    where id = any (array(select event_id + _offset from unnest(_ids) as event_id));
 end
 $$;
 

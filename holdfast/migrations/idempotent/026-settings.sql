@@ -35,7 +35,8 @@ begin
         -- Few rows by key.
       , ( array['take_lanes', 'are_first', 'lock_limits', 'slots_left', 'gather', 'handed_on'
                , 'spent', 'checkpoint', 'emits', 'rename_emits', 'record_journal', 'record_step'
-               , 'write_journal', 'write_text', 'take_signal', 'resume_signalled']
+               , 'write_journal', 'write_text', 'take_signal', 'resume_signalled', 'keep_lines'
+               , 'erase_lines']
         , 'enable_seqscan=off enable_bitmapscan=off jit=off plan_cache_mode=force_generic_plan' )
         -- Arrays of ids joined with arrays of results. Both look short to the planner, and nested
         -- loops over two long ones take the square of their length. Called by settle, so hash joins

@@ -1,6 +1,6 @@
--- The line of a message in its agent's history has the id of its event, plus an offset. So a waiting
--- message has its line, id included, before anybody works it. The offset is the greatest id of the
--- lines of earlier releases, which keep theirs.
+-- The line of a message in its agent's history has the id of its event, plus an offset. So a
+-- waiting message has its line, id included, before anybody works it. The offset is the greatest
+-- id of the lines of earlier releases, which keep theirs.
 lock table agent.agent_message in access exclusive mode;
 
 alter table agent.agent_message alter column id drop identity;

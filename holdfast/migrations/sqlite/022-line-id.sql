@@ -1,6 +1,6 @@
--- The line of a message in its agent's history has the id of its event, plus an offset. So a waiting
--- message has its line, id included, before anybody works it. The offset is the greatest id of the
--- lines of earlier releases, which keep theirs.
+-- The line of a message in its agent's history has the id of its event, plus an offset. So a
+-- waiting message has its line, id included, before anybody works it. The offset is the greatest
+-- id of the lines of earlier releases, which keep theirs.
 insert into setting (key, value)
 select 'line_offset', cast(coalesce(max(id), 0) as text) from agent_message;
 

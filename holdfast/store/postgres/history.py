@@ -177,9 +177,9 @@ async def read_oldest_snapshot(db: Connections) -> timedelta | None:
 async def read_agent_messages(
     db: Connections,
     agent_id: str,
-    conversation: str | None,
-    waiting: bool,
     *,
+    conversation: str | None = None,
+    waiting: bool = True,
     limit: int = 20,
     before_id: int | None = None,
     since_id: int | None = None,

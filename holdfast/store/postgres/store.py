@@ -17,7 +17,7 @@ from holdfast.queue.audit import AuditEntry, AuditFilter, event_subject
 from holdfast.queue.event import OUTBOX, Event, FinishedEvent, NewEvent
 from holdfast.queue.journal import Assume, Journal, JournalEntry, Step
 from holdfast.queue.outcome import Lost, Outcome, Settled
-from holdfast.queue.pages import Page, PageOptions
+from holdfast.queue.pages import LineOptions, Page, PageOptions
 from holdfast.queue.record import AgentMessage, ChatMessage, Record
 from holdfast.queue.store import (
     DEFAULT_MAX_ATTEMPTS,
@@ -388,16 +388,9 @@ class PostgresStore:
         return await history.read_oldest_snapshot(self._connections)
 
     async def agent_messages(
-        self,
-        agent_id: str,
-        *,
-        conversation: str | None = None,
-        waiting: bool = True,
-        **page: Unpack[PageOptions],
+        self, agent_id: str, **options: Unpack[LineOptions]
     ) -> Page[AgentMessage]:
-        return await history.read_agent_messages(
-            self._connections, agent_id, conversation, waiting, **page
-        )
+        return await history.read_agent_messages(self._connections, agent_id, **options)
 
     async def chat_messages(self, team_id: str, **page: Unpack[PageOptions]) -> Page[ChatMessage]:
         return await history.read_chat_messages(self._connections, team_id, **page)
