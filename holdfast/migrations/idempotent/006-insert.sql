@@ -2,7 +2,7 @@
 --
 --   insert_event   one Slack event, from any transaction
 --   lane_of        the lane of an agent's conversation; attempts_of the attempts of an agent
---   line_offset    what is added to the id of an event for that of its line
+--   line_offset    what is added to the id of an event for that of its line; record_lines
 --   record         lines of agents' histories and of rooms, conversations, observations, frames of
 --                  activity
 --   list_conversations  the conversations among records
@@ -125,19 +125,15 @@ begin
 end
 $$;
 
--- {"agent_id": …} is a line of an agent's history ("event_id" names the event of a user's line),
--- {"team_id": …} one of a team's room, {"subject_type": …} an observation, {"frames": …} frames of
--- activity as JSON text. All frames go into one row.
-create or replace function agent.record(_records jsonb) returns void
+-- Adds the lines of agents' histories among records. "event_id" is the event of a user's line;
+-- answers draw an id of their own.
+create or replace function agent.record_lines(_records jsonb) returns void
 language plpgsql security invoker
 as $$
 declare
     _now timestamptz := agent.now();
     _offset int8 := agent.line_offset();
 begin
-    if _records is null or jsonb_array_length(_records) = 0 then
-        return;
-    end if;
     insert into agent.agent_message
     ( id, agent_id, role, channel, sender, message_id, content, conversation, subject, created_at )
     select coalesce(event_id, nextval('agent.event_id_seq')) + _offset, agent_id, role, channel
@@ -148,6 +144,24 @@ begin
         , conversation text, subject text, event_id int8, created_at timestamptz )
     where agent_id is not null
     on conflict (id) do nothing;
+end
+$$;
+
+-- {"agent_id": …} is a line of an agent's history, {"team_id": …} one of a team's room,
+-- {"subject_type": …} an observation, {"frames": …} frames of activity as JSON text. All frames go
+-- into one row.
+create or replace function agent.record(_records jsonb) returns void
+language plpgsql security invoker
+as $$
+declare
+    _now timestamptz := agent.now();
+begin
+    if _records is null or jsonb_array_length(_records) = 0 then
+        return;
+    end if;
+    if _records @? '$[*].agent_id' then
+        perform agent.record_lines(_records);
+    end if;
     if _records @? '$[*].team_id' then
         insert into agent.chat_message (team_id, from_agent, message, subject, key, created_at)
         select team_id, from_agent, message, coalesce(subject, ''), coalesce(key, ''), _now
