@@ -19,6 +19,7 @@ from holdfast.queue.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Sn
 from holdfast.queue.record import Activity
 from holdfast.queue.store import Process, Store
 from holdfast.queue.turn import LeasedTurn
+from holdfast.store.activity import with_deltas
 from holdfast.telemetry import ACTIVITY_WRITE_FAILED
 from holdfast.telemetry.logs import Entry
 
@@ -178,7 +179,8 @@ class Reporter:
         match outcome:
             case Done(_, records):
                 activities = [record for record in records if isinstance(record, Activity)]
-                for frame in [frame for activity in activities for frame in activity.frames]:
+                stored = [frame for activity in activities for frame in activity.frames]
+                for frame in with_deltas(stored):
                     if frame["type"] != "chain_step_start":
                         self.listeners.publish(frame)
             case Retry() | Dead():

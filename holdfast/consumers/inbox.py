@@ -109,6 +109,7 @@ class Worker:
         self._hooks = hooks
         self._teamwork = teamwork
         self._channels = channels
+        self._visible = {name: teamwork.visible_length(name) for name in agents}
         self.frames: Callable[[LeasedTurn], TurnFrames | None] | None = None
         """Finds the frames of a running turn, where activity is noted."""
 
@@ -123,6 +124,7 @@ class Worker:
         if end is not None:
             return end
         journal = TurnJournal(self._store, leased, name, self.frames, leave_lane=hosted.leave_lane)
+        journal.visible_length = self._visible[name]
         turn = Turn(leased, name, journal=journal, read_history=self._history)
         return await journal.run(self._within_limits(hosted, turn))
 

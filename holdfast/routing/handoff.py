@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from holdfast.agents.base import Reply
 from holdfast.agents.turn import HANDOFF, Handoff, Turn
@@ -16,7 +17,7 @@ from holdfast.routing.files import Attachments
 from holdfast.routing.limits import BUDGET, FURTHER, STOPPED_TAGS, TAGS, used_budget
 from holdfast.routing.rooms import copies
 from holdfast.routing.router import Route, Routing
-from holdfast.routing.tags import Tag, tags, without
+from holdfast.routing.tags import Tag, length_before_tags, tags, without
 
 LONG = 50_000
 """Length in characters from which a reply is parsed in a thread."""
@@ -70,6 +71,13 @@ class Teamwork:
         files = attached[: max(BUDGET - used, 0)]
         self._attachments.refuse(turn, attached[len(files) :])
         return self._follow_tags(turn, text, targets, files, used + len(files))
+
+    def visible_length(self, agent: str) -> Callable[[str], int]:
+        """Return a function that tells how much of an agent's unfinished text can be shown.
+
+        A tag is not shown, nor the text behind it: both change when the tag is followed."""
+        has_mates = any(agent in team.agents for team in self._routing.teams.values())
+        return partial(length_before_tags, has_mates=has_mates)
 
     def _follow_tags(
         self, turn: Turn, text: str, targets: Targets, attached: tuple[str, ...], used: int

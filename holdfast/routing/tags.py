@@ -11,6 +11,8 @@ TagKind = Literal["mate", "room", "file"]
 
 HEAD = re.compile(r"\[(?:([@#])([^\[\]:\n]*)|send_file\s*):")
 MARK = re.compile(r"`{3,}|^~{3,}|[\[\]]", re.MULTILINE)
+FILE_START = re.compile(r"\[(?:send_file|s?e?n?d?_?f?i?l?e?\Z)")
+ANY_START = re.compile(r"\[(?:[@#]|send_file|s?e?n?d?_?f?i?l?e?\Z)")
 KINDS: dict[str | None, TagKind] = {"@": "mate", "#": "room", None: "file"}
 
 
@@ -41,6 +43,15 @@ def tags(text: str) -> list[Tag]:
             found.append(Tag(KINDS[head[1]], names, text[head.end() : end - 1].strip(), start, end))
             after = end
     return found
+
+
+def length_before_tags(text: str, *, has_mates: bool) -> int:
+    """Return the length of an unfinished text before its first tag, or what may become one.
+
+    The space before the tag does not count: it goes with the tag. Without mates, only tags of files
+    count."""
+    found = (ANY_START if has_mates else FILE_START).search(text)
+    return len(text) if found is None else len(text[: found.start()].rstrip())
 
 
 def _pairs(text: str) -> dict[int, int]:
