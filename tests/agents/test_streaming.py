@@ -112,7 +112,7 @@ async def test_text_of_an_attempt_without_steps_is_replaced(store: Store, clock:
         await trial.say("hi")
         [turn] = await store.claim("inbox", [""], limit=1, lease=timedelta(minutes=1))
         retry = await trial.app.worker(store, trial.files).handle(turn)
-        # What was said before a failure is kept as the partial answer.
+        # Text from before a failure is kept as the partial answer.
         assert (await store.journal(turn.primary.id)).text == "attempt 1"
         await store.settle([(turn, retry)])
         await trial.work()
