@@ -151,6 +151,7 @@ def _llm(id_: str, table: LlmTable, settings: Settings) -> Agent:
         toolsets=servers,
         history_tokens=table.history_tokens,
         max_requests=table.max_requests,
+        stream=table.stream,
     )
 
 

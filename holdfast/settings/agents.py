@@ -152,6 +152,9 @@ class LlmTable(RunTable):
     """Approximate maximum of tokens from the conversation so far; the newest messages are kept."""
     max_requests: int = Field(default=MAX_REQUESTS, ge=1)
     """Maximum requests to the model in one turn, including those after tool calls."""
+    stream: bool = True
+    """Show the answer while the model writes it, with what it says between tool calls. Without it,
+    only the final answer is sent."""
     tools: tuple[str, ...] = Field(default=(), examples=[["my_module:look_up"]])
     """Python functions that the model may call, each module:name."""
     mcp: tuple[str, ...] = Field(default=(), examples=[["files"]])

@@ -1,12 +1,15 @@
 """A small server of the Model Context Protocol with one tool, run as a program.
 
-With the argument `dies`, it ends when its tool is called; with `hangs`, it answers nothing."""
+With the argument `dies`, it ends when its tool is called; with `hangs`, it answers nothing; with
+`counts FILE NUMBER`, it counts calls in a file and hangs in the one with this number."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+import time
+from pathlib import Path
 from typing import Any
 
 TOOL = {
@@ -18,6 +21,17 @@ TOOL = {
         "required": ["text"],
     },
 }
+
+
+def count(path: str, hang_in: int) -> str:
+    """Add the number of this call to a file and return it; hang in the one that is named."""
+    file = Path(path)
+    number = len(file.read_text().split()) + 1 if file.exists() else 1
+    with file.open("a") as lines:
+        lines.write(f"{number}\n")
+    if number == hang_in:
+        time.sleep(600)
+    return str(number)
 
 
 def result(method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -33,6 +47,9 @@ def result(method: str, params: dict[str, Any]) -> dict[str, Any]:
     if method == "tools/call":
         if "dies" in sys.argv:
             sys.exit(1)
+        if "counts" in sys.argv:
+            number = count(sys.argv[-2], int(sys.argv[-1]))
+            return {"content": [{"type": "text", "text": number}], "isError": False}
         if params["arguments"]["text"] == "refuse":
             return {"content": [{"type": "text", "text": "no refusing"}], "isError": True}
         secrets = [name for name in os.environ if name.startswith("SECRET")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pydantic_ai.messages import ModelMessage, ModelRequest
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo
 
 from holdfast import AgentHarness, Done, Turn
@@ -16,6 +16,25 @@ from holdfast.routing.router import Address
 from holdfast.testing.trial import Trial, trial
 
 Play = Callable[[list[ModelMessage], AgentInfo], Any]
+
+
+class Script:
+    """Plays a model: gives its replies in order, by the responses so far, and counts requests."""
+
+    def __init__(self, *replies: str | ModelResponse) -> None:
+        self._replies = replies
+        self.requests: list[list[ModelMessage]] = []
+
+    def __call__(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        self.requests.append(list(messages))
+        number = sum(isinstance(message, ModelResponse) for message in messages)
+        reply = self._replies[number]
+        return ModelResponse(parts=[TextPart(reply)]) if isinstance(reply, str) else reply
+
+
+def call(tool: str, **arguments: Any) -> ModelResponse:
+    """Return a response that calls a tool."""
+    return ModelResponse(parts=[ToolCallPart(tool, arguments)])
 
 
 def app_of(play: Play, policy: dict[str, Any] | None = None, **given: Any) -> AgentHarness:

@@ -24,6 +24,7 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 
 from holdfast.agents.base import NO_ANSWER, Answer, prompt_of
 from holdfast.agents.llm.context import App, Context, Reminder
+from holdfast.agents.llm.durability import HoldfastDurability
 from holdfast.agents.llm.history import history
 from holdfast.agents.llm.memory import TOOLS, read_memories
 from holdfast.agents.llm.prompt import Prompt
@@ -53,8 +54,10 @@ class LlmAgent:
         reminders: Sequence[Reminder] = (),
         history_tokens: int = HISTORY_TOKENS,
         max_requests: int = MAX_REQUESTS,
+        stream: bool = True,
     ) -> None:
         self._model = model
+        self._stream = stream
         self._runner = Runner(
             model,
             # None allows an empty answer; without it pydantic-ai would ask the model again.
@@ -63,6 +66,9 @@ class LlmAgent:
             tools=[*TOOLS, *tools],
             toolsets=toolsets,
             model_settings=SETTINGS,
+            capabilities=[
+                HoldfastDurability(name="llm", stream=stream, event_stream_handler=_report_progress)
+            ],
         )
         self._prompt = prompt or Prompt()
         self._reminders: list[Reminder] = [read_memories, *reminders]
@@ -91,7 +97,7 @@ class LlmAgent:
         except AgentRunError as error:
             return _retry(error)
 
-    async def _run(self, context: Context) -> str:
+    async def _run(self, context: Context) -> str | None:
         turn = context.turn
         instructions = [
             await self._prompt.text(context),
@@ -105,9 +111,10 @@ class LlmAgent:
                 instructions="\n\n".join(text for text in instructions if text) or None,
                 message_history=await history(context.app.store, turn, self._history_tokens),
                 usage_limits=self._limits,
-                event_stream_handler=_report_progress,
             )
         self._count(turn, result.usage)
+        if self._stream:
+            return None if turn.written else NO_ANSWER
         return (result.output or "").strip() or NO_ANSWER
 
     def _count(self, turn: Turn, usage: RunUsage) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic_ai import RunContext, Tool, ToolDefinition
 
 from holdfast.agents.llm.context import Context
+from holdfast.agents.llm.durability import NO_STEP
 from holdfast.errors import HoldfastError
 from holdfast.memory import NoMemory
 
@@ -48,7 +49,9 @@ async def _offer_with_memory(
     return None if isinstance(context.deps.turn.memory, NoMemory) else definition
 
 
-TOOLS: tuple[Tool[Context], ...] = tuple(
-    Tool(function, takes_ctx=True, prepare=_offer_with_memory)
-    for function in (memory_search, memory_recall, observe)
+TOOLS: tuple[Tool[Context], ...] = (
+    Tool(memory_search, takes_ctx=True, prepare=_offer_with_memory),
+    Tool(memory_recall, takes_ctx=True, prepare=_offer_with_memory),
+    # The turn itself keeps observations until it ends: each attempt has to observe again.
+    Tool(observe, takes_ctx=True, prepare=_offer_with_memory, metadata=NO_STEP),
 )

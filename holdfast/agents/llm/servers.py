@@ -33,6 +33,25 @@ class McpServerFailed(HoldfastError):
     """A server could not be reached or broke off. The turn is tried again."""
 
 
+class ServerTools(MCPToolset[Context]):
+    """The tools of one server. A lost connection is a failure of the server, not of a tool."""
+
+    async def call_tool(
+        self,
+        name: str,
+        tool_args: dict[str, Any],
+        ctx: RunContext[Context],
+        tool: ToolsetTool[Context],
+    ) -> Any:
+        try:
+            return await super().call_tool(name, tool_args, ctx, tool)
+        except ModelRetry as error:
+            # A tool's error is for the model to read, and recorded as the result of its step.
+            if not _is_connection_lost(error.__cause__):
+                raise
+            raise _failure(self.id, "it closed the connection") from error
+
+
 @dataclass
 class McpServer(PrefixedToolset[Context]):
     """The tools of one server, each with the server's name before its own.
@@ -71,7 +90,7 @@ class McpServer(PrefixedToolset[Context]):
                 with self._named_failures():
                     return [tool.name for tool in await self.wrapped.list_tools()]
         except TimeoutError:
-            raise self._failure(f"no answer within {within:g} s") from None
+            raise _failure(self.prefix, f"no answer within {within:g} s") from None
 
     @contextmanager
     def _named_failures(self) -> Iterator[None]:
@@ -80,21 +99,13 @@ class McpServer(PrefixedToolset[Context]):
         Errors of a tool stay as the model gets them."""
         try:
             yield
-        except ModelRetry as error:
-            # A tool's error is for the model to read. A lost connection is not the model's fault.
-            if not _is_connection_lost(error.__cause__):
-                raise
-            raise self._failure("it closed the connection") from error
         except HoldfastError:
             raise
         except Exception as error:
             if type(error).__module__ == ModelRetry.__module__:
-                # Signals between tools and pydantic-ai, such as a tool that needs an approval.
+                # Signals between tools and pydantic-ai, such as an error for the model to read.
                 raise
-            raise self._failure(_reason(error)) from error
-
-    def _failure(self, reason: str) -> McpServerFailed:
-        return McpServerFailed(f"the MCP server {self.prefix!r} failed: {reason}")
+            raise _failure(self.prefix, _reason(error)) from error
 
 
 def server_of(
@@ -117,7 +128,11 @@ def server_of(
         )
     else:
         transport = StreamableHttpTransport(table.url, auth=_token(name, table))
-    return McpServer(MCPToolset[Context](transport, id=name), name, program=program)
+    return McpServer(ServerTools(transport, id=name), name, program=program)
+
+
+def _failure(name: str | None, reason: str) -> McpServerFailed:
+    return McpServerFailed(f"the MCP server {name!r} failed: {reason}")
 
 
 def _wrap_command(
