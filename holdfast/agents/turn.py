@@ -175,7 +175,15 @@ class Turn:
         return self.leased.attempt
 
     def emit(self, new: NewEvent) -> None:
-        """Add an event, stored in the transaction that ends this turn, or not at all."""
+        """Add an event, stored in the transaction that ends this turn, or not at all.
+
+        Raises StepError inside of a step: a later attempt does not run it and would lose the
+        event."""
+        if (step := RUNNING.get()) is not None:
+            raise StepError(
+                f"step {step.key!r} adds an event to its turn, which a later attempt would lose:"
+                " call turn.emit or memory.observe outside of steps"
+            )
         self.emitted.append(new)
 
     async def thread(self) -> Sequence[Line]:

@@ -166,8 +166,8 @@ class TurnMemory:
             observer=self._turn.agent,
             source_message_ids=(self._turn.message_id,) if self._turn.message_id else (),
         )
-        self._turn.records.append(observation)
         self._turn.emit(_change(observation))
+        self._turn.records.append(observation)
         return observation.id
 
     def _id(self, content: str) -> str:

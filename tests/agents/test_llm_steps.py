@@ -33,7 +33,7 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import RequestUsage
 
-from holdfast import AgentHarness, Dead, NotDone, Retry, Turn, tool
+from holdfast import AgentHarness, Dead, NewEvent, NotDone, Retry, Turn, tool
 from holdfast.agents.base import Answer
 from holdfast.agents.llm import Context, HoldfastDurability, server_of
 from holdfast.agents.llm.step_names import StepNames
@@ -402,6 +402,29 @@ async def test_outside_of_turns_and_inside_of_steps_an_agent_runs_as_it_is() -> 
         assert await at_work.ask("hi") == "hello"
         assert [*(await journal_of(at_work)).steps] == ["ask"]
     assert await ask("hi") == "hello"
+
+
+@pytest.mark.parametrize("metadata", [None, {"holdfast": False}])
+async def test_a_tool_that_adds_to_the_turn_needs_to_run_in_each_attempt(
+    metadata: dict[str, Any] | None,
+) -> None:
+    async def remind(context: RunContext[Context], text: str) -> str:
+        """Remind somebody."""
+        context.deps.turn.emit(NewEvent(queue="reminders", event={"text": text}))
+        return "reminded"
+
+    words = Words(fails_at=1)
+    tools = [Tool(remind, metadata=metadata), words.look_up]
+    script = Script(call("remind", text="tea"), call("look_up", word="a"), "done")
+    async with trial(app_of(script, tools=tools)) as at_work:
+        await at_work.say("go")
+        [(_, first)] = await at_work.work()
+        assert isinstance(first, Retry)
+        if metadata is None:
+            assert "step 'llm: tool remind' adds an event to its turn" in str(first.error)
+            return
+        outcome = await work_later(at_work)
+    assert [new.event for new in outcome.emits if new.queue == "reminders"] == [{"text": "tea"}]
 
 
 async def test_a_tool_without_a_step_may_use_the_turn() -> None:
