@@ -70,8 +70,6 @@ async def _ask(page: Page, count: int) -> list[float]:
     times = []
     for nth in range(count + 1):
         times.append(float(await page.evaluate(ASK, f"question {nth}")))
-        await page.wait_for_function(
-            "!document.querySelector('.exchange:not([data-state=answered])')"
-        )
+        await page.locator(".exchange:not([data-state=answered])").first.wait_for(state="detached")
     # The first one warms the page up.
     return times[1:]
