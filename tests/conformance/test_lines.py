@@ -78,7 +78,8 @@ async def test_a_line_stays_the_same_until_its_message_is_answered(
     store: Store, clock: Clock
 ) -> None:
     await say(store, "hi")
-    waiting = await store.agent_messages("coder")
+    [line] = waiting = await store.agent_messages("coder")
+    assert line.content == "hi"
     clock.tick(minutes=1)
     turn = await claim_one(store, "coder")
     assert await store.agent_messages("coder") == waiting
@@ -97,7 +98,8 @@ async def test_a_message_for_no_named_agent_is_a_line_of_the_default_agent(store
 
 async def test_a_dead_message_keeps_its_line(store: Store) -> None:
     await say(store, "hi")
-    waiting = await store.agent_messages("coder")
+    [line] = waiting = await store.agent_messages("coder")
+    assert line.content == "hi"
     await end(store, await claim_one(store, "coder"), Dead("broken"))
     assert await store.agent_messages("coder") == waiting
     assert await store.agent_messages("coder", conversation=HERE, waiting=False) == waiting
@@ -108,7 +110,8 @@ async def test_a_message_that_no_worker_ends_keeps_its_line(
     store: Store, clock: Clock, ending: str
 ) -> None:
     event_id = await say(store, "hi")
-    waiting = await store.agent_messages("coder")
+    [line] = waiting = await store.agent_messages("coder")
+    assert line.content == "hi"
     await claim_one(store, "coder", max_attempts=1)
     if ending == "cancel":
         assert await store.cancel(event_id, "by hand")
