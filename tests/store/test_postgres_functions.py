@@ -36,6 +36,8 @@ CALLS_OF_0_4_0 = (
     "select agent.say('dev', 'coder', 'hello')",
     "select agent.beat('old', 'due', 0)",
     "select agent.put_one('{}')",
+    "select agent.retry_events(array[0::int8])",
+    "select agent.retry_event(0)",
 )
 
 
@@ -112,6 +114,21 @@ def test_calls_of_earlier_releases_work_while_this_one_migrates(postgres_url: st
             caller.result()
     assert errors == []
     assert min(calls[statement] for statement in CALLS_OF_0_4_0) > 3
+
+
+def test_a_role_that_works_events_may_keep_journals(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as connection, role(connection) as worker:
+        connection.execute(f"grant select, insert, update, delete on agent.event to {worker}")
+        migrate_again(postgres_url)
+        rights = "select has_table_privilege(%s, %s, 'select, insert, update, delete')"
+        for table in ("step", "journal", "journal_text", "signal"):
+            assert connection.execute(rights, [worker, f"agent.{table}"]).fetchone() == (True,)
+            assert connection.execute(rights, ["pg_monitor", f"agent.{table}"]).fetchone() == (
+                False,
+            )
+        for table in ("step", "signal"):
+            usage = f"select has_sequence_privilege(%s, 'agent.{table}_id_seq', 'usage')"
+            assert connection.execute(usage.encode(), [worker]).fetchone() == (True,)
 
 
 def test_functions_are_pinned_after_every_migration(postgres_url: str) -> None:

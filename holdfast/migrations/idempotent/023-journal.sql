@@ -281,3 +281,27 @@ begin
     end if;
 end
 $$;
+
+-- The tables are younger than the grants of most workers: a role gets the rights that it has on
+-- agent.event, or its sweeps would fail.
+do $$
+declare
+    _role text;
+    _rights text;
+begin
+    for _role, _rights in
+        select case granted.grantee when 0 then 'public' else granted.grantee::regrole::text end
+             , string_agg(distinct granted.privilege_type, ', ')
+        from pg_catalog.pg_class as event
+        cross join lateral pg_catalog.aclexplode(event.relacl) as granted
+        where event.oid = 'agent.event'::regclass and granted.grantee <> event.relowner
+          and granted.privilege_type in ('SELECT', 'INSERT', 'UPDATE', 'DELETE')
+        group by granted.grantee
+    loop
+        execute format('grant %s on agent.step, agent.journal, agent.journal_text, agent.signal
+            to %s', _rights, _role);
+        execute format('grant usage on sequence agent.step_id_seq, agent.signal_id_seq to %s'
+            , _role);
+    end loop;
+end
+$$;
