@@ -103,16 +103,7 @@ class WorkerPool:
             note(str(self.folder), name, leased)
 
     def suspend(self, worker: int) -> None:
-        """Send SIGSTOP; on SQLite not inside a commit, which would block all writers."""
-        if self.is_postgres:
-            os.kill(worker, signal.SIGSTOP)
-            return
-        lock = WriteLock(Path(urlsplit(self.url).path))
-        with lock:
-            os.kill(worker, signal.SIGSTOP)
-            # The signal takes a moment: a waiting thread could still get the lock after us.
-            wait_until(lambda: is_suspended(worker))
-        lock.close()
+        suspend(self.url, worker)
 
     def leased_by(self, worker: int) -> list[int]:
         like = holder(worker)
@@ -191,6 +182,19 @@ class WorkerPool:
         files = [self.folder / name for name in ("errors", "log")]
         lines = [file.read_text().splitlines() for file in files if file.exists()]
         return "\n".join(line for file in lines for line in file[-20:])
+
+
+def suspend(url: str, worker: int) -> None:
+    """Send SIGSTOP; on SQLite not inside a commit, which would block all writers."""
+    if not url.startswith("sqlite"):
+        os.kill(worker, signal.SIGSTOP)
+        return
+    lock = WriteLock(Path(urlsplit(url).path))
+    with lock:
+        os.kill(worker, signal.SIGSTOP)
+        # The signal takes a moment: a waiting thread could still get the lock after us.
+        wait_until(lambda: is_suspended(worker))
+    lock.close()
 
 
 def is_suspended(worker: int) -> bool:

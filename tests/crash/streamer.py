@@ -1,6 +1,6 @@
 """A worker on Slack whose agent streams through steps, and that kills itself at a named point.
 
-Run it with `python -m tests.crash.streamer URL FOLDER POINT NTH`."""
+Run it with `python -m tests.crash.streamer URL FOLDER POINT NTH LEASE`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ BETWEEN_DELTAS = "between two deltas"
 BEFORE_SETTLE = "between the last delta and the settle"
 BEFORE_EDIT = "before an edit in Slack"
 AFTER_EDIT = "after an edit in Slack"
+BEFORE_POST = "before the first post in Slack"
 AFTER_POST = "after the first post in Slack"
 NOWHERE = "nowhere"
 POINTS = {
@@ -42,6 +43,7 @@ POINTS = {
     BEFORE_SETTLE: 1,
     BEFORE_EDIT: 3,
     AFTER_EDIT: 3,
+    BEFORE_POST: 1,
     AFTER_POST: 1,
 }
 """How often each point is reached at least."""
@@ -82,17 +84,20 @@ class Mine:
 
 
 class Effects:
-    """A file to which every effect and every record of a step is appended."""
+    """A file to which every effect and every record is appended, with the process that made it."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def append(self, kind: str, key: str) -> None:
         with self._file.open("ab", buffering=0) as file:
-            file.write(f"{kind} {key}\n".encode())
+            file.write(f"{os.getpid()} {kind} {key}\n".encode())
 
-    def lines(self) -> list[str]:
-        return self._file.read_text().splitlines() if self._file.exists() else []
+    def lines(self, pid: int | None = None) -> list[str]:
+        """Return the lines of all processes, or of one, without the process."""
+        text = self._file.read_text() if self._file.exists() else ""
+        lines = [line.partition(" ") for line in text.splitlines()]
+        return [line for author, _, line in lines if pid in (None, int(author))]
 
 
 class MinedStore:
@@ -108,6 +113,8 @@ class MinedStore:
 
     async def record(self, entry: JournalEntry) -> None:
         await self._store.record(entry)
+        if entry.write is not None:
+            self._effects.append("wrote", entry.write.text)
         for step in entry.steps:
             if step.state == "done":
                 self._effects.append("recorded", step.key)
@@ -133,6 +140,15 @@ def agent_of(mine: Mine, effects: Effects) -> Callable[[Turn], AsyncIterator[str
         raise NotDone
 
     async def answer(turn: Turn) -> AsyncIterator[str]:
+        try:
+            async with aclosing(report(turn)) as texts:
+                async for text in texts:
+                    yield text
+        except BaseException:
+            effects.append("ended", "early")
+            raise
+
+    async def report(turn: Turn) -> AsyncGenerator[str, None]:
         yield "Begin. "
         for step in range(STEPS):
             mine.reach(BEFORE_STEP)
@@ -162,7 +178,7 @@ def mined(
     return doomed
 
 
-def main(url: str, folder: str, point: str, nth: str) -> None:
+def main(url: str, folder: str, point: str, nth: str, lease: str) -> None:
     mine, effects = Mine(point, int(nth)), Effects(Path(folder, "effects"))
     open_one = open_store
 
@@ -174,9 +190,14 @@ def main(url: str, folder: str, point: str, nth: str) -> None:
     process.open_store = open_mined  # type: ignore[attr-defined]
     mine_call = partial(mined, mine)
     setattr(Post, "edit", mine_call(BEFORE_EDIT, AFTER_EDIT, Post.edit))  # noqa: B010
-    setattr(Post, "post", mine_call(NOWHERE, AFTER_POST, Post.post))  # noqa: B010
+    setattr(Post, "post", mine_call(BEFORE_POST, AFTER_POST, Post.post))  # noqa: B010
     preview.EDIT_EVERY, preview.START_AFTER = EDIT_EVERY, START_AFTER
-    settings = Settings(database=url, home=Path(folder), retry_first=timedelta(milliseconds=10))
+    settings = Settings(
+        database=url,
+        home=Path(folder),
+        lease=timedelta(seconds=float(lease)),
+        retry_first=timedelta(milliseconds=10),
+    )
     app = AgentHarness(agent_of(mine, effects), settings=settings)
     asyncio.run(app.run(on_ready=lambda: print("ready", flush=True)))
 

@@ -23,11 +23,14 @@ from holdfast.testing.slack.workspace import GENERAL, TEAM
 from tests.api.serving import ask_json, serving, token_of
 from tests.channels.test_slack_crashes import without_grace
 from tests.crash import streamer
+from tests.crash.pool import suspend
 from tests.crash.streamer import AFTER_EFFECT, NOWHERE, ONCE, POINTS, answer_text
 from tests.fork_server import PipedProcess
 
 ENDS_WITHIN = 60.0
 ENDS = ("response_ready", "message_failed")
+LEASE = 4.0
+"""Seconds; a loaded machine renews shorter ones too late."""
 CHAOS_RUNS = 9
 """Runs of each point on each engine in `make chaos`."""
 
@@ -43,10 +46,11 @@ async def slack(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeSlack]:
 
 @asynccontextmanager
 async def worker(
-    url: str, folder: Path, point: str = NOWHERE, nth: int = 1
+    url: str, folder: Path, point: str = NOWHERE, nth: int = 1, lease: float = 60
 ) -> AsyncIterator[PipedProcess]:
     """Run a worker, and kill it at the end of the block."""
-    with PipedProcess("tests.crash.streamer", url, str(folder), point, str(nth)) as started:
+    options = (url, str(folder), point, str(nth), str(lease))
+    with PipedProcess("tests.crash.streamer", *options) as started:
         assert await asyncio.to_thread(started.read_line) == "ready"
         yield started
 
@@ -115,7 +119,7 @@ def check_effects(lines: list[str], point: str) -> None:
         kind, _, key = line.partition(" ")
         if kind == "recorded":
             recorded.add(key)
-        else:
+        elif kind == "effect":
             assert key not in recorded, f"{key} ran again after its record: {lines}"
             effects[key] += 1
     assert effects[ONCE] == 1
@@ -131,6 +135,32 @@ async def test_a_worker_that_dies_while_it_streams_leaves_one_whole_answer(
     slack: FakeSlack, database_url: str, tmp_path: Path, point: str
 ) -> None:
     await kill_and_read(slack, database_url, tmp_path, point, POINTS[point])
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
+async def test_a_worker_that_was_suspended_past_its_lease_adds_nothing(
+    slack: FakeSlack, database_url: str, tmp_path: Path
+) -> None:
+    without_grace(database_url)
+    effects = streamer.Effects(tmp_path / "effects")
+    async with worker(database_url, tmp_path, lease=LEASE) as zombie:
+        ts = await slack.mention("report")
+        await slack.until(lambda: any("word 1.0" in line for line in effects.lines()))
+        await asyncio.to_thread(suspend, database_url, zombie.pid)
+        before = effects.lines(zombie.pid)
+        async with worker(database_url, tmp_path, lease=LEASE):
+            await slack.until(
+                lambda: [reply["text"] for reply in slack.bot_messages(ts)] == [answer_text()]
+            )
+            edits = slack.faults.calls["chat.update"]
+            zombie.send_signal(signal.SIGCONT)
+            await slack.until(lambda: "ended early" in effects.lines(zombie.pid))
+            zombie.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(zombie.wait, ENDS_WITHIN) == 0
+    assert effects.lines(zombie.pid) == [*before, "ended early"]
+    assert slack.faults.calls["chat.update"] == edits
+    assert [reply["text"] for reply in slack.bot_messages(ts)] == [answer_text()]
+    check_effects(effects.lines(), NOWHERE)
 
 
 @pytest.mark.chaos
