@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from playwright.async_api import Browser, expect
 
 from holdfast.testing.crash.agent import CHAPTERS
-from tests.cli.shell import Shell
+from tests.cli.shell import Shell, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -20,6 +23,14 @@ ENDS_WITHIN = 60_000
 def whole_answer() -> str:
     chapters = "".join(f"{name.capitalize()}: {text} \n\n" for name, text in CHAPTERS.items())
     return f"Here is the report of the harbour.\n\n{chapters}Signed: the harbour office"
+
+
+async def running_workers(address: str) -> list[int]:
+    """Return the process ids of the workers that run."""
+    base = address.removesuffix("/demo")
+    with await asyncio.to_thread(urlopen, f"{base}/demo/workers") as answer:
+        pids: list[int] = json.load(answer)["running"]
+        return pids
 
 
 async def test_a_killed_worker_is_replaced_in_view_and_no_step_runs_again(
@@ -47,3 +58,5 @@ async def test_a_killed_worker_is_replaced_in_view_and_no_step_runs_again(
         await expect(rows.last).to_have_text(re.compile("sign.*done.*2"))
         assert complaints == []
         await context.close()
+        workers = await running_workers(running.address)
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from asyncio.subprocess import DEVNULL, Process
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
@@ -21,7 +21,7 @@ class Workers:
     """Starts workers, tells which one holds a message, and kills it."""
 
     def __init__(self, options: Sequence[str]) -> None:
-        self._command = [sys.executable, "-m", "holdfast", "work", *options]
+        self._command = [sys.executable, "-m", "holdfast.testing.crash.worker", *options]
         self._running: dict[int, Process] = {}
         self.killed: list[int] = []
         """Process ids of killed workers, in order."""
@@ -57,7 +57,7 @@ class Workers:
     async def _keep_one_running(self) -> None:
         while True:
             worker = await asyncio.create_subprocess_exec(
-                *self._command, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL
+                *self._command, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL
             )
             self._running[worker.pid] = worker
             try:
