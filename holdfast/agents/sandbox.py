@@ -44,6 +44,7 @@ BESIDE_BIN = ("bin", "lib", "lib64", "libexec", "pyvenv.cfg")
 """Parts of an installation, such as a virtual environment. A program in its bin needs them all."""
 PROBE_WITHIN = 10
 USER = "user:"
+NO_PRIVILEGES = ("--no-new-privs", "--bounding-set=-all", "--inh-caps=-all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +129,7 @@ class OtherUser:
         for folder in (self.workspace.parent, self.workspace.parent.parent):
             folder.chmod(folder.stat().st_mode | 0o011)
         ids = ["--reuid", str(self.uid), "--regid", str(self.gid), "--clear-groups"]
-        return [
-            "setpriv",
-            *ids,
-            "--no-new-privs",
-            "--bounding-set=-all",
-            "--inh-caps=-all",
-            "--",
-            *command,
-        ]
+        return ["setpriv", *ids, *NO_PRIVILEGES, "--", *command]
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,9 +261,5 @@ def _interpreter(script: Path) -> list[Path]:
         return []
     words = line[2:].decode(errors="replace").split() if line.startswith(b"#!") else []
     if words and Path(words[0]).name == "env":
-        words = [
-            found
-            for word in words[1:]
-            if not word.startswith("-") and (found := shutil.which(word))
-        ]
+        words = [found for word in words[1:] if word[0] != "-" and (found := shutil.which(word))]
     return [Path(words[0])] if words else []

@@ -42,11 +42,10 @@ class CachedRead(Generic[T]):
             if self._result is None or asked_at > self._good_until:
                 begun_at = self._clock()
                 self._result = await self._find()
-                took = self._clock() - begun_at
-                again = (
-                    min(took * (1 + CACHE_FACTOR), MAX_AGE.total_seconds())
-                    if took > self._quick
-                    else 0
-                )
-                self._good_until = begun_at + again
+                self._good_until = begun_at + self._age_limit(self._clock() - begun_at)
             return self._result
+
+    def _age_limit(self, seconds: float) -> float:
+        """Return how long to keep a result that took so many seconds to find."""
+        longest = MAX_AGE.total_seconds()
+        return min(seconds * (1 + CACHE_FACTOR), longest) if seconds > self._quick else 0

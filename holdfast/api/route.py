@@ -77,11 +77,10 @@ def route_options(
         status: {"description": texts[status], "model": Error} for status in sorted(texts)
     }
     responses[200] = {"content": {content: {"example": example}}}
-    extra: dict[str, Any] = {ROLE: role}
-    if body is not None:
-        schema = body.model_json_schema()
-        extra["requestBody"] = {
-            "required": not body.is_optional(),
-            "content": {"application/json": {"schema": schema, "example": given}},
-        }
+    extra = {ROLE: role} | ({} if body is None else {"requestBody": _body_text(body, given)})
     return {"response_model": answer, "responses": responses, "openapi_extra": extra}
+
+
+def _body_text(body: type[Body], example: Any) -> dict[str, Any]:
+    schema = {"schema": body.model_json_schema(), "example": example}
+    return {"required": not body.is_optional(), "content": {"application/json": schema}}

@@ -88,14 +88,15 @@ def _frame_filter(
             frame["type"] != FORGOTTEN
             and sees(frame)
             and (not types or frame["type"] in types)
-            and (not channels or str(frame.get("channel")).lower() in channels)
-            and (
-                not agents
-                or any(str(frame.get(key)).lower() in agents for key in ("agent", "toAgent"))
-            )
+            and (not channels or _has_any(frame, channels, "channel"))
+            and (not agents or _has_any(frame, agents, "agent", "toAgent"))
         )
 
     return wants
+
+
+def _has_any(frame: Payload, names: set[str], *keys: str) -> bool:
+    return any(str(frame.get(key)).lower() in names for key in keys)
 
 
 def _names(texts: Iterable[str]) -> set[str]:

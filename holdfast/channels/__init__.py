@@ -36,7 +36,7 @@ def configured_channels(
         from holdfast.channels.slack.access import access_of
 
         accesses = [access_of(workspace, app_token) for workspace in workspaces]
-        for access in accesses:
-            if access.bot_token and access.receiving_problem:
-                log.warning(Entry(SLACK_INCOMPLETE, problem=access.receiving_problem))
+        for problem in [one.receiving_problem for one in accesses if one.bot_token]:
+            if problem:
+                log.warning(Entry(SLACK_INCOMPLETE, problem=problem))
         yield SlackChannel(accesses, files=settings.files, store=store)

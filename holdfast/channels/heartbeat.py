@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from holdfast.channels.base import Channel, Put
 from holdfast.errors import HoldfastError
+from holdfast.message import Payload
 from holdfast.queue.event import INBOX, Event, NewEvent
 from holdfast.queue.store import Store
 from holdfast.telemetry import HEARTBEAT_ANSWERED, HEARTBEAT_FAILED
@@ -52,7 +53,16 @@ class Heartbeat:
         """Build the prompt of an interval.
 
         The slot is part of its id, so the store keeps one prompt per slot."""
-        payload = {
+        return NewEvent(
+            event=self._payload,
+            target=self.agent,
+            message_id=f"{NAME}_{self.agent}_{slot.isoformat()}",
+            max_attempts=max_attempts,
+        )
+
+    @property
+    def _payload(self) -> Payload:
+        return {
             "kind": "message",
             "channel": NAME,
             "sender": SENDER,
@@ -60,12 +70,6 @@ class Heartbeat:
             "message": self.prompt,
             "conversation": f"{NAME}:{self.agent}",
         }
-        return NewEvent(
-            event=payload,
-            target=self.agent,
-            message_id=f"{NAME}_{self.agent}_{slot.isoformat()}",
-            max_attempts=max_attempts,
-        )
 
 
 class HeartbeatChannel(Channel):

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
+from holdfast.agents.echo import echo
 from holdfast.cli.app_loader import import_object
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings, locate_setting
@@ -72,8 +73,6 @@ def _build_agent(id_: str, table: AgentTable, settings: Settings) -> Agent | Fun
             with _errors_at(settings, "agents", id_, "function"):
                 return _function(table.function)
         case EchoTable():
-            from holdfast.agents.echo import echo
-
             return echo
         case _:
             assert_never(table)
@@ -116,13 +115,16 @@ def _paths(
     for path in resolved:
         if not os.path.exists(path):
             raise HoldfastError(f"{path} does not exist")
-        if may_write and any(
-            secret.resolve().is_relative_to(path.resolve()) for secret in secret_paths(settings)
-        ):
+        if may_write and _holds_secrets(path, settings):
             raise HoldfastError(
                 f"{path} holds files of Holdfast itself; name a folder without them"
             )
     return resolved
+
+
+def _holds_secrets(path: Path, settings: Settings) -> bool:
+    folder = path.resolve()
+    return any(secret.resolve().is_relative_to(folder) for secret in secret_paths(settings))
 
 
 def _llm(id_: str, table: LlmTable, settings: Settings) -> Agent:
@@ -199,14 +201,12 @@ def _resolve_command(id_: str, table: CommandTable, settings: Settings) -> list[
     wanted = str(_folder(settings) / program) if program.startswith(("./", "../")) else program
     path = shutil.which(wanted, path=child_environment(()).get("PATH"))
     if path is None:
-        line = locate_setting(settings, "agents", id_, "command")
+        problem = f"there is no program {program!r}; install it or add its folder to PATH"
         if Path(wanted).is_file():
-            raise HoldfastError(
-                f"{line}: the file {wanted} is not executable; run: chmod +x {shlex.quote(wanted)}"
-            )
-        raise HoldfastError(
-            f"{line}: there is no program {program!r}; install it or add its folder to PATH"
-        )
+            chmod = f"chmod +x {shlex.quote(wanted)}"
+            problem = f"the file {wanted} is not executable; run: {chmod}"
+        line = locate_setting(settings, "agents", id_, "command")
+        raise HoldfastError(f"{line}: {problem}")
     return [path, *arguments]
 
 

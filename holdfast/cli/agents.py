@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from holdfast.settings.agents import RunTable
 
 NO_AGENTS = "no agents are known yet: start `holdfast up`"
+WIDE = (
+    *("agent", "name", "kind", "runs", "sandbox", "teams", "default", "lane", "processes"),
+    *LIVE,
+)
+NARROW = ("agent", "kind", "teams", "lane", "runs in", "waiting", "running")
+"""The columns that fit into 80."""
 
 
 def agents(
@@ -34,38 +40,25 @@ def agents(
 
 
 def _print_wide(rows: list[dict[str, Any]]) -> None:
-    columns = (
-        "agent",
-        "name",
-        "kind",
-        "runs",
-        "sandbox",
-        "teams",
-        "default",
-        "lane",
-        "processes",
-        *LIVE,
-    )
-    cells = [[_cell(row[name]) for name in columns] for row in rows]
-    print_table(columns, cells, empty=NO_AGENTS)
+    cells = [[_cell(row[name]) for name in WIDE] for row in rows]
+    print_table(WIDE, cells, empty=NO_AGENTS)
 
 
 def _print_narrow(rows: list[dict[str, Any]]) -> None:
     """Print the columns that fit into 80."""
-    columns = ("agent", "kind", "teams", "lane", "runs in", "waiting", "running")
-    cells = [
-        [
-            f"{row['agent']} (default)" if row["default"] else row["agent"],
-            row["kind"],
-            _cell(row["teams"]),
-            row["lane"],
-            "\n".join(row["processes"]) or "no process",
-            row["ready"] + row["delayed"] + row["queued"],
-            row["leased"],
-        ]
-        for row in rows
+    print_table(NARROW, [_narrow_cells(row) for row in rows], empty=NO_AGENTS)
+
+
+def _narrow_cells(row: dict[str, Any]) -> list[Any]:
+    return [
+        f"{row['agent']} (default)" if row["default"] else row["agent"],
+        row["kind"],
+        _cell(row["teams"]),
+        row["lane"],
+        "\n".join(row["processes"]) or "no process",
+        row["ready"] + row["delayed"] + row["queued"],
+        row["leased"],
     ]
-    print_table(columns, cells, empty=NO_AGENTS)
 
 
 def _cell(value: object) -> object:

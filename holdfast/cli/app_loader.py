@@ -53,9 +53,8 @@ def _import(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         # A missing import inside the module raises the same class, but is another mistake.
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-            raise HoldfastError(
-                f"there is no module {error.name!r}, neither in {folder} nor installed"
-            ) from None
+            problem = f"there is no module {error.name!r}, neither in {folder} nor installed"
+            raise HoldfastError(problem) from None
         raise HoldfastError(_describe(name, error)) from error
     except (Exception, SystemExit) as error:
         raise HoldfastError(_describe(name, error)) from error

@@ -91,17 +91,11 @@ def _examine(settings: Settings) -> Iterator[Finding]:
 
 def _server(server: Facts) -> Finding:
     if server.major is not None and server.major < OLDEST_POSTGRES:
-        return Finding(
-            "database",
-            "fail",
-            f"{server.server} is too old; PostgreSQL {OLDEST_POSTGRES} or newer is needed",
-        )
+        problem = f"{server.server} is too old; PostgreSQL {OLDEST_POSTGRES} or newer is needed"
+        return Finding("database", "fail", problem)
     if server.major is not None and server.major > NEWEST_POSTGRES:
-        return Finding(
-            "database",
-            "warn",
-            f"{server.server} is newer than the newest tested version, {NEWEST_POSTGRES}",
-        )
+        problem = f"{server.server} is newer than the newest tested version, {NEWEST_POSTGRES}"
+        return Finding("database", "warn", problem)
     return Finding("database", "ok", server.server)
 
 
@@ -114,9 +108,8 @@ def _schema(settings: Settings) -> Finding:
         return Finding("schema", "fail", str(error))
     if report.due:
         current = f"version {report.found}" if report.found else "missing"
-        return Finding(
-            "schema", "warn", f"{current}; `holdfast migrate` brings it to {report.version}"
-        )
+        advice = f"{current}; `holdfast migrate` brings it to {report.version}"
+        return Finding("schema", "warn", advice)
     if report.warnings:
         return Finding("schema", "warn", "; ".join(report.warnings))
     return Finding("schema", "ok", f"version {report.found}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,12 +27,14 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.queue.event import FinishedEvent
+    from holdfast.queue.pages import Page
     from holdfast.queue.store import Filter
     from holdfast.settings import Settings
     from holdfast.store import Store
 
 OUTCOMES = ("completed", "dead", "expired", "cancelled", "discarded")
 COLUMNS = ("id", "finished", "queue", "for", "outcome", "attempts", "message id", "text", "error")
+_CELLS = attrgetter("id", "finished_at", "queue", "target", "outcome", "attempts", "message_id")
 NARROW_COLUMNS = ("id", "ended", "for", "outcome", "error or text")
 
 
@@ -124,6 +127,11 @@ async def list_finished(
             await read(one, limit=limit, before_id=before, most_bytes=PAGE_BYTES)
             for one in await filters(store, which, agent)
         ]
+    return _merge_pages(pages, limit)
+
+
+def _merge_pages(pages: list[Page[FinishedEvent]], limit: int) -> list[FinishedEvent]:
+    """Merge pages, newest first, as far as all of them are complete."""
     # A page cut short by its size says nothing about rows older than its last one.
     oldest = max((page[-1].id for page in pages if page and page.has_more), default=0)
     complete = [event for page in pages for event in page if event.id >= oldest]
@@ -196,17 +204,8 @@ def _row(event: FinishedEvent) -> tuple[object, ...]:
     from holdfast.message import written_of
     from holdfast.queue.event import payload_to_show
 
-    return (
-        event.id,
-        event.finished_at,
-        event.queue,
-        event.target,
-        event.outcome,
-        event.attempts,
-        event.message_id,
-        short(written_of(payload_to_show(event))),
-        short(event.last_error or ""),
-    )
+    message = short(written_of(payload_to_show(event)))
+    return (*_CELLS(event), message, short(event.last_error or ""))
 
 
 def refuse_missing(missing: list[int], kind: str) -> None:

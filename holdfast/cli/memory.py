@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,6 +34,8 @@ About = Annotated[
     str,
     typer.Argument(help="Subject: workspace:TYPE:id, such as default:USER:api:id:ann."),
 ]
+SUBJECT = ("subject", "observations")
+OBSERVATION = ("id", "type", "confidence", "updated", "observation")
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
@@ -74,18 +77,12 @@ def list_memory(
     settings = load_settings(config, database=database, home=home)
     if subject is None:
         subjects = asyncio.run(_subjects(settings))
-        columns: tuple[str, ...] = ("subject", "observations")
-        print_rows(
-            subjects,
-            as_json,
-            columns,
-            lambda one: (one.key, one.observations),
-            empty="there are no observations yet",
-        )
-        return
-    observations = asyncio.run(_observations(settings, subject, limit))
-    columns = ("id", "type", "confidence", "updated", "observation")
-    print_rows(observations, as_json, columns, _line, empty="there are no observations about it")
+        none = "there are no observations yet"
+        print_rows(subjects, as_json, SUBJECT, attrgetter("key", "observations"), empty=none)
+    else:
+        observations = asyncio.run(_observations(settings, subject, limit))
+        none = "there are no observations about it"
+        print_rows(observations, as_json, OBSERVATION, _line, empty=none)
 
 
 def _line(one: Observation) -> tuple[object, ...]:
@@ -129,19 +126,15 @@ def forget(
 
 def _confirm(subject: str, identities: Identities, yes: bool, all_identities: bool) -> None:
     """Ask before forgetting, and name the identities if there are several."""
+    matching, known = identities.matching, identities.all
+    if yes and len(matching) > 1 and not all_identities:
+        several = f"{subject} matches {len(matching)} identities: {', '.join(matching)}"
+        raise HoldfastError(f"{several}; name one, or add --all-identities")
     if yes:
-        if len(identities.matching) > 1 and not all_identities:
-            raise HoldfastError(
-                f"{subject} matches {len(identities.matching)} identities: "
-                f"{', '.join(identities.matching)}; name one, or add --all-identities"
-            )
         return
-    whom = subject
-    if len(identities.all) > 1:
-        echo(f"{subject} matches {len(identities.all)} identities:")
-        for identity in identities.all:
-            echo(f"  {identity}")
-        whom = "all of them"
+    if len(known) > 1:
+        echo("\n  ".join((f"{subject} matches {len(known)} identities:", *known)))
+    whom = "all of them" if len(known) > 1 else subject
     if not typer.confirm(f"Delete all data about {whom}? This cannot be undone."):
         raise typer.Abort
 

@@ -91,12 +91,9 @@ async def _people(settings: Settings) -> list[dict[str, Any]]:
     from holdfast.store.memory import open_observations, open_people
 
     async with open_existing(settings) as store:
-        known = {
-            one.key: one.observations
-            for one in await open_observations(store).find_subjects()
-            if one.type == USER
-        }
+        subjects = await open_observations(store).find_subjects()
         groups = await open_people(store).groups()
+    known = {one.key: one.observations for one in subjects if one.type == USER}
     linked = {identity for group in groups for identity in group}
     groups += [[identity] for identity in known if identity not in linked]
     return [

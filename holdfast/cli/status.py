@@ -265,8 +265,9 @@ def _render(state: State) -> RenderableType:
     if state.running:
         parts.append(_running_table(state))
     if state.unserved and state.processes:
+        counts = state.unserved.items()
         waiting = ", ".join(
-            f"{agent or 'the default agent'} ({number})" for agent, number in state.unserved.items()
+            f"{agent or 'the default agent'} ({number})" for agent, number in counts
         )
         parts.append(f"waiting for a server: {waiting}; no running process serves these agents")
     if state.index is not None:

@@ -128,14 +128,20 @@ def load(config: Path | None, given: Mapping[str, object]) -> tuple[AgentHarness
     settings = load_settings(config, **given)
     harness = load_app(settings.app) if settings.app else AgentHarness()
     if harness.settings is not None:
-        of_app = harness.settings.model_dump(exclude_unset=True)
-        options = {name: value for name, value in given.items() if value is not None}
-        settings = load_settings(config, **(of_app | options))
-        if "database" in of_app and "database" not in options:
-            settings.name_source("the app")
+        settings = _merge_settings(config, harness.settings, given)
     harness.settings = settings
     add_agents(harness, settings)
     return harness, settings
+
+
+def _merge_settings(config: Path | None, app: Settings, given: Mapping[str, object]) -> Settings:
+    """Return the settings of the file, of the app above it, and of the command above both."""
+    of_app = app.model_dump(exclude_unset=True)
+    options = {name: value for name, value in given.items() if value is not None}
+    settings = load_settings(config, **(of_app | options))
+    if "database" in of_app and "database" not in options:
+        settings.name_source("the app")
+    return settings
 
 
 def _login_command(config: Path | None, home: Path | None, database: str | None) -> str:
@@ -229,9 +235,8 @@ def _create_link(settings: Settings, server: Server, started: ServerStart) -> Se
             if settings.api_auth == "none":
                 started.link = f"{address}/"
             elif sys.stdout.isatty():
-                started.link = await login_link(
-                    harness.store, address, Grant(name=login_name(), role="admin")
-                )
+                grant = Grant(name=login_name(), role="admin")
+                started.link = await login_link(harness.store, address, grant)
             yield
 
     return serving
@@ -275,11 +280,8 @@ async def _in_threads(running: Coroutine[Any, Any, None], executor: ThreadPoolEx
     await running
     executor.shutdown(wait=False, cancel_futures=True)
     give_up_at = time.monotonic() + THREAD_JOIN_SECONDS
-    others = [
-        thread
-        for thread in threading.enumerate()
-        if thread is not threading.main_thread() and not thread.daemon
-    ]
+    main = threading.main_thread()
+    others = [one for one in threading.enumerate() if one is not main and not one.daemon]
     for thread in others:
         thread.join(max(0, give_up_at - time.monotonic()))
     if any(thread.is_alive() for thread in others):

@@ -19,6 +19,12 @@ LOCK_KEY = 31321898691465844
 LOCK_TRIES = 10
 CONNECT_TIMEOUT_SECONDS = 10
 WAIT_REPORT_SECONDS = 1.0
+FOREIGN_SCHEMA = (
+    "schema agent belongs to another program, perhaps Tiger Agent; nothing was changed. "
+    "Keep its tables under another name (alter schema agent rename to tiger_agent) and run "
+    "holdfast migrate again, or use another database. "
+    "This version cannot import its events."
+)
 
 _BOOTSTRAP = Path(__file__).parent / "bootstrap" / "postgres.sql"
 
@@ -149,14 +155,17 @@ def _reporting_waits(connection: Connection, url: str, migration: Migration) -> 
         watch.join()
 
 
+def _read_wait(url: str, pid: int) -> Any:
+    """Return the lock that a session waits for and its holders, None if it waits for none."""
+    with psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_SECONDS) as watcher:
+        return watcher.execute(_WAIT, (pid,)).fetchone()
+
+
 def _watch_waits(pid: int, url: str, migration: Migration, done: threading.Event) -> None:
     reported: object = None
     while not done.wait(WAIT_REPORT_SECONDS):
         try:
-            with psycopg.connect(
-                url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_SECONDS
-            ) as watcher:
-                wait = watcher.execute(_WAIT, (pid,)).fetchone()
+            wait = _read_wait(url, pid)
         except psycopg.Error:
             # Only the report is lost: the migration has a connection of its own.
             return
@@ -200,15 +209,11 @@ def _validate_checks(connection: Connection, report: Report) -> Report:
     try:
         [buried] = _one(connection, "select agent.validate_checks()")
     except psycopg.Error as error:
-        return report.with_warnings(
-            f"older rows could not be checked, the next migration tries again: {_message(error)}"
-        )
-    if buried:
-        return report.with_warnings(
-            f"dead letters made of unreadable rows: {buried}; "
-            "see holdfast dead list --error unreadable"
-        )
-    return report
+        failure = "older rows could not be checked, the next migration tries again"
+        return report.with_warnings(f"{failure}: {_message(error)}")
+    advice = "see holdfast dead list --error unreadable"
+    found = (f"dead letters made of unreadable rows: {buried}; {advice}",) if buried else ()
+    return report.with_warnings(*found)
 
 
 def _run(connection: Connection, migration: Migration, script: Script) -> None:
@@ -250,12 +255,7 @@ def _refuse_foreign_schema(connection: Connection, migration: Migration) -> None
         # Not the owner: the version says whether there is anything to do.
         return
     if migration.incremental[0].file_name not in applied:
-        raise MigrationError(
-            "schema agent belongs to another program, perhaps Tiger Agent; nothing was changed. "
-            "Keep its tables under another name (alter schema agent rename to tiger_agent) and run "
-            "holdfast migrate again, or use another database. "
-            "This version cannot import its events."
-        )
+        raise MigrationError(FOREIGN_SCHEMA)
 
 
 def _version(connection: Connection) -> str | None:

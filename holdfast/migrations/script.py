@@ -138,16 +138,14 @@ def _read_script(path: Path, number: int) -> Script:
 
 
 def _differences(scripts: Sequence[Script], applied: Mapping[str, str]) -> list[str]:
+    no_effect = "was changed after it was applied; the change has no effect on this database"
     changed = [
-        f"{script.label} was changed after it was applied; "
-        "the change has no effect on this database"
+        f"{script.label} {no_effect}"
         for script in scripts
         if script.file_name in applied and applied[script.file_name] != script.body
     ]
     known = {script.file_name for script in scripts}
-    gone = [
-        f"{name} was applied to this database, but is not among the scripts"
-        for name in applied
-        if name not in known
+    gone = [name for name in applied if name not in known]
+    return changed + [
+        f"{name} was applied to this database, but is not among the scripts" for name in gone
     ]
-    return changed + gone

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 from holdfast.agents.base import Team
 from holdfast.errors import HoldfastError, Unknown
@@ -31,6 +31,9 @@ from holdfast.telemetry import AGENTS_CONFLICT, logs
 log = logging.getLogger(__name__)
 
 MERGED, OLDER = "merged", "older"
+ROUTING_TABLES = ("lanes", "attempts", "names", "teams", "kinds")
+"""Tables of a routing of which the first definition of each name wins."""
+
 CHANNELS = "channels"
 """Key of the channels that a process serves, beside the keys of its routing."""
 FOLLOW_EVERY = timedelta(seconds=10)
@@ -105,15 +108,10 @@ def merge(routings: Iterable[Routing]) -> Routing:
         smallest = {
             agent: min(by[agent] for by in limits if agent in by) for by in limits for agent in by
         }
-        merged = Routing(
-            default=merged.default or one.default,
-            lanes={**one.lanes, **merged.lanes},
-            attempts={**one.attempts, **merged.attempts},
-            names={**one.names, **merged.names},
-            teams={**one.teams, **merged.teams},
-            limits=smallest,
-            kinds={**one.kinds, **merged.kinds},
-        )
+        tables: dict[str, Any] = {
+            name: {**getattr(one, name), **getattr(merged, name)} for name in ROUTING_TABLES
+        }
+        merged = Routing(default=merged.default or one.default, limits=smallest, **tables)
     return merged
 
 

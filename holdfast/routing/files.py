@@ -113,8 +113,5 @@ def _is_quoted(turn: Turn, text: str, tag: Tag) -> bool:
         for event in turn.events
         for part in (written_of(event.event), text_of(event), event.event.get("origin_message"))
     )
-    return any(
-        part.startswith(tag.text, found.end())
-        for part in texts
-        for found in SEND_FILE.finditer(part)
-    )
+    ends = ((part, found.end()) for part in texts for found in SEND_FILE.finditer(part))
+    return any(part.startswith(tag.text, end) for part, end in ends)

@@ -178,12 +178,9 @@ class Teamwork:
             "from_agent": turn.agent,
             HANDOFF: {"shared": rest},
         }
+        route, attempts = Route(mate, team, text), turn.primary.max_attempts
         return self._routing.event(
-            payload,
-            Route(mate, team, text),
-            turn.conversation,
-            message_id=None,
-            max_attempts=turn.primary.max_attempts,
+            payload, route, turn.conversation, message_id=None, max_attempts=attempts
         )
 
 
@@ -209,9 +206,8 @@ def origin_of(turn: Turn) -> Payload:
         "origin_id": event.get("origin_id") or turn.message_id,
         "origin_message": event.get("origin_message") or written_of(event),
     }
-    if len(answers := turn.answers) > 1:
-        origin["origin_ids"] = answers
-    further = {"origin_room": event["origin_room"]} if "origin_room" in event else {}
+    further: Payload = {"origin_ids": answers} if len(answers := turn.answers) > 1 else {}
+    further |= {"origin_room": event["origin_room"]} if "origin_room" in event else {}
     return origin | further | own_workspace(event)
 
 

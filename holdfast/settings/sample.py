@@ -48,14 +48,16 @@ def value_text(name: str, model: type[BaseModel] = Settings) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
+SAMPLE_HEADER = (
+    "# Settings of Holdfast: defaults and examples. Remove a # to change a setting.",
+    '# A duration is a text like "30s", "10 min" or "24h", or a number of seconds.',
+    f"# {PREFIX}<NAME> in the environment overrides this file; options override both.",
+)
+
+
 def sample_toml() -> str:
     """Return a holdfast.toml with every setting as a comment."""
-    lines = [
-        "# Settings of Holdfast: defaults and examples. Remove a # to change a setting.",
-        '# A duration is a text like "30s", "10 min" or "24h", or a number of seconds.',
-        f"# {PREFIX}<NAME> in the environment overrides this file; options override both.",
-    ]
-    lines += _values(Settings, descriptions())
+    lines = [*SAMPLE_HEADER, *_values(Settings, descriptions())]
     for section in sections():
         lines += [
             "",

@@ -99,9 +99,6 @@ def _variables(model: object) -> Iterator[str]:
                 yield from value
             else:
                 yield from _variables(value)
-    elif isinstance(model, dict):
-        for value in model.values():
-            yield from _variables(value)
-    elif isinstance(model, tuple):
-        for value in model:
+    elif isinstance(model, dict | tuple):
+        for value in model.values() if isinstance(model, dict) else model:
             yield from _variables(value)

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from holdfast.queue.store import Store
 from holdfast.store.engine import is_sqlite, postgres_engine, sqlite_engine
+from holdfast.store.payload import dump, parse
 
 Role = Literal["read", "send", "admin"]
 Kind = Literal["token", "session", "code"]
 
 USED_EVERY_SECONDS = 60
 """Minimum time between two writes of the last use."""
+
+
+LISTS = ("channels", "agents")
+MOMENTS = ("created_at", "expires_at", "used_at")
+CREDENTIAL = ("id", "kind", "name", "role", *LISTS, "sender", "owner", *MOMENTS)
+"""Columns of a credential, in the order in which both engines select them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +43,19 @@ class Credential:
     created_at: datetime
     expires_at: datetime | None = None
     used_at: datetime | None = None
+
+
+def credential_of(row: Iterable[Any]) -> Credential:
+    """Return the credential of a row whose times are datetimes; lists are JSON."""
+    values = dict(zip(CREDENTIAL, row, strict=True))
+    lists = {name: tuple(parse(values[name])) for name in LISTS if values[name] is not None}
+    return Credential(**values | lists)
+
+
+def credential_values(credential: Credential) -> dict[str, Any]:
+    """Return the values of a row, with lists as JSON."""
+    values = {name: getattr(credential, name) for name in CREDENTIAL}
+    return values | {name: dump(values[name]) for name in LISTS if values[name] is not None}
 
 
 class Credentials(Protocol):

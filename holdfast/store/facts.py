@@ -109,7 +109,5 @@ def is_same_session(url: str, direct_url: str) -> bool:
     ):
         direct.execute("select pg_catalog.pg_advisory_lock(%s)", (key,))
         seen = other.execute(_SEES_LOCK, (key,)).fetchone() == (True,)
-        freed = direct.execute("select pg_catalog.pg_advisory_unlock(%s)", (key,)).fetchone() == (
-            True,
-        )
-    return seen and freed
+        freed = direct.execute("select pg_catalog.pg_advisory_unlock(%s)", (key,)).fetchone()
+    return seen and freed == (True,)

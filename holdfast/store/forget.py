@@ -40,9 +40,8 @@ async def forget(
     found = await find_identities(people, workspace_id, subject_type, subject_id)
     removed: dict[str, int] = {}
     for identity in found.all:
-        for kind, count in (
-            await _forget_identity(observations, knowledge, identity, actor, files)
-        ).items():
+        counts = await _forget_identity(observations, knowledge, identity, actor, files)
+        for kind, count in counts.items():
             # The count of rows without a person is the same for all identities.
             removed[kind] = count if kind.startswith(UNATTRIBUTED) else removed.get(kind, 0) + count
     # Links go last, so that a second run finds all identities if the first one was interrupted.

@@ -17,12 +17,12 @@ from holdfast.api.security.caller import caller_of
 from holdfast.api.security.scope import refuse_limited, refuse_team, sees_team
 from holdfast.api.state import state_of
 from holdfast.errors import Unknown
-from holdfast.queue.pages import Page
 from holdfast.queue.record import ChatMessage
 from holdfast.routing.rooms import post
 
 routes = APIRouter(route_class=AuthorizedRoute, tags=["teams"])
 
+NO_TEAM = "team not found"
 TeamId = Annotated[str, Path(description="A team's id.")]
 
 
@@ -96,19 +96,17 @@ async def get_room(request: Request, team: TeamId, page: Paged) -> JsonResponse:
     """List lines, newest first."""
     await refuse_limited(request)
     state = state_of(request)
+    is_known = True
     try:
         team, _ = (await state.routing()).team(team)
     except Unknown:
-        # The room of a removed team stays readable.
-        found = (
-            await state.store.chat_messages(team, **page.within(request))
-            if team.isprintable()
-            else Page()
-        )
-        if not found:
-            raise ApiError(404, "team not found") from None
-    else:
-        found = await state.store.chat_messages(team, **page.within(request))
+        is_known = False
+        if not team.isprintable():
+            raise ApiError(404, NO_TEAM) from None
+    found = await state.store.chat_messages(team, **page.within(request))
+    # The room of a removed team stays readable.
+    if not found and not is_known:
+        raise ApiError(404, NO_TEAM)
     return list_response(request, found, _line)
 
 
@@ -131,7 +129,7 @@ async def post_to_room(request: Request, team: TeamId) -> JsonResponse:
             state.store, routing, team, new.message, max_attempts=most, sent_by=caller.owner
         )
     except Unknown:
-        raise ApiError(404, "team not found") from None
+        raise ApiError(404, NO_TEAM) from None
     return JsonResponse(Posted(ok=True, id=line))
 
 

@@ -119,15 +119,8 @@ async def post_token(request: Request) -> JsonResponse:
     """Create a token. Its secret is in this answer and nowhere else."""
     store = state_of(request).store
     new = await read_body(request, NewToken)
-    grant = Grant(
-        name=new.name,
-        role=new.role,
-        channels=None if new.channels is None else tuple(new.channels),
-        agents=None if new.agents is None else tuple(new.agents),
-        sender=new.sender,
-    )
     try:
-        secret, token = await create_token(store, grant, new.expires, actor_of(request))
+        secret, token = await create_token(store, _grant(new), new.expires, actor_of(request))
     except InvalidGrant as error:
         raise ApiError(400, str(error)) from None
     except NameTaken as error:
@@ -149,6 +142,16 @@ async def delete_token(
     access: Access = request.app.state.access
     access.callers.forget()
     return JsonResponse(OK)
+
+
+def _grant(new: NewToken) -> Grant:
+    return Grant(
+        name=new.name,
+        role=new.role,
+        channels=None if new.channels is None else tuple(new.channels),
+        agents=None if new.agents is None else tuple(new.agents),
+        sender=new.sender,
+    )
 
 
 def _token(token: Credential, now: int) -> Token:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timedelta
 
 from holdfast.api.security.bootstrap_tokens import digest_of
@@ -41,14 +41,7 @@ class Grant:
     @classmethod
     def of(cls, credential: Credential) -> Grant:
         """Copy the rights of a credential: a session has those of its code."""
-        return cls(
-            name=credential.name,
-            role=credential.role,
-            channels=credential.channels,
-            agents=credential.agents,
-            sender=credential.sender,
-            owner=credential.owner,
-        )
+        return cls(**{one.name: getattr(credential, one.name) for one in fields(cls)})
 
 
 def checked(grant: Grant, life: timedelta | None) -> None:
@@ -115,18 +108,8 @@ async def issue(
 
 def _credential(kind: Kind, grant: Grant, now: datetime, expires_at: datetime | None) -> Credential:
     id_ = f"{kind}_{secrets.token_hex(8)}"
-    return Credential(
-        id=id_,
-        kind=kind,
-        name=grant.name,
-        role=grant.role,
-        channels=grant.channels,
-        agents=grant.agents,
-        sender=grant.sender,
-        owner=id_ if kind == "token" else grant.owner,
-        created_at=now,
-        expires_at=expires_at,
-    )
+    rights = asdict(grant) | {"owner": id_ if kind == "token" else grant.owner}
+    return Credential(id=id_, kind=kind, created_at=now, expires_at=expires_at, **rights)
 
 
 async def login_link(store: Store, address: str, grant: Grant, life: timedelta = CODE_LIFE) -> str:

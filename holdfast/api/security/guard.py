@@ -92,17 +92,12 @@ class Access:
         """Read the settings; `metrics` is for a server that has nothing else."""
         refuse_open(settings, host, metrics=metrics)
         tokens = None if _is_open(settings, metrics) else Tokens(settings.home)
-        names = {host.lower(), *LOOPBACK_NAMES, *_listed(settings.api_hosts)}
-        names |= {urlsplit(settings.api_url).hostname or host.lower()}
-        if host in EVERY_ADDRESS:
-            names.add(socket.gethostname().lower())
-        origins = frozenset(_listed(settings.api_origins))
         return cls(
             host=host,
             tokens=tokens,
             callers=callers,
-            names=frozenset(names),
-            origins=origins,
+            names=_host_names(settings, host),
+            origins=frozenset(_listed(settings.api_origins)),
             rate=settings.api_rate,
             wrong=Rate(limits.wrong_tokens_per_second, limits.wrong_tokens_burst_seconds),
         )
@@ -149,6 +144,15 @@ class Access:
             origin.lower() in (f"http://{host}", f"https://{host}")
             or origin.lower() in self.origins
         )
+
+
+def _host_names(settings: Settings, host: str) -> frozenset[str]:
+    """Return the names under which browsers may reach this server."""
+    names = {host.lower(), *LOOPBACK_NAMES, *_listed(settings.api_hosts)}
+    names |= {urlsplit(settings.api_url).hostname or host.lower()}
+    if host in EVERY_ADDRESS:
+        names.add(socket.gethostname().lower())
+    return frozenset(names)
 
 
 def _listed(names: str) -> list[str]:

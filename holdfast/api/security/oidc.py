@@ -127,12 +127,8 @@ class Provider:
     async def person(self, attempt: Attempt, code: str, redirect_uri: str) -> Person:
         """Exchange the code and return the person of its id token."""
         metadata = await self._discovered()
-        form = {
-            "grant_type": "authorization_code",
-            "code": code,
-            "redirect_uri": redirect_uri,
-            "code_verifier": attempt.verifier,
-        }
+        form = {"code": code, "redirect_uri": redirect_uri, "code_verifier": attempt.verifier}
+        form["grant_type"] = "authorization_code"
         answer = await self._ask(metadata["token_endpoint"], *self._authenticated(metadata, form))
         claims = await self._verified(str(answer.get("id_token") or ""), attempt.nonce)
         if self._groups_claim not in claims and "userinfo_endpoint" in metadata:
@@ -201,13 +197,7 @@ class Provider:
         return found if found.get("sub") == subject else {}
 
     def _person(self, claims: Mapping[str, Any]) -> Person:
-        given = claims.get(self._groups_claim)
-        groups = [given] if isinstance(given, str) else given if isinstance(given, list) else []
-        roles = [
-            self._roles[group]
-            for group in groups
-            if isinstance(group, str) and group in self._roles
-        ]
+        roles = self._roles_in(claims)
         name = next(str(claims[key]) for key in NAMES if claims.get(key))
         shown = "".join(sign if sign.isprintable() else " " for sign in name)[:100]
         if not roles:
@@ -215,6 +205,13 @@ class Provider:
                 f"{shown} is in no group that has a role here; `oidc_roles` names those that have"
             )
         return Person(f"{self._issuer} {claims['sub']}", shown, max(roles, key=ROLES.index))
+
+    def _roles_in(self, claims: Mapping[str, Any]) -> list[Role]:
+        """Return the roles of all groups in the claims."""
+        given = claims.get(self._groups_claim)
+        groups = given if isinstance(given, list) else [given]
+        names = [group for group in groups if isinstance(group, str)]
+        return [self._roles[name] for name in names if name in self._roles]
 
     async def _discovered(self) -> dict[str, Any]:
         read_at, metadata = self._metadata

@@ -66,11 +66,8 @@ async def _scopes(client: Any) -> tuple[State, str]:
     held = {scope.strip() for scope in listed.split(",")}
     missing = [scope for scope in BOT_SCOPES if scope not in held]
     if missing:
-        return (
-            "warn",
-            f"missing: {', '.join(missing)}; update the app with `holdfast slack manifest`,"
-            " then install it again",
-        )
+        advice = "update the app with `holdfast slack manifest`, then install it again"
+        return "warn", f"missing: {', '.join(missing)}; {advice}"
     return "ok", "complete"
 
 

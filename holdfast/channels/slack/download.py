@@ -38,17 +38,13 @@ async def download_files(workspace: Workspace, root: Path, payload: Payload) -> 
 async def _fetch(workspace: Workspace, folder: Path, file: Payload) -> Path | None:
     url = str(file.get("url_private_download") or file.get("url_private") or "")
     # The request carries the token, so it may go to Slack only, whatever the event says.
-    content = (
-        await _content(workspace, url)
-        if _is_slack_url(url, workspace.access.api_url)
-        else "its address is not one of Slack"
-    )
+    is_slack = _is_slack_url(url, workspace.access.api_url)
+    content = await _content(workspace, url) if is_slack else "its address is not one of Slack"
     if isinstance(content, str):
         log.warning(Entry(FILE_NOT_FETCHED, file=file.get("id"), reason=content))
         return None
-    path = (
-        folder / f"{_safe_name(str(file.get('id')))}-{_safe_name(str(file.get('name') or 'file'))}"
-    )
+    name = _safe_name(str(file.get("name") or "file"))
+    path = folder / f"{_safe_name(str(file.get('id')))}-{name}"
     await asyncio.to_thread(write_file, path, content)
     return path
 

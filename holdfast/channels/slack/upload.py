@@ -45,13 +45,10 @@ async def find_share(
         if refusal.code != "file_not_found":
             raise
         return None
+    channel = destination.channel
     for shares in (file.get("shares") or {}).values():
-        for share in shares.get(destination.channel) or ():
-            return {
-                "channel": destination.channel,
-                "file_id": note["file_id"],
-                "ts": share.get("ts"),
-            }
+        for share in shares.get(channel) or ():
+            return {"channel": channel, "file_id": note["file_id"], "ts": share.get("ts")}
     if time.time() - float(file.get("created") or 0) < SHOWN_WITHIN:
         raise NotNow(LOOK_AGAIN_AFTER)
     return None

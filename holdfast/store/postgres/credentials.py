@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from holdfast.store.credentials import USED_EVERY_SECONDS, Credential, Kind, Role
-from holdfast.store.payload import dump, parse
+from holdfast.store.credentials import (
+    CREDENTIAL,
+    USED_EVERY_SECONDS,
+    Credential,
+    Kind,
+    Role,
+    credential_of,
+    credential_values,
+)
 from holdfast.store.postgres.store import PostgresStore
 
-_COLUMNS = "id, kind, name, role, channels, agents, sender, owner, created_at, expires_at, used_at"
+_COLUMNS = ", ".join(CREDENTIAL)
 _IS_LIVE = "(expires_at is null or expires_at > agent.now())"
 # A session or code of a token ends with it.
 _OWNER_IS_LIVE = (
@@ -30,7 +35,7 @@ class PostgresCredentials:
             f" insert into agent.credential ({_COLUMNS}, digest)"
             " values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
             " on conflict do nothing returning id",
-            (*_row(credential), digest),
+            (*credential_values(credential).values(), digest),
         )
         return bool(rows)
 
@@ -50,7 +55,7 @@ class PostgresCredentials:
                 "update agent.credential set used_at = agent.now() where id = %s returning id",
                 (row[0],),
             )
-        return _credential(row)
+        return credential_of(row)
 
     async def take(self, digest: str) -> Credential | None:
         rows = await self._connections.rows(
@@ -58,20 +63,20 @@ class PostgresCredentials:
             f" where digest = %s and kind = 'code' and {_IS_LIVE} returning {_COLUMNS}",
             (digest,),
         )
-        return _credential(rows[0]) if rows else None
+        return credential_of(rows[0]) if rows else None
 
     async def tokens(self) -> list[Credential]:
         rows = await self._connections.rows(
             f"select {_COLUMNS} from agent.credential where kind = 'token' order by name, id"
         )
-        return [_credential(row) for row in rows]
+        return [credential_of(row) for row in rows]
 
     async def sessions(self) -> list[Credential]:
         rows = await self._connections.rows(
             f"select {_COLUMNS} from agent.credential where kind = 'session' and {_IS_LIVE}"
             " order by created_at desc, id"
         )
-        return [_credential(row) for row in rows]
+        return [credential_of(row) for row in rows]
 
     async def revoke(self, name: str) -> Credential | None:
         rows = await self._connections.rows(
@@ -80,7 +85,7 @@ class PostgresCredentials:
             f" returning {_COLUMNS}",
             (name,),
         )
-        return next((_credential(row) for row in rows if row[1] == "token"), None)
+        return next((credential_of(row) for row in rows if row[1] == "token"), None)
 
     async def end(self, session_id: str) -> None:
         await self._connections.rows(
@@ -94,36 +99,3 @@ class PostgresCredentials:
             (role,),
         )
         return sum(kind == "session" for (kind,) in rows)
-
-
-def _row(credential: Credential) -> tuple[Any, ...]:
-    return (
-        credential.id,
-        credential.kind,
-        credential.name,
-        credential.role,
-        None if credential.channels is None else dump(credential.channels),
-        None if credential.agents is None else dump(credential.agents),
-        credential.sender,
-        credential.owner,
-        credential.created_at,
-        credential.expires_at,
-        credential.used_at,
-    )
-
-
-def _credential(row: Any) -> Credential:
-    id_, kind, name, role, channels, agents, sender, owner, created_at, expires_at, used_at = row
-    return Credential(
-        id=id_,
-        kind=kind,
-        name=name,
-        role=role,
-        channels=None if channels is None else tuple(parse(channels)),
-        agents=None if agents is None else tuple(parse(agents)),
-        sender=sender,
-        owner=owner,
-        created_at=created_at,
-        expires_at=expires_at,
-        used_at=used_at,
-    )

@@ -26,19 +26,15 @@ class PostgresKnowledge:
     async def find_documents(
         self, scope: KnowledgeScope, ids: Sequence[str] | None = None
     ) -> dict[str, IndexedDocument]:
-        key = (scope.agent_name, scope.context_id)
+        key: list[str | list[str]] = [scope.agent_name, scope.context_id]
+        source = "agent.known_documents(%s, %s, %s)"
         if ids is None:
-            rows = await self._store.connections.rows(
-                "select document_id, hash, model, version, deleted from agent.knowledge"
-                " where agent_name = %s and context_id = %s and nth = 0 and not deleted",
-                key,
-            )
-        else:
-            rows = await self._store.connections.rows(
-                "select document_id, hash, model, version, deleted"
-                " from agent.known_documents(%s, %s, %s)",
-                (*key, list(ids)),
-            )
+            source = "agent.knowledge where agent_name = %s and context_id = %s and nth = 0"
+            source += " and not deleted"
+        rows = await self._store.connections.rows(
+            f"select document_id, hash, model, version, deleted from {source}",
+            key if ids is None else [*key, list(ids)],
+        )
         return {row[0]: IndexedDocument(*row[1:]) for row in rows}
 
     async def write(self, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> set[str]:

@@ -15,7 +15,16 @@ from holdfast.memory.people import person_key, person_keys
 from holdfast.queue.audit import Action, AuditEntry, AuditFilter, event_subject
 from holdfast.queue.pages import Page
 from holdfast.store.activity import FORGOTTEN
-from holdfast.store.credentials import USED_EVERY_SECONDS, Credential, Kind, Role
+from holdfast.store.credentials import (
+    CREDENTIAL,
+    MOMENTS,
+    USED_EVERY_SECONDS,
+    Credential,
+    Kind,
+    Role,
+    credential_of,
+    credential_values,
+)
 from holdfast.store.payload import dump, parse, storable
 from holdfast.store.sqlite.connection import load
 from holdfast.store.sqlite.journal import erase_journals
@@ -95,36 +104,15 @@ class SqliteCredentials:
 
 
 def _credential_params(credential: Credential) -> dict[str, Any]:
-    return {
-        "id": credential.id,
-        "kind": credential.kind,
-        "name": credential.name,
-        "role": credential.role,
-        "channels": None if credential.channels is None else dump(credential.channels),
-        "agents": None if credential.agents is None else dump(credential.agents),
-        "sender": credential.sender,
-        "owner": credential.owner,
-        "created_at": micros(credential.created_at),
-        "expires_at": None if credential.expires_at is None else micros(credential.expires_at),
-        "used_at": None if credential.used_at is None else micros(credential.used_at),
-    }
+    values = credential_values(credential)
+    moments = {name: micros(values[name]) for name in MOMENTS if values[name] is not None}
+    return values | moments
 
 
 def _credential_of(row: Row) -> Credential:
-    id_, kind, name, role, channels, agents, sender, owner, created_at, expires_at, used_at = row
-    return Credential(
-        id=id_,
-        kind=kind,
-        name=name,
-        role=role,
-        channels=None if channels is None else tuple(parse(channels)),
-        agents=None if agents is None else tuple(parse(agents)),
-        sender=sender,
-        owner=owner,
-        created_at=moment(created_at),
-        expires_at=None if expires_at is None else moment(expires_at),
-        used_at=None if used_at is None else moment(used_at),
-    )
+    values = dict(zip(CREDENTIAL, row, strict=True))
+    moments = {name: moment(values[name]) for name in MOMENTS if values[name] is not None}
+    return credential_of((values | moments).values())
 
 
 class SqlitePeople:

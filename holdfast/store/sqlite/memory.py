@@ -216,18 +216,19 @@ def save(db: Writing, observation: Observation, *, id_: str | None = None) -> in
 def merge(db: Writing, winner: str, loser: str, merged: Observation) -> int:
     """Soft-delete the loser and give the winner the merged content. Returns the position."""
     for id_ in (winner, loser):
-        params = {"workspace_id": merged.workspace_id, "id": id_, "deleted": False}
-        stored = db.connection.execute(SQL["observation_subject_of"], params).fetchone()
-        if stored is None:
-            raise HoldfastError(
-                f"there is no observation {id_!r} in workspace {merged.workspace_id!r}"
-            )
-        if stored[0] != merged.subject_key:
-            raise HoldfastError(
-                f"observation {id_!r} is about {stored[0]}, not {merged.subject_key}"
-            )
+        _require_subject(db, id_, merged)
     remove(db, merged.workspace_id, loser, soft=True)
     return save(db, merged, id_=winner)
+
+
+def _require_subject(db: Writing, id_: str, merged: Observation) -> None:
+    """Refuse an observation that is not stored, or is about another subject."""
+    params = {"workspace_id": merged.workspace_id, "id": id_, "deleted": False}
+    stored = db.connection.execute(SQL["observation_subject_of"], params).fetchone()
+    if stored is None:
+        raise HoldfastError(f"there is no observation {id_!r} in workspace {merged.workspace_id!r}")
+    if stored[0] != merged.subject_key:
+        raise HoldfastError(f"observation {id_!r} is about {stored[0]}, not {merged.subject_key}")
 
 
 def remove(db: Writing, workspace_id: str, id_: str, *, soft: bool) -> int | None:
@@ -253,8 +254,7 @@ def _put_change(db: Writing, operation: str, params: dict[str, Any], key: str) -
         "operation": operation,
         "version": params["version"],
     }
-    new = NewEvent(event=change, queue=MEMORY, lane=key)
-    position = put_one(db, new, dump(change))
+    position = put_one(db, NewEvent(event=change, queue=MEMORY, lane=key), dump(change))
     db.ready.add(MEMORY)
     assert position is not None, "only events with a message id can be duplicates"
     return position
@@ -336,10 +336,8 @@ class SqliteKnowledge:
         words = " OR ".join(f'"{word}"' for word in search_words(query))
         if not words:
             return []
-        params = {
-            "query": f'scope : "{_scope_word(scope)}" AND content : ({words})',
-            "limit": limit,
-        }
+        match = f'scope : "{_scope_word(scope)}" AND content : ({words})'
+        params = {"query": match, "limit": limit}
         rows = await self._store.read(
             lambda connection: connection.execute(SQL["documents_by_words"], params).fetchall()
         )
@@ -395,16 +393,8 @@ def _find_documents(
 def _write(db: Writing, scope: KnowledgeScope, written: Sequence[Entry], model: str) -> set[str]:
     documents = _find_documents(db.connection, scope, [entry.document.id for entry in written])
     forgotten = _read_forgotten_version(db.connection, scope)
-    late = {
-        entry.document.id
-        for entry in written
-        if forgotten is not None and entry.document.version <= forgotten
-    }
-    fitting = [
-        entry
-        for entry in written
-        if entry.document.id not in late and _fits(entry, documents.get(entry.document.id), model)
-    ]
+    fresh = [one for one in written if forgotten is None or one.document.version > forgotten]
+    fitting = [one for one in fresh if _fits(one, documents.get(one.document.id), model)]
     for entry in fitting:
         _write_entry(db, scope, entry, model)
     return {entry.document.id for entry in fitting}
@@ -421,11 +411,8 @@ def _fits(entry: Entry, stored: IndexedDocument | None, model: str) -> bool:
 
 def _write_entry(db: Writing, scope: KnowledgeScope, entry: Entry, model: str) -> None:
     document = entry.document
-    params = _scope_params(scope) | {
-        "document_id": document.id,
-        "version": document.version,
-        "now": db.now,
-    }
+    params = _scope_params(scope) | {"document_id": document.id, "now": db.now}
+    params["version"] = document.version
     if entry.pieces is None:
         db.connection.execute(SQL["move_document_version"], params)
         return
@@ -490,6 +477,14 @@ def _find_nearest(
     ).fetchall()
     if not rows:
         return []
+    best = _best_pieces(rows, vector, limit)
+    ids = dump([id_ for id_, _ in best.values()])
+    contents = dict(connection.execute(SQL["document_pieces"], {"ids": ids}))
+    return [(document_id, contents[id_], likeness) for document_id, (id_, likeness) in best.items()]
+
+
+def _best_pieces(rows: list[Any], vector: bytes, limit: int) -> dict[str, tuple[int, float]]:
+    """Return the id and likeness of the best piece of each document, best first."""
     # Imported here, since a process without memory does not need it.
     import numpy as np
 
@@ -500,6 +495,4 @@ def _find_nearest(
         best.setdefault(rows[index][1], (rows[index][0], float(likeness[index])))
         if len(best) == limit:
             break
-    ids = dump([id_ for id_, _ in best.values()])
-    contents = dict(connection.execute(SQL["document_pieces"], {"ids": ids}))
-    return [(document_id, contents[id_], likeness) for document_id, (id_, likeness) in best.items()]
+    return best

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 from holdfast.errors import Unreadable
@@ -25,6 +26,10 @@ MICROSECOND = timedelta(microseconds=1)
 ANY_ID = 2**63 - 1
 
 Row = Sequence[Any]
+
+_AGENT_LINE = attrgetter(
+    "agent_id", "role", "channel", "sender", "message_id", "content", "conversation", "subject"
+)
 
 
 def micros(moment: datetime) -> int:
@@ -171,17 +176,7 @@ def chat_message_row(line: ChatMessage, now: int) -> list[Any]:
 def agent_message_row(line: AgentMessage, now: int) -> list[Any]:
     """Return the values of all columns but the id."""
     created_at = now if line.created_at is None else micros(line.created_at)
-    return [
-        line.agent_id,
-        line.role,
-        line.channel,
-        line.sender,
-        line.message_id,
-        line.content,
-        line.conversation,
-        line.subject,
-        created_at,
-    ]
+    return [*_AGENT_LINE(line), created_at]
 
 
 def agent_message_of(row: Row) -> AgentMessage:

@@ -39,16 +39,11 @@ class Sweeper:
     _next_key_walk: dict[str, int] = field(default_factory=dict)
 
     async def sweep(self, policy: SweepPolicy) -> Swept:
-        dead = await self.in_batches(bury, policy)
-        expired = await self.in_batches(expire, policy)
-        discarded = await self.in_batches(discard_unserved, policy)
-        lanes = await self.store.read(partial(find_headless_lanes, queue=policy.queue))
-        restore = partial(restore_heads, queue=policy.queue, lanes=lanes)
         return Swept(
-            dead=dead,
-            expired=expired,
-            discarded=discarded,
-            repaired_lanes=await self.store.write(restore) if lanes else 0,
+            dead=await self.in_batches(bury, policy),
+            expired=await self.in_batches(expire, policy),
+            discarded=await self.in_batches(discard_unserved, policy),
+            repaired_lanes=await self._repair_lanes(policy.queue),
             forgotten=await self._forget_keys(policy),
             pruned=await self.in_batches(prune, policy),
         )
@@ -61,6 +56,11 @@ class Sweeper:
             total += count
             if count < BATCH:
                 return total
+
+    async def _repair_lanes(self, queue: str) -> int:
+        lanes = await self.store.read(partial(find_headless_lanes, queue=queue))
+        restore = partial(restore_heads, queue=queue, lanes=lanes)
+        return await self.store.write(restore) if lanes else 0
 
     async def _forget_keys(self, policy: SweepPolicy) -> int:
         """Delete the message ids that are older than the dedup window and not of a live event.
