@@ -8,13 +8,15 @@ import re
 import sys
 import tokenize
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 CODE = ("holdfast", "tests", "tools", "bench", "examples")
 MODULE_LINES = {".py": 400, ".sql": 300, ".js": 400, ".css": 400}
 FUNCTION_LINES = 40
+USUAL_FUNCTION_LINES = 12
+"""Nine of ten functions of the package have at most this many lines of code in their body."""
 LINE_LENGTH = 100
 
 # SQL functions that may be longer, and why.
@@ -57,6 +59,7 @@ def main() -> int:
 
 def file_faults(root: Path) -> Iterator[str]:
     yield from python_sizes(root)
+    yield from usual_sizes(root)
     yield from other_sizes(root)
     yield from openings(root)
     yield from long_lines(root)
@@ -72,6 +75,29 @@ def python_sizes(root: Path) -> Iterator[str]:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (node.end_lineno or node.lineno) - node.lineno + 1
                 yield from function_size(root, path, node.lineno, node.name, lines)
+
+
+def usual_sizes(root: Path) -> Iterator[str]:
+    """Yield a fault if more than a tenth of the package's functions have over 12 lines of code."""
+    paths = (path for path in sources(root, ".py") if path.is_relative_to(root / "holdfast"))
+    sizes = sorted(size for path in paths for size in body_sizes(path.read_text()))
+    share = sum(size > USUAL_FUNCTION_LINES for size in sizes)
+    if share * 10 > len(sizes):
+        yield (
+            f"{share} of {len(sizes)} functions have more than {USUAL_FUNCTION_LINES} lines of"
+            " code; at most a tenth may: give a part of the longest ones a name"
+        )
+
+
+def body_sizes(text: str) -> Iterator[int]:
+    """Yield the lines of code in the body of each function, without its docstring."""
+    code = lines_of(code_tokens(text))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0]
+            has_docstring = ast.get_docstring(node) is not None
+            start = (first.end_lineno or 0) + 1 if has_docstring else first.lineno
+            yield len(code & set(range(start, (node.end_lineno or 0) + 1)))
 
 
 def other_sizes(root: Path) -> Iterator[str]:
@@ -98,11 +124,17 @@ def function_size(root: Path, path: Path, line: int, name: str, lines: int) -> I
 
 def python_code_lines(text: str) -> int:
     """Count the lines that hold code: a cap on prose and blank lines would punish explanation."""
-    lines: set[int] = set()
+    return len(lines_of(token for token in code_tokens(text) if not _is_docstring(token)))
+
+
+def code_tokens(text: str) -> Iterator[tokenize.TokenInfo]:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in NO_CODE and not _is_docstring(token):
-            lines.update(range(token.start[0], token.end[0] + 1))
-    return len(lines)
+        if token.type not in NO_CODE:
+            yield token
+
+
+def lines_of(tokens: Iterable[tokenize.TokenInfo]) -> set[int]:
+    return {line for token in tokens for line in range(token.start[0], token.end[0] + 1)}
 
 
 def _is_docstring(token: tokenize.TokenInfo) -> bool:

@@ -35,6 +35,17 @@ def test_a_function_of_41_lines_is_too_long(project: Path) -> None:
     assert "long has 41 lines" in fault
 
 
+def test_a_tenth_of_all_functions_may_have_more_than_12_lines_of_code(project: Path) -> None:
+    prose = '    """Say why.\n\n    At length."""\n\n    # A reason.\n'
+    short = "def short():\n" + prose + "    x = 1\n" * 12
+    long = "def long():\n" + prose + "    x = 1\n" * 13
+    write(project / "holdfast/a.py", short * 9 + long)
+    assert list(check.usual_sizes(project)) == []
+    write(project / "holdfast/b.py", long)
+    [fault] = check.usual_sizes(project)
+    assert fault.startswith("2 of 11 functions have more than 12 lines of code")
+
+
 def test_a_sql_file_of_301_lines_of_code_is_too_long(project: Path) -> None:
     prose = "-- A reason.\n\n/* A longer\nreason. */\n" * 50
     write(project / "holdfast/long.sql", prose + "select 1;\n" * 301)
