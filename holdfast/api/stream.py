@@ -79,9 +79,8 @@ def _frame_filter(
     agents: set[str], channels: set[str], types: set[str], sees: Callable[[Payload], bool]
 ) -> Callable[[Payload], bool]:
     if unknown := sorted(types - {*TYPES, *OWN}):
-        raise ApiError(
-            400, f"unknown event type {unknown[0]!r}; known types: {', '.join((*TYPES, *OWN))}"
-        )
+        known = ", ".join((*TYPES, *OWN))
+        raise ApiError(400, f"unknown event type {unknown[0]!r}; known types: {known}")
 
     def wants(frame: Payload) -> bool:
         return (

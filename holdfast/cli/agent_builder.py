@@ -21,6 +21,7 @@ from holdfast.settings.agents import (
     FunctionTable,
     LlmTable,
     McpTable,
+    TeamTable,
 )
 from holdfast.settings.environment import child_environment
 from holdfast.settings.extras import require
@@ -38,8 +39,6 @@ SCRIPT = "script:"
 
 def add_agents(app: AgentHarness, settings: Settings) -> None:
     """Add the agents and teams of the settings to the app; the echo agent if there are none."""
-    from holdfast.agents.echo import echo
-
     for id_, table in settings.agents.items():
         if id_ in app.agents:
             raise HoldfastError(
@@ -52,15 +51,19 @@ def add_agents(app: AgentHarness, settings: Settings) -> None:
         _require(app, settings, settings.default, "default")
         app.default = settings.default
     for id_, team in settings.teams.items():
-        for member in team.agents:
-            _require(app, settings, member, "teams", id_, "agents")
-        if team.leader not in team.agents:
-            line = locate_setting(settings, "teams", id_, "leader")
-            raise HoldfastError(
-                f"{line}: {team.leader!r} is not one of its agents: {', '.join(team.agents)}"
-            )
-        with _errors_at(settings, "teams", id_, "agents"):
-            app.team(id_, name=team.name, agents=team.agents, leader=team.leader)
+        _add_team(app, settings, id_, team)
+
+
+def _add_team(app: AgentHarness, settings: Settings, id_: str, team: TeamTable) -> None:
+    for member in team.agents:
+        _require(app, settings, member, "teams", id_, "agents")
+    if team.leader not in team.agents:
+        line = locate_setting(settings, "teams", id_, "leader")
+        raise HoldfastError(
+            f"{line}: {team.leader!r} is not one of its agents: {', '.join(team.agents)}"
+        )
+    with _errors_at(settings, "teams", id_, "agents"):
+        app.team(id_, name=team.name, agents=team.agents, leader=team.leader)
 
 
 def _build_agent(id_: str, table: AgentTable, settings: Settings) -> Agent | Function:

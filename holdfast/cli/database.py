@@ -43,14 +43,14 @@ def migrate(
     report = runner.migrate(settings.database, dry_run=dry_run, on_step=progress)
     print_json(report) if as_json else echo(_as_text(report))
     if timescale:
-        from holdfast.migrations.timescale import use_timescale
+        _use_timescale(settings.database)
 
-        is_new = use_timescale(settings.database, progress)
-        progress(
-            "the history is a hypertable now"
-            if is_new
-            else "the history is a hypertable already, nothing to do"
-        )
+
+def _use_timescale(url: str) -> None:
+    from holdfast.migrations.timescale import use_timescale
+
+    is_new = use_timescale(url, progress)
+    progress(f"the history is a hypertable {'now' if is_new else 'already, nothing to do'}")
 
 
 def init(

@@ -190,25 +190,25 @@ def _page(letter: FinishedEvent, calls: list[Step]) -> str:
 
     from holdfast.queue.event import payload_to_show
 
-    about = {
-        "for": f"{letter.target or 'the default agent'} ({letter.queue})",
-        "message": letter.message_id,
-        "received": f"{ago(letter.created_at)}, {letter.created_at.isoformat(timespec='seconds')}",
-        "ended": f"{letter.outcome} {ago(letter.finished_at)}, after {letter.attempts} attempts",
-        "error": f"{letter.error_class}: {letter.last_error}"
-        if letter.error_class
-        else letter.last_error,
-        "worker": letter.holder,
-    }
-    lines = [
-        f"dead letter {letter.id}",
-        *(f"  {name:<9} {value}" for name, value in about.items() if value),
-    ]
+    about = [f"  {name:<9} {value}" for name, value in _about(letter).items() if value]
+    lines = [f"dead letter {letter.id}", *about]
     lines += [f"  {'call':<9} {one.key} with {one.arguments or 'no arguments'}" for one in calls]
     if letter.traceback:
         lines += ["", letter.traceback.rstrip()]
     payload = json.dumps(payload_to_show(letter), indent=2, ensure_ascii=False, default=str)
     return "\n".join([*lines, "", payload, "", _advice(letter, calls)])
+
+
+def _about(letter: FinishedEvent) -> dict[str, str | None]:
+    error = letter.last_error
+    return {
+        "for": f"{letter.target or 'the default agent'} ({letter.queue})",
+        "message": letter.message_id,
+        "received": f"{ago(letter.created_at)}, {letter.created_at.isoformat(timespec='seconds')}",
+        "ended": f"{letter.outcome} {ago(letter.finished_at)}, after {letter.attempts} attempts",
+        "error": f"{letter.error_class}: {error}" if letter.error_class else error,
+        "worker": letter.holder,
+    }
 
 
 def _advice(letter: FinishedEvent, calls: list[Step]) -> str:

@@ -140,15 +140,18 @@ class KnowledgeIndex:
         if not query.strip() or max_results < 1:
             return []
         with _translate_errors():
-            embedder, limit = await self.active_embedder(), max(CANDIDATES, max_results)
-            by_meaning: VectorMatches = []
-            if embedder is not _WORDS_ONLY:
-                [vector] = await asyncio.to_thread(embedder.embed, [query])
-                model = model_key(embedder)
-                by_meaning = await self.tables.by_meaning(scope, vector, model, limit)
+            limit = max(CANDIDATES, max_results)
+            by_meaning = await self._by_meaning(scope, query, limit)
             by_words = await self.tables.by_words(scope, query, limit)
         hits = fuse(query, by_meaning, by_words)
         return [hit for hit in hits if hit.score >= min_score][:max_results]
+
+    async def _by_meaning(self, scope: KnowledgeScope, query: str, limit: int) -> VectorMatches:
+        embedder = await self.active_embedder()
+        if embedder is _WORDS_ONLY:
+            return []
+        [vector] = await asyncio.to_thread(embedder.embed, [query])
+        return await self.tables.by_meaning(scope, vector, model_key(embedder), limit)
 
     async def documents(self, scope: KnowledgeScope) -> dict[str, str]:
         with _translate_errors():

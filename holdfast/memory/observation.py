@@ -171,14 +171,12 @@ def check_merge(
     if ids[0] == ids[1]:
         raise HoldfastError(f"observation {ids[0]!r} cannot be merged with itself")
     if merged.id != ids[0] and (merged.id == ids[1] or not _RANDOM_ID.fullmatch(merged.id)):
-        raise HoldfastError(
-            f"a merged observation keeps the winner's id {ids[0]!r}; {merged.id!r} is another"
-        )
+        problem = f"a merged observation keeps the winner's id {ids[0]!r}"
+        raise HoldfastError(f"{problem}; {merged.id!r} is another")
     for one in (winner, loser):
         if isinstance(one, Observation) and one.subject_key != merged.subject_key:
-            raise HoldfastError(
-                f"observation {one.id!r} is about {one.subject_key}, not {merged.subject_key}"
-            )
+            problem = f"observation {one.id!r} is about {one.subject_key}"
+            raise HoldfastError(f"{problem}, not {merged.subject_key}")
     return ids
 
 

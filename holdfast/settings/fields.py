@@ -233,21 +233,20 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _complete(self) -> Settings:
-        database = self.database
-        if database:
-            file = str(self.model_config.get("toml_file") or "the program")
-            self._database_source = (
-                variable_of("database") if is_set(variable_of("database")) else file
-            )
-        else:
-            default = f"sqlite:///{self.home / 'holdfast.db'}", "default"
-            database, self._database_source = common_database() or default
+        database, self._database_source = self._find_database()
         # The object is frozen, but still under construction here.
         object.__setattr__(self, "database", database)
         object.__setattr__(self, "database_direct", self.database_direct or database)
         if "keep_history" not in self.model_fields_set and database.startswith("sqlite:"):
             object.__setattr__(self, "keep_history", timedelta(hours=24))
         return self
+
+    def _find_database(self) -> tuple[str, str]:
+        """Return the URL of the database, and the name of its source."""
+        if not self.database:
+            return common_database() or (f"sqlite:///{self.home / 'holdfast.db'}", "default")
+        file = str(self.model_config.get("toml_file") or "the program")
+        return self.database, variable_of("database") if is_set(variable_of("database")) else file
 
     @classmethod
     def settings_customise_sources(

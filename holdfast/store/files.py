@@ -12,7 +12,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path, PurePath
@@ -102,6 +102,18 @@ def sendable_path(root: Path, name: str, channel: str, conversation: str) -> str
     return None if first == CONVERSATIONS and rest[:1] != [own] else relative.as_posix()
 
 
+def _open_folder(root: Path, folders: Sequence[str]) -> int:
+    """Open a folder below another, one by one."""
+    at = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    for folder in folders:
+        try:
+            inner = os.open(folder, DIRECTORY, dir_fd=at)
+        finally:
+            os.close(at)
+        at = inner
+    return at
+
+
 @contextmanager
 def open_below(root: Path, name: str) -> Iterator[BinaryIO]:
     """Open a regular file below a folder.
@@ -111,12 +123,8 @@ def open_below(root: Path, name: str) -> Iterator[BinaryIO]:
     if path is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
     *folders, last = path.relative_to(root.resolve()).parts
-    at = os.open(root.resolve(), os.O_RDONLY | os.O_DIRECTORY)
+    at = _open_folder(root.resolve(), folders)
     try:
-        for folder in folders:
-            inner = os.open(folder, DIRECTORY, dir_fd=at)
-            os.close(at)
-            at = inner
         with open(os.open(last, FILE, dir_fd=at), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise IsADirectoryError(errno.EISDIR, "not a regular file", name)

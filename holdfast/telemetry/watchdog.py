@@ -65,10 +65,8 @@ class Watchdog:
             # An import blocks only once per process, mostly while it starts.
             self._level = logging.DEBUG if _is_import(frame) else logging.WARNING
             seconds = round(now - self._since, 3)
-            log.log(
-                self._level,
-                Entry(LOOP_IS_BLOCKED, where=self._culprit, at=location(frame), seconds=seconds),
-            )
+            where = {"where": self._culprit, "at": location(frame)}
+            log.log(self._level, Entry(LOOP_IS_BLOCKED, **where, seconds=seconds))
 
     def _end(self, now: float) -> None:
         """Count a finished block, in the loop's thread: no other thread may write metrics."""

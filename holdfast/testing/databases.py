@@ -17,6 +17,7 @@ from holdfast.migrations.runner import migrate
 from holdfast.testing import servers
 
 SQLITE = "sqlite"
+_END_SESSIONS = "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s"
 POSTGRES_ENGINES = ("postgres", "postgres15", "timescale")
 ENGINES = (SQLITE, *POSTGRES_ENGINES)
 
@@ -96,12 +97,9 @@ class Databases:
         # TimescaleDB's scheduler connects to every database it can, and PostgreSQL cannot copy a
         # database that is in use.
         admin = self._admin(engine)
-        admin.execute(
-            sql.SQL("alter database {} with allow_connections false").format(sql.Identifier(name))
-        )
-        admin.execute(
-            "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name]
-        )
+        close = sql.SQL("alter database {} with allow_connections false")
+        admin.execute(close.format(sql.Identifier(name)))
+        admin.execute(_END_SESSIONS, [name])
         return name
 
     @contextmanager

@@ -15,6 +15,7 @@ from holdfast.api.security.scope import sees_agent, visible_reads
 from holdfast.api.state import state_of
 from holdfast.queue.pages import Page
 from holdfast.queue.record import AgentMessage
+from holdfast.routing.directory import Directory
 
 routes = APIRouter(route_class=AuthorizedRoute, tags=["agents"])
 
@@ -72,20 +73,9 @@ async def get_agents(request: Request) -> JsonResponse:
     """Return agents by id. `lane` is the unit that is worked one at a time: conversation, agent or
     none. `processes` serve the agent; if there are none, its messages wait."""
     directory = await state_of(request).directory()
-    routing = directory.routing
-    return JsonResponse(
-        {
-            id_: Agent(
-                name=routing.names.get(id_, id_),
-                default=id_ == routing.default,
-                lane=lane,
-                kind=routing.kinds.get(id_),
-                processes=directory.servers.get(id_, []),
-            )
-            for id_, lane in sorted(routing.lanes.items())
-            if sees_agent(caller_of(request), id_)
-        }
-    )
+    ids = sorted(directory.routing.lanes)
+    caller = caller_of(request)
+    return JsonResponse({id_: _agent(id_, directory) for id_ in ids if sees_agent(caller, id_)})
 
 
 @routes.get(
@@ -107,6 +97,17 @@ async def get_agent_messages(request: Request, id: AgentId, page: Paged) -> Json
     if not found and named is None:
         raise ApiError(404, "agent not found")
     return list_response(request, found, _line)
+
+
+def _agent(id_: str, directory: Directory) -> Agent:
+    routing = directory.routing
+    return Agent(
+        name=routing.names.get(id_, id_),
+        default=id_ == routing.default,
+        lane=routing.lanes[id_],
+        kind=routing.kinds.get(id_),
+        processes=directory.servers.get(id_, []),
+    )
 
 
 def _line(line: AgentMessage) -> AgentLine:

@@ -23,6 +23,10 @@ from holdfast.store.scoped import Scope
 routes = APIRouter(route_class=AuthorizedRoute, tags=["conversations"])
 
 NOT_FOUND = "conversation not found"
+OTHERS_WRITE = (
+    "others write to this conversation, too, and {name} may only see its own messages;"
+    " send a `conversation` or `senderId` of your own"
+)
 EVERYTHING = Scope()
 
 ConversationId = Annotated[
@@ -137,20 +141,13 @@ async def _refuse_hidden(
     if scope == EVERYTHING:
         return
     owners = await conversations.owners(id_)
-    if scope.sent_by is not None:
-        if scope.sent_by not in owners:
-            raise ApiError(404, NOT_FOUND)
-        if len(owners) > 1:
-            name = caller_of(request).name
-            raise ApiError(
-                403,
-                f"others write to this conversation, too, and {name!r} may only see its own"
-                " messages; send a `conversation` or `senderId` of your own",
-            )
-    elif not owners or (
-        scope.channels is not None and not set(owners.values()) <= set(scope.channels)
-    ):
+    channels = set(owners.values()) if scope.channels is None else set(scope.channels)
+    is_own = scope.sent_by is None or scope.sent_by in owners
+    if not owners or not is_own or not set(owners.values()) <= channels:
         raise ApiError(404, NOT_FOUND)
+    if scope.sent_by is not None and len(owners) > 1:
+        name = caller_of(request).name
+        raise ApiError(403, OTHERS_WRITE.format(name=repr(name)))
 
 
 def _lanes(routing: Routing, conversation: str) -> list[str]:

@@ -194,12 +194,8 @@ async def open_session(request: Request, rights: Credential | Grant) -> Response
     grant = rights if isinstance(rights, Grant) else Grant.of(rights)
     life = state.settings.api_session
     session, opened = await issue(state.store, "session", grant, life)
-    entry = AuditEntry(
-        actor=actor_name(opened),
-        action="logged_in",
-        subject=opened.id,
-        details={"role": opened.role},
-    )
+    role, actor = {"role": opened.role}, actor_name(opened)
+    entry = AuditEntry(actor=actor, action="logged_in", subject=opened.id, details=role)
     await state.store.audit(entry)
     answer = RedirectResponse("/", 303)
     answer.headers["set-cookie"] = session_cookie(request.scope, session, int(life.total_seconds()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NotRequired
 
@@ -26,7 +27,7 @@ from holdfast.api.security.scope import (
 from holdfast.api.state import state_of
 from holdfast.message import Payload
 from holdfast.queue.event import OUTBOX, Event, NewEvent, new_id
-from holdfast.routing.router import RESPONSE_ATTEMPTS, Address
+from holdfast.routing.router import Address, response_event
 from holdfast.store.files import sendable_path
 
 routes = APIRouter(route_class=AuthorizedRoute, tags=["responses"])
@@ -203,18 +204,8 @@ def _proactive(new: NewResponse, message_id: str, sent_by: str | None) -> NewEve
         "message_id": message_id,
         "agent": new.agent,
     }
-    for name in ("files", "metadata"):
-        if value := getattr(new, name):
-            payload[name] = value
-    return NewEvent(
-        event=payload,
-        queue=OUTBOX,
-        target=new.channel,
-        lane=f"{new.channel}/{address.conversation}",
-        message_id=message_id,
-        max_attempts=RESPONSE_ATTEMPTS,
-        sent_by=sent_by,
-    )
+    further = {name: getattr(new, name) for name in ("files", "metadata") if getattr(new, name)}
+    return replace(response_event(payload | further), message_id=message_id, sent_by=sent_by)
 
 
 def _refuse_foreign(root: Path, new: NewResponse) -> None:

@@ -76,9 +76,15 @@ class Attempt:
         return f"{self.state}.{self.nonce}.{self.verifier}"
 
     @property
-    def challenge(self) -> str:
+    def query(self) -> dict[str, str]:
+        """The part of the provider's address by which its answer is recognized."""
         digest = hashlib.sha256(self.verifier.encode()).digest()
-        return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+        return {
+            "state": self.state,
+            "nonce": self.nonce,
+            "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
+            "code_challenge_method": "S256",
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +122,7 @@ class Provider:
             "client_id": self._client[0],
             "redirect_uri": redirect_uri,
             "scope": self._scopes,
-            "state": attempt.state,
-            "nonce": attempt.nonce,
-            "code_challenge": attempt.challenge,
-            "code_challenge_method": "S256",
+            **attempt.query,
         }
         endpoint = metadata["authorization_endpoint"]
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"

@@ -58,10 +58,8 @@ class Access:
         )
 
 
-def access_of(workspace: Slack, app_token: str | None = None) -> Access:
-    """Read the settings of a workspace and the variables they name."""
-    tokens = workspace.tokens()
-    permissions = Permissions(
+def _permissions(workspace: Slack) -> Permissions:
+    return Permissions(
         allow_users=frozenset(workspace.allow_users),
         deny_users=frozenset(workspace.deny_users),
         allow_channels=frozenset(workspace.allow_channels),
@@ -69,13 +67,18 @@ def access_of(workspace: Slack, app_token: str | None = None) -> Access:
         bots=workspace.bots,
         external=workspace.external,
     )
+
+
+def access_of(workspace: Slack, app_token: str | None = None) -> Access:
+    """Read the settings of a workspace and the variables they name."""
+    tokens = workspace.tokens()
     return Access(
         name=workspace.bot_token_variable,
         bot_token=tokens.bot_token,
         app_token=app_token or tokens.app_token,
         signing_secret=tokens.signing_secret,
         api_url=tokens.api_url or API_URL,
-        permissions=permissions,
+        permissions=_permissions(workspace),
         status=workspace.status,
         status_after=workspace.status_after,
     )

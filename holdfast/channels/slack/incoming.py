@@ -88,23 +88,23 @@ def message_of(body: Payload, bot: Bot, permissions: Permissions) -> NewEvent | 
     event = body.get("event")
     if body.get("type") != "event_callback" or not isinstance(event, dict):
         return None
-    if not (event.get("channel") and event.get("ts")) or bot.is_author(event):
+    is_shared = body.get("is_ext_shared_channel") is True
+    if not _is_for_bot(event, bot) or not permissions.allows(event):
         return None
-    if not bot.is_addressed(event) or not permissions.allows(event):
-        return None
-    if not permissions.external and bot.is_external(
-        event, body.get("is_ext_shared_channel") is True
-    ):
+    if not permissions.external and bot.is_external(event, is_shared):
         return None
     team = event.get("team") or body.get("team_id")
-    return NewEvent(
-        event=event,
-        # Built from the message, since one message may come under several event ids.
-        message_id="_".join(
-            str(part) for part in ("slack", team, event["channel"], event["ts"]) if part
-        ),
-        event_ts=platform_time(event.get("event_ts")),
-    )
+    # Built from the message, since one message may come under several event ids.
+    parts = ("slack", team, event["channel"], event["ts"])
+    message_id = "_".join(str(part) for part in parts if part)
+    event_ts = platform_time(event.get("event_ts"))
+    return NewEvent(event=event, message_id=message_id, event_ts=event_ts)
+
+
+def _is_for_bot(event: Payload, bot: Bot) -> bool:
+    """Return whether an event is a message to the bot, and not one of its own."""
+    is_message = bool(event.get("channel") and event.get("ts"))
+    return is_message and not bot.is_author(event) and bot.is_addressed(event)
 
 
 def platform_time(value: Any) -> datetime | None:

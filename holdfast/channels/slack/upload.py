@@ -6,6 +6,7 @@ import asyncio
 import time
 from datetime import timedelta
 from pathlib import Path, PurePath
+from typing import BinaryIO
 
 from holdfast.channels.base import NotNow, Undeliverable
 from holdfast.channels.slack.errors import Refusal
@@ -72,20 +73,22 @@ def _read(root: Path | None, file: str, response: Payload) -> tuple[str, bytes]:
     Raises Undeliverable if the conversation may not send it."""
     if root is None:
         raise Undeliverable("file_refused", "no files root is set")
-    path = sendable_path(
-        root, file, str(response.get("channel") or ""), str(response.get("conversation") or "")
-    )
+    channel, conversation = (str(response.get(key) or "") for key in ("channel", "conversation"))
+    path = sendable_path(root, file, channel, conversation)
     if path is None:
-        raise Undeliverable(
-            "file_refused", f"{file} is not below {root}, or belongs to another conversation"
-        )
+        problem = f"{file} is not below {root}, or belongs to another conversation"
+        raise Undeliverable("file_refused", problem)
     try:
         with open_below(root, path) as content:
-            if content.seek(0, 2) > LARGEST_FILE:
-                raise Undeliverable(
-                    "file_too_large", f"{file} has more than {LARGEST_FILE // 1024 // 1024} MiB"
-                )
-            content.seek(0)
-            return PurePath(path).name, content.read()
+            return PurePath(path).name, _read_small(content, file)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise Undeliverable("file_gone", f"{file} is not there") from None
+
+
+def _read_small(content: BinaryIO, file: str) -> bytes:
+    """Read a file unless it is too large for Slack."""
+    if content.seek(0, 2) > LARGEST_FILE:
+        most = LARGEST_FILE // 1024 // 1024
+        raise Undeliverable("file_too_large", f"{file} has more than {most} MiB")
+    content.seek(0)
+    return content.read()

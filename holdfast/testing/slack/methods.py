@@ -221,6 +221,10 @@ def _parse_json(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) and value else value
 
 
+def _without_metadata(message: Message) -> Message:
+    return {name: value for name, value in message.items() if name != "metadata"}
+
+
 def _page(messages: list[Message], given: dict[str, Any]) -> dict[str, Any]:
     """Return one page of messages. The cursor is the position of the next page."""
     oldest, latest = float(given.get("oldest") or 0), float(given.get("latest") or "inf")
@@ -228,10 +232,7 @@ def _page(messages: list[Message], given: dict[str, Any]) -> dict[str, Any]:
     start, limit = int(given.get("cursor") or 0), min(int(given.get("limit") or 100), 1000)
     page, more = found[start : start + limit], start + limit < len(found)
     if str(given.get("include_all_metadata")) not in ("1", "true", "True"):
-        page = [
-            {name: value for name, value in message.items() if name != "metadata"}
-            for message in page
-        ]
+        page = [_without_metadata(message) for message in page]
     return {
         "messages": page,
         "has_more": more,
