@@ -84,7 +84,7 @@ async def test_length_and_chunked_together_are_refused_and_the_hidden_request_do
         (403, ("origin: http://evil.example",), "/api/responses"),
         (404, (), "/nothing"),
         (405, (), "/healthz"),
-        (404, ("TOKEN",), "/api/queue/dead/0/retry"),
+        (404, ("TOKEN",), "/api/responses/0/ack"),
         (413, ("TOKEN",), "/api/message"),
     ],
 )
