@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from statistics import median
 from time import perf_counter
@@ -13,8 +12,10 @@ from bench.engine import Engine
 from bench.row import Goal, Row, Run, blocking, compare_runs, interleave
 from bench.scale import Scale
 from bench.workload import LEASE, PAYLOAD, TARGET, Feed, Shape
+from holdfast.agents.journal import TurnJournal
+from holdfast.agents.turn import Turn
+from holdfast.message import Payload
 from holdfast.queue.event import INBOX
-from holdfast.queue.journal import JournalEntry, Step
 from holdfast.queue.turn import LeasedTurn
 from holdfast.store import Store
 
@@ -23,7 +24,6 @@ OVER_COMMIT = Goal(0.5, 0.8)
 EIGHT_OVER_ONE = Goal(3.0)
 GAP = Goal(1.5, at_most=True)
 EARLY, LATE, AROUND = 10, 1_000, 10
-RESULT = json.dumps(PAYLOAD)
 
 
 async def step_one(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
@@ -56,7 +56,7 @@ async def step_gap(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
         feed = Feed(Shape.MANY)
         for _ in range(scale.rounds):
             [turn] = await _claim(store, feed, 1)
-            gaps = await _record(store, turn, LATE + AROUND)
+            gaps = await _step(store, turn, LATE + AROUND)
             early.append(1000 * median(gaps[EARLY - AROUND : EARLY + AROUND]))
             late.append(1000 * median(gaps[LATE - AROUND : LATE + AROUND]))
     yield Row(
@@ -72,14 +72,14 @@ async def step_gap(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
 
 
 def stepping(store: Store, feed: Feed, count: int, *, turns: int = 1) -> Run:
-    """Record `count` steps in each of some turns at once."""
+    """Run `count` steps in each of some turns at once."""
 
     async def run() -> float:
         held = await _claim(store, feed, turns)
         start = perf_counter()
         async with asyncio.TaskGroup() as group:
             for turn in held:
-                group.create_task(_record(store, turn, count))
+                group.create_task(_step(store, turn, count))
         return turns * count / (perf_counter() - start)
 
     return run
@@ -92,12 +92,16 @@ async def _claim(store: Store, feed: Feed, turns: int) -> list[LeasedTurn]:
     return held
 
 
-async def _record(store: Store, turn: LeasedTurn, count: int) -> list[float]:
-    """Record steps one after the other. Returns the seconds that each took."""
+async def _step(store: Store, leased: LeasedTurn, count: int) -> list[float]:
+    """Run steps one after the other. Returns the seconds that each took."""
+    turn = Turn(leased, TARGET, journal=TurnJournal(store, leased, TARGET))
     gaps: list[float] = []
-    for number in range(count):
+    for _ in range(count):
         start = perf_counter()
-        step = Step(key=f"step#{number}", state="done", attempt=1, result=RESULT)
-        await store.record(JournalEntry(turn=turn, steps=[step]))
+        await turn.step("fetch", _fetch)
         gaps.append(perf_counter() - start)
     return gaps
+
+
+async def _fetch() -> Payload:
+    return PAYLOAD
