@@ -8,6 +8,7 @@ import types
 import typing
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
@@ -59,8 +60,21 @@ class Codec:
 UNTYPED = Codec()
 
 
+_codecs: WeakKeyDictionary[types.FunctionType, Codec] = WeakKeyDictionary()
+
+
 def codec_of(function: Callable[..., Any]) -> Codec:
     """Return the codec for the results of a function. Raises ValueError if its type is no use."""
+    if not isinstance(function, types.FunctionType):
+        return _build_codec(function)
+    # Evaluating annotations takes half as long as the rest of a step without its commit.
+    codec = _codecs.get(function)
+    if codec is None:
+        codec = _codecs[function] = _build_codec(function)
+    return codec
+
+
+def _build_codec(function: Callable[..., Any]) -> Codec:
     kind = _return_type(function)
     if kind is inspect.Signature.empty or kind is Any:
         return UNTYPED

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
 
 from holdfast.message import Payload
 from holdfast.queue.journal import Journal, JournalEntry, Step
 from holdfast.queue.outcome import Lost
 from holdfast.queue.turn import LeasedTurn
-from holdfast.store.journal import stored_step, stored_text, text_from
-from holdfast.store.payload import dump, parse
+from holdfast.store.failure import stored_error
+from holdfast.store.journal import stored_text, text_from
+from holdfast.store.payload import dump, parse, storable_name
 from holdfast.store.postgres.connections import Connections
 
 STEP = (
@@ -46,13 +46,24 @@ def entry_row(entry: JournalEntry) -> Payload:
 
 def step_row(step: Step) -> Payload:
     """Return a step of an entry; values that are None are left out."""
-    step = stored_step(step)
-    values = ((name, getattr(step, name)) for name in STEP)
-    return {
-        name: value.isoformat() if isinstance(value, datetime) else value
-        for name, value in values
-        if value is not None
+    row: Payload = {
+        "key": stored_text(step.key),
+        "state": step.state,
+        "attempt": step.attempt,
+        "kind": step.kind,
+        "events": step.events,
     }
+    for name in ("digest", "signal", "tokens", "cost", "arguments", "result"):
+        value = getattr(step, name)
+        if value is not None:
+            row[name] = storable_name(value) if isinstance(value, str) else value
+    for name in ("due_at", "started_at", "ended_at"):
+        moment = getattr(step, name)
+        if moment is not None:
+            row[name] = moment.isoformat()
+    if step.error is not None:
+        row["error"] = stored_error(step.error)
+    return row
 
 
 async def record(connections: Connections, entries: list[Payload]) -> list[bool]:
