@@ -1,0 +1,45 @@
+"""A signal that comes while a turn is about to wait is looked for once more, after its settle."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+from holdfast import AgentHarness, Turn
+from holdfast.agents.base import Answer
+from holdfast.consumers.waiting import WaitingTurns
+from holdfast.queue.outcome import Lost, Outcome, Settled
+from holdfast.queue.store import Store
+from holdfast.queue.turn import LeasedTurn
+from tests.steps import both_engines, until
+
+LEASE = timedelta(minutes=1)
+
+
+@both_engines
+async def test_a_signal_between_the_look_and_the_settle_is_not_missed(store: Store) -> None:
+    async def answer(turn: Turn) -> Answer:
+        return f"got {await turn.signal('paid')}"
+
+    def note(turn: LeasedTurn, outcome: Outcome, result: Settled | Lost) -> None:
+        noted.append(outcome)
+
+    app, waiting = AgentHarness(answer), WaitingTurns(store)
+    noted: list[Outcome] = []
+    worker = app.worker(store, Path("none"))
+    with app.using(store):
+        await app.put("hi", message_id="m")
+        [turn] = await store.claim("inbox", [""], limit=1, lease=LEASE)
+        outcome = await worker.handle(turn)
+        await app.signal("m", "paid", 1)
+        [result] = await store.settle([(turn, outcome)])
+        assert await store.claim("inbox", [""], limit=1, lease=LEASE) == []
+        waiting.after(note)(turn, outcome, result)
+        running = asyncio.create_task(waiting.run())
+        [turn] = await until(lambda: store.claim("inbox", [""], limit=1, lease=LEASE))
+        running.cancel()
+        await store.settle([(turn, await worker.handle(turn))])
+        [response] = await app.responses("api")
+    assert response.event["message"] == "got 1"
+    assert noted == [outcome]
