@@ -1,4 +1,4 @@
-"""Snippets in the documentation run as they are written."""
+"""The documentation: its snippets run as written, and it has what readers look for."""
 
 from __future__ import annotations
 
@@ -60,3 +60,65 @@ def test_the_snippets_of_the_how_tos_have_strict_types(snippets: Path) -> None:
     run = [sys.executable, "-m", "mypy", "--strict", *cache, "."]
     done = subprocess.run(run, cwd=snippets, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+CLASSICAL_NAMES = {
+    "Tiger Agent": "_insert_event _claim_event _delete_event _trigger main.py __version__"
+    " migrations/incremental migrations/idempotent",
+    "TinyAGI": "enqueueMessage claimAllPendingMessages failMessage completeMessage"
+    " recoverStaleMessages getResponsesForChannel ackResponse postToChatRoom streamResponse genId"
+    " queueEvents TINYAGI_API_PORT",
+    "AIMON": "drainOnce KnowledgeStoreObservationIndex semanticSearch",
+}
+DIFFERENCES = {
+    "Tiger Agent": (
+        "TimescaleDB", "at random", "back-off", "on its last attempt", "24 h", "1 h",
+        "level-triggered", "One message per turn", "3 attempts", "counted at claim", "outage",
+        "settles the turn", "dedup", "start_stagger",
+    ),
+    "TinyAGI": ("default lane", "room post", "timestamptz", "A token per role"),
+    "AIMON": ("task of the harness", "versions", "wake"),
+}  # fmt: skip
+
+
+def section(page: str, system: str) -> str:
+    """The part of a page below the heading that names one of the ancestors."""
+    parts = (ROOT / "docs" / page).read_text().split("\n## ")
+    [found] = [part for part in parts if part.startswith(system)]
+    return found
+
+
+@pytest.mark.parametrize("system", CLASSICAL_NAMES)
+def test_issue_14_21_every_classical_name_stands_under_its_system(system: str) -> None:
+    page = section("reference/names.md", system)
+    assert [name for name in CLASSICAL_NAMES[system].split() if f"`{name}`" not in page] == []
+
+
+@pytest.mark.parametrize("system", DIFFERENCES)
+def test_issue_14_20_every_deliberate_difference_is_told_with_its_reason(system: str) -> None:
+    rows = [
+        row.split("|")[1:-1]
+        for row in section("explanation/differences.md", system).splitlines()
+        if row.startswith("|") and not row.startswith("|--")
+    ]
+    missing = [what for what in DIFFERENCES[system] if what not in "".join(map("".join, rows))]
+    assert missing == []
+    assert [row[0] for row in rows if len(row) != 3 or not row[2].strip()] == []
+
+
+def test_issue_14_17_the_database_page_gives_the_order_of_claims_and_its_reason() -> None:
+    [paragraph] = [
+        part for part in DATABASE_PAGE.read_text().split("\n\n") if "Oldest first" in part
+    ]
+    assert "claim_event" in paragraph
+    assert "random" in paragraph
+
+
+def test_issue_14_22_the_database_page_has_the_rules_of_migrations() -> None:
+    page = " ".join(DATABASE_PAGE.read_text().split())
+    rules = (
+        "two folders", "once, in order", "one transaction", "advisory lock",
+        "`agent.migration` is locked", "ten times, ten seconds apart",
+        "only the owner of schema `agent` migrates",
+    )  # fmt: skip
+    assert [rule for rule in rules if rule not in page] == []
