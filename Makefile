@@ -8,7 +8,7 @@ ARGS ?=
 # Tests start many processes, which should not compile the sources again each time.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
 
-.PHONY: help setup up test check fix bench chaos mutants audit sbom pins
+.PHONY: help setup up test check fix bench chaos mutants audit sbom pins screenshots
 
 help: ## list what there is
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 18
@@ -24,7 +24,7 @@ test: check ## set-up, all checks and the whole suite
 check: .venv/.dev ## format, lint, types, import rules, sizes, queries, references in docs
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
-	$(BIN)/mypy $(CODE)
+	$(BIN)/mypy --num-workers auto $(CODE)
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.check
 
@@ -48,19 +48,22 @@ audit: .venv/.dev ## hashes of all pins, what they must meet, and known vulnerab
 sbom: .venv/.dev ## a bill of materials of the lock, in sbom.json
 	$(BIN)/python -m tools.sbom $(ARGS)
 
+screenshots: .venv/.dev ## pictures of all pages in docs/images
+	$(BIN)/python -m tools.screenshots $(ARGS)
+
 pins: ## pin the newest dependencies (needs uv)
-	for set in requirements requirements-dev; do uv pip compile --upgrade --universal --python-version 3.11 \
+	for set in requirements requirements-dev requirements-synapse; do uv pip compile --upgrade --universal --python-version 3.11 \
 	  --generate-hashes --no-annotate --no-header --quiet $$set.in -o $$set.txt || exit 1; done
 
 .venv/.setup: requirements.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Holdfast needs Python 3.11 or newer; set PYTHON=/path/to/python3" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { rm -rf .venv; \
 	  echo "$(PYTHON) cannot create a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }
-	$(PIP) install --require-hashes -r requirements.txt
+	$(PIP) install --no-deps --require-hashes -r requirements.txt
 	@$(PIP) uninstall --yes holdfast 2>/dev/null || true # the distribution's name before 0.5
 	$(PIP) install --no-deps --no-build-isolation --config-settings editable_mode=compat --editable .
 	@touch $@
 
 .venv/.dev: requirements-dev.txt .venv/.setup
-	$(PIP) install --require-hashes -r requirements-dev.txt
+	$(PIP) install --no-deps --require-hashes -r requirements-dev.txt
 	@touch $@
