@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FAULTS = Path(__file__).with_name("faults.toml")
-COPIED = ("holdfast", "tests", "tools", "pyproject.toml")
+COPIED = ("holdfast", "tests", "tools", "examples", "pyproject.toml")
 SOUND = "sound"
 SECONDS = 600
 ENGINES = {"postgres": "postgres and not postgres15", "sqlite": "sqlite", "none": ""}

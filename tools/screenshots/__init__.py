@@ -1,0 +1,1 @@
+"""Pictures of all pages for the documentation, made by `make screenshots`."""
