@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from holdfast.store.postgres.observations import PostgresObservationStore
     from holdfast.store.sqlite.memory import SqliteObservationStore
 
-__version__ = "0.7.0"
+__version__ = "0.8.0"
 __all__ = [
     "DEFAULT_AGENT_NAME",
     "POISON_CLAIM",

@@ -7,21 +7,21 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeVar, overload
 from weakref import WeakValueDictionary
 
 from typing_extensions import Unpack
 
-from holdfast import process
+from holdfast import process, signals
 from holdfast import settings as configuration
 from holdfast.activity.listeners import Listener, Listeners
 from holdfast.agents.base import Agent, AgentOptions, AgentPolicy, AgentProfile, Team, policy_of
 from holdfast.agents.function import Function, FunctionAgent
 from holdfast.agents.tools import step
 from holdfast.channels.base import Channel, ChannelLike, as_channel
-from holdfast.channels.heartbeat import PROMPT, Heartbeat
+from holdfast.channels.heartbeat import PROMPT, heartbeat
 from holdfast.consumers.inbox import HostedAgent, Worker
 from holdfast.consumers.limits import Limits
 from holdfast.errors import HoldfastError, Unknown
@@ -40,6 +40,7 @@ from holdfast.routing.router import Address, Routing, checked_id, put_message, r
 from holdfast.settings import Settings
 from holdfast.store import Store
 from holdfast.store.chain import find_message
+from holdfast.store.schedules import Schedule
 from holdfast.telemetry import AGENT_UNSERVED
 from holdfast.telemetry.logs import Entry
 
@@ -68,6 +69,7 @@ class AgentHarness:
         self.policies: dict[str, AgentPolicy] = {}
         self.teams: dict[str, Team] = {}
         self.channels: dict[str, Channel] = {}
+        self.serves_http = False
         self.hooks = Hooks()
         self.listeners = Listeners()
         self.embedder = embedder or LocalEmbedder()
@@ -133,7 +135,16 @@ class AgentHarness:
         if hasattr(agent, "join"):
             agent.join(self)
 
-    def team(self, id: str, *, name: str | None = None, agents: Sequence[str], leader: str) -> None:
+    def team(
+        self,
+        id: str,
+        *,
+        name: str | None = None,
+        description: str = "",
+        agents: Sequence[str],
+        leader: str,
+    ) -> None:
+        """Add a team, whose messages go to its leader. People who choose read the description."""
         checked_id(id)
         if id.lower() in map(str.lower, self.teams):
             raise HoldfastError(f"there are two teams named {id!r}")
@@ -142,7 +153,9 @@ class AgentHarness:
         if leader not in agents:
             raise HoldfastError(f"the leader {leader!r} of team {id!r} is not one of its agents")
         self._routing = None
-        self.teams[id] = Team(name=name or id, agents=tuple(agents), leader=leader)
+        self.teams[id] = Team(
+            name=name or id, agents=tuple(agents), leader=leader, description=description
+        )
 
     def add_channel(self, channel: Channel | ChannelLike) -> None:
         known = as_channel(channel)
@@ -210,6 +223,11 @@ class AgentHarness:
                 if policy.concurrency
             },
             kinds={id_: getattr(agent, "kind", "agent") for id_, agent in self.agents.items()},
+            descriptions={
+                id_: policy.description
+                for id_, policy in self.policies.items()
+                if policy.description
+            },
         )
 
     def worker(self, store: Store, files: Path, recall: Recall | None = None) -> Worker:
@@ -234,6 +252,7 @@ class AgentHarness:
             self.hooks,
             Teamwork(self.routing, Attachments(files, self._workspaces()), store),
             self.channels,
+            files,
         )
 
     def _profile(self, id: str, policy: AgentPolicy) -> AgentProfile | None:
@@ -247,19 +266,14 @@ class AgentHarness:
         found = {id_: getattr(agent, "workspace", None) for id_, agent in self.agents.items()}
         return {id_: folder for id_, folder in found.items() if isinstance(folder, Path)}
 
-    def heartbeats(self, every: timedelta) -> list[Heartbeat]:
-        """Heartbeats to run; `every` is the default interval."""
+    def heartbeats(self, every: timedelta, now: datetime) -> list[Schedule]:
+        """Return the schedules of heartbeats; `every` is the default interval."""
         often = {
             id_: every if policy.heartbeat is None else policy.heartbeat
             for id_, policy in self.policies.items()
         }
         return [
-            Heartbeat(
-                agent=id_,
-                every=interval,
-                prompt=self.policies[id_].heartbeat_prompt or PROMPT,
-                targets=self.targets_of(id_),
-            )
+            heartbeat(id_, interval, now, self.policies[id_].heartbeat_prompt or PROMPT)
             for id_, interval in often.items()
             if interval
         ]
@@ -369,9 +383,9 @@ class AgentHarness:
         workers = self.load_settings().workers if num_workers is None else num_workers
         running = process.run(self, workers if works else 0, ready, serve, app_token)
         if task_group is None:
-            await process.run_until_signal(self, running, ready, on_ready)
+            await signals.run_until_signal(self, running, ready, on_ready)
         else:
-            await process.is_ready(ready, task_group.create_task(running))
+            await signals.is_ready(ready, task_group.create_task(running))
 
     def load_settings(self) -> Settings:
         """Return the settings of this app; read them first if it was given none."""

@@ -16,6 +16,9 @@ ROOM = "room"
 """The kind of a message that is a copy of a line in a team's room."""
 PROFILE = "agent_profile"
 """Key of a response that holds the name and icon under which channels show its agent."""
+SCHEDULE = "schedule"
+"""The channel of scheduled messages whose answers stay in history. Also the key of a payload that
+holds the id of its schedule, whichever channel gets the answer."""
 PREVIEW = "preview"
 """Key of a response that holds the note of the preview whose text it replaces."""
 
@@ -88,13 +91,8 @@ def conversation_of(payload: Payload) -> str:
     if "kind" in payload:
         return str(payload.get("conversation") or "")
     thread = payload.get("thread_ts") or payload.get("ts")
-    return ":".join(
-        [
-            str(part)
-            for part in ("slack", payload.get("team"), payload.get("channel"), thread)
-            if part
-        ]
-    )
+    parts = ("slack", payload.get("team"), payload.get("channel"), thread)
+    return ":".join(map(str, filter(None, parts)))
 
 
 def collect_key(payload: object) -> tuple[str | None, ...]:

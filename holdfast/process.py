@@ -5,51 +5,59 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import socket
-import sys
-import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast import channels
+from holdfast import __version__, channels
 from holdfast.activity import reporter as activity
 from holdfast.activity.reporter import Reporter
-from holdfast.channels.base import Channel
+from holdfast.channels.base import RESPONSE_ATTEMPTS, Channel
 from holdfast.channels.heartbeat import HeartbeatChannel
+from holdfast.channels.schedule import ScheduleChannel
 from holdfast.consumers.inbox import Worker
 from holdfast.consumers.memory import KnowledgeStoreOutboxRelay, RelayOptions
 from holdfast.consumers.notices import DeadLetterNotices
 from holdfast.consumers.outbox import LEASE, Delivery
+from holdfast.consumers.pausing import PausedConsumers
+from holdfast.consumers.pruner import Pruner
 from holdfast.consumers.waiting import WaitingTurns
 from holdfast.errors import StoreUnavailable
 from holdfast.memory.embedder import LocalEmbedder
 from holdfast.memory.maintenance import MemorySweeper
 from holdfast.memory.recall import Recall
+from holdfast.message import Payload
 from holdfast.migrations.runner import migrate
 from holdfast.queue import metrics
 from holdfast.queue.consumer import Consumer, Handler
 from holdfast.queue.event import INBOX, MEMORY, OUTBOX, new_id
 from holdfast.queue.policy import Backoff, Policy, TargetGroup
 from holdfast.queue.settler import OnSettled
-from holdfast.queue.store import Process, Store, SweepPolicy
+from holdfast.queue.store import VERSION, Process, Store, SweepPolicy
 from holdfast.queue.sweeper import Sweeper
-from holdfast.routing.directory import CHANNELS, Directory, PublishedDirectory, publish
-from holdfast.routing.router import MOST_CHOICES, PLATFORMS, RESPONSE_ATTEMPTS, SETTING
+from holdfast.routing.directory import (
+    CHANNELS,
+    PROVIDERS,
+    Directory,
+    PublishedDirectory,
+    publish,
+)
+from holdfast.routing.router import SETTING
 from holdfast.settings import Settings
 from holdfast.settings.extras import is_missing, remedy
-from holdfast.store import files, open_store
+from holdfast.store import open_store
 from holdfast.store.memory import open_knowledge, open_observations, open_people
+from holdfast.store.pauses import WAKE
+from holdfast.store.schedules import configured_schedules
+from holdfast.store.statistics import roll_up
 from holdfast.telemetry import (
     MEMORY_NOT_INSTALLED,
     SIGN_OFF_FAILED,
     SPAN_MIGRATE,
-    STOP_TIMED_OUT,
-    STOPPED_AT_ONCE,
-    SWEPT,
     spans,
 )
 from holdfast.telemetry import startup as telemetry
@@ -62,9 +70,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 COLLECT_LIMIT = 100
-PRUNE_EVERY = timedelta(hours=1)
 SIGN_OFF_WITHIN = timedelta(seconds=2)
-FORCED_EXIT_AFTER = timedelta(seconds=1)
 """Time that the second signal leaves for cancelled tasks to end."""
 
 
@@ -87,7 +93,10 @@ async def run(
         pool_size=pool_size,
         on_put=app.listeners.publish_put if app.listeners else None,
     ) as store:
-        with watch_loop(settings.blocked_after), app.using(store), _channels(app, store, app_token):
+        now = await store.now()
+        adding = _channels(app, store, app_token, now)
+        with watch_loop(settings.blocked_after), app.using(store), adding:
+            app.serves_http = serve is not nullcontext
             async with serve(app):
                 if num_workers:
                     await RunningProcess(app, store, settings).run(num_workers, ready)
@@ -96,14 +105,21 @@ async def run(
 
 
 @contextmanager
-def _channels(app: AgentHarness, store: Store, app_token: str | None) -> Iterator[None]:
+def _channels(
+    app: AgentHarness, store: Store, app_token: str | None, now: datetime
+) -> Iterator[None]:
     """Add the configured channels to those of the app, for the length of the block."""
     settings, given = app.load_settings(), dict(app.channels)
     try:
         for channel in channels.configured_channels(settings, store, given, app_token):
             app.add_channel(channel)
-        if heartbeats := app.heartbeats(settings.heartbeat):
-            app.add_channel(HeartbeatChannel(store, heartbeats, settings.max_attempts))
+        channels.log_incomplete(app.channels)
+        if heartbeats := app.heartbeats(settings.heartbeat, now):
+            app.add_channel(HeartbeatChannel())
+        files = [*configured_schedules(settings, app.default, now), *heartbeats]
+        app.add_channel(
+            ScheduleChannel(store, settings.max_attempts, files=files, default=app.default)
+        )
         yield
     finally:
         app.channels = given
@@ -111,10 +127,11 @@ def _channels(app: AgentHarness, store: Store, app_token: str | None) -> Iterato
 
 async def _receive_webhooks(app: AgentHarness, ready: asyncio.Event) -> None:
     """Receive what platforms send by HTTP until stopped; other processes work and deliver it."""
-    receiving = [channel for channel in app.channels.values() if channel.webhooks]
+    receiving = {name: channel for name, channel in app.channels.items() if channel.webhooks}
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(channel.run_webhooks(app.receive)) for channel in receiving]
-        await _wait_until_open(receiving, app.limits.open_within)
+        waits = channels.receiving(receiving, app.receive, webhooks_only=True)
+        tasks = [group.create_task(wait) for wait in waits]
+        await _wait_until_open(receiving.values(), app.limits.open_within)
         ready.set()
         await app.wait_for_stop()
         for task in tasks:
@@ -136,8 +153,8 @@ class RunningProcess:
         self._inbox: Consumer | None = None
         self._worker: Worker | None = None
         self._waiting = WaitingTurns(store)
-        self._next_prune_at = 0.0
         self._directory = PublishedDirectory(store)
+        self._pauses = PausedConsumers(store, lambda: app.consumers)
         self._polling: dict[str, Any] = {
             "poll": settings.poll,
             "jitter": settings.poll_jitter,
@@ -154,6 +171,7 @@ class RunningProcess:
             store, process, app.listeners, default, is_on=self._settings.activity
         )
         app.consumers = consumers = self._consumers(num_workers, default)
+        await self._pauses.read()
         if self._reporter is not None:
             await self._reporter.read_setting()
         async with asyncio.TaskGroup() as group:
@@ -180,23 +198,33 @@ class RunningProcess:
             host=socket.gethostname(),
             started_at=now,
             seen_at=now,
-            serves=asdict(self._app.routing) | {CHANNELS: sorted(self._app.channels)},
+            serves=self._serves(),
         )
         await self._store.register(process)
         return process
+
+    def _serves(self) -> Payload:
+        providers = {id_: getattr(one, "provider", None) for id_, one in self._app.agents.items()}
+        return asdict(self._app.routing) | {
+            CHANNELS: sorted(self._app.channels),
+            PROVIDERS: {id_: provider for id_, provider in providers.items() if provider},
+            VERSION: __version__,
+        }
 
     def _tasks(self, process: Process) -> Iterator[Coroutine[Any, Any, None]]:
         """Yield what runs beside the consumers until they have stopped."""
         app, store = self._app, self._store
         yield self._listen()
         yield self._directory.follow(self._on_directory)
+        yield self._pauses.follow()
         yield self._sweeper(process).run()
         yield app.listeners.run()
         yield self._waiting.run()
         if self._reporter is not None:
             yield self._reporter.run()
         for channel in app.channels.values():
-            yield channel.run(app.receive)
+            channel.process_id = process.id
+        yield from channels.receiving(app.channels, app.receive, is_alone=not app.serves_http)
         yield DeadLetterNotices(store, app.channels, app.limits.notice_every).run()
         if spans.tracing is not None:
             yield metrics.keep_reading(store, app.consumers)
@@ -222,6 +250,8 @@ class RunningProcess:
         async for queue in self._store.wakeups():
             if queue in ("", SETTING):
                 self._directory.changed.set()
+            if queue in ("", WAKE):
+                self._pauses.changed.set()
             for consumer in self._app.consumers:
                 if queue in ("", consumer.policy.queue):
                     consumer.wake.set()
@@ -325,7 +355,12 @@ class RunningProcess:
             lambda: self._status(process),
             settings.sweep_every,
             settings.keep_activity,
-            [memory.sweep, self._prune, self._waiting.sweep],
+            [
+                memory.sweep,
+                Pruner(self._store, settings).sweep,
+                self._waiting.sweep,
+                partial(roll_up, self._store),
+            ],
             self._directory.changed.set,
             self._app.limits.report_every,
         )
@@ -335,21 +370,12 @@ class RunningProcess:
         consumers = self._app.consumers
         reasons = [consumer.last_wake_reason for consumer in consumers if consumer.last_wake_reason]
         turns = sum(consumer.running for consumer in consumers)
-        return replace(process, last_wake_reason=reasons[0] if reasons else None, turns=turns)
-
-    async def _prune(self) -> None:
-        """Delete old audit lines, files and choices of agents, once an hour: it reads them all."""
-        settings, now = self._settings, time.monotonic()
-        if now < self._next_prune_at:
-            return
-        self._next_prune_at = now + PRUNE_EVERY.total_seconds()
-        if settings.keep_audit is not None:
-            await self._store.prune_audit(settings.keep_audit)
-        if settings.keep_files is not None:
-            pruned = await asyncio.to_thread(files.sweep, settings.files, settings.keep_files)
-            SWEPT.add("files", "pruned", by=pruned)
-        pruned = await self._store.prune_choices(settings.keep_choices, MOST_CHOICES, PLATFORMS)
-        SWEPT.add("choices", "pruned", by=pruned)
+        return replace(
+            process,
+            last_wake_reason=reasons[0] if reasons else None,
+            turns=turns,
+            problems=channels.problems_of(self._app.channels),
+        )
 
     def _sweeps(self) -> Sequence[SweepPolicy]:
         settings = self._settings
@@ -396,86 +422,3 @@ async def _sign_off(store: Store, process_id: str, consumers: Sequence[Consumer]
                 await publish(store)
     except (StoreUnavailable, TimeoutError) as error:
         log.warning(Entry(SIGN_OFF_FAILED, error=error))
-
-
-async def is_ready(ready: asyncio.Event, task: asyncio.Task[None]) -> bool:
-    """Wait until a process is ready or has ended; return whether it became ready."""
-    async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(ready.wait())
-        await asyncio.wait([waiting, task], return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-    return ready.is_set()
-
-
-async def run_until_signal(
-    app: AgentHarness,
-    running: Coroutine[Any, Any, None],
-    ready: asyncio.Event,
-    on_ready: Callable[[], None] | None,
-) -> None:
-    """Run a process of its own, which SIGTERM and SIGINT stop."""
-    within = app.load_settings().grace + app.limits.ends_within + SIGN_OFF_WITHIN
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(running)
-        with _signals(lambda: _stop_on_signal(app), task, within):
-            if await is_ready(ready, task) and on_ready is not None:
-                on_ready()
-            await asyncio.wait([task])
-
-
-def _stop_on_signal(app: AgentHarness) -> None:
-    """Ask for a graceful stop, and say at the terminal which turns it waits for."""
-    if turns := sum(consumer.running for consumer in app.consumers):
-        running = "1 turn" if turns == 1 else f"{turns} turns"
-        grace = app.load_settings().grace.total_seconds()
-        log.warning(Entry(f"waiting for {running} ({grace:g} s), again to stop now"))
-    app.stop()
-
-
-@contextmanager
-def _signals(
-    stop: Callable[[], None], task: asyncio.Task[None], within: timedelta
-) -> Iterator[None]:
-    """Stop gracefully on the first signal, `within` a bounded time, and at once on the second.
-
-    After a second signal the process exits with 128 and the number of the signal, as a shell
-    expects. A thread cannot be cancelled, and an agent may refuse to be: neither is waited for.
-    Others take the turns of this process once they see that it is gone."""
-    loop = asyncio.get_running_loop()
-    exits: list[asyncio.TimerHandle] = []
-    codes: list[int] = []
-
-    def on_signal(number: int) -> None:
-        first = not exits
-        codes.append(128 + number)
-        exits.append(
-            loop.call_later(
-                (within if first else FORCED_EXIT_AFTER).total_seconds(), _exit, codes[-1]
-            )
-        )
-        if first:
-            stop()
-        else:
-            log.warning(Entry(STOPPED_AT_ONCE))
-            task.cancel()
-
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    for number in numbers:
-        loop.add_signal_handler(number, on_signal, number)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-        # The second timer stays: a thread that cannot be ended may still run.
-        for timer in exits[:1]:
-            timer.cancel()
-    if len(codes) > 1:
-        raise SystemExit(codes[-1])
-
-
-def _exit(code: int) -> None:
-    log.warning(Entry(STOP_TIMED_OUT))
-    logging.shutdown()
-    sys.stdout.flush()
-    os._exit(code)

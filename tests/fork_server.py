@@ -16,7 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -41,10 +41,13 @@ class ForkedProcess:
         stderr: IO[Any] | int = 2,
         cwd: Path = ROOT,
         env: Mapping[str, str] | None = None,
+        preload: Sequence[str] = (),
     ) -> None:
+        """`preload` names modules that the fork server imports, once for all its processes."""
         environment = dict(os.environ if env is None else env)
         request = {
             "module": module,
+            "preload": preload,
             "arguments": arguments,
             "cwd": str(cwd),
             "environment": environment,
@@ -88,13 +91,13 @@ class ForkedProcess:
 class PipedProcess(ForkedProcess):
     """A process that exchanges lines with the test; killed at the end of the block."""
 
-    def __init__(self, module: str, *arguments: str) -> None:
+    def __init__(self, module: str, *arguments: str, preload: Sequence[str] = ()) -> None:
         theirs, ours = os.pipe()
         self.stdin = open(ours, "w")  # noqa: SIM115 - closed at the end of the block
         ours, output = os.pipe()
         self.stdout = open(ours)  # noqa: SIM115
         with open(theirs) as stdin, open(output, "w") as stdout:
-            super().__init__(module, *arguments, stdin=stdin, stdout=stdout)
+            super().__init__(module, *arguments, stdin=stdin, stdout=stdout, preload=preload)
 
     def __enter__(self) -> Self:
         return self
@@ -158,7 +161,8 @@ def main() -> None:
         if not message:
             return
         request = json.loads(message)
-        importlib.import_module(request["module"])
+        for module in (request["module"], *request["preload"]):
+            importlib.import_module(module)
         if os.fork() == 0:
             requests.close()
             break

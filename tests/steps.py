@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -13,39 +12,43 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.agents.base import Agent
-from holdfast.agents.function import Function
-from holdfast.app import AgentHarness
-from holdfast.consumers.limits import Limits
 from holdfast.errors import StoreUnavailable
 from holdfast.queue.consumer import Consumer, Handler
-from holdfast.queue.event import INBOX, FinishedEvent, NewEvent
-from holdfast.queue.policy import Backoff, Policy, TargetGroup
-from holdfast.queue.store import Filter, Store
-from holdfast.settings import Settings
+from holdfast.queue.event import INBOX, NewEvent
+from holdfast.queue.policy import Policy, TargetGroup
+from holdfast.queue.store import Store
+from holdfast.testing.harness import (
+    QUICK,
+    QUICK_LIMITS,
+    TIMEOUT_SECONDS,
+    finished,
+    quick_harness,
+    running,
+    until,
+)
+
+__all__ = [
+    "AT_ONCE",
+    "NEVER",
+    "QUICK",
+    "QUICK_LIMITS",
+    "TIMEOUT_SECONDS",
+    "Proxy",
+    "both_engines",
+    "consuming",
+    "event",
+    "finished",
+    "policy",
+    "put",
+    "quick_harness",
+    "running",
+    "until",
+]
 
 both_engines = pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
 
-TIMEOUT_SECONDS = 30.0
 AT_ONCE = timedelta(0)
-QUICK = Backoff(first=timedelta(milliseconds=5), most=timedelta(milliseconds=20))
 NEVER = timedelta(hours=1)
-QUICK_LIMITS = Limits(outbox_backoff=QUICK, notice_every=timedelta(milliseconds=20))
-
-
-async def until(
-    holds: Callable[[], object | Awaitable[object]], within: float = TIMEOUT_SECONDS
-) -> Any:
-    """Wait until a condition is true. Returns its value."""
-    give_up_at = time.monotonic() + within
-    while True:
-        found = holds()
-        if isinstance(found, Awaitable):
-            found = await found
-        if found:
-            return found
-        assert time.monotonic() < give_up_at, "the condition did not become true in time"
-        await asyncio.sleep(0.005)
 
 
 class Proxy:
@@ -130,25 +133,6 @@ async def consuming(
             listening.cancel()
 
 
-def quick_harness(agent: Agent | Function, **options: Any) -> AgentHarness:
-    """Return a harness that soon tries failed deliveries again."""
-    return AgentHarness(agent, limits=QUICK_LIMITS, **options)
-
-
-@asynccontextmanager
-async def running(
-    app: AgentHarness, settings: Settings, workers: int | None = None, **changed: Any
-) -> AsyncIterator[AgentHarness]:
-    """Run a harness in its own task group; stop it at the end of the block."""
-    app.settings = settings.model_copy(update=changed)
-    async with asyncio.TaskGroup() as group:
-        await app.run(task_group=group, num_workers=workers)
-        try:
-            yield app
-        finally:
-            app.stop()
-
-
 def event(**fields: Any) -> NewEvent:
     return NewEvent(**{"event": {"kind": "message", "channel": "api", "message": "hello"}} | fields)
 
@@ -156,15 +140,3 @@ def event(**fields: Any) -> NewEvent:
 async def put(store: Store | Proxy, count: int = 1, **fields: Any) -> list[int]:
     ids = await store.put([event(**fields) for _ in range(count)])
     return [id for id in ids if id is not None]
-
-
-async def finished(store: Store | Proxy, count: int = 1, **which: Any) -> list[FinishedEvent]:
-    """Wait for `count` finished events. Returns them, oldest first."""
-
-    async def enough() -> list[FinishedEvent]:
-        found: list[FinishedEvent] = await store.finished(Filter(**which), limit=1000)
-        return found if len(found) >= count else []
-
-    found: list[FinishedEvent] = await until(enough)
-    assert len(found) == count
-    return found[::-1]

@@ -10,6 +10,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests.type_check import check_types
+
 ROOT = Path(__file__).parent.parent
 DATABASE_PAGE = ROOT / "docs" / "database.md"
 
@@ -55,10 +57,7 @@ def test_the_test_files_of_the_how_tos_pass(snippets: Path) -> None:
 
 
 def test_the_snippets_of_the_how_tos_have_strict_types(snippets: Path) -> None:
-    # Not the cache of `make check`: other options would invalidate it.
-    cache = ["--cache-dir", str(ROOT / ".mypy_cache" / "snippets")]
-    run = [sys.executable, "-m", "mypy", "--strict", *cache, "."]
-    done = subprocess.run(run, cwd=snippets, capture_output=True, text=True)
+    done = check_types(snippets)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -104,6 +103,12 @@ def test_issue_14_20_every_deliberate_difference_is_told_with_its_reason(system:
     missing = [what for what in DIFFERENCES[system] if what not in "".join(map("".join, rows))]
     assert missing == []
     assert [row[0] for row in rows if len(row) != 3 or not row[2].strip()] == []
+
+
+def test_issue_14_16_the_database_page_says_that_a_retry_keeps_the_record_of_claims() -> None:
+    page = DATABASE_PAGE.read_text()
+    above = page[: page.index("select agent.retry_event(")].rstrip().splitlines()[-1]
+    assert "claimed keeps the record of earlier claims" in above
 
 
 def test_issue_14_17_the_database_page_gives_the_order_of_claims_and_its_reason() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from tests.type_check import check_types, environment_of_another_project
 
-ROOT = Path(__file__).parent.parent
 SNIPPET = """
 from datetime import timedelta
 
@@ -66,28 +65,27 @@ def test_every_public_name_has_a_docstring(name: str) -> None:
     assert not doc.startswith(f"{name}(")
 
 
-def test_mypy_sees_the_package_from_another_folder_and_finds_wrong_options(tmp_path: Path) -> None:
-    """Nothing but the installed package leads there: no path, no folder of ours, no import hook."""
-    (tmp_path / "my_app.py").write_text(SNIPPET)
-    environment = {
-        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MYPYPATH")
-    }
-    checked = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "mypy",
-            "--strict",
-            "--cache-dir",
-            str(ROOT / ".mypy_cache" / "outside"),
-            "my_app.py",
-        ],
+FIND = "from importlib.machinery import PathFinder; print(PathFinder.find_spec('holdfast').origin)"
+
+
+def test_issue_14_28_the_package_is_found_by_a_plain_path_without_an_import_hook(
+    tmp_path: Path,
+) -> None:
+    """Type checkers run no import hook: pyright and mypy read the folders on the path."""
+    found = subprocess.run(
+        [sys.executable, "-c", FIND],
         cwd=tmp_path,
-        env=environment,
+        env=environment_of_another_project(),
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=60,
     )
+    assert Path(found.stdout.strip()) == Path(holdfast.__file__), found.stderr
+
+
+def test_mypy_sees_the_package_from_another_folder_and_finds_wrong_options(tmp_path: Path) -> None:
+    (tmp_path / "my_app.py").write_text(SNIPPET)
+    checked = check_types(tmp_path)
     assert "import-not-found" not in checked.stdout
     assert "import-untyped" not in checked.stdout
     assert 'Unexpected keyword argument "timout"' in checked.stdout

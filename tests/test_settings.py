@@ -176,8 +176,8 @@ def test_a_mistake_in_a_table_names_its_line(folder: Path, text: str, problem: s
         ("[agents]\ncoder = []", "agents.coder: a table is needed, such as [agents.coder]"),
         ("channels = []", "channels: a table is needed, such as [channels] (it is [])"),
         (
-            "[channels.slack]\nbots = true",
-            "channels.slack: a list is needed, such as [[channels.slack]] (it is {'bots': True})",
+            "[channels]\nslack = 1",
+            "channels.slack: a list is needed, such as [[channels.slack]] (it is 1)",
         ),
         (
             "[teams.dev]\nagents = 'a'\nleader = 'a'",

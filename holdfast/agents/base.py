@@ -71,6 +71,7 @@ class AgentOptions(TypedDict, total=False):
     A duration is a timedelta, a number of seconds, or a text as in TOML."""
 
     name: str | None
+    description: str | None
     icon: str | None
     lane: LanePolicy
     turns: TurnPolicy
@@ -90,6 +91,8 @@ class AgentPolicy:
     """How an agent is run. None means that the queue's policy decides."""
 
     name: str | None = None
+    description: str | None = None
+    """Purpose of the agent, for people who choose one."""
     icon: str | None = None
     lane: LanePolicy = "conversation"
     turns: TurnPolicy = "each"
@@ -133,6 +136,7 @@ class Team:
     name: str
     agents: tuple[str, ...]
     leader: str
+    description: str = ""
 
 
 def lane_of(agent: str, conversation: str, policy: LanePolicy) -> str | None:

@@ -63,6 +63,9 @@ class AnswerPreview(Protocol):
     def show(self, text: str) -> None:
         """Show the whole text so far."""
 
+    def progress(self, text: str) -> None:
+        """Show what the agent does now."""
+
 
 class TurnJournal:
     """The journal of one attempt. Its parts are built at their first use: most turns need none."""
@@ -72,6 +75,11 @@ class TurnJournal:
     preview: AnswerPreview | None = None
     turn: Turn | None = None
     """The turn as the agent has it."""
+    has_ended = False
+    unknown: EffectUnknown | None = None
+    """The once-step that ends this turn, whatever the agent's code makes of the error."""
+    _is_used = False
+    _earlier: Journal | None = None
 
     def __init__(
         self,
@@ -86,37 +94,39 @@ class TurnJournal:
         self.leased = leased
         self.agent = agent
         self.task = asyncio.current_task()
-        self.has_ended = False
         self.leave_lane = leave_lane
         """Whether other messages of the lane go on while the turn waits."""
-        self.unknown: EffectUnknown | None = None
-        """The once-step that ends this turn, whatever the agent's code makes of the error."""
         self._began_at = time.monotonic()
         self._build_frames = frames
-        self._earlier: Journal | None = None
-        self._background: set[asyncio.Task[None]] = set()
 
     @cached_property
     def steps(self) -> Steps:
         from holdfast.agents.steps import Steps
 
+        self._is_used = True
         return Steps(self)
 
     @cached_property
     def stream(self) -> Stream:
         from holdfast.agents.stream import Stream
 
+        self._is_used = True
         return Stream(self)
 
     @cached_property
     def waits(self) -> Waits:
         from holdfast.agents.waits import Waits
 
+        self._is_used = True
         return Waits(self)
 
     @cached_property
     def frames(self) -> TurnFrames | None:
         return None if self._build_frames is None else self._build_frames(self.leased)
+
+    @cached_property
+    def _background(self) -> set[asyncio.Task[None]]:
+        return set()
 
     @cached_property
     def _reading(self) -> asyncio.Lock:
@@ -235,15 +245,10 @@ class TurnJournal:
             CURRENT.reset(token)
             # Both refer to each other: the garbage collector should not have to find them.
             self.turn = None
-        if self._is_untouched:
-            self.has_ended = True
-            return outcome
-        return await self._end(outcome)
-
-    @property
-    def _is_untouched(self) -> bool:
-        used = self.uses("steps") or self.uses("stream") or self.uses("waits")
-        return not used and not self.was_claimed_before
+        if self._is_used or self.was_claimed_before:
+            return await self._end(outcome)
+        self.has_ended = True
+        return outcome
 
     def _was_suspended(self) -> bool:
         """Return whether a wait of the turn cancelled its task, and nobody else did."""

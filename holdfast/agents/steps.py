@@ -35,6 +35,9 @@ SHOW_AFTER = timedelta(milliseconds=250)
 """A step that runs longer is shown as started. Others are recorded only once they are done."""
 
 
+PLAIN = StepOptions()
+
+
 class Steps:
     """The steps of one attempt of a turn."""
 
@@ -49,7 +52,8 @@ class Steps:
     def key(self, name: str) -> str:
         """Return the key of the next use of a name. Raises StepError for a bad name or use."""
         running = RUNNING.get()
-        check_name(name)
+        if name.__class__ is not str or not self._uses.get(name):
+            check_name(name)
         self._journal.check_open(f"step {name!r}")
         if running is not None:
             raise StepError(
@@ -89,7 +93,7 @@ class Steps:
             function=function,
             args=args,
             kwargs=kwargs or {},
-            options=checked(key, options or options_of(function) or StepOptions()),
+            options=checked(key, options or options_of(function) or PLAIN),
             codec=codec,
         )
         return self._counted(call)

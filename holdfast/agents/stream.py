@@ -10,8 +10,10 @@ from holdfast.errors import StepError, StoreUnavailable
 from holdfast.queue.journal import Journal, Write
 from holdfast.store.journal import stored_text
 
-FLUSH_EVERY = timedelta(milliseconds=250)
-"""Least time between two records of a turn's text; the last one does not wait."""
+FLUSH_EVERY = timedelta(milliseconds=280)
+"""Least time between two records of a turn's text; the last one does not wait.
+
+Readers look for news every 100 ms. So they never get more than four deltas in a second."""
 
 
 class Stream:
@@ -108,6 +110,8 @@ class Stream:
             raise
         if write is not None:
             self._show(write)
+        if progress is not None and self._journal.preview is not None:
+            self._journal.preview.progress(progress)
 
     def _show(self, write: Write) -> None:
         if write.offset == 0:

@@ -9,6 +9,8 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from inspect import CO_COROUTINE
+from types import FunctionType
 from typing import Any, TypeVar
 
 from holdfast.telemetry import THREAD_RUNS_ON
@@ -21,6 +23,8 @@ Result = TypeVar("Result")
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Return whether a call of this function or object runs none of its code yet."""
+    if isinstance(function, FunctionType) and function.__code__.co_flags & CO_COROUTINE:
+        return True
     # An object may have an async __call__.
     called = (function, getattr(function, "__call__", None))  # noqa: B004
     return any(

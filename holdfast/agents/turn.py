@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -268,11 +268,16 @@ class Turn:
         self,
         name: str,
         timeout: DurationLike | None = None,  # noqa: ASYNC109 - it lasts longer than the process
+        *,
+        prompt: str | None = None,
+        options: Mapping[str, Any] | Sequence[str] = (),
     ) -> Any:
         """Wait for a signal, without holding a slot. Returns its value.
 
-        Raises TimeoutError once the timeout has passed."""
-        return await self._own_journal("turn.signal").waits.signal(name, timeout)
+        Pages show the prompt with a button for each option, whose value is the signal's. Raises
+        TimeoutError once the timeout has passed."""
+        waits = self._own_journal("turn.signal").waits
+        return await waits.signal(name, timeout, prompt, options)
 
     async def write(self, text: str) -> None:
         """Add text to the answer, which is kept and shown while the agent works on."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from holdfast.agents.call import check_name
 from holdfast.agents.journal import TurnJournal
@@ -14,6 +15,8 @@ from holdfast.errors import StepError
 from holdfast.queue.outcome import Snooze
 from holdfast.settings import DurationLike, duration
 
+LONGEST_QUESTION = 20_000
+"""Characters of a prompt and its options."""
 LONGEST_WAIT = timedelta(days=3650)
 """A turn that waits longer, or for ever, wakes up in between and waits again."""
 
@@ -47,7 +50,13 @@ class Waits:
                 self._journal.record_steps(steps.step(key, "sleep", "done", due_at=due_at))
             )
 
-    async def signal(self, name: str, timeout: DurationLike | None) -> Any:  # noqa: ASYNC109
+    async def signal(
+        self,
+        name: str,
+        timeout: DurationLike | None,  # noqa: ASYNC109
+        prompt: str | None = None,
+        options: Mapping[str, Any] | Sequence[str] = (),
+    ) -> Any:
         """Return the value of the next signal of this name. Raises TimeoutError after `timeout`."""
         check_name(name)
         steps, key = self._journal.steps, self._journal.steps.key(f"signal {name}")
@@ -70,6 +79,7 @@ class Waits:
             await self._journal.record_steps(late)
             raise TimeoutError(error)
         if found is None:
+            wait.arguments = _question(name, prompt, options)
             await self._journal.record_steps(wait)
         return await self._suspend(due_at, now)
 
@@ -96,6 +106,23 @@ class Waits:
         assert self._until is not None
         delay = max(self._until - await self._journal.store.now(), timedelta(0))
         return Snooze(delay, leave_lane=self._journal.leave_lane)
+
+
+def _question(
+    name: str, prompt: str | None, options: Mapping[str, Any] | Sequence[str]
+) -> str | None:
+    """Return what a wait asks people, as JSON. Raises StepError if it is too long."""
+    if prompt is None and not options:
+        return None
+    given = options if isinstance(options, Mapping) else {label: label for label in options}
+    listed = [{"label": label, "value": value} for label, value in given.items()]
+    try:
+        asked = to_json({"prompt": prompt or "", "options": listed}).decode()
+    except ValueError as error:
+        raise StepError(f"signal {name!r} has options that are not JSON: {error}") from None
+    if len(asked) > LONGEST_QUESTION:
+        raise StepError(f"signal {name!r} asks with over {LONGEST_QUESTION} characters")
+    return asked
 
 
 def _due_at(what: str, until: DurationLike | datetime, now: datetime) -> datetime:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -17,23 +17,39 @@ from holdfast.api.feed import Feed
 from holdfast.api.limits import Limits
 from holdfast.api.response import ApiError, JsonResponse
 from holdfast.api.routes import (
+    agent_stats,
     agents,
     audit,
+    conversation_export,
+    conversation_lines,
+    conversation_search,
     conversations,
     dead,
+    dead_groups,
     docs,
+    events,
+    files,
     health,
     login,
     memory,
     message_control,
+    message_list,
     message_status,
     message_stream,
     messages,
+    observations,
+    overview,
+    pairing,
+    pauses,
     queue,
+    render,
     responses,
     rooms,
+    schedules,
     sessions,
     static_files,
+    stats,
+    status,
     webhook,
 )
 from holdfast.api.routes import oidc as oidc_routes
@@ -52,7 +68,7 @@ log = logging.getLogger(__name__)
 CORS: dict[str, Any] = {
     "allow_methods": ["GET", "POST", "DELETE"],
     "allow_headers": ["authorization", "content-type", "last-event-id"],
-    "expose_headers": ["link", "x-next-before-id", "x-next-since-id"],
+    "expose_headers": ["link", "x-next-before-id", "x-next-since-id", "x-searched-to"],
 }
 DEFAULT_LIMITS = Limits()
 PHRASES = {404: "Not found", 405: "Method not allowed"}
@@ -66,19 +82,35 @@ FAMILIES = [
         message_control,
         message_status,
         responses,
+        files,
         queue,
         dead,
+        conversation_lines,
+        conversation_export,
+        conversation_search,
+        dead_groups,
+        message_list,
+        overview,
+        stats,
         conversations,
+        render,
         agents,
+        agent_stats,
         rooms,
+        observations,
         memory,
+        schedules,
         audit,
         stream,
+        events,
+        status,
         docs,
         static_files,
         login,
         token_routes,
         sessions,
+        pairing,
+        pauses,
     )
 ]
 
@@ -87,8 +119,8 @@ def create_app(harness: Harness, host: str, limits: Limits = DEFAULT_LIMITS) -> 
     """Create the whole API, to be served at `host`."""
     app = _application(harness, host, limits)
     app.state.feed = Feed(lambda: harness.store, limits)
-    for routes in [*FAMILIES, static_files.open_routes, login.open_routes, oidc_routes.open_routes]:
-        app.include_router(routes)
+    open_routes = (static_files.open_routes, login.open_routes, oidc_routes.open_routes)
+    _add_routes(app, *FAMILIES, *open_routes)
     app.state.reserved_paths |= webhook.mount(app, harness.channels.values())
     return _with_health(app)
 
@@ -107,6 +139,8 @@ def _application(harness: Harness, host: str, limits: Limits, *, metrics: bool =
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
+        # FastAPI's own spans are not sampled, and its logs show errors without redaction.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     state = app.state.api = ApiState(harness, limits)
     app.state.reserved_paths = {"/healthz", "/readyz"}
@@ -132,9 +166,14 @@ def _application(harness: Harness, host: str, limits: Limits, *, metrics: bool =
 
 
 def _with_health(app: FastAPI) -> FastAPI:
-    app.include_router(health.open_routes)
-    app.include_router(health.routes)
+    _add_routes(app, health.open_routes, health.routes)
     return app
+
+
+def _add_routes(app: FastAPI, *families: APIRouter) -> None:
+    """Add routes as they are. An included router would build each again for every application, and
+    match each request a second time."""
+    app.router.routes.extend(route for family in families for route in family.routes)
 
 
 async def _no_route(_: Request, error: HTTPException) -> JsonResponse:

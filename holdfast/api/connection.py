@@ -11,10 +11,12 @@ import h11
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from holdfast.api.body import HAS_WHOLE_BODY
 from holdfast.api.framing import Framing
 from holdfast.api.limits import Limits
 from holdfast.api.response import ApiError
 from holdfast.api.security.connection_limit import ConnectionLimit
+from holdfast.api.security.guard import SECURITY_HEADERS
 from holdfast.telemetry import CLIENT_TOO_SLOW
 from holdfast.telemetry.logs import Entry
 
@@ -51,7 +53,10 @@ _TOO_MANY = ApiError(
 
 
 class ClosingTransport(asyncio.Transport):
-    """Hands the end of a connection to `end`, which may read on before it closes."""
+    """Hands the end of a connection to `end`, which may read on before it closes.
+
+    uvicorn writes the head and the body of a response separately. After `hold_head` the head waits
+    for the body, so that both go out in one system call and one packet."""
 
     def __init__(
         self, transport: asyncio.Transport, end: Callable[[asyncio.Transport], None]
@@ -60,13 +65,28 @@ class ClosingTransport(asyncio.Transport):
         self._transport = transport
         self._end = end
         self._is_closing = False
+        self._holds_head = False
+        self._head: bytes | bytearray | memoryview = b""
+
+    def hold_head(self) -> None:
+        """Keep the next write until another one or the end follows."""
+        self._holds_head = True
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not self._is_closing:
+        if self._is_closing:
+            return
+        if self._holds_head:
+            self._holds_head, self._head = False, data
+        elif self._head:
+            self._transport.write(b"".join((self._head, data)))
+            self._head = b""
+        elif data:
             self._transport.write(data)
 
     def close(self) -> None:
         if not self._is_closing:
+            if self._head:
+                self._transport.write(self._head)
             self._is_closing = True
             self._end(self._transport)
 
@@ -92,7 +112,7 @@ class Connection(H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.conn: Framing = Framing()
+        self.conn: Framing = Framing(SECURITY_HEADERS)
         self._application, self.app = self.app, self._answer
         self._socket: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -107,7 +127,8 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._socket = transport
-        super().connection_made(ClosingTransport(transport, self._end))
+        self._output = ClosingTransport(transport, self._end)
+        super().connection_made(self._output)
         self._limit_head()
         if self.connection_limit.arrive(self):
             self._admit_after(LOOP_TURNS)
@@ -163,11 +184,15 @@ class Connection(H11Protocol):
         async def send_bounded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self._had_answer |= message["status"] < 400
+                if any(name == b"content-length" for name, _ in message["headers"]):
+                    # Not a stream: the body follows at once.
+                    self._output.hold_head()
                 if self.conn.their_state is h11.SEND_BODY or message["status"] in BODY_REFUSED:
                     # Unread bytes of the body would be parsed as the next request.
                     message = {**message, "headers": [*message["headers"], CLOSE]}
             await _send_in_pieces(send, message)
 
+        scope[HAS_WHOLE_BODY] = self.conn.their_state is not h11.SEND_BODY
         answering: Any = (
             self._application if self.connection_limit.may_ask(self, scope["path"]) else _TOO_MANY
         )

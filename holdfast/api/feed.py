@@ -105,6 +105,8 @@ class Watcher:
     cursor: Cursor
     wants: Callable[[Payload], bool]
     is_fresh: bool = False
+    encode: Callable[[FeedFrame, Cursor], bytes] | None = None
+    """Encodes frames for this client, given the cursor before each; None for the shared text."""
     is_live: bool = False
     sent: Cursor = field(init=False)
     last_id: Cursor = field(init=False)
@@ -120,11 +122,12 @@ class Watcher:
             for frame in row.frames:
                 if frame.after <= self.cursor:
                     continue
-                self.cursor = frame.after
+                before, self.cursor = self.cursor, frame.after
                 if self.wants(frame.frame):
                     self.last_id = frame.after
-                    chunk.append(frame.text)
-                    size += len(frame.text)
+                    text = frame.text if self.encode is None else self.encode(frame, before)
+                    chunk.append(text)
+                    size += len(text)
                 if size >= chunk_bytes:
                     yield b"".join(chunk)
                     chunk, size = [], 0

@@ -10,9 +10,6 @@ MOST_CHUNKS = 4096
 """Maximum number of chunks of a body: many tiny chunks would cost much time."""
 LONGEST_CHUNK_LINE = 20
 
-LINE_BREAK = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")
-FOLDED = re.compile(rb"\n[ \t]")
-LENGTH = re.compile(rb"\ncontent-length:([^\r\n]*)\r", re.IGNORECASE)
 CHUNK_BYTES = b"0123456789abcdefABCDEF\r\n"
 # The last chunk is matched with its end, any other with its first byte,
 # so that h11 always gets whole lines.
@@ -26,35 +23,48 @@ class Framing(h11.Connection):
     problem = ""
     """Why the last request was refused, in one line."""
 
-    def __init__(self) -> None:
+    def __init__(self, headers: bytes = b"") -> None:
+        """Create a server's side; `headers`, as lines, are added to every response."""
         super().__init__(h11.SERVER)
+        self._headers = headers
         self._chunks: int | None = None
         self._in_chunk = False
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         if self.their_state is h11.IDLE:
-            self._check_head(self.trailing_data[0])
+            buffer = self.trailing_data[0]
+            if buffer:
+                self._check_head(buffer)
         elif self._chunks is not None and not self._in_chunk and not self._is_chunk_whole():
             return h11.NEED_DATA
         event = super().next_event()
-        match event:
-            case h11.Request():
-                self._check_framing(event)
-            case h11.Data() if self._chunks is not None:
+        if isinstance(event, h11.Request):
+            self._check_framing(event)
+        elif self._chunks is not None:
+            if isinstance(event, h11.Data):
                 self._count_chunk(event, self._chunks)
-            case h11.EndOfMessage():
+            elif isinstance(event, h11.EndOfMessage):
                 self._chunks, self._in_chunk = None, False
         return event
+
+    def send_with_data_passthrough(self, event: h11.Event) -> list[bytes] | None:
+        pieces = super().send_with_data_passthrough(event)
+        if pieces is not None and isinstance(event, h11.Response):
+            # The last piece is the empty line that ends the head.
+            pieces.insert(-1, self._headers)
+        return pieces
 
     def _check_head(self, buffer: bytes) -> None:
         end = buffer.find(b"\r\n\r\n")
         head = buffer if end < 0 else buffer[: end + 2]
-        if LINE_BREAK.search(head):
+        # Counting is several times as quick as a pattern. The last CR may still wait for its LF.
+        breaks = head.count(b"\r\n")
+        if head.count(b"\n") != breaks or head.count(b"\r") - head.endswith(b"\r") != breaks:
             raise self._refuse("lines of a request end with CR LF, and neither is used alone")
-        if FOLDED.search(head):
+        if b"\n " in head or b"\n\t" in head:
             raise self._refuse("a header may not be continued on the next line")
-        lengths = LENGTH.findall(head)
-        if len(lengths) > 1 or (lengths and not lengths[0].strip(b" \t").isdigit()):
+        _, *lengths = head.lower().split(b"\ncontent-length:")
+        if lengths and not _is_one_number(lengths):
             raise self._refuse("content-length must be one number")
 
     def _check_framing(self, request: h11.Request) -> None:
@@ -90,3 +100,9 @@ class Framing(h11.Connection):
     def _refuse(self, problem: str) -> h11.RemoteProtocolError:
         self.problem = problem
         return h11.RemoteProtocolError(problem)
+
+
+def _is_one_number(lengths: list[bytes]) -> bool:
+    """Return whether there is one length, and it is a number, as far as its line has arrived."""
+    value, is_whole, _ = lengths[0].partition(b"\r")
+    return len(lengths) == 1 and (not is_whole or value.strip(b" \t").isdigit())

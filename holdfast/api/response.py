@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NotRequired
 
 from pydantic_core import to_json
 from starlette.responses import Response
@@ -29,6 +29,14 @@ class Error(TypedDict):
     """The reason of a refusal, and what to do."""
 
     error: str
+
+
+class Stored(TypedDict):
+    """The message is stored durably."""
+
+    ok: bool
+    messageId: str
+    warning: NotRequired[str]
 
 
 class JsonResponse(Response):

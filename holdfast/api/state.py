@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from starlette.requests import Request
 
+from holdfast.agents.base import LanePolicy
 from holdfast.api.cached_read import CachedRead
 from holdfast.api.limits import Limits
 from holdfast.channels.base import Channel
@@ -57,11 +59,15 @@ class ApiState:
         self.harness = harness
         self.settings = harness.settings
         self.limits = limits
+        self.started_at = time.monotonic()
         self.knowledge: KnowledgeStore | None = None
+        self.overview: CachedRead[Any] | None = None
         self.conversation_notes = ConversationNotes(limits.conversation_interval)
         self.counts = CachedRead(lambda: self.store.counts(), quick=limits.quick_query)
         self.outcomes = CachedRead(lambda: self.store.outcomes(INBOX), quick=limits.quick_query)
         self.current = Current(lambda: self.store, lambda: configured_routing(self.settings))
+        self.known_lanes: dict[str, LanePolicy] = {}
+        """Lane policies of all agents seen so far, also of those that no process serves now."""
 
     @property
     def store(self) -> Store:
@@ -74,7 +80,9 @@ class ApiState:
         return await self.current.get()
 
     async def routing(self) -> Routing:
-        return (await self.directory()).routing
+        routing = (await self.directory()).routing
+        self.known_lanes |= routing.lanes
+        return routing
 
 
 def state_of(request: Request) -> ApiState:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Request
 from sse_starlette.event import ServerSentEvent
@@ -13,6 +13,7 @@ from sse_starlette.sse import EventSourceResponse
 from starlette.responses import Response
 
 from holdfast.activity.frames import TYPES
+from holdfast.api.dialect import NAMES, Translator
 from holdfast.api.feed import RETRY, Cursor, Feed, Watcher, encode
 from holdfast.api.response import ApiError
 from holdfast.api.route import AuthorizedRoute, route_options
@@ -23,6 +24,8 @@ from holdfast.store.activity import FORGOTTEN
 
 OWN = ("connected", "gap")
 """Frames about the stream itself; filters do not apply to them."""
+CONVERSATIONS = ("conversation_changed", "conversation_deleted")
+"""Frames about conversations, for pages that list them."""
 
 
 EXAMPLE = """id: 17.0
@@ -48,16 +51,27 @@ async def events(
     type: Names = [],  # noqa: A002, B006
     last_event_id: Annotated[str, Header(alias="Last-Event-ID")] = "",
     since: Annotated[str, Query(alias="last_event_id")] = "",
+    dialect: Literal["", "tinyagi"] = "",
 ) -> Response:
     """Stream events from now on, or after `Last-Event-ID`. Clients that cannot send headers use the
-    parameter `last_event_id`. Filters take several names, separated by commas."""
+    parameter `last_event_id`. Filters take several names, separated by commas. With
+    `dialect=tinyagi`, frames with the names of TinyAGI, such as `message:done`, come beside ours.
+    """
     feed: Feed = request.app.state.feed
     if feed.is_closed:
         raise ApiError(503, "stopping")
-    wants = _frame_filter(_names(agent), _names(channel), _names(type), await frame_filter(request))
+    types, sees = _names(type), await frame_filter(request)
+    translator = None
+    if dialect:
+        names = (await state_of(request).routing()).names
+        translator = Translator(names, types)
+        _check_types(types, {*TYPES, *CONVERSATIONS, *OWN, *NAMES.values()})
+        types = translator.needed
+    wants = _frame_filter(_names(agent), _names(channel), types, sees)
     given = _read_cursor(last_event_id or since)
     first, following = await feed.span()
-    watcher = Watcher(given or Cursor(following), wants, is_fresh=given is None)
+    encode_for_client = None if translator is None else translator.encode
+    watcher = Watcher(given or Cursor(following), wants, given is None, encode_for_client)
     return _Stream(request, watcher, _reaches(given, first, following), first)
 
 
@@ -78,9 +92,7 @@ def _reaches(given: Cursor | None, first: int, following: int) -> bool:
 def _frame_filter(
     agents: set[str], channels: set[str], types: set[str], sees: Callable[[Payload], bool]
 ) -> Callable[[Payload], bool]:
-    if unknown := sorted(types - {*TYPES, *OWN}):
-        known = ", ".join((*TYPES, *OWN))
-        raise ApiError(400, f"unknown event type {unknown[0]!r}; known types: {known}")
+    _check_types(types, {*TYPES, *CONVERSATIONS, *OWN})
 
     def wants(frame: Payload) -> bool:
         return (
@@ -92,6 +104,12 @@ def _frame_filter(
         )
 
     return wants
+
+
+def _check_types(types: set[str], known: set[str]) -> None:
+    if unknown := sorted(types - known):
+        names = ", ".join(sorted(known))
+        raise ApiError(400, f"unknown event type {unknown[0]!r}; known types: {names}")
 
 
 def _has_any(frame: Payload, names: set[str], *keys: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from holdfast.errors import HoldfastError
 from holdfast.message import Payload, text_before_routing, text_of
-from holdfast.queue.event import Event, NewEvent
+from holdfast.queue.event import OUTBOX, Event, NewEvent
 
 Put = Callable[[NewEvent], Awaitable[int | None]]
 """Stores a message and returns after the commit; only then may a channel acknowledge its platform.
@@ -24,6 +24,13 @@ Webhook = Callable[[bytes, Mapping[str, str]], Awaitable[tuple[int, str]]]
 """Takes the body and the headers (lower-case names) of a request.
 
 Returns the status and the text of the answer."""
+
+Verification = Callable[[Mapping[str, str]], tuple[int, str]]
+"""Takes the query of a GET request by which a platform verifies a webhook.
+
+Returns the status and the text of the answer."""
+
+RESPONSE_ATTEMPTS = 10
 
 
 class Undeliverable(HoldfastError):
@@ -69,8 +76,8 @@ class Line:
 class PreviewFence(Protocol):
     """The lease of the turn whose answer is shown. Another worker may have it by now."""
 
-    def check(self) -> None:
-        """Raise LeaseLost if the lease has run out by the clock of this process."""
+    def held(self) -> AbstractAsyncContextManager[None]:
+        """Hold a request to the lease: cancel it when the lease runs out. Raises LeaseLost."""
 
     async def keep(self, note: Payload) -> None:
         """Store a note in the journal, under the fence of the turn. Raises LeaseLost."""
@@ -90,6 +97,18 @@ class Preview(ABC):
         An empty note means that nothing was shown."""
 
 
+class Progress(ABC):
+    """A line that says what the agent does now, shown where the message came from."""
+
+    @abstractmethod
+    def show(self, text: str) -> None:
+        """Show this text in place of the one before, as soon as rate limits allow it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Take the line away: the agent has stopped working."""
+
+
 class Check(NamedTuple):
     """One line of `holdfast doctor`. It contains no token."""
 
@@ -106,6 +125,13 @@ class Channel(ABC):
 
     name: str
     """Responses with this channel name are delivered here; messages carry it as `turn.channel`."""
+
+    process_id: str = ""
+    """Id of the running process, as `Store.processes` lists it; empty in one that only serves HTTP.
+    """
+
+    is_internal: bool = False
+    """Whether it connects no platform, as the channel of schedules; nobody configures it."""
 
     notifies_senders: bool = False
     """Whether this channel tells senders that their message became a dead letter."""
@@ -127,13 +153,20 @@ class Channel(ABC):
         Requests have no token: the channel checks signatures."""
         return {}
 
+    @property
+    def verifications(self) -> Mapping[str, Verification]:
+        """Answers to GET requests at those paths, for platforms that verify a webhook first."""
+        return {}
+
     async def run_webhooks(self, put: Put) -> None:
         """Receive through webhooks alone until cancelled, in a process that only serves HTTP."""
         await self.run(put)
 
     @property
     def problems(self) -> Sequence[str]:
-        """One line for each fault that a person has to fix; empty while all is well."""
+        """One line for each fault that a person has to fix, or platform that is out of reach.
+
+        Empty while all is well. `/readyz` shows them, and stays 200."""
         return ()
 
     async def check(self) -> Sequence[Check]:
@@ -172,6 +205,10 @@ class Channel(ABC):
         `draft` is the payload of the response without its text, `key` names this preview in every
         attempt, and `note` is the one that an earlier attempt kept, or empty. A response carries
         the last note as its `preview`, and delivering it replaces the text of the preview."""
+        return None
+
+    def open_progress(self, draft: Payload, fence: PreviewFence) -> Progress | None:
+        """Prepare to show what the agent does now; None if the platform has no place for it."""
         return None
 
     # Delivering
@@ -255,3 +292,12 @@ def as_channel(given: Channel | ChannelLike) -> Channel:
 def part_key(response: Event, number: int) -> str:
     """Return the key of a part: the same in every process, and unique over all responses."""
     return f"{response.message_id or 'response'}.{response.id}.{number}"
+
+
+def response_event(payload: Payload) -> NewEvent:
+    """Return a response for its channel, in order per conversation."""
+    channel, conversation = payload["channel"], payload.get("conversation")
+    lane = f"{channel}/{conversation}" if conversation else None
+    return NewEvent(
+        event=payload, queue=OUTBOX, target=channel, lane=lane, max_attempts=RESPONSE_ATTEMPTS
+    )

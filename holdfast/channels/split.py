@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 FENCE = "```"
 _BREAKS = ("\n\n", "\n", " ")
 _OPENING = re.compile(r"^```.*$", re.MULTILINE)
 _NEWLINES = re.compile(r"\n*+")
 
+Reach = Callable[[str, int, int], int]
+"""Takes a text, a position and a number of units. Returns the position up to which they reach."""
 
-def split(text: str, limit: int) -> list[str]:
+
+def reach_characters(text: str, at: int, units: int) -> int:
+    """Count code points."""
+    return min(at + units, len(text))
+
+
+def reach_utf16(text: str, at: int, units: int) -> int:
+    """Count UTF-16 units, of which an emoji has two or more."""
+    units = max(units, 0)
+    found = text[at : at + units].encode("utf-16-le", "surrogatepass")[: 2 * units]
+    return at + len(found.decode("utf-16-le", "ignore"))
+
+
+def split(text: str, limit: int, reach: Reach = reach_characters) -> list[str]:
     """Return parts of at most `limit` characters. A cut code block is closed and opened again.
 
-    The text is never copied as a whole: copying the rest for each part would take quadratic time.
-    """
+    `reach` counts them as the platform does. The text is never copied as a whole: copying the rest
+    for each part would take quadratic time."""
     parts: list[str] = []
     text, at, reopen = text.strip("\n"), 0, ""
     while at < len(text):
-        space = limit - len(reopen)
-        if len(text) - at <= space:
+        # The fence that opens a block again is short. Count each of its characters as an emoji.
+        space = limit - len(reopen) * (1 if reach is reach_characters else 2)
+        if reach(text, at, space) == len(text):
             parts.append(reopen + text[at:])
             break
         # Leave space for a closing fence.
-        cut = _cut(text, at, at + max(space - len(FENCE) - 1, 1))
+        cut = _cut(text, at, max(reach(text, at, space - len(FENCE) - 1), at + 1))
         part = reopen + text[at:cut].rstrip("\n")
         opening = _open_fence(part)
         if opening is None:

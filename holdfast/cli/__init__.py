@@ -22,9 +22,14 @@ from holdfast.cli.demo import demo
 from holdfast.cli.doctor import doctor
 from holdfast.cli.help import EXAMPLES, HELP_OPTIONS, GroupedHelp, misplaced_option
 from holdfast.cli.history import history, replay
+from holdfast.cli.imports import imports
 from holdfast.cli.memory import memory
+from holdfast.cli.move import move
+from holdfast.cli.pairing import pairing
+from holdfast.cli.pauses import pause, resume
 from holdfast.cli.people import people
 from holdfast.cli.printing import echo
+from holdfast.cli.schedule import schedule
 from holdfast.cli.send import send
 from holdfast.cli.slack import slack
 from holdfast.cli.status import status
@@ -51,6 +56,7 @@ commands = [
     migrate,
     init,
     backup,
+    move,
     send,
     chat,
     tail,
@@ -61,6 +67,8 @@ commands = [
     replay,
     audit,
     doctor,
+    pause,
+    resume,
     login,
 ]
 for command in commands:
@@ -71,6 +79,9 @@ app.add_typer(dead, name="dead")
 app.add_typer(token, name="token")
 app.add_typer(memory, name="memory")
 app.add_typer(people, name="people")
+app.add_typer(pairing, name="pairing")
+app.add_typer(imports, name="import")
+app.add_typer(schedule, name="schedule")
 app.add_typer(slack, name="slack")
 app.add_typer(demo, name="demo")
 

@@ -52,6 +52,9 @@ def add_agents(app: AgentHarness, settings: Settings) -> None:
         app.default = settings.default
     for id_, team in settings.teams.items():
         _add_team(app, settings, id_, team)
+    for number, schedule in enumerate(settings.schedules):
+        if schedule.agent is not None:
+            _require(app, settings, schedule.agent, "schedules", number, "agent")
 
 
 def _add_team(app: AgentHarness, settings: Settings, id_: str, team: TeamTable) -> None:
@@ -157,6 +160,7 @@ def _llm(id_: str, table: LlmTable, settings: Settings) -> Agent:
         history_tokens=table.history_tokens,
         max_requests=table.max_requests,
         stream=table.stream,
+        schedules=table.schedules,
     )
 
 
@@ -218,7 +222,7 @@ def _folder(settings: Settings) -> Path:
     return path.absolute().parent if isinstance(path, Path) else Path.cwd()
 
 
-def _require(app: AgentHarness, settings: Settings, agent: str, *keys: str) -> None:
+def _require(app: AgentHarness, settings: Settings, agent: str, *keys: str | int) -> None:
     if agent not in app.agents:
         line, known = locate_setting(settings, *keys), ", ".join(sorted(app.agents))
         raise HoldfastError(f"{line}: there is no agent named {agent!r}; known are: {known}")

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 NO_AGENTS = "no agents are known yet: start `holdfast up`"
 WIDE = (
-    *("agent", "name", "kind", "runs", "sandbox", "teams", "default", "lane", "processes"),
+    *("agent", "name", "kind", "runs", "sandbox", "teams", "default", "lane", "paused"),
+    "processes",
     *LIVE,
 )
 NARROW = ("agent", "kind", "teams", "lane", "runs in", "waiting", "running")
@@ -51,7 +52,7 @@ def _print_narrow(rows: list[dict[str, Any]]) -> None:
 
 def _narrow_cells(row: dict[str, Any]) -> list[Any]:
     return [
-        f"{row['agent']} (default)" if row["default"] else row["agent"],
+        " ".join([row["agent"], *[f"({what})" for what in ("default", "paused") if row[what]]]),
         row["kind"],
         _cell(row["teams"]),
         row["lane"],
@@ -111,6 +112,7 @@ def _agent(
         "teams": [team for team, one in routing.teams.items() if id_ in one.agents],
         "default": is_default,
         "lane": routing.lanes[id_],
+        "paused": directory.is_paused(id_),
         "processes": directory.servers.get(id_, []),
         **{kind: sum(getattr(count, kind) for count in mine) for kind in LIVE},
     }

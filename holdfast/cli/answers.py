@@ -103,6 +103,9 @@ class AnswerReader:
 
     async def listen(self) -> None:
         """Wake the readers at every signal of the store, for ever."""
+        from holdfast.queue.event import OUTBOX
+
+        await self._store.expect(OUTBOX)
         async for _ in self._store.wakeups():
             async with self._changed:
                 self._changed.notify_all()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import tempfile
+import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +28,10 @@ demo = typer.Typer(help="Try Holdfast without an account.", rich_markup_mode=Non
 CRASH_APP = "holdfast.testing.crash.agent:app"
 PortOfPage = Annotated[
     int, typer.Option("--port", help="Port of the chat page; 0 takes a free one.")
+]
+
+OpenBrowser = Annotated[
+    bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
 ]
 
 
@@ -74,7 +80,7 @@ async def _run_slack(harness: AgentHarness, settings: Settings, port: int) -> No
 
 
 @demo.command("crash")
-def demo_crash(port: PortOfPage = 3779) -> None:
+def demo_crash(port: PortOfPage = 3779, browser: OpenBrowser = True) -> None:
     """Kill a worker in the middle of an answer, and see another one go on."""
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
         database = f"sqlite:///{folder}/demo.db"
@@ -82,10 +88,12 @@ def demo_crash(port: PortOfPage = 3779) -> None:
         options = ["--database", database, "--home", folder, "--app", CRASH_APP]
         harness, settings = load(None, given)
         prepare_database(settings)
-        asyncio.run(_run_crash(harness, options, port))
+        asyncio.run(_run_crash(harness, options, port, browser=browser))
 
 
-async def _run_crash(harness: AgentHarness, options: list[str], port: int) -> None:
+async def _run_crash(
+    harness: AgentHarness, options: list[str], port: int, *, browser: bool
+) -> None:
     from holdfast.api.server import serve_http
     from holdfast.testing.crash.page import routes_for
     from holdfast.testing.crash.workers import Workers
@@ -99,8 +107,22 @@ async def _run_crash(harness: AgentHarness, options: list[str], port: int) -> No
             async with workers.started():
                 yield
 
-    await harness.run(
-        serve=serve,
-        on_ready=lambda: echo(f"holdfast is ready: kill a worker at {addresses[0]}"),
-        works=False,
-    )
+    def show() -> None:
+        echo(f"holdfast is ready: kill a worker at {addresses[0]}")
+        if browser and sys.stdout.isatty():
+            threading.Thread(target=_open_browser, args=[addresses[0]], daemon=True).start()
+
+    await harness.run(serve=serve, on_ready=show, works=False)
+
+
+def _open_browser(address: str) -> None:
+    """Open a page in the person's browser, unless that would take over the terminal."""
+    import webbrowser
+
+    with suppress(webbrowser.Error):
+        found = webbrowser.get()
+        # Text browsers are generic ones. Those that run in the background have a window.
+        if isinstance(found, webbrowser.BackgroundBrowser) or not isinstance(
+            found, webbrowser.GenericBrowser
+        ):
+            found.open(address)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import typer
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.app import AgentHarness
     from holdfast.channels.base import Channel
     from holdfast.memory.knowledge import IndexStatus
+    from holdfast.queue.store import Store
     from holdfast.settings import Settings
     from holdfast.store.facts import Facts
 
@@ -73,6 +74,7 @@ def _examine(settings: Settings) -> Iterator[Finding]:
         if schema.state == "ok":
             yield _index(settings)
             yield from _agents(settings)
+            yield from _gaps(settings)
         if server.major is not None:
             yield _timescale(server)
             yield _pgvector(server)
@@ -84,8 +86,7 @@ def _examine(settings: Settings) -> Iterator[Finding]:
     if not is_missing("llm"):
         yield from _mcp_servers(settings)
     yield _tokens()
-    if not is_missing("slack"):
-        yield from _slack(settings)
+    yield from _channels(settings)
     yield _home(settings)
 
 
@@ -148,6 +149,7 @@ def _agents(settings: Settings) -> Iterator[Finding]:
 
     from holdfast.routing.directory import Directory, configured_routing, read
     from holdfast.store import open_store
+    from holdfast.store.pauses import describe_pause
 
     async def look() -> Directory:
         async with open_store(settings.database) as store:
@@ -159,6 +161,8 @@ def _agents(settings: Settings) -> Iterator[Finding]:
         yield Finding("agents", "fail", str(error))
         return
     yield from (Finding("agents", "warn", conflict) for conflict in directory.conflicts)
+    for pause in directory.paused.pauses:
+        yield Finding("paused", "warn", describe_pause(pause))
     unserved = sorted({*directory.routing.lanes} - {*directory.servers})
     if directory.entries and unserved:
         yield Finding("agents", "warn", f"no running process serves {', '.join(unserved)}")
@@ -173,11 +177,11 @@ def _agents(settings: Settings) -> Iterator[Finding]:
 
 def _extras(settings: Settings) -> Iterator[Finding]:
     """List missing extras; a failure if the settings need one."""
-    from holdfast.settings import slack_tokens
+    from holdfast.channels import BUILT_IN, is_wanted
     from holdfast.settings.extras import EXTRAS, is_missing, remedy
 
     wanted = {
-        "slack": bool(settings.channels.slack or slack_tokens()),
+        **{name: is_wanted(settings, name) for name in BUILT_IN},
         "llm": any(table.kind == "llm" for table in settings.agents.values()),
         "memory": any(table.memory for table in settings.agents.values()),
         "oidc": bool(settings.oidc_issuer),
@@ -285,16 +289,60 @@ def _tokens() -> Finding:
     )
 
 
-def _slack(settings: Settings) -> Iterator[Finding]:
-    """Ask Slack about each workspace, if any token is set."""
-    from holdfast.settings import Slack, slack_tokens
+def _channels(settings: Settings) -> Iterator[Finding]:
+    """Ask the platform of each configured channel, also before there is a database."""
+    from holdfast.channels import BUILT_IN, configured_channels, incomplete_channels
+    from holdfast.settings.extras import EXTRAS, is_missing
 
-    if settings.channels.slack or slack_tokens():
-        from holdfast.channels.slack import SlackChannel
-        from holdfast.channels.slack.access import access_of
+    # Missing extras have lines of their own.
+    absent = [extra for extra in EXTRAS if is_missing(extra)]
+    try:
+        channels = list(configured_channels(settings, cast("Store", _NoStore()), absent))
+    except HoldfastError as error:
+        yield Finding("channels", "fail", str(error))
+        return
+    known = [*absent, *(channel.name for channel in channels)]
+    for name, problem in incomplete_channels(known).items():
+        yield Finding(BUILT_IN[name][0], "fail", problem)
+    for channel in channels:
+        yield from _channel(channel)
 
-        workspaces = settings.channels.slack or (Slack(),)
-        yield from _channel(SlackChannel([access_of(workspace) for workspace in workspaces]))
+
+def _gaps(settings: Settings) -> Iterator[Finding]:
+    """Report the last gap of each channel, and how many messages it brought."""
+    import asyncio
+
+    from holdfast.channels import BUILT_IN
+    from holdfast.channels.watermark import Gap, Watermarks
+    from holdfast.settings.channels import installed_channels
+    from holdfast.store import open_store
+
+    async def look() -> dict[str, Gap | None]:
+        async with open_store(settings.database) as store:
+            known = {name: title for name, (title, _) in BUILT_IN.items()}
+            titles = dict.fromkeys(installed_channels()) | known
+            return {
+                title or name: await Watermarks(store, name).last_gap()
+                for name, title in titles.items()
+            }
+
+    try:
+        gaps = asyncio.run(look())
+    except HoldfastError as error:
+        yield Finding("gaps", "fail", str(error))
+        return
+    for title, gap in gaps.items():
+        if gap is not None:
+            since = f" since {gap.since:%Y-%m-%d %H:%M:%S}" if gap.since else ""
+            detail = f"{gap.messages} messages{since}, closed {gap.closed_at:%Y-%m-%d %H:%M:%S} UTC"
+            yield Finding(f"{title} gap", "ok", detail)
+
+
+class _NoStore:
+    """Stands for the store of a channel that only checks its platform."""
+
+    def __getattr__(self, name: str) -> object:
+        raise HoldfastError(f"a check of a channel needs no database, but asked for {name}")
 
 
 def _channel(channel: Channel) -> Iterator[Finding]:

@@ -11,10 +11,22 @@ HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 
 GROUPS = {
     "Run": ("up", "work", "serve", "demo"),
-    "Talk": ("send", "chat", "tail", "stop"),
+    "Talk": ("send", "chat", "tail", "stop", "schedule"),
     "Look": ("status", "agents", "history", "audit", "doctor"),
-    "Mend": ("dead", "replay"),
-    "Set up": ("init", "migrate", "backup", "login", "token", "slack", "people", "memory"),
+    "Mend": ("dead", "replay", "pause", "resume"),
+    "Set up": (
+        "init",
+        "migrate",
+        "backup",
+        "move",
+        "import",
+        "login",
+        "token",
+        "slack",
+        "pairing",
+        "people",
+        "memory",
+    ),
 }
 """Headings and their commands; a command without a heading is listed last."""
 

@@ -86,7 +86,12 @@ async def put_with_warning(
     """Store a message, and warn on stderr if no running process serves its agent.
 
     Returns `messageId`, `id` and perhaps `warning`."""
-    from holdfast.routing.directory import configured_routing, read, waits_for_a_server
+    from holdfast.routing.directory import (
+        configured_routing,
+        read,
+        waits_for_a_server,
+        waits_for_resume,
+    )
     from holdfast.routing.router import put_message
 
     directory = await read(store, configured_routing(settings))
@@ -97,8 +102,11 @@ async def put_with_warning(
     assert id_ is not None
     sent: dict[str, Any] = {"messageId": message_id, "id": id_}
     missing = directory.missing(text, agent)
-    if missing is not None:
-        sent["warning"] = waits_for_a_server(missing)
+    paused = directory.paused_agent(text, agent)
+    if missing is not None or paused is not None:
+        sent["warning"] = (
+            waits_for_a_server(missing) if missing is not None else waits_for_resume(paused or "")
+        )
         echo(f"holdfast: {sent['warning']}", err=True)
     return sent
 

@@ -6,7 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.routing.directory import Directory
     from holdfast.settings import Settings
     from holdfast.store import Store
+    from holdfast.store.pauses import Pause
 
 LIVE = ("ready", "delayed", "queued", "leased")
 COLUMNS: Mapping[str, str] = {
@@ -105,6 +106,8 @@ class State:
     """Messages that agents work on now."""
     unserved: dict[str, int]
     """Messages of agents that no running process serves."""
+    paused: list[Pause] = field(default_factory=list)
+    """Agents, channels and queues that nobody works for now."""
     index: IndexStatus | None = None
     """Progress of reindexing for another embedding model; None if there is none."""
 
@@ -183,6 +186,7 @@ async def _read_state(store: Store) -> State:
         processes=await store.processes(),
         running=await _read_running(store, directory),
         unserved=_unserved([count for count in counts if count.queue == INBOX], directory),
+        paused=list(directory.paused.pauses),
         index=index,
     )
 
@@ -258,6 +262,8 @@ def _with_rates(state: State, before: State, seconds: float) -> State:
 def _render(state: State) -> RenderableType:
     from rich.console import Group
 
+    from holdfast.store.pauses import describe_pause
+
     parts: list[RenderableType] = [
         _queue_table(state),
         _process_table(state) if state.processes else NO_PROCESS,
@@ -270,6 +276,7 @@ def _render(state: State) -> RenderableType:
             f"{agent or 'the default agent'} ({number})" for agent, number in counts
         )
         parts.append(f"waiting for a server: {waiting}; no running process serves these agents")
+    parts += [describe_pause(pause) for pause in state.paused]
     if state.index is not None:
         parts.append(describe_reindexing(state.index))
     return Group(*parts)

@@ -44,6 +44,11 @@ if TYPE_CHECKING:
     from holdfast.settings import Settings
 
 OTHER_THREADS = 16
+COLLECT_AFTER = 50_000
+"""New objects between two garbage collections.
+
+A busy worker holds tens of thousands, none of them garbage: with Python's 700 the collector takes a
+tenth of a drain. Cycles are rare, and wait a little longer."""
 LIBPQ_URL = "postgresql://"
 """A URL without host and database; libpq takes both from the environment."""
 THREAD_JOIN_SECONDS = 1.0
@@ -97,7 +102,7 @@ def work(
     harness, settings = load(config, given)
     started = ServerStart()
     if settings.metrics_port is None:
-        return _run(harness, settings, lambda _: nullcontext(), started)
+        return _run(harness, settings, nullcontext, started)
     from holdfast.api.server import serve_metrics
 
     server = _record_address(serve_metrics, settings.api_host, settings.metrics_port, started)
@@ -191,6 +196,7 @@ def _run(
         # Objects of the start live until the end: keep them out of garbage collections.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(COLLECT_AFTER)
         lines = [_ready_line(settings, started, harness if works else None)]
         if has_page:
             lines.append(
@@ -247,8 +253,9 @@ def _ready_line(settings: Settings, started: ServerStart, harness: AgentHarness 
     parts = [f"agents {', '.join(harness.agents)}"] if harness else []
     if harness and (names := sandboxes(harness)):
         parts.append(f"sandbox {', '.join(sorted(set(names.values())))}")
-    if harness and harness.channels:
-        parts.append(f"channels {', '.join(harness.channels)}")
+    channels = harness.channels if harness else {}
+    if platforms := [name for name, channel in channels.items() if not channel.is_internal]:
+        parts.append(f"channels {', '.join(platforms)}")
     # Terminals make addresses clickable; only the login link should be.
     has_link = sys.stdout.isatty() and started.link is not None
     parts += [

@@ -15,13 +15,14 @@ from holdfast.agents.base import Agent, AgentProfile, Answer, Reply
 from holdfast.agents.history import pair_answers
 from holdfast.agents.journal import TurnFrames, TurnJournal
 from holdfast.agents.turn import Turn
-from holdfast.channels.base import Channel, Line, NotNow
+from holdfast.channels.base import Channel, Line, NotNow, response_event
 from holdfast.consumers.preview import TurnPreview
 from holdfast.memory.recall import Recall
 from holdfast.message import (
     PREVIEW,
     PROFILE,
     ROOM,
+    SCHEDULE,
     Payload,
     channel_of,
     conversation_of,
@@ -39,7 +40,7 @@ from holdfast.queue.turn import LeasedTurn
 from holdfast.routing.handoff import Teamwork
 from holdfast.routing.hooks import Hooks
 from holdfast.routing.limits import SPENT, check_limits
-from holdfast.routing.router import response_event
+from holdfast.routing.uploads import answer_files, fetch_uploads, uploads_of
 
 ROOM_BATCH = 100
 """Largest number of room lines that are worked in one turn."""
@@ -102,6 +103,7 @@ class Worker:
         hooks: Hooks,
         teamwork: Teamwork,
         channels: Mapping[str, Channel] = MappingProxyType({}),
+        files: Path | None = None,
     ) -> None:
         self._store = store
         self._agents = agents
@@ -109,6 +111,7 @@ class Worker:
         self._hooks = hooks
         self._teamwork = teamwork
         self._channels = channels
+        self._files = files
         self._visible = {name: teamwork.visible_length(name) for name in agents}
         self.frames: Callable[[LeasedTurn], TurnFrames | None] | None = None
         """Finds the frames of a running turn, where activity is noted."""
@@ -163,9 +166,8 @@ class Worker:
             await preview.stop()
 
     async def _ask(self, hosted: HostedAgent, turn: Turn, channel: Channel | None) -> Outcome:
-        given = await self._hooks.apply_incoming(
-            turn if channel is None else await _readable_turn(channel, turn)
-        )
+        readable = turn if channel is None else await _readable_turn(channel, turn)
+        given = await self._hooks.apply_incoming(self._with_uploads(readable))
         if isinstance(given, Done):
             return Done(tuple(turn.emitted), _user_lines(turn))
         if not isinstance(given, Turn):
@@ -179,6 +181,13 @@ class Worker:
         ids = set(given.ids)
         as_written = tuple(event for event in turn.events if event.id in ids)
         return await self._outcome(replace(given, events=as_written), answer)
+
+    def _with_uploads(self, turn: Turn) -> Turn:
+        """Return the turn with access to the uploads that its messages carry."""
+        payloads = [event.event for event in turn.events if uploads_of(event.event)]
+        if not payloads or self._files is None:
+            return turn
+        return replace(turn, fetch_files=partial(fetch_uploads, self._files, payloads))
 
     async def _history(self, turn: Turn, limit: int) -> Sequence[Line]:
         """Return the stored conversation of a turn's agent; empty without a conversation."""
@@ -194,8 +203,10 @@ class Worker:
         return [_history_line(line) for line in pair_answers(found)]
 
     def _channel(self, turn: Turn) -> Channel | None:
-        """Return the channel of a message; None for one that a teammate handed on."""
-        if not self._channels or turn.from_agent is not None:
+        """Return the channel of a message; None for one that did not come by its channel.
+
+        A teammate handed it on, or a schedule put it."""
+        if not self._channels or turn.from_agent is not None or SCHEDULE in turn.event:
             return None
         return self._channels.get(turn.channel)
 
@@ -235,6 +246,8 @@ class Worker:
             return Done(emits, (*records, line), state)
         answer = replace(reply, text=shared.text, files=shared.files)
         profile = self._agents[turn.agent].profile
+        if answer.files and self._files is not None:
+            records = (*records, *await answer_files(self._files, turn, answer.files))
         return Done((response(turn, answer, profile), *emits), records, state)
 
 
@@ -327,24 +340,36 @@ def _history_line(line: AgentMessage) -> Line:
 
 
 def _user_lines(turn: Turn) -> tuple[Record, ...]:
-    return tuple([_line(turn, event, "user", written_of(event.event)) for event in turn.events])
+    return tuple([_user_line(turn, event) for event in turn.events])
 
 
-def _assistant_line(turn: Turn, reply: Reply) -> Record:
-    return _line(turn, turn.primary, "assistant", reply.text)
-
-
-def _line(turn: Turn, event: Event, role: str, content: str) -> Record:
+def _user_line(turn: Turn, event: Event) -> Record:
     payload = event.event
     return AgentMessage(
         agent_id=turn.agent,
-        role=role,
+        role="user",
         channel=channel_of(payload),
-        sender=sender_of(payload) if role == "user" else turn.agent,
-        message_id=(event.message_id if role == "user" else turn.message_id) or str(event.id),
-        content=content,
+        sender=sender_of(payload),
+        message_id=event.message_id or str(event.id),
+        content=written_of(payload),
         conversation=conversation_of(payload),
         subject=subject_of(payload),
-        event_id=event.id if role == "user" else None,
-        created_at=event.created_at if role == "user" else None,
+        origin=str(payload.get("origin_id") or ""),
+        event_id=event.id,
+        created_at=event.created_at,
+    )
+
+
+def _assistant_line(turn: Turn, reply: Reply) -> Record:
+    payload = turn.event
+    return AgentMessage(
+        agent_id=turn.agent,
+        role="assistant",
+        channel=channel_of(payload),
+        sender=turn.agent,
+        message_id=turn.message_id or str(turn.primary.id),
+        content=reply.text,
+        conversation=conversation_of(payload),
+        subject=subject_of(payload),
+        origin=str(payload.get("origin_id") or ""),
     )

@@ -318,9 +318,8 @@ class KnowledgeStoreOutboxRelay:
             await asyncio.sleep(self.options.claim_duration.total_seconds() / 2)
 
     async def _listen(self, consumer: Consumer) -> None:
-        async for queue in self._store.wakeups():
-            if queue in ("", MEMORY):
-                consumer.wake.set()
+        async for _ in self._store.wakeups(MEMORY):
+            consumer.wake.set()
 
 
 class _IndexAway(Exception):

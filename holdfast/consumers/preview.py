@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
 from holdfast.agents.journal import TurnJournal
-from holdfast.channels.base import Channel, Preview
+from holdfast.channels.base import Channel, Preview, Progress, response_event
 from holdfast.message import PREVIEW, Payload
 from holdfast.queue.event import OUTBOX, NewEvent
 from holdfast.queue.outcome import Done, Outcome
-from holdfast.routing.router import response_event
 
 
 class TurnPreview:
@@ -24,6 +24,7 @@ class TurnPreview:
         self._draft = draft
         self._preview: Preview | None = None
         self._is_open = False
+        self._progress: Progress | None = None
 
     def show(self, text: str) -> None:
         """Show the whole text so far."""
@@ -35,9 +36,16 @@ class TurnPreview:
         if self._preview is not None:
             self._preview.show(text)
 
-    def check(self) -> None:
-        """Raise LeaseLost if the lease of the turn has run out."""
-        self._journal.leased.check_lease()
+    def progress(self, text: str) -> None:
+        """Show what the agent does now."""
+        if self._progress is None:
+            self._progress = self._channel.open_progress(self._draft(), self)
+        if self._progress is not None:
+            self._progress.show(text)
+
+    def held(self) -> AbstractAsyncContextManager[None]:
+        """Hold a request to the lease of the turn. Raises LeaseLost."""
+        return self._journal.leased.under_lease()
 
     async def keep(self, note: Payload) -> None:
         """Store a note in the journal. Raises LeaseLost."""
@@ -45,6 +53,8 @@ class TurnPreview:
 
     async def stop(self) -> Payload | None:
         """End editing. Returns the note of the message that was shown, None if none was."""
+        if self._progress is not None:
+            self._progress.close()
         return None if self._preview is None else await self._preview.close()
 
     async def complete(self, outcome: Outcome) -> Outcome:

@@ -21,9 +21,8 @@ CONNECT_TIMEOUT_SECONDS = 10
 WAIT_REPORT_SECONDS = 1.0
 FOREIGN_SCHEMA = (
     "schema agent belongs to another program, perhaps Tiger Agent; nothing was changed. "
-    "Keep its tables under another name (alter schema agent rename to tiger_agent) and run "
-    "holdfast migrate again, or use another database. "
-    "This version cannot import its events."
+    "`holdfast import tiger --from URL --database URL` takes over its events and keeps its tables "
+    "in schema tiger_agent; or use another database."
 )
 
 _BOOTSTRAP = Path(__file__).parent / "bootstrap" / "postgres.sql"
@@ -76,7 +75,7 @@ def migrate_postgres(url: str, migration: Migration) -> Report:
             if not migration.is_due(found):
                 return migration.nothing(found)
             with _reporting_waits(connection, url, migration):
-                report = _apply(connection, migration, found)
+                report = apply(connection, migration, found)
         return _validate_checks(connection, report.with_warnings(*warnings))
 
 
@@ -184,7 +183,7 @@ def _preview(connection: Connection, migration: Migration, found: str | None) ->
         return migration.report(found, _read_applied(connection))
 
 
-def _apply(connection: Connection, migration: Migration, found: str | None) -> Report:
+def apply(connection: Connection, migration: Migration, found: str | None) -> Report:
     # The search_path of the role must not decide the meaning of names in scripts.
     connection.execute("set local search_path = public, pg_temp")
     if not _check_owner(connection):

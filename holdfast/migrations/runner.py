@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast import __version__
 from holdfast.errors import MigrationError
 from holdfast.migrations.script import Migration, Report, read_scripts
 from holdfast.settings import sqlite_path
 
-__all__ = ["LOCK_INTERVAL", "SCRIPTS", "Report", "migrate"]
+if TYPE_CHECKING:
+    from holdfast.migrations.postgres import Connection
+
+__all__ = ["LOCK_INTERVAL", "SCRIPTS", "Report", "create_schema", "migrate"]
 
 SCRIPTS = Path(__file__).parent
 LOCK_INTERVAL = timedelta(seconds=10)
@@ -39,8 +43,7 @@ def migrate(
         lock_interval=lock_interval,
         on_step=on_step or _ignore,
     )
-    if not migration.incremental and not migration.idempotent:
-        raise MigrationError(f"no scripts in {scripts}: this installation is incomplete")
+    _require_scripts(migration, scripts)
     # Imported here, so that either engine works without the driver of the other.
     if path is None:
         from holdfast.migrations.postgres import migrate_postgres
@@ -49,6 +52,27 @@ def migrate(
     from holdfast.migrations.sqlite import migrate_sqlite
 
     return migrate_sqlite(path, migration)
+
+
+def create_schema(connection: Connection) -> None:
+    """Create schema agent in the open transaction of a connection to PostgreSQL."""
+    from holdfast.migrations.postgres import apply
+
+    migration = Migration(
+        version=__version__,
+        incremental=read_scripts(SCRIPTS / "incremental"),
+        idempotent=read_scripts(SCRIPTS / "idempotent"),
+        dry_run=False,
+        lock_interval=LOCK_INTERVAL,
+        on_step=_ignore,
+    )
+    _require_scripts(migration, SCRIPTS)
+    apply(connection, migration, None)
+
+
+def _require_scripts(migration: Migration, scripts: Path) -> None:
+    if not migration.incremental and not migration.idempotent:
+        raise MigrationError(f"no scripts in {scripts}: this installation is incomplete")
 
 
 def _ignore(_step: str) -> None:

@@ -24,6 +24,17 @@ Action = Literal[
     "token_revoked",
     "people_linked",
     "people_unlinked",
+    "schedule_added",
+    "schedule_paused",
+    "schedule_resumed",
+    "schedule_ran",
+    "schedule_removed",
+    "conversation_deleted",
+    "paused",
+    "resumed",
+    "noted",
+    "corrected",
+    "erased",
 ]
 """Acts that are recorded; add a new kind of act here."""
 ACTIONS: tuple[str, ...] = get_args(Action)

@@ -19,6 +19,7 @@ from holdfast.queue.settler import OUTAGE, HeldTurn, OnSettled, Settler
 from holdfast.queue.slots import Request, Slots
 from holdfast.queue.store import EventQueue
 from holdfast.queue.turn import LeasedTurn
+from holdfast.queue.unheard import UnheardClaims
 from holdfast.queue.wake import Reason, Wake
 from holdfast.telemetry import (
     CLAIM_FAILED,
@@ -46,6 +47,10 @@ WAKE_OTHERS_EVERY = timedelta(seconds=1)
 """Least time between wake-ups that a full process sends to others: each costs them a claim."""
 
 
+BUSY_AFTER = timedelta(seconds=1)
+"""Time with all slots taken after which a process asks for no more wake-ups."""
+
+
 class Consumer:
     """Works one queue until told to stop. A failing handler or a database outage never ends it."""
 
@@ -70,6 +75,13 @@ class Consumer:
         self._stop = asyncio.Event()
         self._has_settled = False
         self._wake_others_at = 0.0
+        self._expects = False
+        self._full_since: float | None = None
+        self._claiming = asyncio.Lock()
+        self._unheard = UnheardClaims(
+            store, policy.queue, holder, lambda: [held.turn for held in self._held], self._claiming
+        )
+        self._paused: frozenset[str] | None = frozenset()
         names = [target for group in policy.target_groups for target in group.targets]
         self.slots = Slots(names, each=policy.each or policy.at_once, total=policy.at_once)
         self.serve_unnamed(policy.unnamed)
@@ -79,6 +91,11 @@ class Consumer:
     @property
     def running(self) -> int:
         return len(self._held)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether something that it serves is paused."""
+        return self._paused != frozenset()
 
     async def is_stopping_within(self, pause: timedelta) -> bool:
         """Wait for `pause`, or until a stop is requested. Returns whether it was requested."""
@@ -92,10 +109,19 @@ class Consumer:
             group: {
                 target: [target, ""] if target and target == name else [target]
                 for target in group.targets
+                if self._paused is not None and target not in self._paused
             }
             for group in self.policy.target_groups
         }
         self.wake.set()
+
+    def pause(self, targets: frozenset[str] | None) -> None:
+        """Claim nothing of these targets from now on, None for nothing at all.
+
+        Running turns go on."""
+        if targets != self._paused:
+            self._paused = targets
+            self.serve_unnamed(self._unnamed)
 
     def stop(self) -> None:
         """Claim nothing more; running turns may finish."""
@@ -104,7 +130,11 @@ class Consumer:
 
     async def run(self, grace: timedelta) -> None:
         async with asyncio.TaskGroup() as tasks:
-            keepers = [tasks.create_task(self._renew()), tasks.create_task(self._settler.run())]
+            keepers = [
+                tasks.create_task(self._renew()),
+                tasks.create_task(self._settler.run()),
+                tasks.create_task(self._unheard.run()),
+            ]
             await self._pause(random.random() * self.policy.start_stagger)
             await self._worker(tasks)
             await self._drain(grace)
@@ -119,6 +149,7 @@ class Consumer:
                 is_idle, due_in = await self._look(tasks)
             except StoreUnavailable as error:
                 failures += 1
+                self._unheard.lost()
                 if failures == 1:
                     away_since = time.monotonic()
                     log.warning(Entry(CLAIM_FAILED, queue=self.policy.queue, error=error))
@@ -145,9 +176,11 @@ class Consumer:
         wake_others_in = await self._wake_others() if self.slots.is_short else None
         targets = [target for served in self._served.values() for target in self.slots.open(served)]
         if not targets:
+            await self._expect_nothing()
             return True, wake_others_in
         if was_cut:
             return False, None
+        await self._expect_wakeups()
         # The due time is read before the last claim, which takes events that fall due in between.
         due_at = await self._store.next_due(self.policy.queue, targets)
         if await self._claim_once(tasks):
@@ -155,6 +188,21 @@ class Consumer:
         due_in = None if due_at is None else due_at - await self._store.now()
         waits = [wait for wait in (wake_others_in, due_in) if wait is not None]
         return True, min(waits, default=None)
+
+    async def _expect_wakeups(self) -> None:
+        self._full_since = None
+        if not self._expects:
+            self._expects = True
+            await self._store.expect(self.policy.queue)
+
+    async def _expect_nothing(self) -> None:
+        """Ask for no more wake-ups if all slots have been taken for a while."""
+        now = time.monotonic()
+        if self._full_since is None:
+            self._full_since = now
+        elif self._expects and now - self._full_since > BUSY_AFTER.total_seconds():
+            self._expects = False
+            await self._store.expect(self.policy.queue, is_expected=False)
 
     async def _wake_others(self) -> timedelta | None:
         """Wake other processes for events that we made ready and have no slots for.
@@ -186,24 +234,27 @@ class Consumer:
     async def _claim(self, tasks: asyncio.TaskGroup, group: TargetGroup, request: Request) -> int:
         since, unnamed = time.monotonic(), self._unnamed
         until = since + group.lease.total_seconds()
-        turns = await self._store.claim(
-            self.policy.queue,
-            request.targets,
-            limit=request.limit,
-            lease=group.lease,
-            holder=self._holder,
-            collect_limit=group.collect_limit,
-            max_attempts=group.max_attempts,
-            at_most=request.at_most,
-        )
-        if self._stop.is_set():
-            # The claim was sent before the stop: others can work these turns.
-            await self._store.release(turns)
-            return 0
-        self._drop_claimed_again(turns)
-        for turn in turns:
-            turn.until = until
-            self._start(tasks, HeldTurn(turn, group, since, slot=turn.primary.target or unnamed))
+        async with self._claiming:
+            turns = await self._store.claim(
+                self.policy.queue,
+                request.targets,
+                limit=request.limit,
+                lease=group.lease,
+                holder=self._holder,
+                collect_limit=group.collect_limit,
+                max_attempts=group.max_attempts,
+                at_most=request.at_most,
+            )
+            if self._stop.is_set():
+                # The claim was sent before the stop: others can work these turns.
+                await self._store.release(turns)
+                return 0
+            self._drop_claimed_again(turns)
+            self._unheard.heard(turns)
+            for turn in turns:
+                turn.until = until
+                slot = turn.primary.target or unnamed
+                self._start(tasks, HeldTurn(turn, group, since, slot=slot))
         return len(turns)
 
     def _start(self, tasks: asyncio.TaskGroup, held: HeldTurn) -> None:

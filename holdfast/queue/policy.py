@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from holdfast.errors import Unreadable
-from holdfast.queue.outcome import Dead, Outcome, Retry, trace_of
+from holdfast.errors import StoreUnavailable, Unreadable
+from holdfast.queue.outcome import Dead, Outcome, Retry, Snooze, trace_of
 from holdfast.queue.store import DEFAULT_MAX_ATTEMPTS
 from holdfast.queue.turn import LeasedTurn
 
@@ -27,6 +27,9 @@ class Backoff:
         """Return the delay after this attempt."""
         longest: timedelta = min(self.first * 2 ** min(attempt, 30), self.most)
         return self.first + (longest - self.first) * random.random()
+
+
+AFTER_OUTAGE = Backoff(first=timedelta(seconds=1), most=timedelta(seconds=3))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,9 +72,13 @@ class Policy:
         return outcome
 
 
-def failed(error: BaseException) -> Retry | Dead:
-    """Turn an exception of a handler into an outcome. Unreadable events are not retried."""
+def failed(error: BaseException) -> Retry | Dead | Snooze:
+    """Turn an exception of a handler into an outcome. Unreadable events are not retried.
+
+    An outage of the database is not the fault of the event: it uses no attempt."""
     if isinstance(error, Unreadable):
         return Dead(str(error), type(error).__name__)
+    if isinstance(error, StoreUnavailable):
+        return Snooze(AFTER_OUTAGE.delay(1))
     kind = type(error).__name__
     return Retry(f"{kind}: {error}", error_class=kind, traceback=trace_of(error))

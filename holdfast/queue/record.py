@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
@@ -28,6 +29,8 @@ class AgentMessage:
     conversation: str = ""
     subject: str = ""
     """The person whose message it is, or answers."""
+    origin: str = ""
+    """The message of a person that led to it, '' if it is the line's own. Not read back."""
     event_id: int | None = None
     """The event of a user's line, from which `id` derives. Not read back."""
     id: int | None = None
@@ -69,6 +72,46 @@ class NewConversation:
         return line if len(line) <= TITLE_LENGTH else f"{line[: TITLE_LENGTH - 1]}…"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewVersion:
+    """A message that replaces an earlier one, which its sender edited or asked once more.
+
+    Lines of the earlier versions leave the list of the conversation and the agents' history."""
+
+    message_id: str
+    original: str
+    """The first version."""
+    conversation: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentFiles:
+    """Uploaded files that a message carries. Only files of their owner that were not sent count."""
+
+    ids: Sequence[str]
+    owner: str | None
+    message_id: str
+    conversation: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerFile:
+    """A file that an agent sent with its answer to a message."""
+
+    id: str
+    owner: str | None
+    name: str
+    type: str
+    size: int
+    path: str
+    """Where it is, below the files root."""
+    agent: str
+    message_id: str
+    conversation: str
+    subject: str
+
+
 @dataclass(frozen=True, slots=True)
 class Activity:
     """Frames for the event stream, each with its `type`.
@@ -78,4 +121,7 @@ class Activity:
     frames: tuple[Payload, ...]
 
 
-Record: TypeAlias = "AgentMessage | ChatMessage | NewConversation | Activity | Observation"
+Record: TypeAlias = (
+    "AgentMessage | ChatMessage | NewConversation | NewVersion | SentFiles | AnswerFile"
+    " | Activity | Observation"
+)

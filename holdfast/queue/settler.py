@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 OnSettled = Callable[[LeasedTurn, Outcome, Settled | Lost], None]
 """Called for every turn whose end was stored or refused; must not raise."""
 
-OUTAGE = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5))
+OUTAGE = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=1))
 """Delays between tries while the database is away."""
 
 Result = TypeVar("Result")

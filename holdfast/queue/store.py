@@ -23,6 +23,8 @@ Transaction = Any
 
 DEFAULT_MAX_ATTEMPTS = 3
 DEAD_OUTCOMES = ("dead", "expired", "cancelled")
+VERSION = "version"
+"""Key of the release of a process, beside what it serves."""
 COLLECT_BYTES = 1024 * 1024
 
 
@@ -89,6 +91,13 @@ class Process:
     turns: int = 0
     serves: Payload | None = None
     """Its agents, teams and limits; None for a process of release 0.4.0."""
+    problems: Payload = field(default_factory=dict)
+    """Problems of its channels, a text for each channel that has any."""
+
+    @property
+    def version(self) -> str | None:
+        """The release that it runs; None before 0.8.0."""
+        return None if self.serves is None else self.serves.get(VERSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +173,9 @@ class EventQueue(Protocol):
     async def release(self, turns: Sequence[LeasedTurn]) -> list[Settled | Lost]:
         """Give turns back at once, without using an attempt."""
 
+    async def held(self, queue: str, holder: str) -> list[LeasedTurn]:
+        """List the turns that a holder leases now, whether it knows of them or not."""
+
     async def cancel(
         self, event_id: int, reason: str, *, actor: str | None = None, leased_only: bool = True
     ) -> bool:
@@ -174,6 +186,13 @@ class EventQueue(Protocol):
 
     async def ack(self, event_id: int, queue: str = OUTBOX) -> Acked:
         """Complete a live event that nobody works on, because its client has received it."""
+
+    async def amend(
+        self, event_id: int, payload: Payload | None, routed_text: str | None = None
+    ) -> bool:
+        """Replace the payload of an event that was never claimed, because its sender edited it.
+
+        None withdraws the event: it ends as discarded. Returns False if it was claimed or ended."""
 
     async def limit(self, queue: str, target: str, running: int | None) -> None:
         """Limit the leased turns of a target over all processes; None lifts the limit.
@@ -196,10 +215,16 @@ class EventQueue(Protocol):
     async def wake(self, queue: str) -> None:
         """Wake the consumers of a queue in every process."""
 
-    def wakeups(self) -> AsyncIterator[str]:
+    async def expect(self, queue: str, is_expected: bool = True) -> None:
+        """Tell other processes whether to wake this one for a queue. Calls are counted.
+
+        Look for events after this, not before: what came earlier sent no wake-up."""
+
+    def wakeups(self, queue: str | None = None) -> AsyncIterator[str]:
         """Yield names of queues in which something became ready, '' for any.
 
-        Notifications may be lost, so consumers poll as well."""
+        With a name, yield only that one and ''. Puts and settles of other processes wake only for
+        queues that `expect` names. Some wake-ups may be lost, so consumers poll as well."""
 
 
 class History(Protocol):

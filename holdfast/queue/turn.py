@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from holdfast.errors import LeaseLost
@@ -41,3 +44,18 @@ class LeasedTurn:
         """Raise LeaseLost if the lease has run out by the clock of this process."""
         if time.monotonic() > self.until:
             raise LeaseLost(f"the lease on event {self.primary.id} has run out; drop the work")
+
+    @asynccontextmanager
+    async def under_lease(self) -> AsyncIterator[None]:
+        """Cancel the block when the lease runs out, and raise LeaseLost.
+
+        A process that was suspended inside of a request sends no more of it when it goes on."""
+        self.check_lease()
+        timeout = asyncio.timeout(None if math.isinf(self.until) else self.until - time.monotonic())
+        try:
+            async with timeout:
+                yield
+        except TimeoutError:
+            if timeout.expired():
+                self.check_lease()
+            raise

@@ -50,11 +50,12 @@ class Wakeups:
 
     def ring(self, queue: str) -> None:
         for listener in self._listeners:
-            listener.rung.add(queue)
-            listener.arrived.set()
+            if not queue or listener.queue in (None, queue):
+                listener.rung.add(queue)
+                listener.arrived.set()
 
-    async def listen(self) -> AsyncIterator[str]:
-        listener = _Listener()
+    async def listen(self, queue: str | None = None) -> AsyncIterator[str]:
+        listener = _Listener(queue)
         self._listeners.add(listener)
         try:
             while True:
@@ -67,6 +68,7 @@ class Wakeups:
 
 
 class _Listener:
-    def __init__(self) -> None:
+    def __init__(self, queue: str | None) -> None:
+        self.queue = queue
         self.rung: set[str] = set()
         self.arrived = asyncio.Event()

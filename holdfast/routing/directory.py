@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, cast
@@ -25,17 +25,19 @@ from holdfast.queue.store import Process, Store
 from holdfast.routing.router import PLATFORMS, SETTING, Routing
 from holdfast.settings import Settings
 from holdfast.settings.agents import COMMAND_POLICY, CommandTable
+from holdfast.store.pauses import Paused, Pauses
 from holdfast.store.payload import dump, parse
 from holdfast.telemetry import AGENTS_CONFLICT, logs
 
 log = logging.getLogger(__name__)
 
 MERGED, OLDER = "merged", "older"
-ROUTING_TABLES = ("lanes", "attempts", "names", "teams", "kinds")
+ROUTING_TABLES = ("lanes", "attempts", "names", "teams", "kinds", "descriptions")
 """Tables of a routing of which the first definition of each name wins."""
 
-CHANNELS = "channels"
-"""Key of the channels that a process serves, beside the keys of its routing."""
+CHANNELS, PROVIDERS = "channels", "providers"
+"""Keys of the channels that a process serves, and of the model providers of its agents, beside the
+keys of its routing."""
 FOLLOW_EVERY = timedelta(seconds=10)
 """Interval between looks at the agents of other processes, beside those on a signal."""
 FOLLOW_AT_MOST = timedelta(seconds=1)
@@ -55,6 +57,8 @@ class Directory:
     entries: Sequence[Entry] = ()
     channels: frozenset[str] = frozenset()
     """Channels that a live process serves. Processes of older releases do not name theirs."""
+    paused: Paused = field(default_factory=Paused)
+    """Pauses of operators; empty unless `read` read them."""
 
     @cached_property
     def servers(self) -> dict[str, list[str]]:
@@ -85,6 +89,18 @@ class Directory:
         Clients fetch the responses of all other channels."""
         return channel in self.channels or channel in PLATFORMS
 
+    def is_paused(self, agent: str) -> bool:
+        """Return whether the messages of an agent wait for somebody to resume it."""
+        return self.paused.find("agent", agent) is not None or self.paused.has_queue(INBOX)
+
+    def paused_agent(self, text: str, agent: str | None = None) -> str | None:
+        """Return the agent of a message if it is paused, else None."""
+        if not self.paused.pauses:
+            return None
+        route = self.routing.route_to(agent) if agent else self.routing.route(text)
+        name = route.agent or self.routing.default
+        return name if self.is_paused(name) else None
+
     def missing(self, text: str, agent: str | None = None) -> str | None:
         """Return the agent of a message if no live process serves it, else None.
 
@@ -98,6 +114,11 @@ class Directory:
 def waits_for_a_server(agent: str) -> str:
     """Return the warning for a message whose agent no process serves."""
     return f"no running process serves {agent}; the message waits until one does"
+
+
+def waits_for_resume(agent: str) -> str:
+    """Return the warning for a message whose agent is paused."""
+    return f"{agent} is paused; the message waits until somebody resumes it"
 
 
 def merge(routings: Iterable[Routing]) -> Routing:
@@ -129,10 +150,16 @@ def configured_routing(settings: Settings) -> Routing:
         attempts={id_: table.max_attempts for id_, table in tables.items() if table.max_attempts},
         names={id_: table.name for id_, table in tables.items() if table.name},
         teams={
-            id_: Team(name=team.name or id_, agents=team.agents, leader=team.leader)
+            id_: Team(
+                name=team.name or id_,
+                agents=team.agents,
+                leader=team.leader,
+                description=team.description or "",
+            )
             for id_, team in settings.teams.items()
         },
         kinds={id_: table.kind for id_, table in tables.items()},
+        descriptions={id_: table.description for id_, table in tables.items() if table.description},
     )
 
 
@@ -141,7 +168,8 @@ def _is_routing(written: object) -> bool:
     try:
         routing = Routing.of(cast(Payload, written))
         parts: list[object] = [routing.lanes, routing.attempts, routing.names, routing.limits]
-        return all(isinstance(part, dict) for part in [*parts, routing.kinds])
+        parts += [routing.kinds, routing.descriptions]
+        return all(isinstance(part, dict) for part in parts)
     except (AttributeError, KeyError, TypeError):
         return False
 
@@ -156,7 +184,8 @@ async def read(store: Store, known: Routing | None = None) -> Directory:
             f"the setting {SETTING!r} in the database is damaged;"
             " restart a process to write it anew"
         )
-    return _directory(await store.processes(), written, known)
+    directory = _directory(await store.processes(), written, known)
+    return replace(directory, paused=await Pauses(store).all())
 
 
 async def publish(store: Store) -> Directory:

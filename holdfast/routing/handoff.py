@@ -18,6 +18,7 @@ from holdfast.routing.limits import BUDGET, FURTHER, STOPPED_TAGS, TAGS, used_bu
 from holdfast.routing.rooms import copies
 from holdfast.routing.router import Route, Routing
 from holdfast.routing.tags import Tag, length_before_tags, tags, without
+from holdfast.routing.uploads import uploads_of
 
 LONG = 50_000
 """Length in characters from which a reply is parsed in a thread."""
@@ -208,6 +209,7 @@ def origin_of(turn: Turn) -> Payload:
     }
     further: Payload = {"origin_ids": answers} if len(answers := turn.answers) > 1 else {}
     further |= {"origin_room": event["origin_room"]} if "origin_room" in event else {}
+    further |= {"files": uploads} if (uploads := uploads_of(event)) else {}
     return origin | further | own_workspace(event)
 
 

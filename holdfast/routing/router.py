@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 
 from holdfast.agents.base import LanePolicy, Team, lane_of
+from holdfast.channels.base import response_event
 from holdfast.errors import HoldfastError, Unknown
 from holdfast.message import (
+    SCHEDULE,
     Payload,
     channel_of,
     conversation_of,
     own_workspace,
     written_of,
 )
-from holdfast.queue.event import OUTBOX, NewEvent, new_id
+from holdfast.queue.event import NewEvent, new_id
 from holdfast.queue.record import Record
 from holdfast.queue.store import Store, Transaction
 from holdfast.telemetry import spans
@@ -27,16 +29,14 @@ SETTING = "routing"
 """Key of the routing in the settings of the store, for processes and SQL callers."""
 
 ID = re.compile(r"[^\s@#,:/\[\]]+")
-NOT_CHATS = ("api", "slack", "chatroom", "heartbeat")
+NOT_CHATS = ("api", "slack", "chatroom", "heartbeat", SCHEDULE)
 """Channels where `@agent` alone is plain text; elsewhere it chooses the default agent."""
 
-PLATFORMS = ("slack", "discord", "telegram", "whatsapp")
+PLATFORMS = ("slack", "discord", "telegram", "whatsapp", "matrix", "email")
 """Channels whose names are prefixes of message ids; all others come by the API."""
 
 MOST_CHOICES = 10_000
 """Conversations per platform that keep a chosen agent; other channels share one such number."""
-
-RESPONSE_ATTEMPTS = 10
 
 ALONE = re.compile(r"\A@(\S++)\s*+")
 PREFIX = re.compile(r"\A@(\S++)\s++(?=\S)")
@@ -85,6 +85,7 @@ class Routing:
     """Maximum number of turns of an agent at once, over all processes."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """The kind of each agent: function, command or language model."""
+    descriptions: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, written: Payload) -> Routing:
@@ -92,7 +93,12 @@ class Routing:
         # Another release may have written more, or less.
         known = {one.name: written[one.name] for one in fields(cls) if one.name in written}
         known["teams"] = {
-            id_: Team(name=team["name"], agents=tuple(team["agents"]), leader=team["leader"])
+            id_: Team(
+                name=team["name"],
+                agents=tuple(team["agents"]),
+                leader=team["leader"],
+                description=str(team.get("description") or ""),
+            )
             for id_, team in known.get("teams", {}).items()
         }
         return cls(**known)
@@ -213,17 +219,20 @@ async def put_message(
     agent: str | None = None,
     message_id: str | None = None,
     sent_by: str | None = None,
-    records: Sequence[Record] = (),
+    records: Callable[[str], Sequence[Record]] = lambda _: (),
+    files: Sequence[Payload] = (),
     tx: Transaction | None = None,
 ) -> tuple[str, int | None]:
-    """Store a message and records. Returns its id, and its event's, None for a known message."""
+    """Store a message and records. Returns its id, and its event's, None for a known message.
+
+    `records` takes the id of the message. `files` are the uploads that the message carries."""
     if not text.strip():
         raise HoldfastError("a message needs a text")
-    payload = message(text, address)
+    payload = message(text, address) | ({"files": list(files)} if files else {})
     while True:
         id_ = message_id or new_id(address.channel if address.channel in PLATFORMS else "api")
         new = NewEvent(event=payload, message_id=id_, max_attempts=max_attempts, sent_by=sent_by)
-        stored = await receive(store, routing, new, text, agent=agent, records=records, tx=tx)
+        stored = await receive(store, routing, new, text, agent=agent, records=records(id_), tx=tx)
         # Draw again if a generated id is taken, or the message would be lost.
         if stored is not None or message_id is not None:
             return id_, stored
@@ -331,13 +340,4 @@ def _confirmation(routing: Routing, choice: Route, new: NewEvent) -> NewEvent:
         response_event({"kind": "response", **payload, **answer}),
         message_id=id_,
         sent_by=new.sent_by,
-    )
-
-
-def response_event(payload: Payload) -> NewEvent:
-    """Return a response for its channel, in order per conversation."""
-    channel, conversation = payload["channel"], payload.get("conversation")
-    lane = f"{channel}/{conversation}" if conversation else None
-    return NewEvent(
-        event=payload, queue=OUTBOX, target=channel, lane=lane, max_attempts=RESPONSE_ATTEMPTS
     )

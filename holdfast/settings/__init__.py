@@ -9,7 +9,7 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "logfire-plugin")
 # An unreachable collector delays the end of the process by this time; the default is 10 s.
 os.environ.setdefault("OTEL_EXPORTER_OTLP_TIMEOUT", "2")
 
-from holdfast.settings.channels import Slack, SlackTokens, slack_is_off
+from holdfast.settings.channels.slack import Slack, SlackTokens
 from holdfast.settings.database import sqlite_path
 from holdfast.settings.duration import Duration, DurationLike, duration, duration_text
 from holdfast.settings.environment import SLACK_TOKENS, slack_tokens
@@ -33,7 +33,6 @@ __all__ = [
     "load",
     "locate_setting",
     "sample_toml",
-    "slack_is_off",
     "slack_tokens",
     "sqlite_path",
     "value_text",

@@ -58,6 +58,10 @@ class RunTable(Table):
 
     name: str | None = Field(default=None, examples=["Coder"])
     """Display name of the agent."""
+    description: str | None = Field(
+        default=None, max_length=500, examples=["Writes and fixes code"]
+    )
+    """Description for people who choose an agent, on one line."""
     icon: str | None = Field(
         default=None,
         pattern=r"^(:[a-z0-9_+'-]{1,100}:|https://\S{1,2000})$",
@@ -157,6 +161,9 @@ class LlmTable(RunTable):
     only the final answer is sent."""
     tools: tuple[str, ...] = Field(default=(), examples=[["my_module:look_up"]])
     """Python functions that the model may call, each module:name."""
+    schedules: int = Field(default=0, ge=0)
+    """Schedules that the model may have in each conversation, by its tool `schedule`; 0 turns the
+    tool off."""
     mcp: tuple[str, ...] = Field(default=(), examples=[["files"]])
     """MCP servers whose tools the model may call, by the names of their tables."""
 
@@ -220,6 +227,10 @@ class TeamTable(Table):
 
     name: str | None = Field(default=None, examples=["Developers"])
     """Display name of the team."""
+    description: str | None = Field(
+        default=None, max_length=500, examples=["Build and test the product"]
+    )
+    """Description for people who choose a team, on one line."""
     agents: tuple[Id, ...] = Field(min_length=1, examples=[["coder"]])
     """Members of the team."""
     leader: Id = Field(examples=["coder"])

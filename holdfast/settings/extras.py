@@ -12,6 +12,11 @@ DISTRIBUTION = "holdfast-agents"
 
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "slack": ("aiohttp", "slack_bolt"),
+    "matrix": ("markdown_it", "mautrix"),
+    "discord": ("discord",),
+    "telegram": ("aiogram",),
+    "whatsapp": ("aiohttp",),
+    "email": ("imapclient",),
     "llm": ("jinja2", "pydantic_ai"),
     "memory": ("numpy", "wordllama"),
     "oidc": ("joserfc",),

@@ -17,10 +17,12 @@ from pydantic_settings import (
 
 from holdfast.settings.agents import AgentTable, Id, McpTable, SandboxName, TeamTable
 from holdfast.settings.channels import Channels
+from holdfast.settings.channels.table import Pairing
 from holdfast.settings.duration import Duration, OrForever
 from holdfast.settings.environment import PREFIX, common_database, is_set, service_name, variable_of
 from holdfast.settings.networks import networks
 from holdfast.settings.providers import Provider
+from holdfast.settings.schedules import ScheduleTable
 
 CONNECTIONS = 8
 """Connections to PostgreSQL for claims, settles, renewals and the API; turns may hold more."""
@@ -96,6 +98,8 @@ class Settings(BaseSettings):
     keep_files: OrForever = timedelta(days=30)
     """Time for which files of conversations are kept: those of messages, and those that agents
     sent from their workspaces."""
+    max_upload: int = Field(default=25, ge=1, le=1024)
+    """Largest file that can be uploaded for a message, in MiB."""
     keep_choices: OrForever = timedelta(days=90)
     """Time for which an idle conversation keeps the agent that `@agent` alone chose for it."""
     keep_deleted: Duration = timedelta(days=30)
@@ -173,6 +177,12 @@ class Settings(BaseSettings):
     """An agent."""
     teams: dict[Id, TeamTable] = Field(default_factory=dict, examples=["dev"])
     """Agents that work together; the leader receives messages to the team."""
+    pairing: Pairing = "code"
+    """How strangers on Matrix, Discord, Telegram, WhatsApp and by e-mail get in: "code" sends them
+    a code that you approve, "open" answers everybody, "closed" only people on lists or approved
+    before."""
+    schedules: tuple[ScheduleTable, ...] = ()
+    """A message that an agent gets at certain times; repeat the table for several."""
     channels: Channels = Channels()
     """Chat platforms, beside the API."""
     mcp: dict[str, McpTable] = Field(default_factory=dict, examples=["files"])
@@ -201,6 +211,14 @@ class Settings(BaseSettings):
     def _are_networks(cls, proxies: str) -> str:
         networks(proxies)
         return proxies
+
+    @field_validator("schedules")
+    @classmethod
+    def _have_own_ids(cls, schedules: tuple[ScheduleTable, ...]) -> tuple[ScheduleTable, ...]:
+        ids = [schedule.id for schedule in schedules]
+        if twice := next((id for id in ids if ids.count(id) > 1), None):
+            raise ValueError(f"two schedules have the id {twice!r}")
+        return schedules
 
     @field_validator("home")
     @classmethod

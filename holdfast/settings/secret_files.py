@@ -10,7 +10,8 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from holdfast.errors import HoldfastError
-from holdfast.settings.environment import DATABASE_URL, SLACK_TOKENS, variable_of
+from holdfast.settings.channels import channel_variables
+from holdfast.settings.environment import DATABASE_URL, variable_of
 from holdfast.settings.fields import Settings
 
 ENDING = "_FILE"
@@ -27,10 +28,10 @@ _from_files: dict[str, str] = {}
 
 
 def read_secret_files() -> None:
-    """Read the secrets of Holdfast, Slack and providers from files into the environment."""
+    """Read the secrets of Holdfast, channels and providers from files into the environment."""
     ours = [variable_of(name) for name, field in Settings.model_fields.items() if not field.repr]
     keys = [name for name in _named_files() if _PROVIDER_KEY.fullmatch(name)]
-    _read_files([*ours, *SLACK_TOKENS, *_OTHERS, *keys])
+    _read_files([*ours, *channel_variables(), *_OTHERS, *keys])
     for name, path in _credentials():
         if not os.environ.get(name):
             os.environ[name] = _from_files[name] = _read(f"the credential {name}", path)

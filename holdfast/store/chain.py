@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from holdfast.message import channel_of, conversation_of
@@ -66,6 +67,11 @@ async def find_message(store: Store, message_id: str) -> Event | None:
     return await _ChainReader(store).message(message_id)
 
 
+async def read_related(store: Store, event: Event) -> tuple[list[int], list[int]]:
+    """Return the ids of the messages of an event's chain, and of its responses, oldest first."""
+    return await _ChainReader(store).related(event)
+
+
 @dataclass(frozen=True, slots=True)
 class _Member:
     """A message of the chain."""
@@ -103,6 +109,12 @@ class _ChainReader:
             journal=journal or Journal(),
         )
 
+    async def related(self, event: Event) -> tuple[list[int], list[int]]:
+        root = event.root_id or event.id
+        members = await self._members(root)
+        responses = await self._response_ids(root, members, event)
+        return sorted(member.id for member in members), responses
+
     async def message(self, message_id: str) -> Event | None:
         key = f"queue = 'inbox' and message_id = {self._mark('message_id')}"
         of_key = f"id = (select event_id from {self._table('message_key')} where {key})"
@@ -119,12 +131,7 @@ class _ChainReader:
         return self._dialect.finished(ended[0]) if ended else None
 
     async def _status(self, message: Event, journal: Journal | None) -> str:
-        if isinstance(message, FinishedEvent):
-            return "dead" if message.outcome in DEAD_OUTCOMES else "completed"
-        is_due = message.vt <= await self._store.now()
-        if message.fence > 0 and not is_due:
-            return "processing"
-        return "waiting" if journal is not None and journal.waits and not is_due else "pending"
+        return status_of(message, journal, await self._store.now())
 
     async def _of_root(
         self, root: int, message: Event
@@ -211,6 +218,16 @@ class _ChainReader:
 
     async def _rows(self, statement: str, **params: Any) -> Sequence[Any]:
         return await self._dialect.rows(statement, params)
+
+
+def status_of(message: Event, journal: Journal | None, now: datetime) -> str:
+    """Return pending, processing, waiting, completed or dead."""
+    if isinstance(message, FinishedEvent):
+        return "dead" if message.outcome in DEAD_OUTCOMES else "completed"
+    is_due = message.vt <= now
+    if message.fence > 0 and not is_due:
+        return "processing"
+    return "waiting" if journal is not None and journal.waits and not is_due else "pending"
 
 
 def _lane(message: Event) -> str:

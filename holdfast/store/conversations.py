@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,6 +21,18 @@ from holdfast.store.scoped import (
     dialect_of,
 )
 
+MOST_UNREAD = 100
+"""Unread answers that are counted."""
+COLUMNS_OF_LIST = (
+    "id", "conversation", "owner", "channel", "sender", "title", "pinned", "archived", "unread",
+    "created_at", "updated_at",
+)  # fmt: skip
+ORIGIN = "case when line.origin = '' then line.message_id else line.origin end"
+CURRENT = (
+    "not exists (select 1 from {} as version"
+    f" where version.message_id = {ORIGIN} and version.superseded)"
+)
+"""The condition that no later version replaced the message of a line; takes a table."""
 SEARCHED_EVENTS = 1000
 """Live events and dead letters that are searched for those of one conversation."""
 HANDED_ON = ("internal_", "chat_")
@@ -37,8 +49,23 @@ class Conversation:
     channel: str
     sender: str
     title: str
+    pinned: bool
+    archived: bool
+    unread: int
+    """Answers behind the newest line that its owner has seen, at most MOST_UNREAD."""
     created_at: datetime
     updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationChange:
+    """Changes of a conversation; None leaves a field as it is."""
+
+    title: str | None = None
+    pinned: bool | None = None
+    archived: bool | None = None
+    read_to: int | None = None
+    """The newest line that its owner has seen. It never goes back."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,9 +83,12 @@ class Line:
     """pending, processing, completed or dead; answers are always completed."""
     event_id: int | None = None
     error: str | None = None
+    origin: str = ""
+    """The message of a person that led to it; its own id unless an agent wrote the message."""
     is_handoff: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        self.origin = self.origin or self.message_id
         self.is_handoff = self.role == "user" and self.message_id.startswith(HANDED_ON)
 
 
@@ -73,21 +103,29 @@ class Conversations:
         self,
         scope: Scope,
         *,
-        channel: str | None = None,
+        reader: str = "",
         limit: int = 20,
         before_id: int | None = None,
         since_id: int | None = None,
         most_bytes: int | None = None,
+        **wanted: str | bool | None,
     ) -> Page[Conversation]:
-        """List the conversations of a scope, latest first."""
+        """List the conversations of a scope, latest first.
+
+        `reader` is the owner for whom unread answers are counted. `wanted` are values that columns
+        must have: channel, conversation, pinned or archived."""
         where, params = self._limits(scope)
-        if channel is not None:
-            where += f" and channel = {self._mark('channel')}"
-            params["channel"] = channel
+        for name, value in wanted.items():
+            if value is not None:
+                where += f" and c.{name} = {self._mark(name)}"
+                params[name] = value
         params |= {"before_id": _or(before_id, GREATEST_ID), "since_id": _or(since_id, 0)}
+        params |= {"reader": reader, "known": self._dialect.array(list(await self.known_agents()))}
+        columns = ", ".join(f"c.{name}" for name in COLUMNS_OF_LIST).replace(
+            "c.unread", self._unread
+        )
         found = await self._dialect.page(
-            "select id, conversation, owner, channel, sender, title, created_at, updated_at"
-            f" from {self._table('conversation')} as c where {where}"
+            f"select {columns} from {self._table('conversation')} as c where {where}"
             f" and id < {self._mark('before_id')} and id > {self._mark('since_id')}"
             f" order by id desc limit {self._mark('limit')}",
             params | {"limit": limit},
@@ -95,6 +133,31 @@ class Conversations:
             most_bytes,
         )
         return found.map(self._conversation)
+
+    async def find(
+        self, conversation: str, scope: Scope, *, reader: str = ""
+    ) -> Conversation | None:
+        """Return a conversation as the reader sees it: its own row, or the latest of others."""
+        found = await self.recent(scope, reader=reader, limit=1000, conversation=conversation)
+        own = [one for one in found if one.owner == reader]
+        return next(iter(own or found), None)
+
+    async def change(
+        self, conversation: str, scope: Scope, change: ConversationChange, *, reader: str = ""
+    ) -> None:
+        """Change a conversation for its owners within a scope; what was read, for the reader."""
+        where, params = self._limits(scope)
+        read_to = f"cast({self._mark('read_to')} as bigint)"
+        await self._dialect.write(
+            f"update {self._table('conversation')} as c set"
+            f" title = coalesce(cast({self._mark('title')} as text), title),"
+            f" pinned = coalesce(cast({self._mark('pinned')} as bool), pinned),"
+            f" archived = coalesce(cast({self._mark('archived')} as bool), archived),"
+            f" read_to = case when owner = {self._mark('reader')} and {read_to} > read_to"
+            f" then {read_to} else read_to end"
+            f" where {where} and conversation = {self._mark('conversation')} returning id",
+            params | asdict(change) | {"conversation": conversation, "reader": reader},
+        )
 
     async def owners(self, conversation: str) -> dict[str, str]:
         """Return the channel of a conversation by each of its owners; empty if it is unknown."""
@@ -105,6 +168,25 @@ class Conversations:
         )
         return dict(rows)
 
+    async def has_line(self, scope: Scope, conversation: str, message_id: str) -> bool:
+        """Say whether a message of a conversation is within the channels and agents of a scope."""
+        owners = await self.owners(conversation)
+        if scope.channels is not None and not set(owners.values()) <= set(scope.channels):
+            return False
+        agents = await self.known_agents() if scope.agents is None else scope.agents
+        rows = await self._dialect.rows(
+            f"select 1 from {self._table('agent_message')}"
+            f" where agent_id in (select value from {self._dialect.each.format('agents')})"
+            f" and conversation = {self._mark('conversation')}"
+            f" and message_id = {self._mark('message_id')} limit 1",
+            {
+                "agents": self._dialect.array(list(agents)),
+                "conversation": conversation,
+                "message_id": message_id,
+            },
+        )
+        return bool(owners) and bool(rows)
+
     async def lines(
         self,
         conversation: str,
@@ -114,29 +196,50 @@ class Conversations:
         before_id: int | None = None,
         since_id: int | None = None,
         most_bytes: int | None = None,
+        message_ids: Sequence[str] | None = None,
+        oldest_first: bool = False,
     ) -> Page[Line]:
         """List what was written in a conversation, newest first, with what agents answered.
 
-        The first page begins with messages that are in no history yet. `agents` limits it."""
-        known = await self._agents() if agents is None else agents
+        The first page begins with messages that are in no history yet. `agents` limits it.
+        Superseded messages are left out, unless `message_ids` names the messages to list."""
+        known = await self.known_agents() if agents is None else agents
         found = await self._dialect.page(
-            "select id, message_id, role, agent_id, sender, content, created_at"
-            f" from {self._table('agent_message')}"
+            "select id, message_id, role, agent_id, sender, content, created_at, origin"
+            f" from {self._table('agent_message')} as line"
             f" where conversation = {self._mark('conversation')}"
+            f" and {self._current if message_ids is None else self._among}"
             f" and agent_id in (select value from {self._dialect.each.format('agents')})"
             f" and id < {self._mark('before_id')} and id > {self._mark('since_id')}"
-            f" order by id desc limit {self._mark('limit')}",
+            f" order by id {'' if oldest_first else 'desc'} limit {self._mark('limit')}",
             {
                 "conversation": conversation,
                 "agents": self._dialect.array(list(known)),
                 "before_id": _or(before_id, GREATEST_ID),
                 "since_id": _or(since_id, 0),
                 "limit": limit,
+                **({} if message_ids is None else {"names": self._dialect.array(message_ids)}),
             },
             limit,
             most_bytes,
         )
         return found.map(self._line)
+
+    async def versions(self, message_ids: Sequence[str]) -> dict[str, list[str]]:
+        """Return all versions of each message that has several, oldest first."""
+        table = self._table("message_version")
+        rows = await self._dialect.rows(
+            f"select message_id, original from {table} where original in"
+            f" (select original from {table} where message_id in"
+            f" (select value from {self._dialect.each.format('names')}))"
+            " order by case when message_id = original then 0 else 1 end, created_at,"
+            " case when superseded then 0 else 1 end",
+            {"names": self._dialect.array(list(dict.fromkeys(message_ids)))},
+        )
+        groups: dict[str, list[str]] = {}
+        for message_id, original in rows:
+            groups.setdefault(original, []).append(message_id)
+        return {one: group for group in groups.values() for one in group}
 
     async def unfinished(self, conversation: str, lanes: Iterable[str]) -> list[Line]:
         """List messages of a conversation that wait, are worked or are dead letters, newest first.
@@ -172,7 +275,7 @@ class Conversations:
         )
         return len(rows)
 
-    async def _agents(self) -> Sequence[str]:
+    async def known_agents(self) -> Sequence[str]:
         """Every agent that has a history, found by one index probe each."""
         table = self._table("agent_message")
         rows = await self._dialect.rows(
@@ -203,16 +306,26 @@ class Conversations:
         return where, params
 
     def _conversation(self, row: Sequence[Any]) -> Conversation:
-        *first, created_at, updated_at = row
-        names = ("id", "conversation", "owner", "channel", "sender", "title")
-        return Conversation(
-            **dict(zip(names, first, strict=True)),
-            created_at=self._dialect.to_datetime(created_at),
-            updated_at=self._dialect.to_datetime(updated_at),
+        values = dict(zip(COLUMNS_OF_LIST, row, strict=True))
+        for name in ("created_at", "updated_at"):
+            values[name] = self._dialect.to_datetime(values[name])
+        for name in ("pinned", "archived"):
+            values[name] = bool(values[name])
+        return Conversation(**values)
+
+    @property
+    def _unread(self) -> str:
+        """Number of answers of known agents behind what the reader has seen."""
+        return (
+            f"case when c.owner <> {self._mark('reader')} then 0 else (select count(*) from"
+            f" (select 1 from {self._table('agent_message')} as m"
+            f" where m.agent_id in (select value from {self._dialect.each.format('known')})"
+            " and m.conversation = c.conversation and m.id > c.read_to and m.role = 'assistant'"
+            f" limit {MOST_UNREAD}) as behind) end as unread"
         )
 
     def _line(self, row: Sequence[Any]) -> Line:
-        id_, message_id, role, agent, sender, content, created_at = row
+        id_, message_id, role, agent, sender, content, created_at, origin = row
         return Line(
             id=id_,
             message_id=message_id,
@@ -221,7 +334,17 @@ class Conversations:
             sender=sender,
             content=content,
             created_at=self._dialect.to_datetime(created_at),
+            origin=origin,
         )
+
+    @property
+    def _current(self) -> str:
+        return CURRENT.format(self._table("message_version"))
+
+    @property
+    def _among(self) -> str:
+        each = self._dialect.each.format("names")
+        return f"{ORIGIN} in (select value from {each})"
 
     def _table(self, name: str) -> str:
         return f"{self._dialect.schema}{name}"
@@ -261,6 +384,7 @@ def _unfinished_line(event: Event, now: datetime) -> Line:
         status="dead" if is_dead else "processing" if is_leased else "pending",
         event_id=event.id,
         error=event.last_error,
+        origin=str(payload.get("origin_id") or ""),
     )
 
 
@@ -282,6 +406,11 @@ class ConversationNotes:
     def is_due(self, conversation: str, owner: str | None, now: float) -> bool:
         """Whether this process has not listed a conversation within the last minute."""
         return now >= self._noted_until.get((conversation, owner), 0.0)
+
+    def forget(self, conversation: str) -> None:
+        """Have the next message of a conversation list it again."""
+        for noted in [key for key in self._noted_until if key[0] == conversation]:
+            del self._noted_until[noted]
 
     def add(self, new: NewConversation, now: float) -> None:
         """Remember a conversation whose message is stored."""

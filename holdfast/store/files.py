@@ -23,6 +23,8 @@ from holdfast.message import Payload, channel_of, conversation_of, subject_of
 CONVERSATIONS = "conversations"
 FORMER_DOWNLOADS = "slack"
 """Folder of downloads of releases before 0.5. Their owner is unknown, so nobody can send them."""
+UPLOADS = "uploads"
+"""Folder of uploads by their ids. Only the conversation whose message carries one can read it."""
 PERSON = "person-"
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -96,7 +98,7 @@ def sendable_path(root: Path, name: str, channel: str, conversation: str) -> str
     relative = path.relative_to(root.resolve())
     # Some file systems do not tell capitals apart.
     first, *rest = [part.casefold() for part in relative.parts]
-    if first == FORMER_DOWNLOADS:
+    if first in (FORMER_DOWNLOADS, UPLOADS):
         return None
     own = conversation_folder(root, channel, conversation).name if conversation else None
     return None if first == CONVERSATIONS and rest[:1] != [own] else relative.as_posix()

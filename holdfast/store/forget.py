@@ -13,6 +13,8 @@ from holdfast.memory.people import People
 from holdfast.store import files as stored_files
 from holdfast.store.conversations import Conversations
 from holdfast.store.memory import open_people
+from holdfast.store.schedules import Schedules
+from holdfast.store.uploads import Files, remove_uploads
 
 UNATTRIBUTED = "unattributed_"
 """Prefix of counts of rows that name no person."""
@@ -90,8 +92,11 @@ async def _forget_identity(
     # because clearing a scope leaves a tombstone with a newer version.
     removed["index"] = await knowledge.clear(KnowledgeScope(DEFAULT_AGENT_NAME, identity))
     removed["conversations"] = await Conversations(observations.store).forget(identity)
+    removed["schedules"] = await Schedules(observations.store).forget(identity)
+    uploads = await Files(observations.store).forget(identity)
     if files is not None:
         removed |= await asyncio.to_thread(_forget_files, files, identity)
+        removed["files"] += remove_uploads(files, uploads)
     return removed
 
 

@@ -94,8 +94,11 @@ class InstrumentedStore:
             self._on_put(events, ids)
         return ids
 
-    def wakeups(self) -> AsyncIterator[str]:
-        return self._engine.wakeups()
+    async def expect(self, queue: str, is_expected: bool = True) -> None:
+        await self._engine.expect(queue, is_expected)
+
+    def wakeups(self, queue: str | None = None) -> AsyncIterator[str]:
+        return self._engine.wakeups(queue)
 
     async def close(self) -> None:
         await self._engine.close()
@@ -149,6 +152,10 @@ class InstrumentedStore:
         with _Call("settle"):
             return await self._engine.settle(ends, max_attempts=max_attempts)
 
+    async def held(self, queue: str, holder: str) -> list[LeasedTurn]:
+        with _Call("held"):
+            return await self._engine.held(queue, holder)
+
     async def release(self, turns: Sequence[LeasedTurn]) -> list[Settled | Lost]:
         with _Call("release"):
             return await self._engine.release(turns)
@@ -162,6 +169,12 @@ class InstrumentedStore:
     async def ack(self, event_id: int, queue: str = OUTBOX) -> Acked:
         with _Call("ack"):
             return await self._engine.ack(event_id, queue)
+
+    async def amend(
+        self, event_id: int, payload: Payload | None, routed_text: str | None = None
+    ) -> bool:
+        with _Call("amend"):
+            return await self._engine.amend(event_id, payload, routed_text)
 
     async def limit(self, queue: str, target: str, running: int | None) -> None:
         with _Call("limit"):

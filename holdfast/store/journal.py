@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from holdfast.errors import HoldfastError, LeaseLost
-from holdfast.queue.journal import JournalEntry, Step, Write
+from holdfast.queue.journal import JournalEntry, Write
 from holdfast.queue.turn import LeasedTurn
-from holdfast.store.failure import stored_error
-from holdfast.store.payload import storable_name
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
@@ -18,18 +15,6 @@ _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 def stored_text(text: str) -> str:
     """Replace each character that no engine can store by one U+FFFD, so that offsets stay right."""
     return _UNSTORABLE.sub("\ufffd", text)
-
-
-def stored_step(step: Step) -> Step:
-    """Return a step as it is stored: its error redacted and bounded, its texts storable."""
-    return replace(
-        step,
-        key=stored_text(step.key),
-        arguments=storable_name(step.arguments),
-        result=storable_name(step.result),
-        error=stored_error(step.error),
-        signal=storable_name(step.signal),
-    )
 
 
 def check_position(event_id: int, write: Write, generation: int, length: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any, cast
 
 from pydantic_core import from_json, to_json
@@ -44,7 +45,7 @@ def storable(value: Any) -> Any:
         return {storable(str(key)): storable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [storable(item) for item in value]
-    return value
+    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def storable_name(name: str | None) -> str | None:

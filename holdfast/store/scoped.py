@@ -64,6 +64,12 @@ class Dialect:
     page: Callable[[str, dict[str, Any], int, int | None], Awaitable[Page[Any]]]
     ids: str
     """The condition that an id is among the parameter `ids`."""
+    like: str
+    """The operator that compares a text with a pattern, whatever the case of ASCII letters."""
+    lane_order: str
+    """The order of events in a lane, as their index has it."""
+    texts: Callable[[str], str]
+    """Returns the condition that an id is among the texts of a parameter."""
     array: Callable[[Sequence[Any]], Any]
     each: str
     """A table of the texts in an array parameter, named after it, with one column `value`."""
@@ -74,6 +80,14 @@ class Dialect:
     """The condition that a response names the parameter `message_id` among all that it answers."""
     event: Callable[[Any], Event]
     finished: Callable[[Any], FinishedEvent]
+    last_claim: str
+    """The time of an event's last claim, null if there is none."""
+    filters: Mapping[str, str]
+    """Conditions on the message of an event, by the name of their parameter."""
+    contains: str
+    """The condition that one text is a part of another, in any case."""
+    server: str
+    """A query for the versions of the server and of TimescaleDB, null if that is not there."""
 
 
 class ScopedReads:

@@ -92,6 +92,12 @@ TOKENS = Counter(
     ("agent", "model", "kind"),
 )
 
+GAP_MESSAGES = Counter(
+    "holdfast_gap_messages_total",
+    "Messages that channels fetched after a time without a connection.",
+    ("channel",),
+)
+
 SLOTS = Gauge(
     "holdfast_slots",
     "Maximum number of turns this process works at once.",
@@ -139,6 +145,7 @@ INSTRUMENTS: tuple[Instrument, ...] = (
     LOOP_BLOCKED,
     LOOP_BLOCKED_SECONDS,
     TOKENS,
+    GAP_MESSAGES,
     SLOTS,
     SLOTS_BUSY,
     EVENTS,
@@ -163,7 +170,9 @@ SPAN_STORE_CALL = "store"
 AGENTS_CONFLICT = "processes define agents or teams differently"
 AGENT_UNSERVED = "no running process serves this agent; its messages wait"
 SLACK_CUSTOMIZE_REFUSED = "Slack lets no team member post under its own name; all use the bot's"
-HEARTBEAT_FAILED = "could not store a heartbeat prompt, will try again"
+SCHEDULES_FAILED = "could not run the schedules, will try again"
+SCHEDULE_INVALID = "a schedule cannot run and is paused; remove it and add it again"
+SCHEDULE_CONFLICT = "a schedule of the settings has the id of another one; rename it"
 NOTICE_FAILED = "could not notify the sender of a dead letter"
 CLAIM_FAILED = "could not claim, will try again"
 ACTIVITY_READ_FAILED = "could not read activity for event streams"
@@ -178,11 +187,19 @@ SWEEP_FAILED = "maintenance failed, will try again"
 RECEIVE_FAILED = "could not store a message; its platform will send it again"
 SETTLE_FAILED = "could not settle, will try until the leases end"
 SLACK_STATUS_FAILED = "could not show in Slack that a message is being worked on"
-SLACK_PREVIEW_FAILED = "could not show a growing answer in Slack; the response will come whole"
+PREVIEW_FAILED = "could not show a growing answer; the response will come whole"
+SLACK_PROGRESS_FAILED = "could not show in Slack what the agent does; the answer is not affected"
 SLACK_SIGN_IN_FAILED = "could not sign in to Slack, will try again"
 SLACK_NAME_UNKNOWN = "Slack returned no name"
 SLACK_LOOKUP_FAILED = "Slack look-up failed, continuing without it"
 SLACK_WORKSPACE_REFUSED = "a Slack workspace refuses the bot; the others work"
+PLATFORM_UNREACHABLE = "a platform is unreachable, will try again"
+CHANNEL_REFUSED = "a platform refuses the credentials; other channels work"
+POSITION_UNKNOWN = "a platform does not know the stored position; starting from now"
+STATUS_FAILED = "could not show that a message is being worked on"
+INVITATION_FAILED = "could not accept an invitation"
+ROOM_UNREADABLE = "the bot may not read a room; its new messages are left out"
+ROOM_ENCRYPTED = "messages of an encrypted room cannot be read"
 SECRETS_EXPOSED = "other users can read secrets"
 SIGN_OFF_FAILED = "could not sign off; other processes will find this one gone"
 ACTIVITY_WRITE_FAILED = "could not store activity for event streams"
@@ -213,11 +230,21 @@ CLIENT_TOO_SLOW = "a client reads its response too slowly; connection closed"
 INDEXING_FAILED = "could not index a change"
 REQUEST_FAILED = "a request failed"
 STOPPED_AT_ONCE = "stopped at once; other processes take over the running turns"
+PLATFORM_REACHABLE = "a platform is reachable again"
+INVITATION_REFUSED = "refused an invitation of somebody who is not admitted"
 SLACK_REACHABLE = "Slack is reachable again"
-SLACK_INCOMPLETE = "Slack is only partly configured"
+UPDATE_UNREADABLE = "a platform sent something that cannot be read; skipped"
+CHANNEL_REFUSED = "a platform refuses its channel; everything else goes on"
+CHANNEL_INCOMPLETE = "a channel is only partly configured"
+PAIRING_FULL = "too many strangers wait for approval; further ones get no code"
+CHANNEL_EVENT_FAILED = "a channel could not handle an event of its platform"
+COPY_FAILED = "could not keep a copy of a sent message"
+GAP_NOT_CLOSED = "could not fetch missed messages, will try again"
+GAP_ROOM_UNREADABLE = "could not ask a room for missed messages"
 THREAD_RUNS_ON = "a plain function cannot be stopped; its turn is kept until it ends"
 TURN_DROPPED = "another worker owns this turn now; work dropped"
 TURN_FAILED = "a turn failed"
+CLAIMS_GIVEN_BACK = "turns were claimed without an answer and given back"
 TURNS_RELEASED = "turns did not finish in time and were released"
 TURNS_ABANDONED = "turns did not stop; they are free again when their leases end"
 TURNS_LOST = "turns were lost before they were settled"

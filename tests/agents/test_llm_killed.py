@@ -12,7 +12,9 @@ import pytest
 
 from tests.agents.dialects import Call, OpenAiChat
 from tests.agents.provider_server import serving
+from tests.channels.crashes import without_grace
 from tests.cli.shell import Shell, eventually
+from tests.steps import both_engines
 
 KILLED_IN = 3
 """The tool call in which the worker is killed."""
@@ -68,12 +70,14 @@ command = {command}
 """
 
 
+@both_engines
 @pytest.mark.parametrize("is_mcp", [False, True], ids=["function", "mcp"])
 @pytest.mark.parametrize("is_own", [False, True], ids=["llm", "own"])
 async def test_killed_in_its_third_tool_call_the_next_worker_makes_only_the_missing_requests(
-    tmp_path: Path, is_own: bool, is_mcp: bool
+    database_url: str, tmp_path: Path, is_own: bool, is_mcp: bool
 ) -> None:
-    shell = Shell(tmp_path)
+    without_grace(database_url)
+    shell = Shell(tmp_path, database_url)
     name = "loud_shout" if is_mcp and not is_own else "shout"
     replies = [Call(name, {"text": str(number)}) for number in range(4)]
     async with serving(OpenAiChat(), *replies, "all four are done") as server:

@@ -274,6 +274,32 @@ async def test_results_of_a_collected_turn_are_not_used_for_one_message_alone(
     assert len(lines) == 1
 
 
+async def test_a_room_batch_records_its_steps_once_for_all_of_its_lines(
+    store: Store, clock: Clock
+) -> None:
+    effects = Effects()
+
+    async def answer(turn: Turn) -> Answer:
+        seen = len(turn.events)
+        await turn.step("note", effects.note, seen)
+        return AGAIN if seen > 1 and turn.attempt == 1 and "fail" in turn.text else None
+
+    app = AgentHarness()
+    app.add("painter", answer)
+    app.team("art", agents=["painter"], leader="painter")
+    async with trial_on(store, clock, app) as trial:
+        for text in ("one", "two"):
+            await trial.post("art", text)
+        [(turn, _)] = await trial.work()
+        assert effects == [2]
+        assert (await store.journal(turn.primary.id)).steps["note"].events == 2
+        for text in ("fail", "fail again"):
+            await trial.post("art", text)
+        await trial.work()
+    # The lines of a batch that failed are worked one by one. None gets the result of both.
+    assert effects == [2, 2, 1, 1]
+
+
 async def test_a_long_step_is_shown_as_started(store: Store, clock: Clock) -> None:
     go_on = asyncio.Event()
 

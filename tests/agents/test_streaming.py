@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from holdfast import AgentHarness, LeaseLost, Reply, StepError, Turn
 from holdfast.agents.base import Answer
 from holdfast.agents.stream import FLUSH_EVERY
+from holdfast.api import feed
 from holdfast.queue.journal import JournalEntry, Write
 from holdfast.queue.outcome import Dead, Done, Retry
 from holdfast.queue.store import Store
@@ -56,6 +58,22 @@ async def test_a_returned_text_is_added_behind_what_was_written(store: Store, cl
         assert await trial.ask("reply") == "one, three"
         assert await written(trial) == (1, "one, three")
         assert (await trial.responses())[-1].event["metadata"] == {"n": 3}
+
+
+async def test_files_of_a_reply_go_with_the_text_that_was_written(
+    store: Store, clock: Clock, tmp_path: Path
+) -> None:
+    (tmp_path / "plan.txt").write_text("the plan")
+
+    async def answer(turn: Turn) -> Answer:
+        await turn.write("Here is ")
+        return Reply("the plan.", files=("plan.txt",))
+
+    async with trial_on(store, clock, AgentHarness(answer), tmp_path) as trial:
+        assert await trial.ask("plan") == "Here is the plan."
+        assert await written(trial) == (1, "Here is the plan.")
+        [response] = await trial.responses()
+        assert [Path(file).name for file in response.event["files"]] == ["plan.txt"]
 
 
 async def test_an_agent_may_be_an_async_generator(store: Store, clock: Clock) -> None:
@@ -175,6 +193,22 @@ async def test_a_later_attempt_goes_on_or_replaces_but_never_both(
         assert await written(tried) == (generation, second)
 
 
+async def test_a_text_that_differs_replaces_the_whole_before_the_turn_ends(
+    store: Store, clock: Clock
+) -> None:
+    effects, seen = Effects(), list[str]()
+
+    async def answer(turn: Turn) -> Answer:
+        await turn.step("look", effects.note, 1)
+        await _write_now(turn, f"attempt {turn.attempt} says hello")
+        seen.append((await store.journal(turn.primary.id)).text)
+        return AGAIN if turn.attempt == 1 else None
+
+    async with trial_on(store, clock, AgentHarness(answer)) as trial:
+        await trial.ask("hi")
+    assert seen == ["attempt 1 says hello", "attempt 2 says hello"]
+
+
 async def test_text_before_a_wait_goes_on_behind_it(store: Store, clock: Clock) -> None:
     async def answer(turn: Turn) -> Answer:
         await turn.write("Good night. ")
@@ -270,6 +304,11 @@ async def test_flushes_are_coalesced(store: Store, clock: Clock) -> None:
     assert len(counted.writes) <= took / FLUSH_EVERY.total_seconds() + 2
 
 
+def test_no_reader_gets_more_than_four_deltas_in_a_second() -> None:
+    # A reader may get the first of five late, and the last at once.
+    assert timedelta(seconds=1) <= 4 * FLUSH_EVERY - feed.POLL
+
+
 class Counting:
     """A store that counts the writes of texts."""
 
@@ -294,7 +333,8 @@ async def _write_now(turn: Turn, text: str) -> None:
 
 async def test_a_zombie_cannot_write(store: Store, clock: Clock) -> None:
     async def answer(turn: Turn) -> Answer:
-        await turn.write(f"from {turn.attempt}")
+        # Not in the background: its lock would make the claim below skip the event.
+        await _write_now(turn, f"from {turn.attempt}")
         if turn.attempt == 1:
             clock.tick(minutes=11)
             await tried.work()

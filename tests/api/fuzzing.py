@@ -83,7 +83,7 @@ class Fuzz:
         self.port = int(urlsplit(running.address).port or 0)
         self.tokens = bootstrap_tokens(home)
         self.admin = self.tokens["admin"]
-        self.operations = [("GET", "/"), ("GET", "/static/app.js"), ("POST", "/slack/events")]
+        self.operations = [("GET", "/"), ("GET", "/static/chat/page.js"), ("POST", "/slack/events")]
 
     async def run(self, count: int) -> None:
         """Send so many inputs in all."""

@@ -1,4 +1,4 @@
-"""The end of a connection: complete, and once."""
+"""Writes to a connection: head and body together, and its end once."""
 
 from __future__ import annotations
 
@@ -29,3 +29,23 @@ def test_a_connection_ends_once_and_takes_no_writes_afterwards() -> None:
         transport.close()
         transport.write(b"too late")
     assert recording.written == [b"response", b"(closed)"]
+
+
+def test_the_head_of_a_response_is_written_with_its_body() -> None:
+    recording = RecordingTransport()
+    transport = ClosingTransport(recording, lambda inner: inner.close())
+    for head, body in ((b"first ", b"body"), (b"without a body", b"")):
+        transport.hold_head()
+        transport.write(head)
+        transport.write(body)
+        transport.write(b"")
+    assert recording.written == [b"first body", b"without a body"]
+
+
+def test_a_head_whose_body_never_comes_is_written_at_the_end() -> None:
+    recording = RecordingTransport()
+    transport = ClosingTransport(recording, lambda inner: inner.close())
+    transport.hold_head()
+    transport.write(b"head")
+    transport.close()
+    assert recording.written == [b"head", b"(closed)"]

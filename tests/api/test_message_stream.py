@@ -18,12 +18,12 @@ from holdfast import AgentHarness, NewEvent
 from holdfast.activity.frames import turn_frame
 from holdfast.api.limits import Limits
 from holdfast.api.security.credentials import Grant, issue, revoke_token
+from holdfast.channels.base import response_event
 from holdfast.message import Payload
 from holdfast.queue.event import INBOX
 from holdfast.queue.journal import JournalEntry, Step, Write
 from holdfast.queue.outcome import Dead, Done, Outcome
 from holdfast.queue.turn import LeasedTurn
-from holdfast.routing.router import response_event
 from holdfast.settings import Settings
 from tests.api.serving import serving, token_of
 

@@ -160,7 +160,7 @@ def test_the_contract_has_all_its_routes() -> None:
 def test_pages_name_no_foreign_host_and_hold_no_script_or_style_of_their_own() -> None:
     for name, page in read_pages().items():
         # The name of a namespace is no address that anybody asks.
-        text = page.content.decode().replace('xmlns="http://www.w3.org/2000/svg"', "")
+        text = page.content.decode().replace('"http://www.w3.org/2000/svg"', "")
         assert not re.search(r"(?:https?:)?//[\w-]+\.[a-z]", text), name
         if name.endswith(".html"):
             assert not re.search(r"<style|<script(?![^>]*\ssrc=)|\sstyle=|\son\w+=", text), name

@@ -14,6 +14,7 @@ from holdfast.agents.echo import echo
 from holdfast.settings import Settings
 from tests.api.serving import ask, becomes, serving
 from tests.private_server import Server, private_server
+from tests.process.test_outage import set_read_only
 
 AT_ONCE = 12
 WITHIN = 2.0
@@ -52,3 +53,16 @@ async def test_a_post_and_reads_during_an_immediate_stop_are_a_503_within_2_s(
         assert max(took for _, took in found) < WITHIN
         await asyncio.to_thread(server.start)
         await becomes(port, "/api/responses", 200)
+
+
+async def test_writes_to_a_read_only_server_are_a_503_and_reads_go_on(server: Server) -> None:
+    settings = Settings(database=server.url, database_direct=server.url, connections=4)
+    async with serving(AgentHarness(echo, settings=settings)) as port:
+        assert (await ask(port, "/api/message", "POST", {"message": "hi"}))[0] == 200
+        set_read_only(server, "on")
+        assert (await ask(port, "/api/message", "POST", {"message": "hi"}))[0] == 503
+        assert (await ask(port, "/api/responses"))[0] == 200
+        set_read_only(server, "off")
+        until = time.monotonic() + 20
+        while (await ask(port, "/api/message", "POST", {"message": "hi"}))[0] != 200:
+            assert time.monotonic() < until

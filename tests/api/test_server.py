@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -20,8 +21,8 @@ from tests.api.serving import LOOPBACK, TIMEOUT_SECONDS, Serve, ask_json, become
 
 
 @pytest.fixture
-def app(database_url: str) -> AgentHarness:
-    return AgentHarness(echo, settings=Settings(database=database_url))
+def app(database_url: str, tmp_path: Path) -> AgentHarness:
+    return AgentHarness(echo, settings=Settings(database=database_url, home=tmp_path))
 
 
 @pytest.mark.parametrize("serve", [serve_http, serve_metrics])

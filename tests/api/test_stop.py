@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -78,7 +78,7 @@ async def refuses(port: int) -> None:
             except ConnectionRefusedError:
                 return
             except ConnectionResetError:
-                # the door was closed while we stood in it
+                # The listener was closed while this connection waited in its queue.
                 continue
             writer.close()
             await asyncio.sleep(0.01)
@@ -111,11 +111,12 @@ async def test_requests_that_wait_for_the_database_are_answered(
 ) -> None:
     body = '{"message": "hello", "messageId": "m1"}'
     with serving(shell) as (server, port):
-        async with (
-            asking(port, "POST /api/message", len(body)) as post,
-            asking(port, "GET /api/responses") as get,
-        ):
+        async with AsyncExitStack() as requests:
             async with held(database_url) as waiting:
+                # Asked under the lock: a request before it could be answered too early.
+                enter = requests.enter_async_context
+                post = await enter(asking(port, "POST /api/message", len(body)))
+                get = await enter(asking(port, "GET /api/responses"))
                 await post.send(body)
                 await waiting(2)
                 server.signal()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,9 +14,9 @@ import pytest
 from holdfast.agents.base import Answer
 from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
-from holdfast.channels import heartbeat
 from holdfast.channels.base import Put
-from holdfast.channels.heartbeat import PROMPT, Heartbeat, HeartbeatChannel
+from holdfast.channels.heartbeat import NOTHING, PROMPT, heartbeat
+from holdfast.channels.schedule import ScheduleChannel
 from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Done
 from holdfast.queue.store import Filter, Store
@@ -34,8 +34,6 @@ async def beating(
     *stores: Any, every: timedelta = HOUR, **pauses: timedelta
 ) -> AsyncIterator[None]:
     """Run the heartbeat of the agent "coder", with one process per store."""
-    beat = Heartbeat(agent="coder", every=every, targets=["coder", ""])
-
     routing = Routing(lanes={"coder": "agent"})
 
     def putting(store: Store) -> Put:
@@ -45,9 +43,14 @@ async def beating(
         return put_one
 
     async with asyncio.TaskGroup() as group:
+        now = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)
+        files = [heartbeat("coder", every, now)]
+        channels = [
+            ScheduleChannel(store, 5, files=files, default="coder", **pauses) for store in stores
+        ]
         tasks = [
-            group.create_task(HeartbeatChannel(store, [beat], 5, **pauses).run(putting(store)))
-            for store in stores
+            group.create_task(channel.run(putting(store)))
+            for channel, store in zip(channels, stores, strict=True)
         ]
         yield
         for task in tasks:
@@ -58,11 +61,13 @@ async def beating(
 async def test_many_processes_and_restarts_put_one_prompt_per_interval(store: Store) -> None:
     proxies = [Proxy(store) for _ in range(4)]
     for _ in range(2):
-        async with beating(*proxies):
-            await until(lambda: all(proxy.calls["waiting"] for proxy in proxies))
-            await until(lambda: store.waiting("inbox", "coder"))
+        for proxy in proxies:
+            proxy.calls.clear()
+        # A process looks again at once after it has run something: the second look is idle.
+        async with beating(*proxies, longest_pause=timedelta(milliseconds=10)):
+            await until(lambda: all(proxy.calls["now"] > 1 for proxy in proxies))
     [prompt] = await store.waiting("inbox", "coder")
-    begins_at = Heartbeat(agent="coder", every=HOUR, targets=[]).slot(prompt.created_at)
+    begins_at = prompt.created_at.replace(minute=0, second=0, microsecond=0)
     assert prompt.message_id == f"heartbeat_coder_{begins_at.isoformat()}"
     assert (prompt.target, prompt.lane, prompt.max_attempts) == ("coder", "coder", 5)
     assert prompt.event["message"] == PROMPT
@@ -139,7 +144,7 @@ async def test_an_answer_is_recorded_and_heartbeat_ok_is_silence(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    answers = [f"{heartbeat.NOTHING}\n", "I mended the build."]
+    answers = [f"{NOTHING}\n", "I mended the build."]
     gate = Gate()
 
     async def answer(turn: Turn) -> Answer:
@@ -160,5 +165,6 @@ async def test_there_is_no_heartbeat_by_default(settings: Settings) -> None:
     app = AgentHarness()
     app.add("coder", lambda turn: None)
     app.add("still", lambda turn: None, heartbeat=timedelta(0))
-    assert app.heartbeats(settings.heartbeat) == []
-    assert [beat.agent for beat in app.heartbeats(HOUR)] == ["coder"]
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    assert app.heartbeats(settings.heartbeat, now) == []
+    assert [beat.agent for beat in app.heartbeats(HOUR, now)] == ["coder"]

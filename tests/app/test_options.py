@@ -67,7 +67,7 @@ def test_a_duration_is_a_timedelta_a_number_of_seconds_or_a_text(given: Any) -> 
     ("options", "complaint"),
     [
         ({"timout": 5}, "there is no option timout; did you mean timeout?"),
-        ({"zzz": 5}, "there is no option zzz; there are name, icon, lane, turns, max_attempts"),
+        ({"zzz": 5}, "there is no option zzz; there are name, description, icon, lane, turns"),
         (
             {"lane": "banana"},
             "lane: input should be 'conversation', 'agent' or 'none' (it is 'banana')",

@@ -15,7 +15,7 @@ BLOCKED = {
     "pydantic_ai",
     "slack_bolt",
 }
-BLOCKED |= {"slack_sdk", "wordllama"}
+BLOCKED |= {"slack_sdk", "wordllama", "aiogram", "discord", "imapclient", "mautrix"}
 
 
 class Blocker:

@@ -66,3 +66,22 @@ async def poet(turn: Turn) -> AsyncIterator[str]:
     yield ", and it was good"
     await _exists("end")
     yield "."
+
+
+@app.agent("cashier")
+async def cashier(turn: Turn) -> str:
+    """Charges a card whose terminal breaks down in the middle, until the file `mended` exists."""
+
+    async def charge(amount: int) -> str:
+        if not Path("mended").exists():  # noqa: ASYNC240
+            raise ConnectionError("the terminal is silent")
+        return "charged"
+
+    result = await turn.step("charge card", charge, 5, effect="once")
+    return f"paid: {result}"
+
+
+@app.agent("hostile")
+async def hostile(turn: Turn) -> Dead:
+    """Fails with an error that would run as a script in a careless page."""
+    return Dead(f'<img src=x onerror=alert("{turn.text[:10]}")> <script>alert(1)</script>')

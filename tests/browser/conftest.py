@@ -1,4 +1,4 @@
-"""One Chromium for all tests. Each test has its own browser context and its own server."""
+"""One Chromium for all tests. Each test has its own browser context."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright
 
+from holdfast.testing.databases import Databases
+from holdfast.testing.fixtures import available
+from tests.browser.operator import Operator, operator
+from tests.browser.pages import is_live
 from tests.browser.server import Server
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "chromium"
@@ -51,6 +55,27 @@ async def page(browser: Browser, server: Server) -> AsyncIterator[Page]:
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     await page.goto(server.link)
+    await is_live(page)  # before, nothing listens to keys
     yield page
     assert complaints == []
     await context.close()
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def shared_server(
+    request: pytest.FixtureRequest, databases: Databases, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """`holdfast up` on each engine, one for all tests of a file."""
+    folder = tmp_path_factory.mktemp("server")
+    with (
+        available(request.param, databases.fresh(request.param)) as url,
+        Server(folder, database=url) as server,
+    ):
+        yield server
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def admin(browser: Browser, shared_server: Server) -> AsyncIterator[Operator]:
+    """A logged-in admin at the shared server."""
+    async with operator(browser, shared_server) as found:
+        yield found

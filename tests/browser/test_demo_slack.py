@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
+from holdfast.testing.slack import FakeSlack
+from holdfast.testing.slack.page import with_page
 from tests.cli.shell import Shell
 
 expect.set_options(timeout=30_000)
@@ -109,3 +113,67 @@ async def test_the_direction_of_a_text_follows_its_content(page: Page) -> None:
     await expect(page.get_by_label("Message")).to_have_attribute("dir", "auto")
     await page.keyboard.press("Enter")
     await expect(page.locator("li.bot.reply .text")).to_have_attribute("dir", "auto")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def quiet(browser: Browser) -> AsyncIterator[tuple[FakeSlack, Page]]:
+    """The page of a local Slack without an app: the test writes for the bot."""
+    async with with_page(FakeSlack()) as slack:
+        page = await browser.new_page()
+        await page.goto(f"http://127.0.0.1:{slack.port}/")
+        yield slack, page
+        await page.close()
+
+
+async def test_mrkdwn_looks_as_in_slack_and_agents_have_names_and_avatars(
+    quiet: tuple[FakeSlack, Page],
+) -> None:
+    slack, page = quiet
+    text = (
+        "*bold* _italic_ ~gone~ `co*d*e` a*b*c <https://example.org|a link> <@U0ADA> :tada:\n"
+        "&gt; quoted\n• one\n• two\n```\nx = 1\n```\n<javascript:alert(1)|bad>"
+    )
+    room = slack.workspace.rooms["C0GENERAL"]
+    slack.workspace.post_as_bot(room, text, username="Poet", icons={"emoji": ":memo:"})
+    line = page.locator("#messages li.bot")
+    await expect(line.locator(".who")).to_have_text("Poet")
+    await expect(line.locator(".avatar")).to_have_text("📝")
+    await expect(line.locator("strong")).to_have_text("bold")
+    await expect(line.locator("em")).to_have_text("italic")
+    await expect(line.locator("s")).to_have_text("gone")
+    await expect(line.locator("code")).to_have_text("co*d*e")
+    await expect(line.locator(".mention")).to_have_text("@ada")
+    await expect(line.locator("blockquote")).to_have_text("quoted")
+    await expect(line.locator(".text li")).to_have_text(["one", "two"])
+    await expect(line.locator("pre")).to_have_text("x = 1")
+    await expect(line.get_by_role("link")).to_have_text(["a link"])
+    await expect(line).to_contain_text("a*b*c")
+    await expect(line).to_contain_text("🎉")
+
+
+async def test_edits_are_shown_as_they_come_and_buttons_tell_the_app(
+    quiet: tuple[FakeSlack, Page],
+) -> None:
+    slack, page = quiet
+    room = slack.workspace.rooms["C0GENERAL"]
+    message = slack.workspace.post_as_bot(room, "Once")
+    line = page.locator("#messages li.bot")
+    await expect(line.locator(".text")).to_have_text("Once")
+    message |= {"text": "Once upon a time", "edited": {"ts": slack.workspace.stamp()}}
+    await expect(line.locator(".writing .text")).to_have_text("Once upon a time")
+    await expect(line.locator(".edited")).to_have_text("(edited)")
+    button = {"type": "button", "action_id": "go", "text": {"type": "plain_text", "text": "Go"}}
+    message["blocks"] = [{"type": "actions", "elements": [button]}]
+    async with connected(slack):
+        async with page.expect_response("**/chat/press") as pressed:
+            await page.get_by_role("button", name="Go").click()
+        assert (await pressed.value).ok
+    assert slack.sockets.interactions[0]["actions"][0]["action_id"] == "go"
+
+
+@asynccontextmanager
+async def connected(slack: FakeSlack) -> AsyncIterator[None]:
+    """Connect as an app that only listens."""
+    url = f"http://127.0.0.1:{slack.port}/link"
+    async with aiohttp.ClientSession() as session, session.ws_connect(url):
+        yield

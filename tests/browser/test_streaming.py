@@ -95,6 +95,22 @@ async def test_a_stopped_answer_keeps_what_was_said_and_says_so(page: Page, serv
     await is_answered(page)
 
 
+@pytest.mark.parametrize(
+    ("choice", "answer"),
+    [("It did: go on", "paid: None"), ("It did not: call again", "paid: charged")],
+)
+async def test_a_person_says_whether_a_call_happened_before_it_is_retried(
+    page: Page, server: Server, choice: str, answer: str
+) -> None:
+    await say(page, "pay", "cashier")
+    await expect(page.locator(".state")).to_contain_text("charge card")
+    await expect(page.get_by_role("button", name=choice)).to_have_count(0)
+    await page.get_by_role("button", name="Retry").click()
+    server.allow("mended")
+    await page.get_by_role("button", name=choice).click()
+    await expect(page.locator(".bubble.theirs")).to_have_text(answer)
+
+
 async def test_a_reader_sees_the_text_and_is_offered_no_stop(
     page: Page, server: Server, browser: Browser
 ) -> None:
@@ -103,8 +119,7 @@ async def test_a_reader_sees_the_text_and_is_offered_no_stop(
     context = await browser.new_context()
     reader = await context.new_page()
     await reader.goto(server.login("--name", "reader", "--role", "read"))
-    await reader.get_by_role("button", name="Conversations").click()
-    await reader.get_by_role("button", name="rain").click()
+    await reader.get_by_role("link", name="rain").click()
     await grows_to(reader, BEGINNING)
     await expect(reader.get_by_role("button", name="Stop")).to_have_count(0)
     await context.close()

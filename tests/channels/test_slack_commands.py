@@ -89,6 +89,8 @@ async def test_a_wrong_bot_token_is_one_line_and_exit_code_1(
     done = await asyncio.to_thread(alone.run, "work", **tokens)
     # Whether it said before that it is ready is up to Slack: nobody waits long for its answer.
     assert done.returncode == 1
-    [line] = done.stderr.splitlines()
+    # A slow machine may have lines of its own, such as one about a blocked event loop.
+    [line] = [line for line in done.stderr.splitlines() if "Slack" in line]
     assert "Slack does not let the bot in: invalid_auth" in line
-    assert "hunter2" not in line
+    assert "hunter2" not in done.stderr
+    assert "Traceback" not in done.stderr

@@ -4,76 +4,57 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
-
-import psycopg
-import pytest
 
 from holdfast.store import open_store
 from holdfast.testing.slack import FakeSlack
+from tests.channels.crashes import kills, process, without_grace
 from tests.channels.doomed import (
+    AFTER_ACK,
+    AFTER_INSERT,
     AFTER_POST,
     AFTER_SHARE,
+    BEFORE_INSERT,
+    BEFORE_POST,
     FILE_POINTS,
     IN_BETWEEN,
-    NOWHERE,
-    PARTS,
-    POINTS,
+    WHILE_WORKING,
+    parts_of,
 )
-from tests.crash.conftest import GRACE
-from tests.fork_server import PipedProcess
 from tests.private_server import private_server
 from tests.steps import finished
 
-DIES_WITHIN = 30.0
+POINTS = (
+    BEFORE_INSERT,
+    AFTER_INSERT,
+    AFTER_ACK,
+    WHILE_WORKING,
+    BEFORE_POST,
+    AFTER_POST,
+    IN_BETWEEN,
+)
 COMPLETE = "files.completeUploadExternal"
 
 
-def kills(points: Sequence[str], everywhere: str) -> pytest.MarkDecorator:
-    """Yield all points on two engines and one on TimescaleDB; `make chaos` runs its others."""
-    cases = [pytest.param(engine, point) for point in points for engine in ("sqlite", "postgres")]
-    for point in points:
-        marks = () if point == everywhere else (pytest.mark.chaos,)
-        cases.append(pytest.param("timescale", point, marks=marks))
-    return pytest.mark.parametrize(("engine", "point"), cases, indirect=["engine"])
-
-
-@asynccontextmanager
-async def process(url: str, home: Path, point: str = NOWHERE) -> AsyncIterator[PipedProcess]:
-    """Run a process, and kill it at the end of the block."""
-    with PipedProcess("tests.channels.doomed", url, str(home), point) as started:
-        assert await asyncio.to_thread(started.read_line) == "ready"
-        yield started
-
-
-def without_grace(url: str) -> None:
-    """Our server has only just started, which would spare the dead for half a minute."""
-    if not url.startswith("sqlite"):
-        with psycopg.connect(url, autocommit=True) as server:
-            server.execute(GRACE.encode())
-
-
-@kills(POINTS, everywhere=AFTER_POST)
+@kills(POINTS, short=POINTS, everywhere=AFTER_POST)
 async def test_a_process_that_dies_on_the_way_leaves_exactly_one_answer(
     slack: FakeSlack, database_url: str, tmp_path: Path, point: str
 ) -> None:
     without_grace(database_url)
     slack.sockets.ack_within = 0.5
-    async with process(database_url, tmp_path, point) as doomed:
+    async with process("slack", database_url, tmp_path, point) as doomed:
         ts = await slack.mention("hello")
-        assert await asyncio.to_thread(doomed.wait, DIES_WITHIN) == -signal.SIGKILL
-    async with process(database_url, tmp_path), open_store(database_url) as store:
+        assert await doomed.death() == -signal.SIGKILL
+    async with process("slack", database_url, tmp_path), open_store(database_url) as store:
         await slack.replies(ts, count=2)
         [ended] = await finished(store, queue="outbox")
-    assert [reply["text"] for reply in slack.bot_messages(ts)] == PARTS
+    assert [reply["text"] for reply in slack.bot_messages(ts)] == parts_of("slack")
     assert len((ended.state or {})["parts"]) == 2
     if point in (AFTER_POST, IN_BETWEEN):
         assert slack.faults.calls["chat.postMessage"] == 2
 
 
-@kills(FILE_POINTS, everywhere=AFTER_SHARE)
+@kills(FILE_POINTS, short=[AFTER_SHARE])
 async def test_a_process_that_dies_around_the_sharing_of_a_file_leaves_exactly_one(
     slack: FakeSlack, database_url: str, tmp_path: Path, point: str
 ) -> None:
@@ -82,10 +63,10 @@ async def test_a_process_that_dies_around_the_sharing_of_a_file_leaves_exactly_o
     (tmp_path / "files" / "a.txt").write_text("a")
     # The next worker looks the file up before Slack shows it.
     slack.workspace.holds_files = True
-    async with process(database_url, tmp_path, point) as doomed:
+    async with process("slack", database_url, tmp_path, point) as doomed:
         ts = await slack.mention("file")
-        assert await asyncio.to_thread(doomed.wait, DIES_WITHIN) == -signal.SIGKILL
-    async with process(database_url, tmp_path), open_store(database_url) as store:
+        assert await doomed.death() == -signal.SIGKILL
+    async with process("slack", database_url, tmp_path), open_store(database_url) as store:
         await slack.until(lambda: slack.faults.calls["files.info"] and slack.faults.calls[COMPLETE])
         slack.workspace.show_files()
         [ended] = await finished(store, queue="outbox")
@@ -100,7 +81,7 @@ async def test_a_database_that_is_stopped_is_not_acknowledged_and_after_its_star
 ) -> None:
     slack.sockets.ack_within = 0.5
     with private_server() as server:
-        async with process(server.url, tmp_path):
+        async with process("slack", server.url, tmp_path):
             await slack.replies(await slack.mention("before"), count=2)
             acked = len(slack.sockets.acked)
             await asyncio.to_thread(server.stop, "immediate")

@@ -18,8 +18,8 @@ from holdfast.queue.policy import Backoff
 from holdfast.queue.store import Filter
 from holdfast.settings import Settings
 from holdfast.store import Store, open_store
+from holdfast.testing.faults import Limit
 from holdfast.testing.slack import FakeSlack
-from holdfast.testing.slack.faults import Limit
 from holdfast.testing.slack.workspace import GENERAL
 from tests.channels.platforms import slack_channel
 from tests.steps import Proxy, finished, quick_harness, running

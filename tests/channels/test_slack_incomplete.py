@@ -13,7 +13,7 @@ from holdfast.app import AgentHarness
 from holdfast.channels.slack import SlackChannel
 from holdfast.channels.slack.access import Access
 from holdfast.channels.slack.workspace import Workspace
-from holdfast.cli.doctor import _slack
+from holdfast.cli.doctor import _channels
 from holdfast.message import Payload
 from holdfast.settings import Settings
 from holdfast.testing.slack import FakeSlack
@@ -44,13 +44,13 @@ async def test_a_bot_token_alone_is_reported_at_start_by_readyz_and_by_doctor(
     log_lines = [
         line
         for line in caplog.messages
-        if "Slack is only partly configured" in line and alone in line
+        if "a channel is only partly configured" in line and alone in line
     ]
     assert len(log_lines) == 1
     assert [record.levelno for record in caplog.records if "partly" in record.getMessage()] == [
         logging.WARNING
     ]
-    findings = await asyncio.to_thread(lambda: list(_slack(settings)))
+    findings = await asyncio.to_thread(lambda: list(_channels(settings)))
     assert any(
         finding.state in ("warn", "fail") and "SLACK_BOT_TOKEN" in finding.detail
         for finding in findings
@@ -116,8 +116,7 @@ async def test_a_group_cancelled_during_a_slack_turn_leaves_no_coroutine_behind(
 
 
 async def _cancelled(channel: SlackChannel, turn: object, begun: asyncio.Event) -> None:
-    async with asyncio.TaskGroup() as group:
-        channel._group = group
+    async with channel._background.open() as group:
         group.create_task(turn())  # type: ignore[operator]
         await begun.wait()
         raise ValueError("the group ends")

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from holdfast.channels.slack import SlackChannel
+from holdfast.channels.budget import EditBudget
+from holdfast.channels.preview import growing_text
+from holdfast.channels.slack import STYLE, SlackChannel
 from holdfast.channels.slack.access import Access
-from holdfast.channels.slack.preview import growing_text
-from holdfast.channels.slack.rate_limits import EditBudget
 from holdfast.errors import LeaseLost
 from holdfast.message import Payload
 from holdfast.queue.event import NewEvent
@@ -31,13 +31,15 @@ class Fence:
         self.notes: list[Payload] = []
         self.is_lost = False
 
-    def check(self) -> None:
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
         if self.is_lost:
             raise LeaseLost("event 7 belongs to another worker now")
+        yield
 
     async def keep(self, note: Payload) -> None:
-        self.check()
-        self.notes.append(note)
+        async with self.held():
+            self.notes.append(note)
 
 
 @asynccontextmanager
@@ -120,6 +122,8 @@ async def test_a_worker_that_lost_its_lease_neither_posts_nor_edits(slack: FakeS
         assert preview is not None
         preview.show("one")
         [message] = await slack.replies(ts)
+        # Its id is noted, so that only the edit itself can notice the loss.
+        await slack.until(lambda: len(fence.notes) == 2)
         fence.is_lost = True
         preview.show("one two")
         await asyncio.sleep(1.5)  # longer than the least time between two edits
@@ -170,4 +174,4 @@ async def test_processes_share_the_limit_of_the_workspace() -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 3999, 4000, 4001, 100_000])
 def test_a_growing_text_fits_into_one_message(length: int) -> None:
-    assert len(growing_text("a " * length)) <= 4002
+    assert len(growing_text("a " * length, STYLE)) <= 4000

@@ -12,10 +12,9 @@ import pytest
 from holdfast.agents.base import Reply
 from holdfast.agents.echo import echo
 from holdfast.agents.turn import Turn
-from holdfast.channels.base import Line
+from holdfast.channels.base import Line, response_event
 from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Dead
-from holdfast.routing.router import response_event
 from holdfast.settings import Settings, Slack
 from holdfast.settings.channels import Channels
 from holdfast.testing.slack import FakeSlack

@@ -127,7 +127,9 @@ async def test_doctor_names_each_workspace_by_its_variable(slack: FakeSlack, she
 async def test_doctor_misses_the_bot_token_beside_an_app_token(shell: Shell) -> None:
     done = await asyncio.to_thread(shell.run, "doctor", SLACK_BOT_TOKEN="")
     assert done.returncode == 1
-    assert "fail  Slack: SLACK_BOT_TOKEN is not set: Slack is off" in done.stdout
+    assert (
+        "fail  Slack: SLACK_APP_TOKEN set without SLACK_BOT_TOKEN, so Slack is off" in done.stdout
+    )
 
 
 def _first(error: BaseException) -> BaseException:

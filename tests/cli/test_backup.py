@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.shell import Shell
 
-MESSAGES = 40
+MESSAGES = 12
 
 
 @pytest.fixture

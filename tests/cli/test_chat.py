@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
 
-from tests.cli.shell import Shell, eventually
+from holdfast.cli.printing import STARTED_OVER
+from tests.cli.shell import Shell
+from tests.cli.terminal import at_terminal
 
 APP = """
-from holdfast import AgentHarness
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+from holdfast import AgentHarness, Retry
 
 app = AgentHarness(default="coder")
 
@@ -27,6 +28,22 @@ async def coder(turn):
 @app.agent("broken", max_attempts=1)
 async def broken(turn):
     raise RuntimeError("out of paper")
+
+async def allowed():
+    while not Path("go").exists():
+        await asyncio.sleep(0.02)
+
+@app.agent("writer")
+async def writer(turn):
+    yield "one "
+    await allowed()
+    yield "two."
+
+@app.agent("doubter")
+async def doubter(turn):
+    await turn.write("first thought" if turn.attempt == 1 else "second thought")
+    await allowed()
+    return Retry("again", timedelta(0)) if turn.attempt == 1 else None
 """
 
 
@@ -113,37 +130,45 @@ def test_an_unknown_agent_is_refused_in_one_line(at_work: Shell) -> None:
 
 @pytest.mark.parametrize("end", ["/quit", "Ctrl-C"])
 def test_a_terminal_shows_a_prompt_and_the_chat_ends_cleanly(at_work: Shell, end: str) -> None:
-    leader, follower = pty.openpty()
-    command = [sys.executable, "-m", "holdfast", "chat", "--sender", "ann"]
-    process = subprocess.Popen(
-        command,
-        cwd=at_work.folder,
-        env=at_work.environment | {"TERM": "xterm"},
-        stdin=follower,
-        stdout=follower,
-        stderr=follower,
-        start_new_session=True,
-    )
-    os.close(follower)
-    shown = b""
-
-    def sees(text: bytes) -> bool:
-        nonlocal shown
-        with suppress(OSError):
-            shown += os.read(leader, 65_536)
-        return text in shown
-
-    try:
-        eventually(lambda: sees(b"/quit ends\r\n> "))
-        os.write(leader, b"hello\n")
-        eventually(lambda: sees(b"coder: hello after []\r\n> "))
+    with at_terminal(at_work, "chat", "--sender", "ann") as terminal:
+        terminal.read_until("/quit ends\n> ")
+        terminal.type("hello\n")
+        terminal.read_until("coder: hello after []\n> ")
         if end == "/quit":
-            os.write(leader, b"/quit\n")
+            terminal.type("/quit\n")
         else:
-            process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
-        assert not sees(b"rror"), shown
-    finally:
-        process.kill()
-        process.wait(60)
-        os.close(leader)
+            terminal.process.send_signal(signal.SIGINT)
+        assert terminal.end() == 0
+        assert "rror" not in terminal.shown
+
+
+def test_a_terminal_shows_an_answer_as_it_grows(at_work: Shell) -> None:
+    with at_terminal(at_work, "chat", "--sender", "ann", "--agent", "writer") as terminal:
+        terminal.read_until("> ")
+        terminal.type("write\n")
+        terminal.read_until("writer: one ")
+        assert "two" not in terminal.shown
+        at_work.write("go", "")
+        terminal.read_until("writer: one two.\n> ")
+        terminal.type("/quit\n")
+        assert terminal.end() == 0
+
+
+def test_an_answer_that_starts_over_at_a_terminal_says_so(at_work: Shell) -> None:
+    with at_terminal(at_work, "send", "write", "--agent", "doubter", "--wait") as terminal:
+        terminal.read_until("first thought")
+        at_work.write("go", "")
+        assert terminal.end() == 0
+        assert terminal.shown == f"first thought\n{STARTED_OVER}\nsecond thought\n"
+
+
+def test_send_at_a_terminal_prints_an_answer_as_it_grows_and_a_pipe_gets_it_whole(
+    at_work: Shell,
+) -> None:
+    with at_terminal(at_work, "send", "write", "--agent", "writer", "--wait") as terminal:
+        terminal.read_until("one ")
+        assert "two" not in terminal.shown
+        at_work.write("go", "")
+        assert terminal.end() == 0
+        assert terminal.shown == "one two.\n"
+    assert at_work.out("send", "write", "--agent", "writer", "--wait") == "one two.\n"

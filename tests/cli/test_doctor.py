@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 import psycopg
 import pytest
 
 from holdfast import __version__
+from holdfast.channels.watermark import Watermarks
 from holdfast.migrations.runner import migrate
+from holdfast.store import open_store
 from holdfast.testing.servers import url_of
 from tests.cli.shell import Shell
 
@@ -125,3 +128,14 @@ def test_tokens_are_checked_and_never_shown(alone: Shell) -> None:
     assert found["Slack"] == ("fail", "Slack cannot be reached: ClientConnectorError")
     swapped = findings(alone, SLACK_APP_TOKEN="xoxb-hunter2")["tokens"]
     assert swapped == ("warn", "SLACK_APP_TOKEN should begin with xapp-")
+
+
+async def test_the_last_gap_of_a_channel_is_shown_with_what_it_brought(
+    shell: Shell, url: str
+) -> None:
+    assert "Matrix gap" not in findings(shell)
+    async with open_store(url) as store:
+        await Watermarks(store, "matrix").note_gap(3, datetime(2026, 1, 31, 12, tzinfo=UTC))
+    state, detail = findings(shell)["Matrix gap"]
+    assert state == "ok"
+    assert detail.startswith("3 messages since 2026-01-31 12:00:00, closed ")

@@ -3,34 +3,67 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 
 from tests.cli.shell import Shell, eventually
 from tests.cli.test_up import APP
 
+STREAMING = """
+import asyncio
+from holdfast import AgentHarness
+
+app = AgentHarness(default="writer")
+
+async def look():
+    return "found"
+
+@app.agent("writer")
+async def writer(turn):
+    turn.progress("reading 3 of 7 files")
+    await turn.step("look", look)
+    yield "one "
+    await asyncio.sleep(0.4)
+    yield "two"
+"""
+
+
+def tail_while_sending(shell: Shell, *options: str) -> list[str]:
+    """Run `tail` until it has printed the end of a turn. Returns its lines."""
+    output, errors = shell.folder / "output", shell.folder / "errors"
+    with (
+        shell.write("nothing", "").open() as given,
+        output.open("w") as out,
+        errors.open("w") as err,
+    ):
+        tail = shell._start(("tail", *options), {}, given, out, err)
+        try:
+            # Workers start to record within two seconds.
+            eventually(
+                lambda: (
+                    shell.out("send", "hello", "--wait") and "chain_step_done" in output.read_text()
+                )
+            )
+        finally:
+            tail.send_signal(signal.SIGINT)
+        assert tail.wait(30) == 0
+    return output.read_text().splitlines()
+
+
+def test_tail_prints_steps_texts_and_progress_as_lines(shell: Shell) -> None:
+    shell.write("my_app.py", STREAMING)
+    with shell.running("work", "--app", "my_app:app"):
+        lines = tail_while_sending(shell)
+    found = [re.sub(r"^\S+ (\S+) writer \S+ ", r"\1: ", line) for line in lines]
+    wanted = ["progress: reading 3 of 7 files", "step_start: look", "step_done: look"]
+    assert set(found) >= {*wanted, "response_delta: one", "response_delta: two"}
+
 
 def test_tail_prints_activity_as_it_happens(shell: Shell) -> None:
     shell.write("my_app.py", APP)
     with shell.running("work", "--app", "my_app:app"):
-        output, errors = shell.folder / "output", shell.folder / "errors"
-        with (
-            shell.write("nothing", "").open() as given,
-            output.open("w") as out,
-            errors.open("w") as err,
-        ):
-            tail = shell._start(("tail", "--json", "--agent", "polite"), {}, given, out, err)
-            try:
-                # Workers start to record within two seconds.
-                eventually(
-                    lambda: (
-                        shell.out("send", "hello", "--wait")
-                        and "chain_step_done" in output.read_text()
-                    )
-                )
-            finally:
-                tail.send_signal(signal.SIGINT)
-            assert tail.wait(30) == 0
-        frames = [json.loads(line) for line in output.read_text().splitlines()]
+        lines = tail_while_sending(shell, "--json", "--agent", "polite")
+        frames = [json.loads(line) for line in lines]
     assert {"message_received", "chain_step_done"} <= {frame["type"] for frame in frames}
     assert {frame["agent"] for frame in frames} == {"polite"}
 

@@ -137,9 +137,11 @@ def test_an_app_is_loaded_from_the_working_directory_and_from_the_environment(sh
     shell.write("my_app.py", APP)
     with shell.running("work", "--app", "my_app:app", "--workers", "7") as work:
         assert "agents polite, slow, broken, stuck" in work.ready
+        assert "channels" not in work.ready
         assert shell.out("send", "hi", "--wait", "--sender", "Ada") == "dear Ada, hi\n"
     with shell.running("work", HOLDFAST_APP="my_app:app") as work:
         assert "agents polite, slow, broken, stuck" in work.ready
+        assert "channels" not in work.ready
 
 
 def test_options_override_settings_of_the_app(alone: Shell) -> None:

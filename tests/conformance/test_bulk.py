@@ -13,7 +13,6 @@ from holdfast.queue.event import INBOX, OUTBOX, NewEvent
 from holdfast.queue.outcome import Done
 from holdfast.queue.record import AgentMessage
 from holdfast.store import Store
-from holdfast.store.postgres import bulk
 
 MANY = 600
 ODD = 'a\ttab, a "quote", a \\ and \\N, a\nline, ü and 🙂'
@@ -62,10 +61,7 @@ async def test_equal_lanes_of_two_queues_among_many_are_two(store: Store) -> Non
         ]
 
 
-async def test_each_of_many_events_has_its_own_payload_and_names(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bulk, "AHEAD", 5000)
+async def test_each_of_many_events_has_its_own_payload_and_names(store: Store) -> None:
     news = [
         NewEvent(
             event={"n": n}, target=f"t {n}", lane=f"l {n}", message_id=f"m {n}" if n % 5 else None

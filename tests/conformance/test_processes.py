@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from holdfast.queue.store import Process, Store
 from holdfast.store import open_store
+from holdfast.store.life import read_life
 from holdfast.store.watch import Watch
 from holdfast.testing.clock import Clock
 from holdfast.testing.fixtures import StoreFactory
@@ -129,6 +130,10 @@ async def test_a_process_that_was_killed_is_seen_within_seconds(
     assert (event.fence, event.holder, event.vt, event.attempts) == (0, None, clock.now, 1)
     assert await claim_ids(store) == [[event_id]]
     assert await store.processes() == []
+    life = await read_life(store, event_id)
+    assert life is not None
+    [attempt] = life.attempts
+    assert (attempt.worker, attempt.error) == ("doomed", "process doomed died")
 
 
 async def test_what_a_dead_process_had_without_attempts_left_is_buried(

@@ -22,6 +22,8 @@ async def queue_of_wakeup(
     await listener.register(
         Process(id="listener", host="here", started_at=clock.now, seen_at=clock.now)
     )
+    for queue in ("inbox", "memory"):
+        await listener.expect(queue)
     wakeups = listener.wakeups()
     first = asyncio.ensure_future(anext(wakeups))
     await asyncio.sleep(0)

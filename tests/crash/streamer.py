@@ -18,7 +18,7 @@ from typing import Any, cast
 from holdfast import NotDone, process
 from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
-from holdfast.channels.slack import preview
+from holdfast.channels import preview
 from holdfast.channels.slack.post import Post
 from holdfast.queue.journal import JournalEntry
 from holdfast.settings import Settings

@@ -140,7 +140,7 @@ class CrashingStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def wakeups(self) -> AsyncIterator[str]:
+    async def wakeups(self, queue: str | None = None) -> AsyncIterator[str]:
         if self._ignores_wakeups:
             await asyncio.Event().wait()
         async for queue in self._store.wakeups():

@@ -23,6 +23,7 @@ COUNTED = (
     "chat_messages",
     "activity",
     "settings",
+    "pairings",
     "observations",
 )
 NOTHING = dict.fromkeys(COUNTED, 0)

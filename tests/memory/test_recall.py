@@ -143,6 +143,8 @@ async def test_forgetting_empties_the_index_too(
         "conversations": 0,
         "activity": 0,
         "settings": 0,
+        "pairings": 0,
+        "schedules": 0,
         "observations": 1,
         "index": 1,
     }

@@ -14,12 +14,14 @@ MESSAGE = '{"kind": "message", "channel": "api", "sender": "ann", "message": "%s
 
 
 def scripts_before(folder: Path) -> Path:
-    """The scripts without the one that joined the ids, and without functions, which need it."""
+    """The scripts before the one that joined the ids, and without functions, which need it."""
     scripts = folder / "scripts"
     shutil.copytree(SCRIPTS, scripts, ignore=shutil.ignore_patterns("idempotent"))
     (scripts / "idempotent").mkdir()
-    for path in scripts.glob("*/*-line-id.sql"):
-        path.unlink()
+    for first in scripts.glob("*/*-line-id.sql"):
+        for path in first.parent.glob("*.sql"):
+            if path.name >= first.name:
+                path.unlink()
     return scripts
 
 

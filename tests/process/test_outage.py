@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from holdfast.agents.echo import echo
@@ -116,6 +117,46 @@ async def test_a_settle_whose_answer_was_lost_is_not_repeated(proxy: Proxy) -> N
     assert len(await proxy.waiting("outbox", "")) == 1
 
 
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
+async def test_a_claim_whose_answer_was_lost_is_given_back_within_5_s(proxy: Proxy) -> None:
+    async def break_once() -> None:
+        proxy.after.clear()
+        raise StoreUnavailable("the database cannot be reached: the connection broke")
+
+    await put(proxy)
+    proxy.after["claim"] = break_once
+    began_at = time.monotonic()
+    async with consuming(proxy, done, policy(lease=timedelta(minutes=10))):
+        [ended] = await finished(proxy)
+    assert time.monotonic() - began_at < 5
+    assert (ended.attempts, len(ended.claimed)) == (1, 2)
+
+
+async def test_a_turn_that_runs_is_not_given_back_after_a_lost_claim(proxy: Proxy) -> None:
+    gate = Gate()
+    async with consuming(proxy, gate, policy(at_once=2)) as consumer:
+        [id] = await put(proxy)
+        await until(lambda: gate.inside)
+        consumer._unheard.lost()
+        await until(lambda: proxy.calls["held"] > 2)
+        assert (proxy.calls["release"], consumer.running) == (0, 1)
+        gate.open.set()
+        [ended] = await finished(proxy)
+    assert (ended.id, ended.attempts) == (id, 1)
+
+
+async def test_a_handler_that_meets_an_outage_uses_no_attempt(proxy: Proxy) -> None:
+    async def handle(turn: LeasedTurn) -> Outcome:
+        if len(turn.primary.claimed) == 1:
+            raise StoreUnavailable("the database cannot be reached: the connection broke")
+        return Done()
+
+    await put(proxy, max_attempts=1)
+    async with consuming(proxy, handle):
+        [ended] = await finished(proxy)
+    assert (ended.outcome, ended.attempts, len(ended.claimed)) == ("completed", 1, 2)
+
+
 async def test_a_stop_during_an_outage_ends_in_time(proxy: Proxy) -> None:
     await put(proxy, 2)
     gate = Gate()
@@ -176,6 +217,42 @@ async def test_postgresql_stops_and_starts_under_a_running_handler(
             await hears_again(other)
     lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(lines) <= 8, "\n".join(lines)
+
+
+async def test_a_server_that_is_read_only_for_a_while_uses_no_attempt_and_ends_nobody(
+    server: Server, settings: Settings
+) -> None:
+    gate = Gate()
+
+    async def answer(turn: Turn) -> str:
+        await gate(turn)
+        return await echo(turn)
+
+    app = AgentHarness(answer)
+    url: dict[str, Any] = {"database": server.url, "database_direct": server.url}
+    async with running(app, settings, **url, poll=timedelta(seconds=2), poll_jitter=AT_ONCE):
+        await app.put("first", message_id="first")
+        await until(lambda: gate.inside)
+        set_read_only(server, "on")
+        gate.open.set()
+        with pytest.raises(StoreUnavailable, match="read-only"):
+            await app.put("second", message_id="second")
+        down_until = time.monotonic() + 2
+        await until(lambda: time.monotonic() > down_until)
+        set_read_only(server, "off")
+        back_at = time.monotonic()
+        async with open_store(server.url) as other:
+            [ended] = await finished(other, queue="inbox")
+            assert (ended.attempts, ended.outcome) == (1, "completed")
+            await hears_again(other)
+        assert time.monotonic() - back_at < 10
+
+
+def set_read_only(server: Server, value: str) -> None:
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("set default_transaction_read_only = off")
+        connection.execute(f"alter system set default_transaction_read_only = {value}".encode())
+        connection.execute("select pg_reload_conf()")
 
 
 async def hears_again(other: Store) -> None:

@@ -208,7 +208,7 @@ async def test_the_poll_finds_an_event_without_any_signal(store: Store, database
         await asyncio.wait_for(seen.wait(), 10)
 
 
-async def silence() -> AsyncIterator[str]:
+async def silence(queue: str | None = None) -> AsyncIterator[str]:
     await asyncio.Event().wait()
     yield ""
 

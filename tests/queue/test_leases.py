@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import pytest
 
+from holdfast.errors import LeaseLost
 from holdfast.queue.outcome import Done, Outcome, Retry
 from holdfast.queue.store import Filter, Store
 from holdfast.queue.turn import LeasedTurn
@@ -273,3 +275,26 @@ async def test_a_process_that_claims_its_own_event_again_works_it_once_at_a_time
         [ended] = await finished(proxy)
         hanging.set()
     assert (ended.attempts, gate.most) == (2, 1)
+
+
+async def test_a_request_that_outlives_its_lease_sends_no_more_of_itself(store: Store) -> None:
+    await put(store)
+    [turn] = await store.claim("inbox", None, limit=1, lease=SHORT, holder="slow")
+    turn.until = time.monotonic() + 0.05
+    mine, theirs = socket.socketpair()
+    mine.setblocking(False)
+    sent: list[bytes] = []
+
+    async def request() -> None:
+        async with turn.under_lease():
+            sent.append(await asyncio.get_running_loop().sock_recv(mine, 9))
+
+    with mine, theirs:
+        asking = asyncio.create_task(request())
+        await asyncio.sleep(0)
+        # As after SIGSTOP: the bytes of the network and the end of the lease come together.
+        time.sleep(0.1)  # noqa: ASYNC251
+        theirs.send(b"go on")
+        with pytest.raises(LeaseLost):
+            await asking
+    assert sent == []

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from holdfast.errors import StoreUnavailable
 from holdfast.queue.event import INBOX, NewEvent
+from holdfast.queue.journal import JournalEntry, Step, Write
 from holdfast.queue.outcome import Done
 from holdfast.queue.store import Process
 from holdfast.store.sqlite.store import SqliteStore
@@ -55,6 +56,23 @@ async def put_and_work(store: SqliteStore, count: str) -> None:
     print_line(done)
 
 
+async def record_steps(store: SqliteStore, target: str, count: str) -> None:
+    """Claim the event of a target, and record steps and text of it at once."""
+    [turn] = await store.claim(INBOX, [target], limit=1, lease=LEASE)
+    print_line("claimed")
+
+    async def record(number: int) -> None:
+        step = Step(key=f"step {number}", state="done", attempt=1, result=str(number))
+        await store.record(JournalEntry(turn=turn, steps=[step]))
+
+    for number in range(int(count)):
+        write = Write(1, number * len(target), target)
+        await asyncio.gather(
+            store.record(JournalEntry(turn=turn, write=write)),
+            *(record(number * 10 + nth) for nth in range(10)),
+        )
+
+
 async def fill_the_disk(store: SqliteStore) -> None:
     """Put until the disk is full, then again once there is space."""
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -89,6 +107,7 @@ TASKS = {
         put_one_by_one,
         put_together,
         put_and_work,
+        record_steps,
         fill_the_disk,
         live_with_a_child,
     )

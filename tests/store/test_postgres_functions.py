@@ -76,6 +76,35 @@ def test_grants_of_functions_survive_a_migration(postgres_url: str, name: str) -
         ).fetchone() == (1,)
 
 
+VIEW_OF_0_6_0 = """
+drop view agent.agent_messages;
+create view agent.agent_messages as
+select id, agent_id, role, channel, sender, message_id, content, created_at
+from agent.agent_message;
+create view public.lines_of_a_user as select agent_id, message_id from agent.agent_messages"""
+VIEW_OF_0_7_0 = """
+drop view agent.agent_messages;
+create view agent.agent_messages as
+select id, agent_id, role, channel, sender, message_id, content, created_at
+from agent.agent_message
+union all
+select id, agent_id, role, channel, sender, message_id, content, created_at
+from agent.message_line where is_live;
+create view public.lines_of_a_user as select agent_id, message_id from agent.agent_messages"""
+
+
+@pytest.mark.parametrize("view", [VIEW_OF_0_6_0, VIEW_OF_0_7_0], ids=["0.6.0", "0.7.0"])
+def test_the_view_of_lines_of_an_earlier_release_is_replaced_below_a_view_of_a_user(
+    postgres_url: str, view: str
+) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(view.encode())
+        migrate_again(postgres_url)
+        connection.execute("select agent.put_one('{}', _target => 'coder', _message_id => 'm1')")
+        lines = connection.execute("select agent_id, message_id from lines_of_a_user").fetchall()
+        assert lines == [("coder", "m1")]
+
+
 @pytest.mark.parametrize("builds", ["release", "first builds"])
 def test_no_function_is_dropped_while_workers_call_it(postgres_url: str, builds: str) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as connection:

@@ -17,7 +17,6 @@ from holdfast.message import text_of
 from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Done, Settled
 from holdfast.queue.store import Filter, Process, SweepPolicy
-from holdfast.store.sqlite import connection
 from holdfast.store.sqlite.lock import LockFile, WriteLock
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.sweep import KEYS
@@ -39,10 +38,9 @@ async def test_a_writer_waits_for_a_transaction_in_a_shell(
 
 
 async def test_a_database_locked_for_too_long_gives_one_clear_error(
-    database: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    database: Path, clock: Clock
 ) -> None:
-    monkeypatch.setattr(connection, "BUSY_SECONDS", 0.001)
-    async with SqliteStore(database, clock=clock) as store:
+    async with SqliteStore(database, clock=clock, busy_seconds=0.001) as store:
         with closing(sqlite3.connect(database, isolation_level=None)) as shell:
             shell.execute("begin immediate")
             with pytest.raises(

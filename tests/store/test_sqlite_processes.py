@@ -188,3 +188,20 @@ async def test_two_processes_cannot_have_one_id(database: Path) -> None:
     assert [file.name for file in database.with_name(database.name + ".processes").iterdir()] == [
         "%2E%2E%2Fsame"
     ]
+
+
+async def test_two_processes_record_steps_at_once_and_nothing_is_lost(database: Path) -> None:
+    names, rounds = ("one", "two"), 30
+    async with SqliteStore(database) as store:
+        events = [NewEvent(event={}, target=name) for name in names]
+        ids = await store.put(events)
+        processes = [start("record_steps", database, name, str(rounds)) for name in names]
+        assert [next_line(process) for process in processes] == ["claimed"] * 2
+        for process in processes:
+            output_of(process)
+        for name, id_ in zip(names, ids, strict=True):
+            assert id_ is not None
+            journal = await store.journal(id_)
+            assert journal.text == name * rounds
+            wanted = {f"step {number}": str(number) for number in range(rounds * 10)}
+            assert {step.key: step.result for step in journal.steps.values()} == wanted

@@ -28,6 +28,7 @@ from holdfast.agents.llm.durability import HoldfastDurability
 from holdfast.agents.llm.history import history
 from holdfast.agents.llm.memory import TOOLS, read_memories
 from holdfast.agents.llm.prompt import Prompt
+from holdfast.agents.llm.schedules import schedule_tools
 from holdfast.agents.turn import Turn
 from holdfast.errors import HoldfastError
 from holdfast.queue.outcome import Dead, Retry, trace_of
@@ -55,15 +56,17 @@ class LlmAgent:
         history_tokens: int = HISTORY_TOKENS,
         max_requests: int = MAX_REQUESTS,
         stream: bool = True,
+        schedules: int = 0,
     ) -> None:
         self._model = model
         self._stream = stream
+        own_tools = schedule_tools(schedules) if schedules else []
         self._runner = Runner(
             model,
             # None allows an empty answer; without it pydantic-ai would ask the model again.
             output_type=[str, NoneType],
             deps_type=Context,
-            tools=[*TOOLS, *tools],
+            tools=[*TOOLS, *own_tools, *tools],
             toolsets=toolsets,
             model_settings=SETTINGS,
             capabilities=[
@@ -75,6 +78,11 @@ class LlmAgent:
         self._history_tokens = history_tokens
         self._limits = UsageLimits(request_limit=max_requests)
         self._app: App | None = None
+
+    @property
+    def provider(self) -> str:
+        """The provider of the model."""
+        return self._model.system
 
     def join(self, app: App) -> None:
         """Remember the app that this agent was added to."""

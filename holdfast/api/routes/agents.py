@@ -13,6 +13,7 @@ from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.security.caller import caller_of
 from holdfast.api.security.scope import sees_agent, visible_reads
 from holdfast.api.state import state_of
+from holdfast.queue.event import INBOX
 from holdfast.queue.pages import Page
 from holdfast.queue.record import AgentMessage
 from holdfast.routing.directory import Directory
@@ -22,14 +23,24 @@ routes = APIRouter(route_class=AuthorizedRoute, tags=["agents"])
 AgentId = Annotated[str, Path(description="An agent's id.")]
 
 
+class AgentPause(TypedDict):
+    """Why an agent is paused, by whom and since when."""
+
+    reason: str | None
+    by: str
+    at: int
+
+
 class Agent(TypedDict):
     """An agent that a live process serves or the configuration names."""
 
     name: str
+    description: str
     default: bool
     lane: str
     kind: str | None
     processes: list[str]
+    paused: AgentPause | None
 
 
 class AgentLine(TypedDict):
@@ -47,10 +58,12 @@ class AgentLine(TypedDict):
 
 AGENT: dict[str, Any] = {
     "name": "coder",
+    "description": "writes and fixes code",
     "default": True,
     "lane": "conversation",
     "kind": "function",
     "processes": ["host-4711_m8boovyb"],
+    "paused": None,
 }
 LINE: dict[str, Any] = {
     "id": 3,
@@ -103,11 +116,21 @@ def _agent(id_: str, directory: Directory) -> Agent:
     routing = directory.routing
     return Agent(
         name=routing.names.get(id_, id_),
+        description=routing.descriptions.get(id_, ""),
         default=id_ == routing.default,
         lane=routing.lanes[id_],
         kind=routing.kinds.get(id_),
         processes=directory.servers.get(id_, []),
+        paused=agent_pause(directory, id_),
     )
+
+
+def agent_pause(directory: Directory, agent: str) -> AgentPause | None:
+    """Return why an agent is paused, None if it is not."""
+    pause = directory.paused.find("agent", agent) or directory.paused.find("queue", INBOX)
+    if pause is None:
+        return None
+    return AgentPause(reason=pause.reason, by=pause.paused_by, at=millis(pause.paused_at))
 
 
 def _line(line: AgentMessage) -> AgentLine:

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from holdfast.api.names import Printable
 from holdfast.api.paging import Page, list_response
 from holdfast.api.response import EPOCH, MILLISECOND, JsonResponse, millis
 from holdfast.api.route import AuthorizedRoute, route_options
-from holdfast.api.routes.messages import Printable
 from holdfast.api.state import state_of
 from holdfast.queue.audit import Action, AuditEntry, AuditFilter
 

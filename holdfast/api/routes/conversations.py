@@ -1,24 +1,38 @@
-"""Conversations that were begun by HTTP, and their messages."""
+"""Conversations that were begun by HTTP: list, change and delete them."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NotRequired
+import asyncio
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path as FilePath
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import Field
+from pydantic import AfterValidator, Field, StringConstraints
 from typing_extensions import TypedDict
 
-from holdfast.agents.base import lane_of
-from holdfast.api.paging import Page, Paged, list_response
+from holdfast.agents.base import LanePolicy, lane_of
+from holdfast.api.body import Body, read_body
+from holdfast.api.names import Printable, printable
+from holdfast.api.paging import GREATEST_ID, Page, list_response
 from holdfast.api.response import ApiError, JsonResponse, millis
 from holdfast.api.route import AuthorizedRoute, route_options
-from holdfast.api.routes.messages import Printable
-from holdfast.api.security.caller import caller_of
+from holdfast.api.security.caller import actor_of, caller_of
 from holdfast.api.security.scope import scope_of
 from holdfast.api.state import state_of
-from holdfast.routing.router import Routing
-from holdfast.store.conversations import Conversation, Conversations, Line, merge_unfinished
+from holdfast.message import Payload
+from holdfast.queue.record import Activity
+from holdfast.store.activity import SENT_BY
+from holdfast.store.conversations import (
+    Conversation,
+    ConversationChange,
+    Conversations,
+)
+from holdfast.store.erase import erase_conversation
+from holdfast.store.files import conversation_folder
 from holdfast.store.scoped import Scope
+from holdfast.store.uploads import remove_uploads
 
 routes = APIRouter(route_class=AuthorizedRoute, tags=["conversations"])
 
@@ -28,6 +42,9 @@ OTHERS_WRITE = (
     " send a `conversation` or `senderId` of your own"
 )
 EVERYTHING = Scope()
+Title = Annotated[
+    str, StringConstraints(max_length=200, strip_whitespace=True), AfterValidator(printable)
+]
 
 ConversationId = Annotated[
     str, Path(description="The `conversation` of the list, percent-encoded, `/` too.")
@@ -38,6 +55,8 @@ class ConversationPage(Page):
     """Conversations, latest first."""
 
     channel: Printable | None = Field(None, description="Only conversations of this channel.")
+    archived: bool | None = Field(None, description="Only archived ones, or only others.")
+    pinned: bool | None = Field(None, description="Only pinned ones, or only others.")
 
 
 class ListedConversation(TypedDict):
@@ -48,24 +67,33 @@ class ListedConversation(TypedDict):
     channel: str
     sender: str
     title: str
+    pinned: bool
+    archived: bool
+    unread: int
     createdAt: int
     updatedAt: int
 
 
-class ConversationLine(TypedDict):
-    """A message or an answer. `id` is null while a message is in no agent's history yet."""
+class ChangedConversation(Body):
+    """Changes of a conversation. Fields that are left out stay as they are."""
 
-    id: int | None
-    messageId: str
-    role: str
-    agent: str
-    sender: str
-    message: str
-    timestamp: int
-    status: str
-    handoff: NotRequired[bool]
-    eventId: NotRequired[int]
-    error: NotRequired[str]
+    title: Title | None = Field(None, description="A title in place of the first message.")
+    pinned: bool | None = Field(None, description="Whether it is kept at the top.")
+    archived: bool | None = Field(
+        None, description="Whether it is put away; the next message takes it back."
+    )
+    read_to: int | None = Field(
+        None, ge=0, le=GREATEST_ID, description="The newest line that the caller has seen."
+    )
+
+
+class DeletedConversation(TypedDict):
+    """The conversation is deleted, with so many messages, lines and uploaded files."""
+
+    ok: bool
+    messages: int
+    lines: int
+    files: int
 
 
 CONVERSATION: dict[str, Any] = {
@@ -74,18 +102,11 @@ CONVERSATION: dict[str, Any] = {
     "channel": "web",
     "sender": "ada",
     "title": "what broke the build?",
+    "pinned": False,
+    "archived": False,
+    "unread": 1,
     "createdAt": 1767225600000,
     "updatedAt": 1767225660000,
-}
-LINE: dict[str, Any] = {
-    "id": 3,
-    "messageId": "web_m8boovyb",
-    "role": "user",
-    "agent": "coder",
-    "sender": "ada",
-    "message": "what broke the build?",
-    "timestamp": 1767225600000,
-    "status": "completed",
 }
 
 
@@ -98,41 +119,117 @@ async def get_conversations(
     request: Request, page: Annotated[ConversationPage, Query()]
 ) -> JsonResponse:
     """List conversations begun by `POST /api/message`, the latest first. The title is the beginning
-    of the first message. A token of role send sees its own."""
+    of the first message. `unread` counts answers that the caller has not seen, up to 100, in its
+    own conversations. A token of role send sees its own."""
     scope = await scope_of(request) or EVERYTHING
-    conversations = Conversations(state_of(request).store)
-    found = await conversations.recent(scope, channel=page.channel, **page.within(request))
-    return list_response(request, found, lambda one: _conversation(one, scope))
+    found = await Conversations(state_of(request).store).recent(
+        scope,
+        reader=caller_of(request).owner or "",
+        channel=page.channel,
+        archived=page.archived,
+        pinned=page.pinned,
+        **page.within(request),
+    )
+    return list_response(request, found, lambda one: shown_conversation(one, scope))
 
 
 @routes.get(
-    "/api/conversations/{id:path}/messages",
-    summary="List the messages of a conversation",
-    **route_options("read", list[ConversationLine], [LINE], 400, 404),
+    "/api/conversations/{id:path}",
+    summary="Get a conversation",
+    **route_options("read", ListedConversation, CONVERSATION, 404),
 )
-async def get_conversation_messages(
-    request: Request, id: ConversationId, page: Paged
-) -> JsonResponse:
-    """List messages and answers of all agents, newest first. The first page begins with messages
-    that are in no agent's history yet. `status` of a message is pending, processing, completed or
-    dead; `handoff` marks what an agent wrote to a teammate."""
-    state = state_of(request)
+async def get_conversation(request: Request, id: ConversationId) -> JsonResponse:
+    """Return one conversation as the list shows it."""
     scope = await scope_of(request) or EVERYTHING
+    return await _found_conversation(request, id, scope)
+
+
+@routes.post(
+    "/api/conversations/{id:path}",
+    summary="Change a conversation",
+    **route_options(
+        "send",
+        ListedConversation,
+        CONVERSATION,
+        404,
+        body=ChangedConversation,
+        given={"title": "the trip", "pinned": True, "readTo": 17},
+    ),
+)
+async def post_conversation(request: Request, id: ConversationId) -> JsonResponse:
+    """Rename, pin or archive a conversation, or note what was read of it. All browsers see it."""
+    change = await read_body(request, ChangedConversation)
+    scope = await scope_of(request) or EVERYTHING
+    state, reader = state_of(request), caller_of(request).owner or ""
     conversations = Conversations(state.store)
-    await _refuse_hidden(request, conversations, id, scope)
-    routing = await state.routing()
-    found = await conversations.lines(id, agents=scope.agents, **page.within(request))
-    unfinished = await conversations.unfinished(id, _lanes(routing, id))
-    for line in unfinished:
-        line.agent = line.agent or routing.default
-    seen = [line for line in unfinished if scope.agents is None or line.agent in scope.agents]
-    found = merge_unfinished(found, seen, is_first=page.before_id is None)
-    if not found and not await conversations.owners(id):
+    if not id.isprintable() or await conversations.find(id, scope) is None:
         raise ApiError(404, NOT_FOUND)
-    return list_response(request, found, _line)
+    fields = ConversationChange(**change.model_dump())
+    await conversations.change(id, scope, fields, reader=reader)
+    if change.archived:
+        # The next message has to take it back.
+        state.conversation_notes.forget(id)
+    await _tell(request, "conversation_changed", id)
+    return await _found_conversation(request, id, scope)
 
 
-async def _refuse_hidden(
+@routes.delete(
+    "/api/conversations/{id:path}",
+    summary="Delete a conversation",
+    **route_options(
+        "send",
+        DeletedConversation,
+        {"ok": True, "messages": 2, "lines": 4, "files": 0},
+        404,
+    ),
+)
+async def delete_conversation(request: Request, id: ConversationId) -> JsonResponse:
+    """Erase a conversation: messages, answers, steps, lines and files. A message that is being
+    worked ends. What agents learned from it stays in memory."""
+    scope = await scope_of(request) or EVERYTHING
+    state = state_of(request)
+    await refuse_hidden(request, Conversations(state.store), id, scope)
+    owners = await Conversations(state.store).owners(id)
+    if not owners:
+        raise ApiError(404, NOT_FOUND)
+    await state.routing()
+    [channel] = set(owners.values())
+    lanes = lanes_of(state.known_lanes, id)
+    await _tell(request, "conversation_deleted", id)
+    erased = await erase_conversation(state.store, id, channel, lanes, actor=actor_of(request))
+    state.conversation_notes.forget(id)
+    await asyncio.to_thread(_remove_files, state.settings.files, channel, id, erased.files)
+    return JsonResponse(
+        DeletedConversation(
+            ok=True, messages=erased.messages, lines=erased.lines, files=len(erased.files)
+        )
+    )
+
+
+def _remove_files(root: FilePath, channel: str, id_: str, uploads: Sequence[str]) -> None:
+    remove_uploads(root, uploads)
+    shutil.rmtree(conversation_folder(root, channel, id_), ignore_errors=True)
+
+
+async def _found_conversation(request: Request, id_: str, scope: Scope) -> JsonResponse:
+    conversations = Conversations(state_of(request).store)
+    reader = caller_of(request).owner or ""
+    found = await conversations.find(id_, scope, reader=reader) if id_.isprintable() else None
+    if found is None:
+        raise ApiError(404, NOT_FOUND)
+    return JsonResponse(shown_conversation(found, scope))
+
+
+async def _tell(request: Request, kind: str, conversation: str) -> None:
+    """Tell all pages that a conversation changed."""
+    store, frames = state_of(request).store, list[Payload]()
+    for owner, channel in (await Conversations(store).owners(conversation)).items():
+        frame = {"type": kind, "conversation": conversation, "channel": channel}
+        frames.append(frame | ({SENT_BY: owner} if owner else {}))
+    await store.put([], records=[Activity(tuple(frames))])
+
+
+async def refuse_hidden(
     request: Request, conversations: Conversations, id_: str, scope: Scope
 ) -> None:
     """Refuse a conversation that the caller may not see, as if it did not exist."""
@@ -150,13 +247,13 @@ async def _refuse_hidden(
         raise ApiError(403, OTHERS_WRITE.format(name=repr(name)))
 
 
-def _lanes(routing: Routing, conversation: str) -> list[str]:
-    """The lanes in which messages of a conversation wait."""
-    lanes = (lane_of(agent, conversation, policy) for agent, policy in routing.lanes.items())
+def lanes_of(policies: Mapping[str, LanePolicy], conversation: str) -> list[str]:
+    """Return the lanes in which messages of a conversation wait, by the policies of agents."""
+    lanes = (lane_of(agent, conversation, policy) for agent, policy in policies.items())
     return [lane for lane in lanes if lane is not None]
 
 
-def _conversation(one: Conversation, scope: Scope) -> ListedConversation:
+def shown_conversation(one: Conversation, scope: Scope) -> ListedConversation:
     return ListedConversation(
         id=one.id,
         conversation=one.conversation,
@@ -164,26 +261,9 @@ def _conversation(one: Conversation, scope: Scope) -> ListedConversation:
         sender=one.sender,
         # The first message may have been for an agent that this caller may not see.
         title=one.title if scope.agents is None else one.conversation,
+        pinned=one.pinned,
+        archived=one.archived,
+        unread=one.unread,
         createdAt=millis(one.created_at),
         updatedAt=millis(one.updated_at),
     )
-
-
-def _line(line: Line) -> ConversationLine:
-    shown = ConversationLine(
-        id=line.id,
-        messageId=line.message_id,
-        role=line.role,
-        agent=line.agent,
-        sender=line.sender,
-        message=line.content,
-        timestamp=millis(line.created_at),
-        status=line.status,
-    )
-    if line.is_handoff:
-        shown["handoff"] = True
-    if line.event_id is not None:
-        shown["eventId"] = line.event_id
-    if line.status == "dead" and line.error:
-        shown["error"] = line.error
-    return shown

@@ -9,16 +9,18 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from holdfast.api.body import Body, read_body
+from holdfast.api.names import Printable
 from holdfast.api.paging import EventId, Page, list_response
 from holdfast.api.response import OK, ApiError, JsonResponse, Ok, millis
 from holdfast.api.route import AuthorizedRoute, route_options
-from holdfast.api.routes.messages import Printable
+from holdfast.api.routes.dead_groups import letters_of
 from holdfast.api.security.caller import actor_of
-from holdfast.api.security.scope import visible_reads
+from holdfast.api.security.scope import refuse_limited, visible_reads
 from holdfast.api.state import state_of
 from holdfast.message import channel_of, sender_of, written_of
 from holdfast.queue.event import INBOX, FinishedEvent
 from holdfast.queue.journal import Assume
+from holdfast.queue.pages import Page as Rows
 from holdfast.queue.store import Filter
 
 routes = APIRouter(route_class=AuthorizedRoute, tags=["dead letters"])
@@ -43,6 +45,7 @@ class DeadPage(Page):
     """Dead letters of one queue."""
 
     queue: Printable = Field(INBOX, description="The queue: inbox, outbox, memory or one of yours.")
+    group: Printable | None = Field(None, description="Only letters of this group, of any queue.")
 
 
 class DeadData(TypedDict):
@@ -102,10 +105,22 @@ async def get_dead(request: Request, page: Annotated[DeadPage, Query()]) -> Json
     the last failure. `traceback` is present if the handler raised."""
     state = state_of(request)
     default = (await state.routing()).default
-    found = await (await visible_reads(request)).dead(
-        Filter(queue=page.queue), **page.within(request)
-    )
+    if page.group is not None:
+        found = await _of_group(request, page, page.group)
+    else:
+        found = await (await visible_reads(request)).dead(
+            Filter(queue=page.queue), **page.within(request)
+        )
     return list_response(request, found, lambda event: _dead(event, default))
+
+
+async def _of_group(request: Request, page: DeadPage, group: str) -> Rows[FinishedEvent]:
+    await refuse_limited(request)
+    ids, has_more = await letters_of(request, group, page.limit, page.before_id)
+    store, most_bytes = state_of(request).store, state_of(request).limits.page_bytes
+    found = await store.dead(Filter(ids=ids), limit=page.limit, most_bytes=most_bytes)
+    found.has_more = found.has_more and (has_more or len(found) < len(ids))
+    return found
 
 
 @routes.post(

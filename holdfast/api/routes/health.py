@@ -11,9 +11,9 @@ from holdfast.api.response import JsonResponse
 from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.security.scope import refuse_limited
 from holdfast.api.state import Harness, state_of
+from holdfast.channels import problems_of
 from holdfast.errors import HoldfastError
 from holdfast.queue.metrics import read_gauges
-from holdfast.settings import slack_is_off
 from holdfast.telemetry import prometheus
 from holdfast.telemetry.redaction import redact
 
@@ -28,7 +28,7 @@ routes = APIRouter(route_class=AuthorizedRoute, tags=["health"])
 async def healthz(request: Request) -> JsonResponse:
     """The process is alive. Database outages do not fail this check. Channels with problems are
     named."""
-    return JsonResponse({"status": "ok"} | _name_problems(state_of(request).harness))
+    return JsonResponse({"status": "ok"} | problems_of(state_of(request).harness.channels))
 
 
 @open_routes.get(
@@ -44,15 +44,7 @@ async def readyz(request: Request) -> JsonResponse:
     problem = await _problem(harness)
     if problem is not None:
         return JsonResponse({"error": problem}, 503)
-    return JsonResponse({"status": "ready"} | _name_problems(harness))
-
-
-def _name_problems(harness: Harness) -> dict[str, str]:
-    """Return the problems of channels, by name."""
-    ailing = {name: channel.problems for name, channel in harness.channels.items()}
-    if "slack" not in harness.channels and (problem := slack_is_off()):
-        ailing["slack"] = [problem]
-    return {name: redact("; ".join(problems)) for name, problems in ailing.items() if problems}
+    return JsonResponse({"status": "ready"} | problems_of(harness.channels))
 
 
 async def _problem(harness: Harness) -> str | None:

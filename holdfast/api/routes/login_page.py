@@ -20,10 +20,14 @@ PAGE = """<!doctype html>
     <meta name="referrer" content="same-origin">
     <title>{title} · Holdfast</title>
     <link rel="icon" href="/static/icon.svg" type="image/svg+xml">
-    <link rel="stylesheet" href="/static/style.css">
+    <script src="/static/theme.js"></script>
+    <link rel="stylesheet" href="/static/tokens.css">
+    <link rel="stylesheet" href="/static/base.css">
+    <link rel="stylesheet" href="/static/overlay.css">
   </head>
   <body>
-    <main class="empty">
+    <main class="state-box">
+      <img src="/static/icon.svg" alt="" width="44" height="44">
       <h1>{title}</h1>
       <p>{text}</p>
 {form}    </main>
@@ -32,12 +36,12 @@ PAGE = """<!doctype html>
 """
 FORM = """      <form method="post" action="/login">
         <input type="hidden" name="code" value="{code}">
-        <button type="submit">Log in as {name}</button>
+        <button class="button primary" type="submit">Log in as {name}</button>
       </form>
 """
 
 
-PROVIDER = """      <p><a class="button" href="/login/oidc">Log in with your account</a></p>
+PROVIDER = """      <p><a class="button primary" href="/login/oidc">Log in with your account</a></p>
 """
 
 

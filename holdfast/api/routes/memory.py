@@ -8,10 +8,10 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
+from holdfast.api.names import Printable, Text
 from holdfast.api.paging import next_page_header
 from holdfast.api.response import ApiError, JsonResponse
 from holdfast.api.route import AuthorizedRoute, route_options
-from holdfast.api.routes.messages import Printable, Text
 from holdfast.api.security.caller import actor_of
 from holdfast.api.security.scope import refuse_limited
 from holdfast.api.state import ApiState, state_of
@@ -110,9 +110,9 @@ async def search_memory(request: Request, search: Annotated[MemorySearch, Query(
     reaches 4 MiB."""
     await refuse_limited(request)
     state = state_of(request)
-    scope = KnowledgeScope(DEFAULT_AGENT_NAME, ":".join(_parts(search.subject)))
+    scope = KnowledgeScope(DEFAULT_AGENT_NAME, ":".join(parts_or_refuse(search.subject)))
     try:
-        hits = await _knowledge(state).search(scope, search.q, search.limit)
+        hits = await open_index(state).search(scope, search.q, search.limit)
     except HoldfastError as error:
         # The index is unavailable, or the packages of memory are not installed.
         raise ApiError(503, str(error)) from None
@@ -171,12 +171,12 @@ async def forget_subject(
     releases that name no person. On SQLite the bytes are gone from the files, too; on
     PostgreSQL a vacuum frees them."""
     state = state_of(request)
-    parts = _parts(subject)
+    parts = parts_or_refuse(subject)
     if not all:
         await _refuse_several(state, subject, parts)
     removed = await forget(
         open_observations(state.store),
-        _knowledge(state),
+        open_index(state),
         *parts,
         actor=actor_of(request),
         files=state.settings.files,
@@ -207,14 +207,15 @@ def _read_after(key: str) -> tuple[str, str, str]:
     return parts[0], parts[1], parts[2]
 
 
-def _parts(subject: str) -> tuple[str, str, str]:
+def parts_or_refuse(subject: str) -> tuple[str, str, str]:
+    """Return workspace, type and id of a subject; refuse anything else."""
     try:
         return parts_of(subject)
     except HoldfastError as error:
         raise ApiError(400, str(error)) from None
 
 
-def _knowledge(state: ApiState) -> KnowledgeStore:
+def open_index(state: ApiState) -> KnowledgeStore:
     """Return the index, opened once, so that the embedder stays loaded."""
     if state.knowledge is None:
         state.knowledge = open_knowledge(state.store, state.harness.embedder)

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Request
 from pydantic import AfterValidator, Field
 
 from holdfast.api.body import Body, read_body
+from holdfast.api.names import Printable, said
 from holdfast.api.response import OK, ApiError, JsonResponse, Ok
 from holdfast.api.route import route_options
 from holdfast.api.routes.message_status import MessageId, MessagePart, visible_message
-from holdfast.api.routes.messages import Printable, said
 from holdfast.api.routes.queue import BY_API
 from holdfast.api.security.caller import actor_of, caller_of
 from holdfast.api.state import state_of

@@ -4,21 +4,38 @@ from __future__ import annotations
 
 from typing import Annotated, NotRequired
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from starlette.routing import Match
 from starlette.types import Scope
 from typing_extensions import TypedDict
 
+from holdfast.api.markdown import render_all
+from holdfast.api.progress import (
+    HandoffStatus,
+    Position,
+    StepStatus,
+    WaitingFor,
+    ended_at,
+    shown_handoff,
+    shown_step,
+    started_at,
+    sum_usage,
+    waiting_for,
+)
 from holdfast.api.response import ApiError, JsonResponse, millis
 from holdfast.api.route import AuthorizedRoute, route_options
+from holdfast.api.routes.files import FileInfo, file_info
 from holdfast.api.routes.responses import Response, response_of
 from holdfast.api.security.caller import caller_of
 from holdfast.api.security.scope import refuse_foreign, sees_agent
 from holdfast.api.state import state_of
 from holdfast.message import channel_of, conversation_of, written_of
 from holdfast.queue.event import Event, payload_to_show
-from holdfast.queue.journal import Step
+from holdfast.queue.store import Store
 from holdfast.store.chain import Chain, find_message, read_chain
+from holdfast.store.conversations import Conversations
+from holdfast.store.progress import messages_ahead, read_handoffs
+from holdfast.store.uploads import Files
 
 
 class MessagePart(AuthorizedRoute):
@@ -36,18 +53,8 @@ class MessagePart(AuthorizedRoute):
 
 routes = APIRouter(route_class=AuthorizedRoute, tags=["messages"])
 
+AsHtml = Annotated[bool, Query(description="Add the texts as HTML, to be inserted as it is.")]
 MessageId = Annotated[str, Path(description="The messageId, percent-encoded, `/` too.")]
-
-
-class StepStatus(TypedDict):
-    """A recorded step. `status` is started, done, failed or unknown."""
-
-    key: str
-    status: str
-    attempt: int
-    startedAt: int | None
-    endedAt: int | None
-    error: NotRequired[str]
 
 
 class MessageStatus(TypedDict):
@@ -67,11 +74,24 @@ class MessageStatus(TypedDict):
     responses: list[Response]
     message: str
     eventId: int
+    createdAt: int
+    startedAt: int | None
+    endedAt: int | None
+    handoffs: list[HandoffStatus]
+    position: NotRequired[Position]
+    waitingFor: NotRequired[WaitingFor]
+    tokens: NotRequired[int]
+    cost: NotRequired[float]
+    files: NotRequired[list[FileInfo]]
+    versions: NotRequired[list[str]]
     response: NotRequired[str]
     partial: NotRequired[str]
     generation: NotRequired[int]
     progress: NotRequired[str]
     error: NotRequired[str]
+    messageHtml: NotRequired[str]
+    responseHtml: NotRequired[str]
+    partialHtml: NotRequired[str]
 
 
 EXAMPLE = {
@@ -86,8 +106,10 @@ EXAMPLE = {
             "key": "fetch log",
             "status": "done",
             "attempt": 1,
+            "kind": "step",
             "startedAt": 1767225600000,
             "endedAt": 1767225600250,
+            "duration": 250,
         }
     ],
     "open": 0,
@@ -95,6 +117,10 @@ EXAMPLE = {
     "responses": [],
     "message": "what broke the build?",
     "eventId": 7,
+    "createdAt": 1767225600000,
+    "startedAt": 1767225600100,
+    "endedAt": 1767225601000,
+    "handoffs": [],
     "response": "the last commit did",
 }
 NOT_FOUND = "message not found"
@@ -103,14 +129,16 @@ NOT_FOUND = "message not found"
 @routes.get(
     "/api/message/{id:path}",
     summary="Status of a message, with its responses",
-    **route_options("read", MessageStatus, EXAMPLE, 404),
+    **route_options("read", MessageStatus, EXAMPLE, 400, 404),
 )
-async def get_message(request: Request, id: MessageId) -> JsonResponse:
+async def get_message(request: Request, id: MessageId, html: AsHtml = False) -> JsonResponse:
     """`status` is pending, processing, waiting, completed or dead. `steps` are the recorded steps,
     `partial` is the text written so far, or until the message failed. `responses` has the answers
     of all agents that worked on it, oldest first. `open` counts live messages and responses that
     came of it: at 0 the chain is over. A response that a client has to fetch is live until it is
-    acked; `working` counts live messages alone."""
+    acked; `working` counts live messages alone. `position` counts the messages before a pending
+    one, `waitingFor` names the signal that a turn waits for, `handoffs` are messages to teammates.
+    `tokens` and `cost` are sums over all of them."""
     if not id:
         raise ApiError(404, "Not found")
     state = state_of(request)
@@ -125,6 +153,9 @@ async def get_message(request: Request, id: MessageId) -> JsonResponse:
         for event in chain.responses
         if sees_agent(caller, payload_to_show(event).get("agent") or "")
     ]
+    await _add_progress(request, chain, status)
+    if html:
+        await _add_html(status)
     return JsonResponse(status)
 
 
@@ -137,6 +168,51 @@ async def visible_message(request: Request, id: str) -> Event:
     return message
 
 
+async def _add_progress(request: Request, chain: Chain, status: MessageStatus) -> None:
+    """Add its place in the queue, what it waits for, hand-offs, usage, files and versions."""
+    store, message, caller = state_of(request).store, chain.message, caller_of(request)
+    if chain.status == "pending":
+        lane, agent = await messages_ahead(store, message)
+        status["position"] = Position(lane=lane, agent=agent)
+    handed = await read_handoffs(store, message.root_id or message.id)
+    status["handoffs"] = [
+        shown_handoff(one) for one in handed if sees_agent(caller, one.event.target)
+    ]
+    waiting = [message] if chain.status == "waiting" else []
+    waiting += [one.event for one in handed if one.status == "waiting"]
+    for event in waiting:
+        if (wait := await waiting_for(store, event)) is not None:
+            status["waitingFor"] = wait
+            break
+    tokens, cost = sum_usage([chain.journal, *(one.journal for one in handed)])
+    if tokens is not None:
+        status["tokens"] = tokens
+    if cost is not None:
+        status["cost"] = cost
+    await _add_files(store, status)
+
+
+async def _add_files(store: Store, status: MessageStatus) -> None:
+    id_ = status["messageId"]
+    if files := await Files(store).of_messages([id_]):
+        status["files"] = [file_info(file) for file in files]
+    if versions := (await Conversations(store).versions([id_])).get(id_):
+        status["versions"] = versions
+
+
+async def _add_html(status: MessageStatus) -> None:
+    texts = [status["message"], status.get("response", ""), status.get("partial", "")]
+    of_responses = [response["message"] for response in status["responses"]]
+    message, response, partial, *others = await render_all([*texts, *of_responses])
+    status["messageHtml"] = message
+    if "response" in status:
+        status["responseHtml"] = response
+    if "partial" in status:
+        status["partialHtml"] = partial
+    for one, text in zip(status["responses"], others, strict=True):
+        one["html"] = text
+
+
 def _status(chain: Chain, default: str) -> MessageStatus:
     message, journal = chain.message, chain.journal
     payload = payload_to_show(message)
@@ -147,12 +223,16 @@ def _status(chain: Chain, default: str) -> MessageStatus:
         channel=channel_of(payload),
         conversation=conversation_of(payload),
         attempts=message.attempts,
-        steps=[_step(step) for step in journal.steps.values()],
+        steps=[shown_step(step) for step in journal.steps.values()],
         open=chain.open,
         working=chain.working,
         responses=[],
         message=written_of(payload),
         eventId=message.id,
+        createdAt=millis(message.created_at),
+        startedAt=started_at(message),
+        endedAt=ended_at(message),
+        handoffs=[],
     )
     if chain.own_responses:
         status["response"] = written_of(payload_to_show(chain.own_responses[0]))
@@ -163,16 +243,3 @@ def _status(chain: Chain, default: str) -> MessageStatus:
     if chain.status == "dead" and message.last_error:
         status["error"] = message.last_error
     return status
-
-
-def _step(step: Step) -> StepStatus:
-    shown = StepStatus(
-        key=step.key,
-        status=step.state,
-        attempt=step.attempt,
-        startedAt=None if step.started_at is None else millis(step.started_at),
-        endedAt=None if step.ended_at is None else millis(step.ended_at),
-    )
-    if step.error:
-        shown["error"] = step.error
-    return shown

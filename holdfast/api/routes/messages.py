@@ -3,48 +3,35 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, NotRequired
+from typing import Annotated
 
 from fastapi import APIRouter, Request
 from pydantic import AfterValidator, Field, StringConstraints
-from pydantic_core import PydanticCustomError
-from typing_extensions import TypedDict
 
 from holdfast.api.body import Body, read_body
-from holdfast.api.response import ApiError, JsonResponse
+from holdfast.api.draft import Draft
+from holdfast.api.names import Channel, Name, Printable, Text, printable
+from holdfast.api.response import ApiError, JsonResponse, Stored
 from holdfast.api.route import AuthorizedRoute, route_options
+from holdfast.api.routes.resend import draft_of
 from holdfast.api.security.caller import Caller, caller_of
 from holdfast.api.security.scope import bound_agent, bound_channel, bound_sender, bound_sender_id
 from holdfast.api.state import ApiState, state_of
 from holdfast.message import subject_of
 from holdfast.queue.record import NewConversation
-from holdfast.routing.directory import waits_for_a_server
+from holdfast.routing.directory import waits_for_a_server, waits_for_resume
 from holdfast.routing.router import Address, put_message
 from holdfast.routing.router import message as new_message
 
 routes = APIRouter(route_class=AuthorizedRoute, tags=["messages"])
 
-LONGEST_NAME = 200
-"""Names are parts of index keys, which have a limited length."""
 RESERVED_PREFIXES = frozenset(
     {
         *("slack", "discord", "telegram", "whatsapp", "matrix", "email"),
-        *("internal", "chat", "chatroom", "proactive", "heartbeat", "schedule"),
+        *("internal", "chat", "chatroom", "proactive", "heartbeat", "schedule", "pairing"),
     }
 )
 """Prefixes of message ids that channels and Holdfast itself generate."""
-
-
-def printable(text: str) -> str:
-    if not text or not text.isprintable():
-        raise ValueError("must be printable characters, at least one")
-    return text
-
-
-def said(text: str) -> str:
-    if not text.strip():
-        raise PydanticCustomError("missing", "is required")
-    return text
 
 
 def refuse_reserved_prefix(message_id: str) -> str:
@@ -59,11 +46,6 @@ def refuse_reserved_prefix(message_id: str) -> str:
     return message_id
 
 
-Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
-Printable = Annotated[Name, AfterValidator(printable)]
-Named = Annotated[Name, AfterValidator(said)]
-Text = Annotated[str, AfterValidator(said)]
-Channel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,32}$")]
 MessageId = Annotated[
     str,
     StringConstraints(max_length=200),
@@ -75,7 +57,11 @@ MessageId = Annotated[
 class NewMessage(Body):
     """A message for an agent."""
 
-    message: Text = Field(description="The text; `@agent` at its beginning chooses the agent.")
+    message: Text | None = Field(
+        None,
+        description="The text; `@agent` at its beginning chooses the agent. Only a message with"
+        " `files` or `regenerates` may be without.",
+    )
     agent: Name | None = Field(
         None, description="An agent or a team; wins over `@agent` in the text."
     )
@@ -94,14 +80,15 @@ class NewMessage(Body):
         None,
         description="Makes a repeated post a 409. Prefixes such as `slack_` are reserved.",
     )
-
-
-class Stored(TypedDict):
-    """The message is stored durably."""
-
-    ok: bool
-    messageId: str
-    warning: NotRequired[str]
+    files: list[Name] = Field(
+        default_factory=list, max_length=20, description="Ids of uploaded files to send."
+    )
+    regenerates: Printable | None = Field(
+        None, description="A message of this conversation to ask once more, with its files."
+    )
+    edits: Printable | None = Field(
+        None, description="A message of this conversation that this one replaces."
+    )
 
 
 @routes.post(
@@ -123,25 +110,28 @@ async def post_message(request: Request) -> JsonResponse:
     state = state_of(request)
     message = await read_body(request, NewMessage)
     caller = caller_of(request)
-    directory, missing = await state.current.for_message(message.message, message.agent)
-    routing = directory.routing
     address = _address(caller, message)
-    agent = bound_agent(caller, routing, message.message, message.agent)
+    draft = await _draft(request, message, address)
+    text = draft.text
+    directory, missing = await state.current.for_message(text, draft.agent)
+    routing = directory.routing
+    agent = bound_agent(caller, routing, text, draft.agent)
     if agent:
         # Before anything is written: an unknown agent is a 404.
         routing.route_to(agent)
     now = time.monotonic()
-    noted = _due_conversation(state, caller, address, message.message, now)
+    noted = _due_conversation(state, caller, address, text, now)
     id_, stored = await put_message(
         state.store,
         routing,
-        message.message,
+        text,
         address,
         max_attempts=state.settings.max_attempts,
         agent=agent,
         message_id=message.message_id,
         sent_by=caller.owner,
-        records=noted,
+        records=lambda id_: (*noted, *draft.records(id_, address, caller.owner)),
+        files=draft.files,
     )
     for conversation in noted:
         state.conversation_notes.add(conversation, now)
@@ -150,7 +140,18 @@ async def post_message(request: Request) -> JsonResponse:
     answer = Stored(ok=True, messageId=id_)
     if missing is not None:
         answer["warning"] = waits_for_a_server(missing)
+    elif (paused := directory.paused_agent(text, agent)) is not None:
+        answer["warning"] = waits_for_resume(paused)
     return JsonResponse(answer)
+
+
+async def _draft(request: Request, message: NewMessage, address: Address) -> Draft:
+    """Return the message to store. Most carry nothing and replace nothing."""
+    if not (message.files or message.regenerates or message.edits):
+        if message.message is None:
+            raise ApiError(400, "message is required")
+        return Draft(text=message.message, agent=message.agent)
+    return await draft_of(request, message, address)
 
 
 def _address(caller: Caller, message: NewMessage) -> Address:

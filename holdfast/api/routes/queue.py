@@ -46,6 +46,8 @@ class AgentQueue(TypedDict):
     processing: int
     served: NotRequired[bool]
     """False, or absent."""
+    paused: NotRequired[bool]
+    """True, or absent."""
 
 
 class Processing(TypedDict):
@@ -133,7 +135,8 @@ async def get_status(request: Request) -> JsonResponse:
 async def get_agent_queues(request: Request) -> JsonResponse:
     """List agents with live messages.
 
-    An entry has `served`: false if processes run and none of them serves the agent."""
+    An entry has `served`: false if processes run and none of them serves the agent, and `paused`:
+    true if somebody paused it."""
     state = state_of(request)
     directory = await state.directory()
     default = directory.routing.default
@@ -144,20 +147,26 @@ async def get_agent_queues(request: Request) -> JsonResponse:
     unserved = {agent for agent in of_agent if directory.entries and not directory.is_served(agent)}
     return JsonResponse(
         [
-            _agent_queue(agent, counts, agent in unserved)
+            _agent_queue(agent, counts, agent in unserved, directory.is_paused(agent))
             for agent, counts in sorted(of_agent.items())
         ]
     )
 
 
-def _agent_queue(agent: str, counts: Sequence[Count], is_unserved: bool) -> AgentQueue:
+def _agent_queue(
+    agent: str, counts: Sequence[Count], is_unserved: bool, is_paused: bool
+) -> AgentQueue:
     found = AgentQueue(
         agent=agent,
         pending=_sum(counts, "ready", "delayed", "queued"),
         queued=_sum(counts, "queued"),
         processing=_sum(counts, "leased"),
     )
-    return {**found, "served": False} if is_unserved else found
+    if is_unserved:
+        found["served"] = False
+    if is_paused:
+        found["paused"] = True
+    return found
 
 
 @routes.get(

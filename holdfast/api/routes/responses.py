@@ -11,10 +11,11 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from holdfast.api.body import Body, read_body
+from holdfast.api.names import Channel, Name, Named, Printable, Text
 from holdfast.api.paging import EventId, Page, Paged, list_response
-from holdfast.api.response import OK, ApiError, JsonResponse, Ok, millis
+from holdfast.api.response import OK, ApiError, JsonResponse, Ok, Stored, millis
 from holdfast.api.route import AuthorizedRoute, route_options
-from holdfast.api.routes.messages import Channel, Name, Named, Printable, Stored, Text
+from holdfast.api.routes.files import file_ids
 from holdfast.api.security.caller import Caller, caller_of
 from holdfast.api.security.scope import (
     bound_channel,
@@ -25,9 +26,10 @@ from holdfast.api.security.scope import (
     visible_reads,
 )
 from holdfast.api.state import state_of
+from holdfast.channels.base import response_event
 from holdfast.message import Payload
 from holdfast.queue.event import OUTBOX, Event, NewEvent, new_id
-from holdfast.routing.router import Address, response_event
+from holdfast.routing.router import Address
 from holdfast.store.files import sendable_path
 
 routes = APIRouter(route_class=AuthorizedRoute, tags=["responses"])
@@ -47,6 +49,9 @@ class Response(TypedDict):
     messageIds: NotRequired[list[str]]
     agent: str | None
     files: NotRequired[list[str]]
+    html: NotRequired[str]
+    fileIds: NotRequired[list[str]]
+    """Where `GET /api/files/:id` has them."""
     metadata: NotRequired[dict[str, Any]]
 
 
@@ -178,6 +183,7 @@ def response_of(event: Event) -> Response:
         response["messageIds"] = payload["message_ids"]
     if payload.get("files"):
         response["files"] = payload["files"]
+        response["fileIds"] = file_ids(event, payload)
     if payload.get("metadata"):
         response["metadata"] = payload["metadata"]
     return response

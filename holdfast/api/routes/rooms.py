@@ -9,10 +9,10 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from holdfast.api.body import Body, read_body
+from holdfast.api.names import Text
 from holdfast.api.paging import Paged, list_response
 from holdfast.api.response import ApiError, JsonResponse, millis
 from holdfast.api.route import AuthorizedRoute, route_options
-from holdfast.api.routes.messages import Text
 from holdfast.api.security.caller import caller_of
 from holdfast.api.security.scope import refuse_limited, refuse_team, sees_team
 from holdfast.api.state import state_of
@@ -30,6 +30,7 @@ class Team(TypedDict):
     """Agents that know each other; messages to the team go to its leader."""
 
     name: str
+    description: str
     agents: list[str]
     leader: str
 
@@ -72,7 +73,14 @@ LINE: dict[str, Any] = {
     **route_options(
         "read",
         dict[str, Team],
-        {"dev": {"name": "Devs", "agents": ["coder", "writer"], "leader": "coder"}},
+        {
+            "dev": {
+                "name": "Devs",
+                "description": "build the product",
+                "agents": ["coder", "writer"],
+                "leader": "coder",
+            }
+        },
     ),
 )
 async def get_teams(request: Request) -> JsonResponse:
@@ -80,7 +88,12 @@ async def get_teams(request: Request) -> JsonResponse:
     routing = await state_of(request).routing()
     return JsonResponse(
         {
-            id_: Team(name=team.name, agents=list(team.agents), leader=team.leader)
+            id_: Team(
+                name=team.name,
+                description=team.description,
+                agents=list(team.agents),
+                leader=team.leader,
+            )
             for id_, team in sorted(routing.teams.items())
             if sees_team(caller_of(request), id_, team.agents)
         }

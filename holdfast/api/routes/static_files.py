@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 from fastapi import APIRouter, Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from holdfast.api.response import ApiError
 from holdfast.api.route import AuthorizedRoute, route_options
@@ -24,26 +27,38 @@ class Page:
     """A file with its ETag: browsers may keep it, and revalidate it before use."""
 
     content: bytes
+    zipped: bytes
     kind: str
     tag: str
 
     def answer(self, request: Request) -> Response:
-        headers = {"etag": self.tag, "cache-control": "no-cache"}
+        headers = {"etag": self.tag, "cache-control": "no-cache", "vary": "accept-encoding"}
         if request.headers.get("if-none-match") == self.tag:
             return Response(status_code=304, headers=headers)
-        return Response(self.content, headers=headers, media_type=self.kind)
+        if "gzip" not in request.headers.get("accept-encoding", ""):
+            return Response(self.content, headers=headers, media_type=self.kind)
+        headers["content-encoding"] = "gzip"
+        return Response(self.zipped, headers=headers, media_type=self.kind)
 
 
 @cache
 def read_pages(package: str = "holdfast.api") -> dict[str, Page]:
-    """Read the static files of a package. Returns them by name."""
-    found = {}
-    for file in files(package).joinpath("static").iterdir():
+    """Read the static files of a package. Returns them by their path below its static folder."""
+    return dict(_pages(files(package).joinpath("static")))
+
+
+def _pages(folder: Traversable, path: str = "") -> Iterator[tuple[str, Page]]:
+    for file in folder.iterdir():
         kind = KINDS.get(file.name.rpartition(".")[2])
-        if kind is not None:
-            content = file.read_bytes()
-            found[file.name] = Page(content, kind, f'"{hashlib.sha256(content).hexdigest()[:16]}"')
-    return found
+        if file.is_dir():
+            yield from _pages(file, f"{path}{file.name}/")
+        elif kind is not None:
+            yield f"{path}{file.name}", _page(file.read_bytes(), kind)
+
+
+def _page(content: bytes, kind: str) -> Page:
+    tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+    return Page(content, gzip.compress(content, mtime=0), kind, tag)
 
 
 @open_routes.get("/")
@@ -52,10 +67,23 @@ async def get_index(request: Request) -> Response:
     return read_pages()["index.html"].answer(request)
 
 
+@open_routes.get("/console")
+@open_routes.get("/console/{page:path}")
+async def get_console(request: Request) -> Response:
+    """Return the operators' console, which finds its page by the address."""
+    return read_pages()["console/index.html"].answer(request)
+
+
+@open_routes.get("/status")
+async def get_wall(request: Request) -> Response:
+    """Return the status page for a screen on the wall."""
+    return read_pages()["console/status.html"].answer(request)
+
+
 @open_routes.get("/access")
-async def get_access(request: Request) -> Response:
-    """Return the page on tokens and sessions, which holds no secret either."""
-    return read_pages()["access.html"].answer(request)
+async def get_access() -> Response:
+    """Redirect to the console, where this page was moved."""
+    return RedirectResponse("/console/access", 308)
 
 
 @open_routes.get("/static/{name:path}")

@@ -10,9 +10,9 @@ from pydantic import AfterValidator, Field, PlainValidator
 from typing_extensions import TypedDict
 
 from holdfast.api.body import Body, read_body
+from holdfast.api.names import Channel, Name, said
 from holdfast.api.response import OK, ApiError, JsonResponse, Ok, millis
 from holdfast.api.route import AuthorizedRoute, route_options
-from holdfast.api.routes.messages import Channel, Name, said
 from holdfast.api.security.caller import actor_of
 from holdfast.api.security.credentials import (
     Grant,

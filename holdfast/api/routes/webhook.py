@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from holdfast.api.body import read
 from holdfast.api.response import JsonResponse
-from holdfast.channels.base import Channel, Webhook
+from holdfast.channels.base import Channel, Verification, Webhook
 
 
 def mount(app: FastAPI, channels: Iterable[Channel]) -> set[str]:
@@ -21,6 +21,10 @@ def mount(app: FastAPI, channels: Iterable[Channel]) -> set[str]:
                 path, _Endpoint(receive).answer, methods=["POST"], include_in_schema=False
             )
             found.add(path)
+        for path, verify in channel.verifications.items():
+            app.add_api_route(
+                path, _Verification(verify).answer, methods=["GET"], include_in_schema=False
+            )
     return found
 
 
@@ -29,9 +33,22 @@ class _Endpoint:
         self._receive = receive
 
     async def answer(self, request: Request) -> Response:
-        status, text = await self._receive(await read(request), dict(request.headers))
-        if status >= 400:
-            return JsonResponse({"error": text or "the channel refused the request"}, status)
-        return Response(
-            text, status, media_type="application/json" if text.startswith("{") else "text/plain"
-        )
+        return _response(*await self._receive(await read(request), dict(request.headers)))
+
+
+class _Verification:
+    def __init__(self, verify: Verification) -> None:
+        self._verify = verify
+
+    async def answer(self, request: Request) -> Response:
+        status, text = self._verify(dict(request.query_params))
+        # The platform chose the text, so it must never be shown as anything but text.
+        return _response(status, text) if status >= 400 else Response(text, media_type="text/plain")
+
+
+def _response(status: int, text: str) -> Response:
+    if status >= 400:
+        return JsonResponse({"error": text or "the channel refused the request"}, status)
+    return Response(
+        text, status, media_type="application/json" if text.startswith("{") else "text/plain"
+    )

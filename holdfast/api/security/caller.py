@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from holdfast.api.security.bootstrap_tokens import digest_of
@@ -70,6 +71,7 @@ def actor_name(credential: Credential) -> str:
 ANYBODY = Caller(role="admin", name="no-auth")
 
 
+@cache
 def bootstrap(role: Role) -> Caller:
     return Caller(role=role, name=f"bootstrap {role} token")
 

@@ -31,15 +31,18 @@ CONTENT_SECURITY_POLICY = (
     " connect-src 'self'; font-src 'self'; manifest-src 'self'; form-action 'self';"
     " base-uri 'none'; frame-ancestors 'none'"
 )
-SECURITY_HEADERS = [
-    (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-]
+SECURITY_HEADERS = (
+    f"content-security-policy: {CONTENT_SECURITY_POLICY}\r\n"
+    "cross-origin-opener-policy: same-origin\r\n"
+    "cross-origin-resource-policy: same-origin\r\n"
+    "permissions-policy: camera=(), geolocation=(), microphone=()\r\n"
+    "referrer-policy: no-referrer\r\n"
+    "x-content-type-options: nosniff\r\n"
+    "x-frame-options: DENY\r\n"
+).encode()
+"""Headers of every response, as lines. The connection adds them: h11 would check each of them again
+for every response."""
+UPLOAD_PATH = "/api/files"
 NOT_KEPT = (b"cache-control", b"no-store")
 
 Headers = MutableMapping[bytes, bytes]
@@ -176,7 +179,7 @@ def cookie_name(scope: Scope) -> str:
 
 
 class Guard:
-    """ASGI middleware that refuses invalid requests and adds security headers to responses."""
+    """ASGI middleware that refuses invalid requests, and responses from being cached."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -190,7 +193,7 @@ class Guard:
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                _secure(message)
+                _forbid_caching(message)
             await send(message)
 
         try:
@@ -214,7 +217,9 @@ class Guard:
             raise ApiError(
                 429, "too many requests; try again in a second", headers={"retry-after": "1"}
             )
-        if _length(headers) > MAX_BYTES:
+        # A file may be longer; its route limits it.
+        is_upload = scope["path"] == UPLOAD_PATH and scope["method"] == "POST"
+        if _length(headers) > MAX_BYTES and not is_upload:
             raise ApiError(413, TOO_LARGE)
 
 
@@ -242,9 +247,9 @@ def client_of(scope: Scope) -> str:
     return address
 
 
-def _secure(message: Message) -> None:
+def _forbid_caching(message: Message) -> None:
+    """Let nobody keep a response, unless it says otherwise itself."""
     headers: list[tuple[bytes, bytes]] = message["headers"]
-    headers.extend(SECURITY_HEADERS)
     if not any(name == b"cache-control" for name, _ in headers):
         headers.append(NOT_KEPT)
 

@@ -7,9 +7,11 @@ export class Refused extends Error {
   }
 }
 
-async function request(path, { method = "GET", body } = {}) {
+// `keepalive` lets a request outlive its page.
+async function request(path, { method = "GET", body, keepalive } = {}) {
   const answer = await fetch(path, {
     method,
+    keepalive,
     headers: body === undefined ? {} : { "content-type": "application/json" },
     body: body === undefined ? undefined : JSON.stringify(body),
   });

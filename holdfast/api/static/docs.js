@@ -1,6 +1,6 @@
 // Shows the OpenAPI document: every route with its role, what it takes and what it answers.
 
-import { codeElements } from "./view.js";
+import { codeElements } from "./dom.js";
 
 const element = (name, text = "", ...children) => {
   const node = document.createElement(name);

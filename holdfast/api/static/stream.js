@@ -3,6 +3,8 @@
 const FIRST_PAUSE = 500;
 const LONGEST_PAUSE = 8000;
 const TYPES = [
+  "conversation_changed",
+  "conversation_deleted",
   "message_received",
   "agent_routed",
   "chain_step_start",
@@ -19,13 +21,17 @@ const TYPES = [
 
 export class Stream {
   // `position` and `onPosition` keep the id of the last frame. `onGap` is called when frames
-  // since then are no longer stored.
-  constructor({ url, position, onPosition, onFrame, onGap, onState }) {
+  // since then are no longer stored. `url` has a query; `types` are further types of frames.
+  constructor({ url, types = [], position, onPosition, onFrame, onGap, onState }) {
     Object.assign(this, { url, position, onPosition, onFrame, onGap, onState });
+    this.types = [...TYPES, ...types];
     this.pause = FIRST_PAUSE;
+    addEventListener("online", () => this.#retryNow());
+    addEventListener("offline", () => this.source && this.#lost(this.source));
   }
 
   open() {
+    clearTimeout(this.timer);
     const since = this.position();
     const query = since ? `&last_event_id=${encodeURIComponent(since)}` : "";
     const source = new EventSource(this.url + query);
@@ -39,7 +45,7 @@ export class Stream {
       this.onPosition(event.lastEventId);
       this.onGap();
     });
-    for (const type of TYPES) {
+    for (const type of this.types) {
       source.addEventListener(type, (event) => {
         this.onFrame(JSON.parse(event.data));
         this.onPosition(event.lastEventId);
@@ -55,8 +61,18 @@ export class Stream {
     if (source !== this.source) {
       return;
     }
+    this.source = null;
     this.onState("away");
-    setTimeout(() => this.open(), this.pause);
+    this.timer = setTimeout(() => this.open(), this.pause);
     this.pause = Math.min(this.pause * 2, LONGEST_PAUSE);
+  }
+
+  // The network is back: there is no reason to wait for the end of the pause.
+  #retryNow() {
+    if (!this.source) {
+      clearTimeout(this.timer);
+      this.pause = FIRST_PAUSE;
+      this.open();
+    }
   }
 }

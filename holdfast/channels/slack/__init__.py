@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
+from holdfast.channels.accounts import check_accounts
+from holdfast.channels.background import BackgroundTasks
 from holdfast.channels.base import (
     Channel,
     Check,
@@ -19,11 +20,14 @@ from holdfast.channels.base import (
     Part,
     Preview,
     PreviewFence,
+    Progress,
     Put,
     Undeliverable,
     Webhook,
     part_key,
 )
+from holdfast.channels.parts import parts_of
+from holdfast.channels.preview import EditedPreview, Style, replace_preview
 from holdfast.channels.slack import download, reaction, upload
 from holdfast.channels.slack.access import Access
 from holdfast.channels.slack.check import check
@@ -31,32 +35,31 @@ from holdfast.channels.slack.errors import AccessDenied, Refusal
 from holdfast.channels.slack.incoming import text_without_mention
 from holdfast.channels.slack.mrkdwn import unescape
 from holdfast.channels.slack.post import (
+    LONGEST_PART,
     Destination,
     Post,
     destination_of,
     log_unsupported,
     texts_of,
 )
-from holdfast.channels.slack.preview import SlackPreview, replace_preview
-from holdfast.channels.slack.rate_limits import SettingsStore
 from holdfast.channels.slack.reader import Reader
+from holdfast.channels.slack.thread_status import ThreadStatus
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.message import PREVIEW, PROFILE, Payload, text_before_routing, text_of, written_of
 from holdfast.queue.event import Event
+from holdfast.queue.store import Store
 from holdfast.telemetry import SLACK_WORKSPACE_REFUSED
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
 
-NO_ANSWER = "(no answer)"
 LOOK_BACK = timedelta(minutes=10)
 """A look-up starts this much before the response was stored, since clocks may differ."""
 SIGN_IN_DELAY = timedelta(seconds=1)
 """Delay of a response while its workspace may still be signing in."""
 REPAIR_DELAY = timedelta(minutes=1)
 """Delay of a response while a person has to repair a workspace."""
-CLEAN_UP_WITHIN = 2.0
-"""Seconds in which reactions are removed at a stop."""
+STYLE = Style(texts_of, LONGEST_PART)
 
 
 class SlackChannel(Channel):
@@ -70,14 +73,13 @@ class SlackChannel(Channel):
         accesses: Sequence[Access],
         *,
         files: Path | None = None,
-        store: SettingsStore | None = None,
+        store: Store | None = None,
     ) -> None:
         self.workspaces = [Workspace(access, store) for access in accesses]
         self._readers = {workspace: Reader(workspace) for workspace in self.workspaces}
         self._files = files
-        self._group: asyncio.TaskGroup | None = None
+        self._background = BackgroundTasks()
         self._running: Sequence[Workspace] = self.workspaces
-        self._background_tasks: set[asyncio.Task[None]] = set()
         self._people: dict[tuple[Workspace, str], str] = {}
 
     async def run(self, put: Put) -> None:
@@ -91,41 +93,21 @@ class SlackChannel(Channel):
             try:
                 await workspace.run(put, listens=listens)
             except AccessDenied as error:
+                workspace.listening.set()
                 # Go on while another workspace works. If none does, fail with all reasons.
                 if all(problems := [one.problem for one in workspaces]):
                     raise AccessDenied("; ".join(map(str, problems))) from None
                 log.error(Entry(SLACK_WORKSPACE_REFUSED, channel=self.name, error=error))
-                workspace.listening.set()
 
         self._running = workspaces
-        async with asyncio.TaskGroup() as group:
-            self._group = group
+        async with self._background.open() as group:
             for workspace in workspaces:
                 group.create_task(run_one(workspace))
-            try:
-                await asyncio.Event().wait()
-            finally:
-                if self._background_tasks:
-                    await asyncio.wait(self._background_tasks, timeout=CLEAN_UP_WITHIN)
-                self._group = None
+            await asyncio.Event().wait()
 
     async def wait_ready(self) -> None:
         for workspace in self._running:
             await workspace.listening.wait()
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-        """Run a coroutine in the background. Returns None, and drops it, once a stop has begun."""
-        try:
-            if self._group is None:
-                raise RuntimeError("the channel is closed")
-            task = self._group.create_task(work)
-        except RuntimeError:
-            # A group that is being cancelled takes no new task. Close the coroutine ourselves.
-            work.close()
-            return None
-        self._background_tasks.add(task)
-        task.add_done_callback(self._background_tasks.discard)
-        return task
 
     async def receive(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, str]:
         """Handle a request to /slack/events.
@@ -151,18 +133,14 @@ class SlackChannel(Channel):
 
     @property
     def problems(self) -> Sequence[str]:
-        found = [one.problem or one.access.receiving_problem for one in self.workspaces]
+        found = [
+            one.problem or one.access.receiving_problem or one.outage for one in self.workspaces
+        ]
         return [problem for problem in found if problem]
 
     async def check(self) -> Sequence[Check]:
-        lines: list[Check] = []
-        for workspace in self.workspaces:
-            # With several workspaces, a line names the variable of its token.
-            access = workspace.access
-            suffix = f" ({access.name})" if len(self.workspaces) > 1 else ""
-            found = await check(access)
-            lines += [line._replace(name=f"{line.name}{suffix}") for line in found]
-        return lines
+        accesses = [one.access for one in self.workspaces]
+        return await check_accounts(accesses, check, lambda access: access.name)
 
     def routing_text(self, payload: Payload) -> str:
         # A hand-off of a teammate is our own payload, not one of Slack.
@@ -206,35 +184,37 @@ class SlackChannel(Channel):
     def show_typing(self, payload: Payload, *, again: bool) -> AbstractAsyncContextManager[object]:
         workspace = self._workspace_of_team(payload.get("team"))
         if (
-            self._group is None
+            not self._background.is_open
             or workspace is None
             or not workspace.access.status
             or not payload.get("ts")
         ):
             return nullcontext()
-        return reaction.show_reaction(workspace, payload, self._start, again=again)
+        return reaction.show_reaction(workspace, payload, self._background.start, again=again)
 
     def open_preview(
         self, draft: Payload, key: str, note: Payload, fence: PreviewFence
     ) -> Preview | None:
         destination = destination_of(draft)
         workspace = self._workspace_of_team(destination.team)
-        if self._group is None or workspace is None or destination.is_person:
+        if not self._background.is_open or workspace is None or destination.is_person:
             return None
         since = destination.after or f"{(datetime.now(UTC) - LOOK_BACK).timestamp():.6f}"
         post = Post(workspace, destination, key, draft.get(PROFILE) or {}, since)
-        return SlackPreview(post, workspace.edits, note, fence, self._start)
+        return EditedPreview(post, STYLE, workspace.edits, note, fence, self._background.start)
+
+    def open_progress(self, draft: Payload, fence: PreviewFence) -> Progress | None:
+        destination = destination_of(draft)
+        workspace = self._workspace_of_team(destination.team)
+        if not self._background.is_open or workspace is None or not workspace.can_set_status:
+            return None
+        # Only threads have a status.
+        if destination.thread_ts is None:
+            return None
+        return ThreadStatus(workspace, destination, fence, self._background.start)
 
     def split(self, response: Event) -> Sequence[Part]:
-        files = [str(path) for path in response.event.get("files") or ()]
-        texts = texts_of(str(response.event.get("message") or ""))
-        if not texts and (PREVIEW in response.event or not files):
-            texts = ["" if PREVIEW in response.event else NO_ANSWER]
-        parts = [Part(part_key(response, number), text) for number, text in enumerate(texts)]
-        return parts + [
-            Part(part_key(response, len(texts) + number), file=file)
-            for number, file in enumerate(files)
-        ]
+        return parts_of(response, texts_of)
 
     async def prepare_part(self, response: Event, part: Part) -> Payload:
         if part.file is None:

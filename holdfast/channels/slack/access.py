@@ -30,6 +30,14 @@ class Limits:
     """Lines of a thread that an agent gets; the newest of a longer one."""
     download_bytes: int = 20 * 1024 * 1024
     """Size of the largest file that is downloaded."""
+    gap_age: timedelta = timedelta(days=1)
+    """Longest absence for which missed messages are fetched."""
+    gap_threads: timedelta = timedelta(days=2)
+    """Age of a thread at the beginning of a gap up to which its new replies are fetched."""
+    gap_messages: int = 200
+    """Missed messages that are fetched from one conversation."""
+    gap_channels: int = 200
+    """Conversations that are asked for missed messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +53,8 @@ class Access:
     permissions: Permissions = field(default_factory=Permissions)
     status: str = "eyes"
     status_after: timedelta = timedelta(seconds=1)
+    skip_answered: bool = False
+    """Whether a missed message stays unanswered if a person has replied to it since."""
     limits: Limits = Limits()
 
     @property
@@ -81,4 +91,5 @@ def access_of(workspace: Slack, app_token: str | None = None) -> Access:
         permissions=_permissions(workspace),
         status=workspace.status,
         status_after=workspace.status_after,
+        skip_answered=workspace.skip_answered,
     )

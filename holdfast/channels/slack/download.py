@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from holdfast.channels.files import CHUNK, read_limited, safe_name, too_large
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.message import Payload
 from holdfast.store.files import person_folder, write_file
@@ -17,8 +17,6 @@ from holdfast.telemetry.logs import Entry
 log = logging.getLogger(__name__)
 
 SLACK_DOMAINS = (".slack.com", ".slack-files.com", ".slack-gov.com")
-CHUNK = 64 * 1024
-_NOT_A_NAME = re.compile(r"[^\w. -]")
 
 
 async def download_files(workspace: Workspace, root: Path, payload: Payload) -> list[Path]:
@@ -26,7 +24,7 @@ async def download_files(workspace: Workspace, root: Path, payload: Payload) -> 
 
     Large files are left out."""
     await workspace.ready()
-    folder = person_folder(root, payload) / _safe_name(str(payload.get("ts")))
+    folder = person_folder(root, payload) / safe_name(str(payload.get("ts")))
     found = []
     for file in payload.get("files") or ():
         path = await _fetch(workspace, folder, file)
@@ -43,8 +41,8 @@ async def _fetch(workspace: Workspace, folder: Path, file: Payload) -> Path | No
     if isinstance(content, str):
         log.warning(Entry(FILE_NOT_FETCHED, file=file.get("id"), reason=content))
         return None
-    name = _safe_name(str(file.get("name") or "file"))
-    path = folder / f"{_safe_name(str(file.get('id')))}-{name}"
+    name = safe_name(str(file.get("name") or "file"))
+    path = folder / f"{safe_name(str(file.get('id')))}-{name}"
     await asyncio.to_thread(write_file, path, content)
     return path
 
@@ -55,12 +53,9 @@ async def _content(workspace: Workspace, url: str) -> bytes | str:
     async with workspace.session.get(url, headers=headers, allow_redirects=False) as answer:
         if answer.status != 200:
             return f"status {answer.status}"
-        content, most = bytearray(), workspace.access.limits.download_bytes
-        async for chunk in answer.content.iter_chunked(CHUNK):
-            content += chunk
-            if len(content) > most:
-                return f"it has more than {most // 1024 // 1024} MiB"
-    return bytes(content)
+        most = workspace.access.limits.download_bytes
+        content = await read_limited(answer.content.iter_chunked(CHUNK), most)
+    return f"it {too_large(most)}" if content is None else content
 
 
 def _is_slack_url(url: str, api_url: str) -> bool:
@@ -69,8 +64,3 @@ def _is_slack_url(url: str, api_url: str) -> bool:
     if (parts.scheme, parts.netloc) == (own.scheme, own.netloc):
         return True
     return parts.scheme == "https" and f".{parts.hostname or ''}".endswith(SLACK_DOMAINS)
-
-
-def _safe_name(name: str) -> str:
-    """Return a file name without folders and special characters."""
-    return _NOT_A_NAME.sub("_", name).lstrip(".")[:100] or "file"

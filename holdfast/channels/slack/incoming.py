@@ -8,12 +8,16 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from holdfast.channels.edits import edit_message, withdraw_message
 from holdfast.message import Payload
 from holdfast.queue.event import NewEvent
+from holdfast.queue.store import Store
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MESSAGE_SUBTYPES = (None, "file_share", "thread_broadcast", "bot_message")
 """Subtypes of messages that somebody wrote; others report edits, joins and the like."""
+CHANGED, DELETED, TOMBSTONE = "message_changed", "message_deleted", "tombstone"
+"""Subtypes that report an edit or a deletion; a thread keeps a tombstone of its first message."""
 SLACKBOT = "USLACKBOT"
 SENDER_TEAMS = ("user_team", "source_team", "team")
 """Keys that may hold the workspace of a message's sender."""
@@ -37,9 +41,7 @@ class Permissions:
             str(event.get("user") or event.get("bot_id") or ""),
             str(event.get("channel")),
         )
-        if not self.bots and (
-            event.get("bot_id") or event.get("subtype") == "bot_message" or user == SLACKBOT
-        ):
+        if not self.bots and is_bot(event):
             return False
         return _is_allowed(user, self.allow_users, self.deny_users) and _is_allowed(
             channel, self.allow_channels, self.deny_channels
@@ -94,11 +96,39 @@ def message_of(body: Payload, bot: Bot, permissions: Permissions) -> NewEvent | 
     if not permissions.external and bot.is_external(event, is_shared):
         return None
     team = event.get("team") or body.get("team_id")
-    # Built from the message, since one message may come under several event ids.
-    parts = ("slack", team, event["channel"], event["ts"])
-    message_id = "_".join(str(part) for part in parts if part)
+    message_id = message_id_of(team, event["channel"], event["ts"])
     event_ts = platform_time(event.get("event_ts"))
     return NewEvent(event=event, message_id=message_id, event_ts=event_ts)
+
+
+def message_id_of(team: object, channel: object, ts: object) -> str:
+    """Build the id from the message, since one message may come under several event ids."""
+    return "_".join(str(part) for part in ("slack", team, channel, ts) if part)
+
+
+async def apply_change(store: Store, body: Payload) -> None:
+    """Apply an edit or a deletion to a message that no agent has claimed yet.
+
+    Slack reports them for direct messages, and in channels to apps that read all messages."""
+    event = body.get("event")
+    if not isinstance(event, dict) or event.get("subtype") not in (CHANGED, DELETED):
+        return
+    changed = event.get("message") if event["subtype"] == CHANGED else event
+    if not isinstance(changed, dict):
+        return
+    ts = changed.get("ts") if event["subtype"] == CHANGED else event.get("deleted_ts")
+    team = changed.get("team") or event.get("team") or body.get("team_id")
+    message_id = message_id_of(team, event.get("channel"), ts)
+    if event["subtype"] == DELETED or changed.get("subtype") == TOMBSTONE:
+        await withdraw_message(store, message_id)
+    else:
+        await edit_message(store, message_id, str(changed.get("text") or ""))
+
+
+def is_bot(event: Payload) -> bool:
+    """Return whether another bot wrote a message."""
+    is_app = event.get("bot_id") or event.get("subtype") == "bot_message"
+    return bool(is_app) or event.get("user") == SLACKBOT
 
 
 def _is_for_bot(event: Payload, bot: Bot) -> bool:

@@ -20,6 +20,7 @@ BOT_SCOPES = (
     "im:read",
     "im:write",
     "mpim:history",
+    "mpim:read",
     "reactions:write",
     "users:read",
 )

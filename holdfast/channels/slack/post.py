@@ -89,13 +89,13 @@ class Post:
         )
         return str(answer.get("ts"))
 
-    async def edit(self, ts: str, text: str) -> bool:
+    async def edit(self, id: str, text: str) -> bool:
         """Replace the text of a message, and its key by ours. Returns False if it is too late."""
         try:
             await self.workspace.call(
                 "chat.update",
                 channel=self.destination.channel,
-                ts=ts,
+                ts=id,
                 text=text,
                 metadata=self._metadata,
             )
@@ -105,10 +105,10 @@ class Post:
             return False
         return True
 
-    async def delete(self, ts: str) -> None:
+    async def delete(self, id: str) -> None:
         """Delete a message, unless it is gone."""
         try:
-            await self.workspace.call("chat.delete", channel=self.destination.channel, ts=ts)
+            await self.workspace.call("chat.delete", channel=self.destination.channel, ts=id)
         except Refusal as refusal:
             if refusal.code not in (*NOT_EDITABLE, "cant_delete_message"):
                 raise

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
+from holdfast.channels.background import Start
 from holdfast.channels.base import NotNow
 from holdfast.channels.slack.errors import Refusal
 from holdfast.channels.slack.workspace import Workspace
@@ -18,8 +18,6 @@ from holdfast.telemetry.logs import Entry
 log = logging.getLogger(__name__)
 
 REMOVE_TRIES = 5
-
-Start = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None] | None]
 
 
 @asynccontextmanager

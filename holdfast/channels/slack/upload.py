@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import timedelta
-from pathlib import Path, PurePath
-from typing import BinaryIO
+from pathlib import Path
 
 from holdfast.channels.base import NotNow, Undeliverable
+from holdfast.channels.files import read_file
 from holdfast.channels.slack.errors import Refusal
 from holdfast.channels.slack.post import Destination
 from holdfast.channels.slack.workspace import Workspace
 from holdfast.message import Payload
-from holdfast.store.files import open_below, sendable_path
 
 LARGEST_FILE = 100 * 1024 * 1024
 SHOWN_WITHIN = 60.0
@@ -25,7 +24,7 @@ async def upload_file(
     workspace: Workspace, root: Path | None, file: str, response: Payload
 ) -> Payload:
     """Send a file to Slack, where nobody sees it yet. Returns a note with its id."""
-    name, content = await asyncio.to_thread(_read, root, file, response)
+    name, content = await asyncio.to_thread(read_file, root, file, response, LARGEST_FILE)
     answer = await workspace.call("files.getUploadURLExternal", filename=name, length=len(content))
     async with workspace.session.post(answer["upload_url"], data=content) as sent:
         if sent.status != 200:
@@ -65,30 +64,3 @@ async def share_file(workspace: Workspace, destination: Destination, note: Paylo
         thread_ts=destination.thread_ts,
     )
     return {"channel": destination.channel, "file_id": note["file_id"]}
-
-
-def _read(root: Path | None, file: str, response: Payload) -> tuple[str, bytes]:
-    """Return the name and content of a file.
-
-    Raises Undeliverable if the conversation may not send it."""
-    if root is None:
-        raise Undeliverable("file_refused", "no files root is set")
-    channel, conversation = (str(response.get(key) or "") for key in ("channel", "conversation"))
-    path = sendable_path(root, file, channel, conversation)
-    if path is None:
-        problem = f"{file} is not below {root}, or belongs to another conversation"
-        raise Undeliverable("file_refused", problem)
-    try:
-        with open_below(root, path) as content:
-            return PurePath(path).name, _read_small(content, file)
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        raise Undeliverable("file_gone", f"{file} is not there") from None
-
-
-def _read_small(content: BinaryIO, file: str) -> bytes:
-    """Read a file unless it is too large for Slack."""
-    if content.seek(0, 2) > LARGEST_FILE:
-        most = LARGEST_FILE // 1024 // 1024
-        raise Undeliverable("file_too_large", f"{file} has more than {most} MiB")
-    content.seek(0)
-    return content.read()

@@ -11,7 +11,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from holdfast.channels.admission import BotCounts
 from holdfast.channels.base import NotNow, Put
+from holdfast.channels.budget import EditBudget
+from holdfast.channels.rate_limits import RateLimits
 from holdfast.channels.slack.access import Access
 from holdfast.channels.slack.errors import (
     TOKEN_ERRORS,
@@ -19,10 +22,12 @@ from holdfast.channels.slack.errors import (
     Unreachable,
     translate_error,
 )
-from holdfast.channels.slack.incoming import Bot, message_of
-from holdfast.channels.slack.rate_limits import EditBudget, RateLimits, SettingsStore
+from holdfast.channels.slack.gaps import Gaps
+from holdfast.channels.slack.incoming import Bot, apply_change, is_bot, message_of
+from holdfast.channels.watermark import Watermarks
 from holdfast.errors import HoldfastError
-from holdfast.message import Payload
+from holdfast.message import Payload, conversation_of
+from holdfast.queue.store import Store
 from holdfast.telemetry import RECEIVE_FAILED, SLACK_REACHABLE, SLACK_SIGN_IN_FAILED
 from holdfast.telemetry.logs import Entry
 from holdfast.telemetry.redaction import hide
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
 
     from aiohttp import ClientSession
     from slack_bolt.app.async_app import AsyncApp
+    from slack_sdk.socket_mode.aiohttp import SocketModeClient
     from slack_sdk.web.async_client import AsyncWebClient
 
 log = logging.getLogger(__name__)
@@ -45,19 +51,25 @@ NO_EVENT = "the body is not a Slack event"
 class Workspace:
     """A workspace. `run` signs in, retrying while Slack is unreachable; then it can be used."""
 
-    def __init__(self, access: Access, store: SettingsStore | None = None) -> None:
+    def __init__(self, access: Access, store: Store | None = None) -> None:
         self.access = access
         self._store = store
         self.edits = EditBudget(store)
+        self._bots = BotCounts()
         self._signed_in = asyncio.Event()
         self.listening = asyncio.Event()
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._bot: Bot | None = None
         self._bolt: AsyncApp | None = None
+        self._gaps: Gaps | None = None
         self.problem: str | None = None
         """Reason why it cannot work until a person repairs it; None while all is well."""
+        self._failure: Exception | None = None
+        self._socket_client: SocketModeClient | None = None
         self.can_customize = True
         """Whether messages may carry other names than the bot's; false once Slack refused it."""
+        self.can_set_status = True
+        """Whether threads may have a status; false once Slack refused it."""
         for secret in (access.bot_token, access.app_token, access.signing_secret):
             if secret:
                 hide(secret)
@@ -65,6 +77,16 @@ class Workspace:
     @property
     def bot(self) -> Bot | None:
         return self._bot
+
+    @property
+    def outage(self) -> str | None:
+        """Reason why nothing comes in for now; None while Slack is reachable."""
+        if self._failure is not None:
+            return f"Slack cannot be reached, will try again: {type(self._failure).__name__}"
+        client = self._socket_client
+        if client is None or (client.current_session and not client.current_session.closed):
+            return None
+        return "the connection to Slack is lost, will open it again"
 
     @property
     def is_ready(self) -> bool:
@@ -84,14 +106,22 @@ class Workspace:
             self.session = await stack.enter_async_context(_session())
             self.client = self._client(self.access.bot_token)
             self._bot = await self._sign_in()
-            self._limits = RateLimits(self._bot.team, self._store)
+            self._limits = RateLimits("slack", self._bot.team, self._store)
+            if self._store is not None:
+                watermarks = Watermarks(self._store, "slack")
+                self._gaps = Gaps(self, watermarks, put, self._connection)
             self._bolt = self._app(self._bot, put)
             self._signed_in.set()
             stack.callback(self._signed_in.clear)
             if listens and self.access.app_token:
                 await stack.enter_async_context(self._listening(self._bolt, await self._socket()))
             self.listening.set()
-            await asyncio.Event().wait()
+            await (asyncio.Event().wait() if self._gaps is None else self._gaps.run())
+
+    def _connection(self) -> object:
+        """Return the current connection; itself without Socket Mode, while the process runs."""
+        client = self._socket_client
+        return self if client is None else client.current_session
 
     def _client(self, token: str | None) -> AsyncWebClient:
         from slack_sdk.web.async_client import AsyncWebClient
@@ -135,10 +165,12 @@ class Workspace:
                         f": Slack does not {wish}: {code}; see `holdfast doctor`"
                     ) from None
                 failures += 1
+                self._failure = error
                 if failures == 1:
                     log.warning(Entry(SLACK_SIGN_IN_FAILED, error=error))
                 await asyncio.sleep(backoff.delay(failures).total_seconds())
             else:
+                self._failure = None
                 if failures:
                     log.info(Entry(SLACK_REACHABLE, tries=failures + 1))
                 return found
@@ -160,8 +192,10 @@ class Workspace:
             again."""
             new = message_of(body, bot, self.access.permissions)
             try:
-                if new is not None:
-                    await put(new)
+                if new is not None and self.is_no_loop(new.event):
+                    await (put(new) if self._gaps is None else self._gaps.receive(new))
+                elif new is None and self._store is not None:
+                    await apply_change(self._store, body)
             except HoldfastError as error:
                 log.warning(Entry(RECEIVE_FAILED, channel="slack", error=error))
                 return BoltResponse(status=503, body="")
@@ -181,6 +215,14 @@ class Workspace:
         app.use(receive)
         return app
 
+    def is_no_loop(self, event: Payload) -> bool:
+        """Count the messages of other bots. Returns False if they talk without a person."""
+        conversation = conversation_of(event)
+        if is_bot(event):
+            return self._bots.count(conversation)
+        self._bots.reset(conversation)
+        return True
+
     @asynccontextmanager
     async def _listening(self, app: AsyncApp, address: str) -> AsyncIterator[None]:
         from slack_bolt.adapter.socket_mode.aiohttp import AsyncSocketModeHandler
@@ -195,8 +237,10 @@ class Workspace:
         handler.client.wss_uri = address
         try:
             await handler.connect_async()  # type: ignore[no-untyped-call]
+            self._socket_client = handler.client
             yield
         finally:
+            self._socket_client = None
             await handler.close_async()  # type: ignore[no-untyped-call]
 
     async def receive(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, str] | None:

@@ -4,6 +4,8 @@
 --   lock_lanes      takes such locks, always in ascending order
 --   promote         gives lanes without a head their head; promote_lane does so for one lane
 --   take_lanes      locks the lanes of new events and finds out which of them are heads
+--   wake            wakes the consumers of queues in every process
+--   wake_waiting    the same if a process waits for them
 --   note_lanes      (trigger) notes which lanes a transaction touches by hand
 --   keep_heads      (trigger, at commit) locks the noted lanes, once, and promotes
 --   keep_heads_now  the same before commit, for a claim that follows an insert in one transaction
@@ -104,8 +106,8 @@ begin
 end
 $$;
 
--- Locks the lanes of events that have an id and wakes their queues if there are heads. Returns
--- which events are heads: those without a lane, and the first one for a lane that has none.
+-- Locks the lanes of events that have an id. Returns which events are heads: those without a lane,
+-- and the first one for a lane that has none.
 create or replace function agent.take_lanes(_ids int8[], _queues text[], _lanes text[])
 returns bool[]
 language plpgsql security invoker
@@ -133,12 +135,21 @@ begin
           order by nth
         );
     end if;
-    perform agent.wake(array
+    return _heads;
+end
+$$;
+
+-- The queues of new events that are ready: the caller wakes them.
+create or replace function agent.ready_queues(_ids int8[], _queues text[], _heads bool[])
+returns text[]
+language plpgsql immutable security invoker
+as $$
+begin
+    return array
     ( select distinct queue
       from (select unnest(_ids) as id, unnest(_queues) as queue, unnest(_heads) as head) as new
       where id is not null and head
-    ));
-    return _heads;
+    );
 end
 $$;
 
@@ -177,6 +188,31 @@ as $$
 begin
     perform pg_notify('holdfast', queue)
     from (select distinct queue from unnest(_queues) as queue) as woken;
+end
+$$;
+
+-- The lock of a queue that processes share while they wait for its wake-ups.
+create or replace function agent.wait_key(_queue text) returns int8
+language plpgsql immutable security invoker parallel safe
+as $$
+begin
+    return hashtextextended('holdfast waits ' || _queue, 0);
+end
+$$;
+
+-- Sends wake-ups for the queues that other sessions wait for. A commit with a notification locks
+-- out all others of the server until it is flushed. So this is called after the commit that made
+-- events ready, and does not wait for the disk.
+create or replace function agent.wake_waiting(_queues text[]) returns void
+language plpgsql security invoker
+as $$
+declare
+    _queue text;
+begin
+    foreach _queue in array _queues loop
+        continue when pg_try_advisory_xact_lock(agent.wait_key(_queue));
+        perform set_config('synchronous_commit', 'off', true), pg_notify('holdfast', _queue);
+    end loop;
 end
 $$;
 

@@ -3,6 +3,8 @@
 --   put          many events and history records, all or none
 --   put_one      one event, without the work that several need
 --   reserve      the first half of a bulk put, whose events follow by COPY
+--   store_all, store_one, reserve_events  the same without wake-ups: the caller sends them once
+--                the commit is done
 
 -- _events: array of objects with event and, as wanted, queue, target, lane, message_id, event_ts,
 -- vt, max_attempts, parent_id, root_id, hops, sent_by, routed_text, routed_team. Returns the ids in
@@ -10,6 +12,22 @@
 -- commit right away: lanes are locked now and each row is written once.
 create or replace function agent.put
 ( _events jsonb, _records jsonb default null, _at_once bool default false ) returns int8[]
+language plpgsql security invoker
+as $$
+declare
+    _ids int8[];
+    _ready text[];
+begin
+    select stored.ids, stored.ready into _ids, _ready
+    from agent.store_all(_events, _records, _at_once) as stored;
+    perform agent.wake(_ready);
+    return _ids;
+end
+$$;
+
+-- Returns the ids, and the queues to wake. Without _at_once there are none: triggers wake them.
+create or replace function agent.store_all
+( _events jsonb, _records jsonb, _at_once bool, out ids int8[], out ready text[] )
 language plpgsql security invoker
 as $$
 declare
@@ -39,13 +57,10 @@ begin
     if _at_once then
         perform set_config('holdfast.lanes', _by_hand, true);
     end if;
-    if _records is not null then
-        perform agent.record(_records);
-    end if;
-    if _frames is not null then
-        insert into agent.activity (frames) values (_frames);
-    end if;
-    return coalesce(_ids, '{}');
+    perform agent.record(_records) where _records is not null;
+    insert into agent.activity (frames) select _frames where _frames is not null;
+    ids := coalesce(_ids, '{}');
+    ready := case when _at_once then agent.ready_queues(_ids, _queues, _heads) else '{}' end;
 end
 $$;
 
@@ -100,13 +115,33 @@ create or replace function agent.put_one
 language plpgsql security invoker
 as $$
 declare
+    _id int8;
+    _head bool;
+begin
+    select stored.event_id, stored.is_head into _id, _head
+    from agent.store_one
+        (_event, _queue, _target, _lane, _message_id, _event_ts, _vt, _max_attempts) as stored;
+    if _head then
+        perform pg_notify('holdfast', _queue);
+    end if;
+    return _id;
+end
+$$;
+
+-- Returns the id, and whether to wake the queue.
+create or replace function agent.store_one
+( _event jsonb, _queue text, _target text, _lane text, _message_id text, _event_ts timestamptz
+, _vt timestamptz, _max_attempts int4, out event_id int8, out is_head bool )
+language plpgsql security invoker
+as $$
+declare
     _now timestamptz := agent.now();
     _by_hand text := coalesce(current_setting('holdfast.lanes', true), '');
     _id int8 := nextval('agent.event_id_seq');
     _head bool;
 begin
     if not agent.keep_key(_queue, _message_id, _id) then
-        return null;
+        return;
     end if;
     _lane := case when _vt > _now then null else _lane end;
     perform pg_advisory_xact_lock(1214803016, agent.lane_bucket(_queue, _lane));
@@ -126,11 +161,9 @@ begin
         exit when found;
     end loop;
     perform set_config('holdfast.lanes', _by_hand, true);
-    if _head then
-        perform pg_notify('holdfast', _queue);
-    end if;
     perform agent.report_stored(_id, _queue, _target, _message_id, _event);
-    return _id;
+    event_id := _id;
+    is_head := _head;
 end
 $$;
 
@@ -159,6 +192,25 @@ $$;
 -- returned, with a frame for those who watch (default_agent answers for no named agent; null:
 -- nobody watches), and commits right away; until then the triggers are off.
 create or replace function agent.reserve
+( _queues text[]
+, _lanes text[]
+, _message_ids text[]
+, out ids int8[]
+, out heads bool[]
+, out now timestamptz
+, out default_agent text
+)
+language plpgsql security invoker
+as $$
+begin
+    select reserved.ids, reserved.heads, reserved.now, reserved.default_agent
+    into ids, heads, now, default_agent
+    from agent.reserve_events(_queues, _lanes, _message_ids) as reserved;
+    perform agent.wake(agent.ready_queues(ids, _queues, heads));
+end
+$$;
+
+create or replace function agent.reserve_events
 ( _queues text[]
 , _lanes text[]
 , _message_ids text[]

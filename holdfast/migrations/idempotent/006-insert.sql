@@ -135,21 +135,23 @@ declare
     _offset int8 := agent.line_offset();
 begin
     insert into agent.agent_message
-    ( id, agent_id, role, channel, sender, message_id, content, conversation, subject, created_at )
+    ( id, agent_id, role, channel, sender, message_id, content, conversation, subject, origin
+    , created_at )
     select coalesce(event_id, nextval('agent.event_id_seq')) + _offset, agent_id, role, channel
          , sender, message_id, content, coalesce(conversation, ''), coalesce(subject, '')
-         , coalesce(created_at, _now)
+         , coalesce(origin, ''), coalesce(created_at, _now)
     from jsonb_to_recordset(_records) as row
         ( agent_id text, role text, channel text, sender text, message_id text, content text
-        , conversation text, subject text, event_id int8, created_at timestamptz )
+        , conversation text, subject text, origin text, event_id int8, created_at timestamptz )
     where agent_id is not null
     on conflict (id) do nothing;
 end
 $$;
 
 -- {"agent_id": …} is a line of an agent's history, {"team_id": …} one of a team's room,
--- {"subject_type": …} an observation, {"frames": …} frames of activity as JSON text. All frames go
--- into one row.
+-- {"subject_type": …} an observation, {"title": …} a conversation, {"original": …} a message that
+-- replaces another, {"file_ids": …} and {"file_id": …} its files, {"frames": …} frames of activity
+-- as JSON text. All frames go into one row.
 create or replace function agent.record(_records jsonb) returns void
 language plpgsql security invoker
 as $$
@@ -169,19 +171,39 @@ begin
             (team_id text, from_agent text, message text, subject text, key text)
         where team_id is not null;
     end if;
-    if _records @? '$[*].title' then
-        perform agent.list_conversations(_records);
+    if _records @? '$[*] ? (exists (@.title) || exists (@.original) || exists (@.file_ids)
+            || exists (@.file_id))' then
+        perform agent.record_chat(_records);
     end if;
     if _records @? '$[*].subject_type' then
         perform agent.keep_observation(line)
         from jsonb_array_elements(_records) as line where line ? 'subject_type';
     end if;
-    insert into agent.activity (frames)
-    select ('[' || string_agg(frames, ',' order by nth) || ']')::json
-    from rows from (jsonb_to_recordset(_records) as (frames text))
-        with ordinality as row (frames, nth)
-    where frames is not null and agent.activity_agent() is not null
-    having count(*) > 0;
+    if _records @? '$[*].frames' then
+        insert into agent.activity (frames)
+        select ('[' || string_agg(frames, ',' order by nth) || ']')::json
+        from rows from (jsonb_to_recordset(_records) as (frames text))
+            with ordinality as row (frames, nth)
+        where frames is not null and agent.activity_agent() is not null
+        having count(*) > 0;
+    end if;
+end
+$$;
+
+-- Records of the chat: conversations, versions of messages, and files.
+create or replace function agent.record_chat(_records jsonb) returns void
+language plpgsql security invoker
+as $$
+begin
+    if _records @? '$[*].title' then
+        perform agent.list_conversations(_records);
+    end if;
+    if _records @? '$[*].original' then
+        perform agent.keep_versions(_records);
+    end if;
+    if _records @? '$[*].file_ids' or _records @? '$[*].file_id' then
+        perform agent.keep_files(_records);
+    end if;
 end
 $$;
 
@@ -204,7 +226,58 @@ begin
     where title is not null
     order by conversation, owner, nth
     on conflict (conversation, owner) do update
-    set id = excluded.id, updated_at = excluded.updated_at;
+    set id = excluded.id, updated_at = excluded.updated_at, archived = false;
+end
+$$;
+
+-- Notes that messages replace earlier ones: {"original": …, "message_id": …, "conversation": …}.
+create or replace function agent.keep_versions(_records jsonb) returns void
+language plpgsql security invoker
+as $$
+declare
+    _now timestamptz := agent.now();
+    _new record;
+begin
+    for _new in
+        select original, message_id, conversation
+        from jsonb_to_recordset(_records) as row
+            (original text, message_id text, conversation text)
+        where original is not null
+    loop
+        insert into agent.message_version
+        ( message_id, original, conversation, superseded, created_at )
+        values (_new.original, _new.original, _new.conversation, true, _now)
+        on conflict (message_id) do nothing;
+        update agent.message_version set superseded = true where original = _new.original;
+        insert into agent.message_version
+        ( message_id, original, conversation, superseded, created_at )
+        values (_new.message_id, _new.original, _new.conversation, false, _now)
+        on conflict (message_id) do nothing;
+    end loop;
+end
+$$;
+
+-- Gives uploaded files to the messages that carry them, {"file_ids": …}, and adds files of answers,
+-- {"file_id": …}.
+create or replace function agent.keep_files(_records jsonb) returns void
+language plpgsql security invoker
+as $$
+declare
+    _now timestamptz := agent.now();
+begin
+    update agent.file
+    set message_id = sent.message_id, conversation = sent.conversation, subject = sent.subject
+    from jsonb_to_recordset(_records) as sent
+        (file_ids text[], owner text, message_id text, conversation text, subject text)
+    where file.id = any (sent.file_ids) and file.owner = sent.owner and file.message_id is null;
+    insert into agent.file
+    ( id, owner, name, type, size, created_at, message_id, agent, path, conversation, subject )
+    select file_id, owner, name, type, size, _now, message_id, agent, path, conversation, subject
+    from jsonb_to_recordset(_records) as row
+        ( file_id text, owner text, name text, type text, size int8, message_id text, agent text
+        , path text, conversation text, subject text )
+    where file_id is not null
+    on conflict (id) do nothing;
 end
 $$;
 

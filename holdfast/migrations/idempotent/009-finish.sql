@@ -5,6 +5,7 @@
 --   delete_event   the classical end of one event
 --   ack_event      the end of an event that its client fetched, without a claim
 --   cancel_event   ends a running turn, or a waiting event; a worker finds the lease lost
+--   amend_event    replaces the payload of an event that was never claimed, or discards it
 
 -- Immutable, so that the planner sees a constant and can use the partial indexes on it.
 create or replace function agent.dead_outcomes() returns text[]
@@ -125,6 +126,28 @@ begin
     perform agent.finish(array[_id], array['cancelled'], array['cancelled: ' || _reason]);
     update agent.event set fence = 0, holder = null, vt = _now, updated_at = _now
     where attempts > 0 and fence > 0 and fence = _fence;
+    return true;
+end
+$$;
+
+-- A lease or an earlier attempt has read the payload, so it stays as it is.
+create or replace function agent.amend_event
+( _id int8
+, _event jsonb
+, _routed_text text default null
+) returns bool
+language plpgsql security invoker
+as $$
+begin
+    update agent.event set event = coalesce(_event, '{}'), routed_text = _routed_text
+        , updated_at = agent.now()
+    where id = _id and attempts = 0 and fence = 0 and claimed = '{}';
+    if not found then
+        return false;
+    end if;
+    if _event is null then
+        perform agent.finish(array[_id], array['discarded']);
+    end if;
     return true;
 end
 $$;

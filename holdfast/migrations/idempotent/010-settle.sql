@@ -1,6 +1,7 @@
 -- Settling turns. Every settling statement carries the fence and returns what it settled.
 --
 --   settle          many turns, each with its outcome and the events it emits, in one transaction
+--   settle_turns    the same without wake-ups: the caller sends them once the commit is done
 --   decide_endings  locks the turns that are still held and decides how their events end
 --   put_back        puts events back that are to be worked again
 --   release         gives turns back without using an attempt
@@ -11,6 +12,22 @@
 -- its lane. Returns for each turn, numbered from 1, how it ended: completed, dead, back (to be
 -- worked again) or lost. The caller commits right away.
 create or replace function agent.settle(_turns jsonb) returns table (turn int8, ended text)
+language plpgsql security invoker
+as $$
+declare
+    _ended text[];
+    _ready text[];
+begin
+    select settled.ended, settled.ready into _ended, _ready
+    from agent.settle_turns(_turns) as settled;
+    perform agent.wake(_ready);
+    return query
+    select named.nth, named.how from unnest(_ended) with ordinality as named (how, nth);
+end
+$$;
+
+-- Returns how the turns ended, in their order, and the queues to wake: those of emitted events.
+create or replace function agent.settle_turns(_turns jsonb, out ended text[], out ready text[])
 language plpgsql security invoker
 as $$
 declare
@@ -34,18 +51,19 @@ begin
     from unnest(_endings) as ending
     where ending.lane is not null and ending.ended <> 'back'
     having count(*) > 0;
-    perform agent.store_emits(_emits, agent.emitted_records(_turns, _endings));
+    ready := agent.put_emits(_emits, agent.emitted_records(_turns, _endings));
     perform set_config('holdfast.lanes', _by_hand, true);
-    return query
-    select named.turn, coalesce(max(named.ended), 'lost')
-    from
-    ( select ending.turn, case ending.ended when 'left' then 'back' else ending.ended end
-      from unnest(_endings) as ending
-      union all
-      select nth, null from generate_series(1, jsonb_array_length(_turns)::int8) as nth
-    ) as named (turn, ended)
-    group by named.turn
-    order by named.turn;
+    ended := array
+    ( select coalesce(max(named.how), 'lost')
+      from
+      ( select ending.turn, case ending.ended when 'left' then 'back' else ending.ended end
+        from unnest(_endings) as ending
+        union all
+        select nth, null from generate_series(1, jsonb_array_length(_turns)::int8) as nth
+      ) as named (turn, how)
+      group by named.turn
+      order by named.turn
+    );
 end
 $$;
 
@@ -91,6 +109,27 @@ begin
         (array(select failed.id from unnest(_endings) as failed where failed.error is not null))
       and event.id + 0 = ending.id
       and event.traceback is distinct from given.body ->> 'traceback';
+    perform agent.keep_attempts(_turns, _endings);
+end
+$$;
+
+-- Records failed attempts, for the page of an event; of an event that is tried again and again only
+-- the first hundred.
+create or replace function agent.keep_attempts(_turns jsonb, _endings agent.ending[]) returns void
+language plpgsql security invoker
+as $$
+declare
+    _ids int8[] := array
+    (select failed.id from unnest(_endings) as failed where failed.error is not null);
+begin
+    insert into agent.attempt (event_id, attempt, at, worker, error, error_class, traceback)
+    select event.id, event.attempts, agent.now(), event.holder, ending.error, ending.error_class
+         , given.body ->> 'traceback'
+    from agent.event as event
+    join unnest(_endings) as ending on ending.id = event.id + 0
+    join jsonb_array_elements(_turns) with ordinality as given (body, turn)
+        on given.turn = ending.turn
+    where event.id = any (_ids) and event.attempts <= 100;
 end
 $$;
 

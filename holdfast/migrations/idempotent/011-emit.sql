@@ -2,7 +2,7 @@
 --
 --   emits            the emitted events of completed turns, ready for put
 --   emitted_records  their records
---   store_emits      stores both
+--   put_emits        stores both
 --   rename_emits     gives an emit another message id where its own is taken
 
 -- An emit derives its id from its parent's and its position, so that a repeated turn emits the same
@@ -60,27 +60,36 @@ begin
 end
 $$;
 
+-- Called put_emits since 0.8.0, which says what to wake.
+drop function if exists agent.store_emits(jsonb, jsonb);
+
 -- An emit known under the same parent is skipped. If its id is known under another parent (a client
--- chose it), the emit gets a suffix and is stored.
-create or replace function agent.store_emits(_emits jsonb, _records jsonb) returns void
+-- chose it), the emit gets a suffix and is stored. Returns the queues to wake.
+create or replace function agent.put_emits(_emits jsonb, _records jsonb) returns text[]
 language plpgsql security invoker
 as $$
 declare
     _renamed jsonb;
     _ids int8[];
+    _ready text[];
+    _more text[];
 begin
     if _emits = '[]' and _records is null then
-        return;
+        return '{}';
     end if;
     _renamed := agent.rename_emits(_emits, false);
-    _ids := agent.put(_renamed, _records, true);
+    select stored.ids, stored.ready into _ids, _ready
+    from agent.store_all(_renamed, _records, true) as stored;
     if array_position(_ids, null) is not null then
         -- A client may have used such an id since we looked.
         select coalesce(jsonb_agg(event order by nth), '[]') into _renamed
         from jsonb_array_elements(_renamed) with ordinality as emit (event, nth)
         where _ids[nth] is null;
-        perform agent.put(agent.rename_emits(_renamed, true), null, true);
+        select stored.ready into _more
+        from agent.store_all(agent.rename_emits(_renamed, true), null, true) as stored;
+        _ready := _ready || _more;
     end if;
+    return _ready;
 end
 $$;
 

@@ -1,6 +1,7 @@
 -- Work that time brings: dead letters, expiry and retention.
 --
 --   sweep                  all of it, for one queue
+--   paused_targets         the targets of a queue that are paused
 --   delete_expired_events  buries events that have no attempts left or waited too long
 --   bury_unreadable        buries rows that break the checks of agent.event; there are none once
 --                          the checks are validated
@@ -34,15 +35,36 @@ begin
 end
 $$;
 
+-- The targets of a queue that are paused: null if all of it is. Nothing expires meanwhile.
+create or replace function agent.paused_targets(_queue text) returns text[]
+language plpgsql stable security invoker
+as $$
+declare
+    _default text := (select value ->> 'default' from agent.setting where key = 'routing');
+begin
+    if exists (select from agent.pause where kind = 'queue' and name = _queue) then
+        return null;
+    end if;
+    return array
+    ( select target
+      from agent.pause
+      cross join lateral unnest(case when kind = 'agent' and name = _default then array[name, '']
+          else array[name] end) as target
+      where kind = 'agent' and _queue = 'inbox' or kind = 'channel' and _queue = 'outbox' );
+end
+$$;
+
 create or replace function agent.expire
 ( _queue text, _max_attempts int4, _age interval, _outcome text ) returns int4
 language plpgsql security invoker
 as $$
 declare
     _before timestamptz := agent.now() - _age;
+    _paused text[] := agent.paused_targets(_queue);
     _ids int8[] := array
     ( select id from agent.event
       where queue = _queue and head and vt < _before
+        and (_paused is not null and target <> all (_paused))
         and attempts < coalesce(max_attempts, _max_attempts)
         and (_outcome <> 'discarded' or attempts = 0)
       order by id for update skip locked );

@@ -1,6 +1,7 @@
 -- Finished events that a person brings back or gives up.
 --
---   retry_event    makes a dead letter live again, with its id and all of its attempts
+--   retry_event    makes a dead letter live again, with its id and all of its attempts; `claimed`
+--                  keeps the record of earlier claims
 --   discard_event  erases payload and error of a dead letter
 --   replay_event   stores a finished event once more, as a new one
 

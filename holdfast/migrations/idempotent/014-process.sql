@@ -3,6 +3,12 @@
 --   start_process     a process appears; its session lock is its sign of life
 --   beat              updates what is shown of a process
 --   silent_processes  processes whose lock is free
+--   up_since, restart_grace  when this server became the primary, and how long others may then
+--                     take to come back
+--   take_lookout      makes the caller's session the one that looks for all, or its deputy
+--   look              one look, for the whole fleet
+--   wake_late         wakes queues whose events nobody took although they were ready
+--   held_turns        the turns of a process, as the database knows them
 --   reap              takes the turns of processes that are gone
 --   oldest_snapshot   age of the oldest snapshot, a metric
 --   set_setting       writes a setting
@@ -31,29 +37,57 @@ begin
 end
 $$;
 
-create or replace function agent.beat(_id text, _last_wake_reason text, _turns int4) returns void
+-- A further argument would make a second function of the name.
+drop function if exists agent.beat(text, text, int4);
+
+-- _problems: texts by channel.
+create or replace function agent.beat
+( _id text, _last_wake_reason text, _turns int4, _problems jsonb default null ) returns void
 language plpgsql security invoker
 as $$
 begin
     update agent.process
     set seen_at = agent.now(), last_wake_reason = coalesce(_last_wake_reason, last_wake_reason)
-      , turns = _turns
+      , turns = _turns, problems = _problems
     where id = _id;
 end
 $$;
 
--- After a start of the server every process has to reconnect first, so none counts as silent for a
--- while; the setting holdfast.restart_grace shortens that in tests.
-create or replace function agent.silent_processes() returns text[]
+-- The later of two moments: the start of this server, and its promotion to primary, which begins a
+-- new timeline. The first look after a promotion notes the timeline.
+create or replace function agent.up_since() returns timestamptz
 language plpgsql security invoker
 as $$
 declare
-    _grace interval := coalesce(nullif(current_setting('holdfast.restart_grace', true), '')
-        , '30 seconds');
+    _timeline text := substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8);
+    _noted jsonb := (select value from agent.setting where key = 'timeline');
 begin
-    if clock_timestamp() - pg_postmaster_start_time() < _grace then
-        return '{}';
+    if _noted is null or _noted ->> 'id' <> _timeline then
+        -- An installation that has no note was not promoted while we looked.
+        _noted := jsonb_build_object('id', _timeline, 'since'
+            , case when _noted is null then pg_postmaster_start_time() else clock_timestamp() end);
+        perform agent.set_setting('timeline', _noted);
     end if;
+    return greatest(pg_postmaster_start_time(), (_noted ->> 'since')::timestamptz);
+end
+$$;
+
+-- After a start or a promotion every process has to reconnect first, so none counts as silent for a
+-- while. A large fleet takes longer. The setting holdfast.restart_grace replaces the time.
+create or replace function agent.restart_grace() returns interval
+language plpgsql security invoker
+as $$
+begin
+    return coalesce(nullif(current_setting('holdfast.restart_grace', true), '')::interval
+        , interval '3 seconds'
+            + (select count(*) from agent.process) * interval '10 milliseconds');
+end
+$$;
+
+create or replace function agent.free_locks() returns text[]
+language plpgsql security invoker
+as $$
+begin
     return array
     ( select process.id
       from agent.process as process
@@ -65,6 +99,129 @@ begin
           and (held.classid::int8 << 32 | held.objid::int8) = agent.process_key(process.id)
       )
     );
+end
+$$;
+
+-- For workers of 0.7.0, which look every second each.
+create or replace function agent.silent_processes() returns text[]
+language plpgsql security invoker
+as $$
+begin
+    if clock_timestamp() - agent.up_since() < agent.restart_grace() then
+        return '{}';
+    end if;
+    return agent.free_locks();
+end
+$$;
+
+-- One session looks for all. Call it on the session of the process. Returns looker, deputy or none,
+-- and the number of processes. The deputy asks every second, so that a dead looker is replaced at
+-- once; the others ask rarely. A looker that is suspended keeps its lock, so the time of the last
+-- look counts as well.
+create or replace function agent.take_lookout
+( _is_deputy bool
+, out role text
+, out has_lock bool
+, out processes int4
+)
+language plpgsql security invoker
+as $$
+declare
+    _looked_at timestamptz :=
+        (select (value ->> 'at')::timestamptz from agent.setting where key = 'lookout');
+begin
+    has_lock := pg_try_advisory_lock(hashtextextended('holdfast looker', 0));
+    role := case
+        when has_lock or _looked_at < clock_timestamp() - interval '3 seconds' then 'looker'
+        when _is_deputy then 'deputy'
+        when pg_try_advisory_lock(hashtextextended('holdfast deputy', 0)) then 'deputy'
+        else 'none' end;
+    if has_lock and _is_deputy then
+        perform pg_advisory_unlock(hashtextextended('holdfast deputy', 0));
+    end if;
+    processes := (select count(*) from agent.process);
+end
+$$;
+
+-- Returns the processes whose lock is free, for how long this server has been the primary, and the
+-- grace after a start or a promotion; nothing if a session without the lock finds that another one
+-- looked just now.
+create or replace function agent.look
+( _id text
+, _has_lock bool
+, out silent text[]
+, out up_for interval
+, out grace interval
+)
+language plpgsql security invoker
+as $$
+declare
+    _now timestamptz := clock_timestamp();
+begin
+    if not _has_lock and exists
+    ( select from agent.setting
+      where key = 'lookout' and value ->> 'by' <> _id
+        and (value ->> 'at')::timestamptz > _now - interval '2 seconds' ) then
+        return;
+    end if;
+    perform set_config('synchronous_commit', 'off', true)
+          , agent.set_setting('lookout', jsonb_build_object('by', _id, 'at', _now));
+    silent := agent.free_locks();
+    up_for := _now - agent.up_since();
+    grace := agent.restart_grace();
+end
+$$;
+
+-- A process may die between its commit and the wake-up. Wakes queues in which an event of the last
+-- seconds is ready and not taken: older ones have nobody who serves them, or all are busy.
+create or replace function agent.wake_late(_queues text[], _after interval, _within interval)
+returns text[]
+language plpgsql security invoker
+as $$
+declare
+    _late text[];
+begin
+    _late := array
+    ( select queue from unnest(_queues) as queue where agent.has_late(queue, _after, _within) );
+    perform set_config('synchronous_commit', 'off', true), agent.wake(_late) where _late <> '{}';
+    return _late;
+end
+$$;
+
+-- Whether a head of the queue became ready before _after ago and within _within. Reads the ready
+-- index once for each target.
+create or replace function agent.has_late(_queue text, _after interval, _within interval)
+returns bool
+language plpgsql stable security invoker
+as $$
+declare
+    _now timestamptz := agent.now();
+    _target text := '';
+begin
+    while _target is not null loop
+        if exists
+        ( select from agent.event
+          where queue = _queue and target = _target and head
+            and vt > _now - _within and vt <= _now - _after ) then
+            return true;
+        end if;
+        _target :=
+        ( select target from agent.event
+          where queue = _queue and head and target > _target and vt > '-infinity'
+          order by queue, target limit 1 );
+    end loop;
+    return false;
+end
+$$;
+
+create or replace function agent.held_turns(_queue text, _holder text) returns setof agent.event
+language plpgsql stable security invoker
+as $$
+begin
+    return query
+    select * from agent.event
+    where queue = _queue and attempts > 0 and fence > 0 and holder = _holder and vt > agent.now()
+    order by fence, id;
 end
 $$;
 
@@ -88,6 +245,9 @@ begin
         -- All of them, in order: the process may only have been paused and record just now.
         perform from agent.event
         where attempts > 0 and fence > 0 and holder = _id order by id for update;
+        insert into agent.attempt (event_id, attempt, at, worker, error)
+        select id, attempts, _now, _id, format('process %s died', _id) from agent.event
+        where attempts > 0 and fence > 0 and holder = _id and attempts <= 100;
         _used_up := array
         ( select id from agent.event
           where attempts > 0 and fence > 0 and holder = _id

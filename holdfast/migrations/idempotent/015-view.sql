@@ -116,16 +116,31 @@ select known.id + (select agent.line_offset()) as id
      , agent.readable_moment(created_at) as created_at
      , known.id as event_id
      , is_live
+     , coalesce(event ->> 'origin_id', '') as origin
 from known
 cross join lateral agent.read_message(event) as read;
 
-create or replace view agent.agent_messages as
-select id, agent_id, role, channel, sender, message_id, content, created_at
-from agent.agent_message
-union all
-select id, agent_id, role, channel, sender, message_id, content, created_at
-from agent.message_line
-where is_live;
+-- A view cannot change the collation of a column, and dropping it would drop views of users that
+-- build on it. Databases that began with 0.7.0 have "C" here, all others the default.
+do $do$
+declare
+    _collation text := coalesce
+        ( ( select attcollation::regcollation::text from pg_attribute
+            where attrelid = to_regclass('agent.agent_messages') and attname = 'agent_id' )
+        , 'pg_catalog."default"' );
+begin
+    execute format($q$
+        create or replace view agent.agent_messages as
+        select id, agent_id collate %1$s as agent_id, role, channel, sender
+             , message_id collate %1$s as message_id, content, created_at
+        from agent.agent_message
+        union all
+        select id, agent_id collate %1$s, role, channel, sender, message_id collate %1$s, content
+             , created_at
+        from agent.message_line
+        where is_live$q$, _collation);
+end
+$do$;
 
 -- Stores the lines of live messages that are about to end, or of dead letters.
 create or replace function agent.keep_lines(_ids int8[], _live bool default true) returns void
@@ -133,9 +148,10 @@ language plpgsql security invoker
 as $$
 begin
     insert into agent.agent_message
-    ( id, agent_id, role, channel, sender, message_id, content, conversation, subject, created_at )
+    ( id, agent_id, role, channel, sender, message_id, content, conversation, subject, created_at
+    , origin )
     select id, agent_id, role, channel, sender, message_id, content, conversation, subject
-         , created_at
+         , created_at, origin
     from agent.message_line
     where event_id = any (_ids) and is_live = _live
     on conflict (id) do nothing;

@@ -2,11 +2,12 @@
 --
 --   forget_subject   deletes every trace of a subject; of a person, their messages too. Its parts:
 --   forget_events, forget_agent_messages, forget_frames, forget_observations, count_unattributed
+--   erase_conversation   deletes a conversation: its messages and all that came of them
 
--- Replaces the frames about a person or about some messages by frames of type `forgotten`. Streams
--- resume inside a row, so the number of frames must stay: message_received counts twice, since
--- readers derive agent_routed from it. A new row makes readers drop the frames they hold in memory.
--- Returns the number of changed rows.
+-- Replaces the frames about a person, or about some messages if the key is null, by frames of type
+-- `forgotten`. Streams resume inside a row, so the number of frames must stay: message_received
+-- counts twice, since readers derive agent_routed from it. A new row makes readers drop the frames
+-- they hold in memory. Returns the number of changed rows.
 create or replace function agent.forget_frames(_key text, _names text[]) returns int4
 language plpgsql security invoker
 as $$
@@ -39,8 +40,9 @@ end;
 
 create or replace function agent.is_frame_about(_frame json, _key text, _names text[]) returns bool
 language sql immutable parallel safe security invoker
-return coalesce(case coalesce(_frame ->> 'subject', '')
-    when '' then _frame ->> 'messageId' = any (_names)
+return coalesce(case
+    when _key is null or coalesce(_frame ->> 'subject', '') = ''
+    then _frame ->> 'messageId' = any (_names)
     else _frame ->> 'subject' = _key
     end, false);
 
@@ -182,6 +184,7 @@ declare
     _agent_messages int8;
     _lines int8;
     _settings int8;
+    _pairings int8;
 begin
     _gone := agent.forget_events(_key);
     select names, removed into _names, _agent_messages
@@ -196,11 +199,123 @@ begin
         or right(key, length(_id) + 1) = ':' || _id
         or starts_with(key, 'default/' || agent.own_conversation(_id) || '/'));
     get diagnostics _settings = row_count;
+    delete from agent.pairing where subject = _key;
+    get diagnostics _pairings = row_count;
     return jsonb_build_object
     ( 'events', _gone.events, 'history', _gone.history, 'agent_messages', _agent_messages
     , 'chat_messages', _lines, 'activity', agent.forget_frames(_key, _names)
-    , 'settings', _settings
+    , 'settings', _settings, 'pairings', _pairings
     , 'observations', agent.forget_observations(_workspace, _type, _id, _names)
     ) || agent.count_unattributed();
+end
+$$;
+
+-- The agents that have lines, found by one index probe each.
+create or replace function agent.agents_with_lines() returns setof text
+language plpgsql stable security invoker
+as $$
+begin
+    return query
+    with recursive agents (agent_id) as
+    ( select min(agent_id) from agent.agent_message
+      union all
+      select (select min(line.agent_id) from agent.agent_message as line
+              where line.agent_id > agents.agent_id)
+      from agents
+      where agents.agent_id is not null
+    )
+    select agent_id from agents where agent_id is not null;
+end
+$$;
+
+-- Finds the messages of a conversation, live and finished: by their lines, by the lanes in which
+-- they wait, and by the messages that they were handed on from.
+create or replace function agent.events_of_conversation(_conversation text, _lanes text[])
+returns int8[]
+language plpgsql stable security invoker
+as $$
+declare
+    _offset int8 := agent.line_offset();
+    _ids int8[] := array
+    ( select line.id - _offset
+      from agent.agents_with_lines() as agent_id
+      join agent.agent_message as line using (agent_id)
+      where line.conversation = _conversation and line.role = 'user'
+      union
+      select id from agent.event
+      where queue = 'inbox' and lane = any (_lanes)
+        and (agent.read_message(event)).conversation = _conversation
+    );
+begin
+    return array
+    ( select unnest(_ids)
+      union
+      select id from agent.event where queue = 'inbox' and hops > 0 and root_id = any (_ids)
+      union
+      select id from agent.event_hist where queue = 'inbox' and hops > 0 and root_id = any (_ids)
+    );
+end
+$$;
+
+-- Deletes messages, live and finished, with their responses and journals. _lane is that of their
+-- responses. Returns the ids of the messages and responses, as clients know them.
+create or replace function agent.erase_events(_ids int8[], _lane text) returns text[]
+language plpgsql security invoker
+as $$
+declare
+    _names text[];
+    _gone int8[];
+begin
+    with gone as
+    ( delete from agent.event
+      where id = any (_ids) or (queue = 'outbox' and lane = _lane)
+      returning id, message_id
+    ), ended as
+    ( delete from agent.event_hist where id = any (_ids) returning id, message_id
+    ), answered as
+    ( delete from agent.event_hist
+      where queue = 'outbox' and root_id = any (_ids)
+        and id > (select min(id) from unnest(_ids) as id)
+      returning id, message_id
+    )
+    select array_agg(id), array_agg(coalesce(message_id, id::text)) into _gone, _names
+    from (table gone union all table ended union all table answered) as deleted;
+    perform agent.erase_journals(_gone);
+    return _names;
+end
+$$;
+
+-- Deletes a conversation: its messages with their journals, responses, lines, frames, files and
+-- versions. A turn that runs loses its lease. Message ids stay known for the dedup window.
+-- _lanes are those in which its messages may wait, _channel that of its responses. Returns the
+-- numbers of deleted messages and lines, and the ids of deleted files.
+create or replace function agent.erase_conversation
+( _conversation text, _channel text, _lanes text[], _actor text default null ) returns jsonb
+language plpgsql security invoker
+as $$
+declare
+    _ids int8[] := agent.events_of_conversation(_conversation, _lanes);
+    _names text[] := agent.erase_events(_ids, _channel || '/' || _conversation);
+    _lines int8;
+    _files text[];
+begin
+    with gone as
+    ( delete from agent.agent_message
+      where agent_id = any (array(select agent.agents_with_lines()))
+        and conversation = _conversation
+      returning message_id
+    )
+    select count(*), _names || array_agg(message_id) into _lines, _names from gone;
+    with gone as (delete from agent.file where conversation = _conversation returning id)
+    select coalesce(array_agg(id), '{}') into _files from gone;
+    delete from agent.message_version where conversation = _conversation;
+    delete from agent.setting where key = 'default/' || _conversation;
+    delete from agent.conversation where conversation = _conversation;
+    perform agent.forget_frames(null, _names);
+    perform agent.add_audit(_actor, 'conversation_deleted', agent.pseudonym(_conversation)
+        , jsonb_build_object
+          ( 'messages', cardinality(_ids), 'lines', _lines, 'files', cardinality(_files) ));
+    return jsonb_build_object
+    ( 'messages', cardinality(_ids), 'lines', _lines, 'files', to_jsonb(_files) );
 end
 $$;

@@ -73,6 +73,8 @@ as $$
       union
       select subject from agent.person_link
       union
+      select subject from agent.pairing
+      union
       select agent.subject_key(workspace_id, subject_type, subject_id) from agent.observation
       union
       select agent.subject_of(event) from agent.event where queue in ('inbox', 'outbox')

@@ -236,6 +236,8 @@ begin
     where event_id = any (_ids);
     delete from agent.journal_text where event_id = any (_ids);
     delete from agent.signal where event_id = any (_ids);
+    update agent.attempt set error = null, error_class = null, traceback = null
+    where event_id = any (_ids);
 end
 $$;
 
@@ -247,6 +249,7 @@ begin
     delete from agent.journal where event_id = any (_ids);
     delete from agent.journal_text where event_id = any (_ids);
     delete from agent.signal where event_id = any (_ids);
+    delete from agent.attempt where event_id = any (_ids);
 end
 $$;
 
@@ -257,7 +260,7 @@ as $$
 declare
     _table text;
 begin
-    foreach _table in array array['step', 'journal', 'journal_text', 'signal'] loop
+    foreach _table in array array['step', 'journal', 'journal_text', 'signal', 'attempt'] loop
         execute format('delete from agent.%I as kept using %s as gone
             where kept.event_id = gone.id', _table, _chunk);
     end loop;

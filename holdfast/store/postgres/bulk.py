@@ -23,7 +23,7 @@ from holdfast.store.postgres.rows import record
 BULK = 200
 """Number of events from which COPY is quicker than one call of agent.put."""
 
-RESERVE = "select ids, heads, now, default_agent from agent.reserve(%b, %b, %b)"
+RESERVE = "select ids, heads, now, default_agent from agent.reserve_events(%b, %b, %b)"
 FIELDS = 13
 COPY = """copy agent.event
 ( event_ts, vt, created_at, updated_at, id, root_id, head, queue, target, lane, message_id
@@ -57,12 +57,17 @@ class _Names(NamedTuple):
 
 
 class _Reservation(NamedTuple):
-    """The result of agent.reserve."""
+    """The result of agent.reserve_events."""
 
     ids: list[int | None]
     heads: list[bool]
     now: datetime
     default_agent: str | None
+
+    def ready(self, events: Sequence[NewEvent]) -> set[str]:
+        """Return the queues in which one of these events is ready."""
+        given = zip(self.ids, self.heads, events, strict=True)
+        return {new.queue for id, head, new in given if head and id is not None}
 
 
 def is_bulk(events: Sequence[NewEvent]) -> bool:
@@ -78,34 +83,40 @@ def is_plain(new: NewEvent) -> bool:
 
 
 async def put_bulk(
-    connections: Connections, events: Sequence[NewEvent], records: Sequence[Record]
-) -> list[int | None]:
-    """Put all events or none; return ids in order, None where the message id is known already."""
+    connections: Connections,
+    events: Sequence[NewEvent],
+    records: Sequence[Record],
+    ahead: int = AHEAD,
+) -> tuple[list[int | None], set[str]]:
+    """Put all events or none; return ids in order, None where the message id is known already.
 
-    async def put() -> list[int | None]:
+    The second result names the queues to wake. Encodes up to `ahead` bytes of payloads while the
+    server reserves."""
+
+    async def put() -> tuple[list[int | None], set[str]]:
         async with connections.transaction() as connection:
-            ids = await _put(connection, events)
+            reservation = await _put(connection, events, ahead)
             if records:
                 await connection.execute(
                     "select agent.record(%s)", (dump([record(line) for line in records]),)
                 )
-        return ids
+        return reservation.ids, reservation.ready(events)
 
     return await connections.again(put)
 
 
-async def _put(connection: Connection, events: Sequence[NewEvent]) -> list[int | None]:
+async def _put(connection: Connection, events: Sequence[NewEvent], ahead: int) -> _Reservation:
     names = _names(events)
     # The server needs longer than we do, so encode payloads while it works. Wait for both before
     # raising an error of one, or the transaction would end under the other.
-    reservation, ahead = await asyncio.gather(
-        _reserve(connection, names), _payloads(events), return_exceptions=True
+    reservation, encoded = await asyncio.gather(
+        _reserve(connection, names), _payloads(events, ahead), return_exceptions=True
     )
     if isinstance(reservation, BaseException):
         raise reservation
-    if isinstance(ahead, BaseException):
-        raise ahead
-    rows = _rows(reservation, names, chain(ahead, map(_payload, events[len(ahead) :])))
+    if isinstance(encoded, BaseException):
+        raise encoded
+    rows = _rows(reservation, names, chain(encoded, map(_payload, events[len(encoded) :])))
     frames, written = _frames(reservation, events), list[str]()
     async with connection.cursor().copy(COPY) as copy:
         await copy.write(_BEGIN)
@@ -115,7 +126,7 @@ async def _put(connection: Connection, events: Sequence[NewEvent]) -> list[int |
         await copy.write(_END)
     if written:
         await connection.execute("select agent.tell(%s)", (f"[{','.join(written)}]",))
-    return reservation.ids
+    return reservation
 
 
 async def _reserve(connection: Connection, names: _Names) -> _Reservation:
@@ -125,14 +136,14 @@ async def _reserve(connection: Connection, names: _Names) -> _Reservation:
     return _Reservation(*row)
 
 
-async def _payloads(events: Sequence[NewEvent]) -> list[bytes]:
-    """Encode the payloads of the first events, up to AHEAD bytes."""
+async def _payloads(events: Sequence[NewEvent], most_bytes: int) -> list[bytes]:
+    """Encode the payloads of the first events, up to a number of bytes."""
     payloads: list[bytes] = []
     size = 0
     for new in events:
         payloads.append(_payload(new))
         size += len(payloads[-1])
-        if size > AHEAD:
+        if size > most_bytes:
             break
         if len(payloads) % PART == 0:
             await asyncio.sleep(0)

@@ -6,11 +6,12 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from struct import Struct
 from types import TracebackType
 from typing import Any, LiteralString, TypeVar
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import errors
@@ -19,11 +20,12 @@ from psycopg.postgres import types
 from psycopg.pq import Format
 from psycopg.types.datetime import TimestamptzLoader
 from psycopg.types.string import TextLoader
-from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.queue.pages import Measure, Page
 from holdfast.queue.store import Clock, Transaction
+from holdfast.store.postgres.outage import OUTAGES, with_timeouts
 from holdfast.store.readable import EARLIEST, LATEST
 from holdfast.telemetry import spans
 
@@ -38,6 +40,20 @@ FIRST_ROWS = 4
 """Rows of a page to read before their size is known."""
 TRIES = 5
 """Runs of a transaction that the server chose as a deadlock victim."""
+ABORTED_FOR_ANOTHER = (
+    errors.DeadlockDetected,
+    errors.SerializationFailure,
+    # A migration added a column while the call waited for the table.
+    errors.DatatypeMismatch,
+)
+"""Errors of calls that succeed if they are made again."""
+POOLER_WITHOUT_STATEMENTS = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
+"""Errors of a pooler that gave the next call another session. Nothing has run yet."""
+PREPARE_AFTER = 2
+RECONNECT_SECONDS = 1.0
+"""After so long the pool gives a lost connection up, and the next call makes a new one. Trying on,
+it would double its delays."""
+KEEP_READ_ONLY_FOR = 5.0
 WAIT_FOR_CONNECTION = 10.0
 WAIT_WHILE_AWAY = 0.8
 """Seconds to wait for a connection after one broke or none was to be had. An HTTP request may need
@@ -71,18 +87,21 @@ class _TextArrayDumper(Dumper):
 class Connections:
     """The pool of a store. No call leaves state in a session, so a pooler may stand between."""
 
-    def __init__(self, url: str, *, clock: Clock | None, size: int, pooled: bool = False) -> None:
-        self._url = url
+    def __init__(self, url: str, *, clock: Clock | None, size: int) -> None:
+        self._url = with_timeouts(url)
         self._clock = clock
         self._is_away = False
+        self._prepares = True
+        self._connected_at: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
+        self._suspect_before = 0.0
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
-            url,
+            self._url,
             min_size=1,
             max_size=size,
             open=False,
-            configure=_configure,
-            # Behind a pooler the next call may meet a session without the prepared statement.
-            kwargs={"autocommit": True, "prepare_threshold": None if pooled else 2},
+            configure=self._configure,
+            kwargs={"autocommit": True, "prepare_threshold": PREPARE_AFTER},
+            reconnect_timeout=RECONNECT_SECONDS,
         )
 
     async def __aenter__(self) -> Connections:
@@ -156,10 +175,16 @@ class Connections:
             for tries_left in reversed(range(TRIES)):
                 try:
                     return await work()
-                except (errors.DeadlockDetected, errors.SerializationFailure):
+                except (*ABORTED_FOR_ANOTHER, *POOLER_WITHOUT_STATEMENTS):
                     if not tries_left:
                         raise
         raise AssertionError("unreachable")
+
+    async def _configure(self, connection: Connection) -> None:
+        self._connected_at[connection] = time.monotonic()
+        # Payloads stay text until they are read.
+        connection.adapters.register_loader("jsonb", TextLoader)
+        connection.adapters.register_dumper(TextArray, _TextArrayDumper)
 
     async def _once(self, statement: str, arguments: Arguments) -> list[tuple[Any, ...]]:
         async with self._connection() as connection:
@@ -180,8 +205,17 @@ class Connections:
                 raise asyncio.CancelledError
             async with connection:
                 yield connection
+        except errors.ReadOnlySqlTransaction:
+            await self._leave_read_only(connection)
+            raise
+        except POOLER_WITHOUT_STATEMENTS:
+            self._prepares = False
+            raise
         finally:
             self._is_away = connection.broken
+            if connection.broken:
+                # Its neighbours went to the same server: look at each before its next use.
+                self._suspect_before = time.monotonic()
             await self._pool.putconn(connection)
 
     async def _acquire(self) -> Connection:
@@ -189,11 +223,37 @@ class Connections:
         until = time.monotonic() + WAIT_FOR_CONNECTION
         while True:
             try:
-                return await self._pool.getconn(WAIT_WHILE_AWAY)
+                connection = await self._pool.getconn(WAIT_WHILE_AWAY)
             except PoolTimeout:
                 if self._is_away or time.monotonic() > until:
                     self._is_away = True
                     raise
+                continue
+            if not self._prepares:
+                connection.prepare_threshold = None
+            if self._is_usable(connection):
+                return connection
+            await self._pool.putconn(connection)
+
+    def _is_usable(self, connection: Connection) -> bool:
+        """Find out, without asking the server, whether it has closed a connection."""
+        if self._connected_at.get(connection, 0.0) > self._suspect_before:
+            return True
+        self._connected_at[connection] = time.monotonic()
+        with suppress(psycopg.Error):
+            # The first read may find the server's last words, the second the end.
+            connection.pgconn.consume_input()
+            connection.pgconn.consume_input()
+        self._is_away = connection.closed
+        return not connection.closed
+
+    async def _leave_read_only(self, connection: Connection) -> None:
+        """Close connections to a server that became read-only: another one may be the primary.
+
+        New ones stay for a while, or a server that is only set to read-only would get ever more."""
+        if time.monotonic() - self._connected_at.get(connection, 0.0) > KEEP_READ_ONLY_FOR:
+            await connection.close()
+            await self._pool.drain()
 
     async def _page(
         self, statement: str, arguments: Arguments, measure: Measure
@@ -226,12 +286,6 @@ class Connections:
             await connection.execute(
                 "select set_config('holdfast.now', %s, true)", (self._clock().isoformat(),)
             )
-
-
-async def _configure(connection: Connection) -> None:
-    # Payloads stay text until they are read.
-    connection.adapters.register_loader("jsonb", TextLoader)
-    connection.adapters.register_dumper(TextArray, _TextArrayDumper)
 
 
 async def _fetch(cursor: psycopg.AsyncCursor[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -273,17 +327,11 @@ def translate_errors() -> Any:
 
 
 def _translation(error: psycopg.Error) -> HoldfastError:
-    match error:
-        case (
-            PoolTimeout()
-            | PoolClosed()
-            | TooManyRequests()
-            | psycopg.OperationalError()
-            | psycopg.InterfaceError()
-        ):
-            return StoreUnavailable(f"the database cannot be reached: {_first_line(error)}")
-        case _:
-            return HoldfastError(f"the database refused: {_first_line(error)}")
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        return StoreUnavailable(f"the database is read-only: {_first_line(error)}")
+    if isinstance(error, OUTAGES):
+        return StoreUnavailable(f"the database cannot be reached: {_first_line(error)}")
+    return HoldfastError(f"the database refused: {_first_line(error)}")
 
 
 def _cancellations() -> int:

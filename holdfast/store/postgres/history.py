@@ -174,6 +174,13 @@ async def read_oldest_snapshot(db: Connections) -> timedelta | None:
     return age
 
 
+CURRENT = (
+    "not exists (select from agent.message_version as version where version.superseded"
+    " and version.message_id = coalesce(nullif(line.origin, ''), line.message_id))"
+)
+"""The condition that a line's message was not replaced by a later version."""
+
+
 async def read_agent_messages(
     db: Connections,
     agent_id: str,
@@ -189,8 +196,9 @@ async def read_agent_messages(
     of_one = () if conversation is None else (conversation,)
     columns = ", ".join(AGENT_MESSAGE)
     wanted = f"agent_id = %s {'and conversation = %s' if of_one else ''}"
+    current = CURRENT if of_one else "true"
     statement = (
-        f"(select {columns} from agent.agent_message where {wanted}"
+        f"(select {columns} from agent.agent_message as line where {wanted} and {current}"
         f" and {BETWEEN} order by id desc limit %s)"
     )
     arguments = (agent_id, *of_one, before_id, since_id, limit)

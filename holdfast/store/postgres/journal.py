@@ -17,6 +17,10 @@ STEP = (
     *("key", "state", "attempt", "kind", "events", "digest", "error", "signal", "due_at", "tokens"),
     *("cost", "started_at", "ended_at", "arguments", "result"),
 )
+OPTIONAL = (
+    *("digest", "signal", "tokens", "cost", "arguments", "result", "due_at", "started_at"),
+    "ended_at",
+)
 ABRIDGED = ", ".join((*STEP[:-2], "null", "null"))
 """The columns of a step without its arguments and its result."""
 
@@ -53,14 +57,10 @@ def step_row(step: Step) -> Payload:
         "kind": step.kind,
         "events": step.events,
     }
-    for name in ("digest", "signal", "tokens", "cost", "arguments", "result"):
+    for name in OPTIONAL:
         value = getattr(step, name)
         if value is not None:
             row[name] = storable_name(value) if isinstance(value, str) else value
-    for name in ("due_at", "started_at", "ended_at"):
-        moment = getattr(step, name)
-        if moment is not None:
-            row[name] = moment.isoformat()
     if step.error is not None:
         row["error"] = stored_error(step.error)
     return row

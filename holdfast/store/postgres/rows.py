@@ -13,7 +13,15 @@ from holdfast.memory.observation import Observation
 from holdfast.message import Payload
 from holdfast.queue.event import Event, FinishedEvent, NewEvent
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
-from holdfast.queue.record import Activity, ChatMessage, NewConversation, Record
+from holdfast.queue.record import (
+    Activity,
+    AnswerFile,
+    ChatMessage,
+    NewConversation,
+    NewVersion,
+    Record,
+    SentFiles,
+)
 from holdfast.queue.store import Process
 from holdfast.queue.turn import LeasedTurn
 from holdfast.store.collector import uncollected
@@ -34,7 +42,9 @@ OPTIONAL = (
 )
 """Fields of a new event that are left out of its JSON if they are None."""
 FINISHED_COLUMNS = COLUMNS + ", outcome, finished_at, traceback"
-PROCESS = ("id", "host", "started_at", "seen_at", "last_wake_reason", "turns", "serves")
+PROCESS = (
+    *("id", "host", "started_at", "seen_at", "last_wake_reason", "turns", "serves", "problems"),
+)
 
 AnyEvent = TypeVar("AnyEvent", Event, FinishedEvent)
 
@@ -98,8 +108,8 @@ def record(line: Record) -> Payload:
         return {"frames": dump(line.frames)[1:-1]}
     if isinstance(line, Observation):
         return observation_row(line)
-    if isinstance(line, NewConversation):
-        return conversation_row(line)
+    if isinstance(line, NewConversation | NewVersion | SentFiles | AnswerFile):
+        return chat_row(line)
     if isinstance(line, ChatMessage):
         return {
             "team_id": line.team_id,
@@ -117,8 +127,30 @@ def record(line: Record) -> Payload:
         "content": line.content,
         "conversation": line.conversation,
         "subject": line.subject,
+        "origin": line.origin,
         "event_id": line.event_id,
-        "created_at": None if line.created_at is None else line.created_at.isoformat(),
+        "created_at": line.created_at,
+    }
+
+
+def chat_row(line: NewConversation | NewVersion | SentFiles | AnswerFile) -> Payload:
+    """Return the argument of agent.record for a record of the chat."""
+    if isinstance(line, NewConversation):
+        return conversation_row(line)
+    if isinstance(line, SentFiles):
+        return {
+            "file_ids": list(line.ids),
+            "owner": line.owner or "",
+            "message_id": line.message_id,
+            "conversation": line.conversation,
+            "subject": line.subject,
+        }
+    if isinstance(line, AnswerFile):
+        return answer_file_row(line)
+    return {
+        "original": line.original,
+        "message_id": line.message_id,
+        "conversation": line.conversation,
     }
 
 
@@ -131,6 +163,22 @@ def conversation_row(new: NewConversation) -> Payload:
         "sender": new.sender,
         "title": new.title,
         "subject": new.subject,
+    }
+
+
+def answer_file_row(file: AnswerFile) -> Payload:
+    """Return a row of the files of conversations."""
+    return {
+        "file_id": file.id,
+        "owner": file.owner or "",
+        "name": file.name,
+        "type": file.type,
+        "size": file.size,
+        "path": file.path,
+        "agent": file.agent,
+        "message_id": file.message_id,
+        "conversation": file.conversation,
+        "subject": file.subject,
     }
 
 
@@ -187,4 +235,10 @@ def interval(delay: timedelta | None) -> str | None:
 def process_of(row: Sequence[Any]) -> Process:
     values = dict(zip(PROCESS, row, strict=True))
     serves = None if values["serves"] is None else parse(values["serves"])
-    return Process(**values | {"serves": serves})
+    return Process(**values | {"serves": serves, "problems": parse(values["problems"] or "{}")})
+
+
+def beat_of(process: Process) -> tuple[Any, ...]:
+    """Return the arguments of agent.beat."""
+    problems = dump(process.problems) if process.problems else None
+    return process.id, process.last_wake_reason, process.turns, problems

@@ -17,6 +17,17 @@ CONDITIONS = {
     "agents": "case when queue = 'inbox' then target else coalesce(event ->> 'agent', '') end"
     " = any (%(agents)s)",
 }
+_FIELD = "event ->> case when event ? 'kind' then '{}' else '{}' end"
+FILTERS = {
+    "channel": "case when event ? 'kind' then event ->> 'channel' else 'slack' end = %(channel)s",
+    "sender": f"(lower({_FIELD.format('sender', 'user')}) = lower(%(sender)s)"
+    f" or {_FIELD.format('sender_id', 'user')} = %(sender)s)",
+    "text": f"strpos(lower({_FIELD.format('message', 'text')}), lower(%(text)s)) > 0",
+}
+SERVER = (
+    "select 'PostgreSQL ' || split_part(current_setting('server_version'), ' ', 1),"
+    " (select extversion from pg_catalog.pg_extension where extname = 'timescaledb')"
+)
 
 
 def postgres_dialect(store: PostgresStore) -> Dialect:
@@ -30,6 +41,9 @@ def postgres_dialect(store: PostgresStore) -> Dialect:
         rows=rows,
         page=store.connections.page,
         ids="id = any (%(ids)s::int8[])",
+        like="ilike",
+        lane_order="id + 0",
+        texts=lambda name: f"id = any (%({name})s::text[])",
         moment=lambda now: now,
         array=list,
         each="unnest(%({0})s::text[]) as {0} (value)",
@@ -38,6 +52,10 @@ def postgres_dialect(store: PostgresStore) -> Dialect:
         answers="event -> 'message_ids' ? %(message_id)s",
         event=_event,
         finished=_finished,
+        last_claim="claimed[cardinality(claimed)]",
+        filters=FILTERS,
+        contains="strpos(lower({0}), lower({1})) > 0",
+        server=SERVER,
     )
 
 

@@ -32,27 +32,24 @@ from holdfast.queue.store import (
     Transaction,
 )
 from holdfast.queue.turn import LeasedTurn
-from holdfast.queue.wake import Wakeups
 from holdfast.store.failure import stored_error
 from holdfast.store.journal import lease_lost, stored_text
-from holdfast.store.payload import dump, storable
+from holdfast.store.payload import dump, storable, storable_name
 from holdfast.store.postgres import history, journal
 from holdfast.store.postgres.batch import Batch
 from holdfast.store.postgres.bulk import is_bulk, is_plain, put_bulk
 from holdfast.store.postgres.connections import Connections, translate_errors
+from holdfast.store.postgres.fleet import Fleet
 from holdfast.store.postgres.rows import (
     COLUMNS,
-    PROCESS,
     end_of,
     event_of,
     lease_of,
     new_event,
     one_event,
-    process_of,
     record,
     turns_of,
 )
-from holdfast.store.postgres.session import Session
 from holdfast.store.readable import setting_of
 from holdfast.store.watch import Watch
 
@@ -76,7 +73,9 @@ SWEEP = attrgetter(
 SWEPT = ("dead", "expired", "discarded", "repaired_lanes", "forgotten", "pruned")
 """The counts that agent.sweep returns, in its order."""
 
-PUT_ONE = "select agent.put_one(%s, %s, %s, %s, %s, %s, %s, %s)"
+STORE_ONE = "select event_id, is_head from agent.store_one(%s, %s, %s, %s, %s, %s, %s, %s)"
+STORE_ALL = "select ids, ready from agent.store_all(%s, %s, true)"
+SETTLE = "select ended, ready from agent.settle_turns(%s)"
 
 _Put: TypeAlias = "tuple[NewEvent | None, Record | None]"
 
@@ -95,13 +94,9 @@ class PostgresStore:
         pool_size: int = 8,
         watch: Watch | None = None,
     ) -> None:
+        self._connections = Connections(url, clock=clock, size=pool_size)
         # A direct URL means that the other one leads to a pooler, which passes on no wake-ups.
-        pooled = direct_url not in (None, url)
-        self._connections = Connections(url, clock=clock, size=pool_size, pooled=pooled)
-        self._wakeups = Wakeups()
-        self._session = Session(direct_url or url, self._wakeups.ring)
-        self._session_task: asyncio.Task[None] | None = None
-        self._watch = watch or Watch()
+        self._fleet = Fleet(direct_url or url, self._connections, watch or Watch())
         self._puts: Batch[_Put, int | None] = Batch(self._put_together, BATCH)
         self._settles: Batch[Payload, str] = Batch(self._settle_together, BATCH)
         self._entries: Batch[Payload, bool] = Batch(self._record_together, JOURNAL_BATCH)
@@ -115,6 +110,7 @@ class PostgresStore:
             self._tasks.create_task(self._puts.run()),
             self._tasks.create_task(self._settles.run()),
             self._tasks.create_task(self._entries.run()),
+            self._tasks.create_task(self._fleet.run()),
         ]
         return self
 
@@ -124,6 +120,7 @@ class PostgresStore:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self._fleet.flush()
         for task in self._running:
             task.cancel()
         await self._stack.__aexit__(None, None, None)
@@ -165,10 +162,7 @@ class PostgresStore:
             )
             return list(await self._connections.value("select agent.put(%s, %s)", arguments, tx))
         wanted: list[_Put] = [(new, None) for new in events] + [(None, line) for line in records]
-        ids = (await self._puts.add(wanted))[: len(events)] if wanted else []
-        for queue in {new.queue for new, id_ in zip(events, ids, strict=True) if id_ is not None}:
-            self._wakeups.ring(queue)
-        return ids
+        return (await self._puts.add(wanted))[: len(events)] if wanted else []
 
     async def _put_together(self, wanted: list[_Put]) -> list[int | None]:
         events = [new for new, _ in wanted if new is not None]
@@ -176,15 +170,19 @@ class PostgresStore:
         return [next(ids) if new is not None else None for new, _ in wanted]
 
     async def _put_all(self, events: list[NewEvent], lines: list[Record]) -> list[int | None]:
+        ids: list[int | None]
         if is_bulk(events):
-            return await put_bulk(self._connections, events, lines)
+            ids, ready = await put_bulk(self._connections, events, lines)
+            self._fleet.wake(ready)
+            return ids
         if len(events) == 1 and not lines and is_plain(events[0]):
-            return [await self._connections.value(PUT_ONE, one_event(events[0]))]
+            [(id, is_head)] = await self._connections.rows(STORE_ONE, one_event(events[0]))
+            self._fleet.wake([events[0].queue] if is_head else ())
+            return [id]
         records = dump([record(line) for line in lines]) if lines else None
         arguments = dump([new_event(new) for new in events]), records
-        ids: list[int | None] = await self._connections.value(
-            "select agent.put(%s, %s, true)", arguments
-        )
+        [(ids, woken)] = await self._connections.rows(STORE_ALL, arguments)
+        self._fleet.wake(woken)
         return ids
 
     async def say(self, line: ChatMessage, *, tx: Transaction | None = None) -> int:
@@ -272,6 +270,12 @@ class PostgresStore:
         ended = await self._settles.add(wanted) if wanted else []
         return [_settle_result(turn, how) for (turn, _), how in zip(ends, ended, strict=True)]
 
+    async def held(self, queue: str, holder: str) -> list[LeasedTurn]:
+        rows = await self._connections.rows(
+            f"select {COLUMNS} from agent.held_turns(%s, %s)", (queue, holder)
+        )
+        return turns_of(rows)
+
     async def release(self, turns: Sequence[LeasedTurn]) -> list[Settled | Lost]:
         leases = dump([lease_of(turn) for turn in turns])
         rows = (
@@ -282,8 +286,9 @@ class PostgresStore:
         return [_settle_result(turn, row[0]) for turn, row in zip(turns, rows, strict=True)]
 
     async def _settle_together(self, ends: list[Payload]) -> list[str]:
-        rows = await self._connections.rows("select ended from agent.settle(%s)", (dump(ends),))
-        return [row[0] for row in rows]
+        [(ended, ready)] = await self._connections.rows(SETTLE, (dump(ends),))
+        self._fleet.wake(ready)
+        return list(ended)
 
     async def cancel(
         self, event_id: int, reason: str, *, actor: str | None = None, leased_only: bool = True
@@ -300,6 +305,12 @@ class PostgresStore:
             "select agent.ack_event(%s, %s)", (event_id, queue)
         )
         return acked
+
+    async def amend(
+        self, event_id: int, payload: Payload | None, routed_text: str | None = None
+    ) -> bool:
+        given = event_id, None if payload is None else dump(payload), storable_name(routed_text)
+        return bool(await self._connections.value("select agent.amend_event(%s, %s, %s)", given))
 
     async def wake(self, queue: str) -> None:
         await self._connections.value("select agent.wake(array[%s])", (queue,))
@@ -446,47 +457,25 @@ class PostgresStore:
         )
 
     async def register(self, process: Process) -> None:
-        self._start_session()
-        await self._session.register(process)
+        await self._fleet.register(process)
 
     async def unregister(self, process_id: str) -> None:
-        await self._connections.rows(
-            "delete from agent.process where id = %s returning id", (process_id,)
-        )
+        await self._fleet.unregister(process_id)
 
     async def refresh_process(self, process: Process) -> None:
-        await self._connections.value(
-            "select agent.beat(%s, %s, %s)", (process.id, process.last_wake_reason, process.turns)
-        )
+        await self._fleet.refresh_process(process)
 
     async def processes(self) -> list[Process]:
-        rows = await self._connections.rows(
-            f"select {', '.join(PROCESS)} from agent.process order by started_at, id"
-        )
-        return [process_of(row) for row in rows]
+        return await self._fleet.processes()
 
     async def reap(self, max_attempts: Mapping[str, int] | None = None) -> list[str]:
-        self._start_session()
-        if not self._session.may_declare_deaths:
-            self._watch.forget()
-            return []
-        gone = self._watch.look(await self._connections.value("select agent.silent_processes()"))
-        arguments = gone, dump(dict(max_attempts or {}))
-        rows = (
-            await self._connections.rows_without_unreadable("select agent.reap(%s, %s)", arguments)
-            if gone
-            else []
-        )
-        return [row[0] for row in rows]
+        return await self._fleet.reap(max_attempts)
 
-    def wakeups(self) -> AsyncIterator[str]:
-        self._start_session()
-        return self._wakeups.listen()
+    async def expect(self, queue: str, is_expected: bool = True) -> None:
+        await self._fleet.expect(queue, is_expected)
 
-    def _start_session(self) -> None:
-        if self._session_task is None:
-            self._session_task = self._tasks.create_task(self._session.run())
-            self._running.append(self._session_task)
+    def wakeups(self, queue: str | None = None) -> AsyncIterator[str]:
+        return self._fleet.wakeups(queue)
 
 
 def _settle_result(turn: LeasedTurn, how: str) -> Settled | Lost:

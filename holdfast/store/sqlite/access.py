@@ -269,6 +269,7 @@ def _forget_by_name(db: Writing, params: dict[str, Any]) -> dict[str, int]:
         "chat_messages": "forget_chat_messages",
         "activity": "forget_frames",
         "settings": "forget_choices",
+        "pairings": "forget_pairings",
     }
     removed = {
         kind: db.connection.execute(SQL[query], params).rowcount for kind, query in queries.items()

@@ -91,6 +91,8 @@ from (
   union
   select subject from person_link
   union
+  select subject from pairing
+  union
   select workspace_id || ':' || subject_type || ':' || subject_id from observation
   union
   select subject_of(event) from event where queue in ('inbox', 'outbox')
@@ -189,6 +191,7 @@ select
   );
 
 -- name: forget_frames
+-- Of a person, or of some messages if the key is null.
 -- The number of frames stays, since streams resume inside a row. A message_received leaves two,
 -- as readers make an agent_routed frame of it, too.
 update activity
@@ -198,8 +201,8 @@ set frames = (
     select
       f.frame, json_extract(f.frame, '$.type') as type,
       coalesce(
-        case coalesce(json_extract(f.frame, '$.subject'), '')
-          when ''
+        case
+          when :subject_key is null or coalesce(json_extract(f.frame, '$.subject'), '') = ''
             then json_extract(f.frame, '$.messageId') in (select value from json_each(:names))
           else json_extract(f.frame, '$.subject') = :subject_key
         end,
@@ -220,8 +223,9 @@ where exists (
     select iif(type = 'object', value, '{}') as frame
     from json_each(iif(json_valid(activity.frames), activity.frames, '[]'))
   ) as f
-  where case coalesce(json_extract(f.frame, '$.subject'), '')
-    when '' then json_extract(f.frame, '$.messageId') in (select value from json_each(:names))
+  where case
+    when :subject_key is null or coalesce(json_extract(f.frame, '$.subject'), '') = ''
+      then json_extract(f.frame, '$.messageId') in (select value from json_each(:names))
     else json_extract(f.frame, '$.subject') = :subject_key
   end
 );

@@ -73,6 +73,18 @@ def read_events(connection: Connection, ids: Sequence[int]) -> list[Event]:
     return [event_of(row, moments) for row in rows]
 
 
+def held(db: Writing, queue: str, holder: str) -> list[LeasedTurn]:
+    """Return the turns that a holder leases."""
+    moments = Moments()
+    params = {"queue": queue, "holder": holder, "now": db.now}
+    rows = db.connection.execute(SQL["held_turns"], params)
+    turns: dict[int, list[Event]] = {}
+    for row in rows:
+        event = event_of(row, moments)
+        turns.setdefault(event.fence, []).append(event)
+    return [LeasedTurn(queue, fence, tuple(events)) for fence, events in turns.items()]
+
+
 def _find_heads(db: Writing, request: ClaimRequest) -> list[int]:
     """Find the heads to claim, each target within its limits."""
     connection = db.connection

@@ -105,6 +105,15 @@ from event
 where id in (select value from json_each(:ids))
 order by id;
 
+-- name: held_turns
+select
+  id, queue, target, lane, head, event_ts, attempts, vt, claimed, event, fence, holder,
+  message_id, max_attempts, parent_id, root_id, hops, state, last_error, error_class, created_at,
+  updated_at, sent_by, routed_text, routed_team
+from event indexed by event_leased
+where queue = :queue and fence > 0 and holder = :holder and vt > :now
+order by fence, id;
+
 -- name: count_held
 -- :fences is a JSON object of fences by the ids of events
 select count(*)

@@ -13,15 +13,18 @@ from pathlib import Path
 
 from holdfast.errors import HoldfastError, StoreUnavailable, Unreadable
 from holdfast.memory.observation import is_person
-from holdfast.message import channel_of, subject_of
+from holdfast.message import channel_of, sender_id_of, sender_of, subject_of, written_of
 from holdfast.queue.event import payload_of
 from holdfast.store.sqlite.lock import WriteLock
+from holdfast.store.statistics import cell_of
 
 BUSY_SECONDS = 30.0
 """Longest wait for a writer that does not use our lock file."""
 RETRY_SECONDS = 0.005
 CHECKPOINT_PAGES = 4000
 CACHE_KIB = 32 * 1024
+MOVED = "this database "
+"""First words of the error with which a moved database refuses changes."""
 
 _TRANSIENT = {
     sqlite3.SQLITE_BUSY,
@@ -67,6 +70,9 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     connection.create_function("channel_of", 1, _channel_of, deterministic=True)
     connection.create_function("subject_of", 1, _subject_of, deterministic=True)
     connection.create_function("is_person", 2, _is_person, deterministic=True)
+    connection.create_function("is_sent_by", 2, _is_sent_by, deterministic=True)
+    connection.create_function("contains_text", 2, _contains_text, deterministic=True)
+    connection.create_function("duration_cell", 1, cell_of, deterministic=True)
     connection.execute("pragma foreign_keys = on")
     connection.execute("pragma synchronous = full")
     connection.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES}")
@@ -99,9 +105,23 @@ def _is_person(subject: str | None, key: str) -> bool:
     return subject is not None and is_person(subject, key)
 
 
-def begin(connection: sqlite3.Connection) -> None:
+def _is_sent_by(event: str, sender: str) -> bool:
+    """Implement the SQL function is_sent_by: the sender's name in any case, or the id."""
+    payload = payload_of(event)
+    if isinstance(payload, Unreadable):
+        return False
+    return sender_of(payload).lower() == sender.lower() or sender_id_of(payload) == sender
+
+
+def _contains_text(event: str, text: str) -> bool:
+    """Implement the SQL function contains_text: a part of the message, in any case."""
+    payload = payload_of(event)
+    return not isinstance(payload, Unreadable) and text.lower() in written_of(payload).lower()
+
+
+def begin(connection: sqlite3.Connection, busy_seconds: float = BUSY_SECONDS) -> None:
     """Begin a write transaction. Waits for writers without our lock: a shell, a backup."""
-    give_up_at = time.monotonic() + BUSY_SECONDS
+    give_up_at = time.monotonic() + busy_seconds
     while not try_begin(connection, raise_if_busy=time.monotonic() >= give_up_at):
         time.sleep(RETRY_SECONDS)
 
@@ -131,11 +151,13 @@ def translate_error(error: BaseException, path: Path) -> BaseException:
     """Return our error for one of SQLite's; return any other error unchanged."""
     if not isinstance(error, sqlite3.Error):
         return error
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in _TRANSIENT:
+    extended = getattr(error, "sqlite_errorcode", 0)
+    if extended & 0xFF in _TRANSIENT:
         ours: HoldfastError = StoreUnavailable(
             f"the database {path} cannot be used right now: {error}; try again"
         )
+    elif extended == sqlite3.SQLITE_CONSTRAINT_TRIGGER and str(error).startswith(MOVED):
+        ours = StoreUnavailable(str(error))
     else:
         ours = HoldfastError(f"the database {path} refused: {error}")
     ours.__cause__ = error

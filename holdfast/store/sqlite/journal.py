@@ -11,8 +11,9 @@ from typing import Any
 from holdfast.queue.journal import Assume, Journal, JournalEntry, Step, Write
 from holdfast.queue.outcome import Lost
 from holdfast.queue.turn import LeasedTurn
-from holdfast.store.journal import check_position, stored_step, stored_text, text_from
-from holdfast.store.payload import dump, parse
+from holdfast.store.failure import stored_error
+from holdfast.store.journal import check_position, stored_text, text_from
+from holdfast.store.payload import dump, parse, storable_name
 from holdfast.store.sqlite.connection import load
 from holdfast.store.sqlite.rows import micros, moment
 from holdfast.store.sqlite.writer import Writing
@@ -40,19 +41,18 @@ def _holds(db: Writing, turn: LeasedTurn) -> bool:
 
 
 def _put_step(db: Writing, event_id: int, step: Step) -> None:
-    step = stored_step(step)
     params = {
         "event_id": event_id,
-        "key": step.key,
+        "key": stored_text(step.key),
         "kind": step.kind,
         "state": step.state,
         "attempt": step.attempt,
         "events": step.events,
-        "arguments": step.arguments,
+        "arguments": storable_name(step.arguments),
         "digest": step.digest,
-        "result": step.result,
-        "error": step.error,
-        "signal": step.signal,
+        "result": storable_name(step.result),
+        "error": stored_error(step.error),
+        "signal": storable_name(step.signal),
         "due_at": _micros(step.due_at),
         "tokens": step.tokens,
         "cost": step.cost,
@@ -133,13 +133,13 @@ def assume_effects(db: Writing, ids: Sequence[int], assume: Assume) -> None:
 
 def blank_journals(db: Writing, ids: Sequence[int]) -> None:
     """Erase everything that anybody wrote in the journals of events; keys and states stay."""
-    for name in ("blank_steps", "blank_journals", "erase_texts", "erase_signals"):
+    for name in ("blank_steps", "blank_journals", "blank_attempts", "erase_texts", "erase_signals"):
         db.connection.execute(SQL[name], {"ids": dump(ids)})
 
 
 def erase_journals(db: Writing, ids: Sequence[int]) -> None:
     """Delete the journals of events."""
-    for name in ("erase_steps", "erase_journals", "erase_texts", "erase_signals"):
+    for name in ("erase_steps", "erase_journals", "erase_attempts", "erase_texts", "erase_signals"):
         db.connection.execute(SQL[name], {"ids": dump(ids)})
 
 

@@ -116,6 +116,10 @@ where event_id in (select value from json_each(:ids));
 update journal set length = 0, progress = null, preview = null
 where event_id in (select value from json_each(:ids));
 
+-- name: blank_attempts
+update attempt set error = null, error_class = null, traceback = null
+where event_id in (select value from json_each(:ids));
+
 -- name: erase_steps
 delete from step where event_id in (select value from json_each(:ids));
 
@@ -127,6 +131,9 @@ delete from journal_text where event_id in (select value from json_each(:ids));
 
 -- name: erase_signals
 delete from signal where event_id in (select value from json_each(:ids));
+
+-- name: erase_attempts
+delete from attempt where event_id in (select value from json_each(:ids));
 
 -- name: assume_done
 update step set state = 'done', result = 'null', error = null, ended_at = :now

@@ -19,7 +19,7 @@ from holdfast.store.payload import dump
 from holdfast.store.sqlite.connection import load
 from holdfast.store.sqlite.lock import LockFile
 from holdfast.store.sqlite.rows import process_of, process_params
-from holdfast.store.sqlite.settle import finish
+from holdfast.store.sqlite.settle import finish, keep_attempts
 from holdfast.store.sqlite.writer import Writing
 from holdfast.store.watch import Watch
 
@@ -139,6 +139,7 @@ def reap_process(
     rows = connection.execute(SQL["held_by"], params).fetchall()
     backs = [[id, now, 0, None, None] for id, _, used_up in rows if not used_up]
     error = f"process {process_id} died"
+    keep_attempts(db, [[id, error, None, None] for id, *_ in rows])
     connection.execute(SQL["back"], {"backs": dump(backs), "now": now})
     finish(db, [[id, "dead", error, None, None] for id, _, used_up in rows if used_up])
     db.ready.update(queue for _, queue, _ in rows)

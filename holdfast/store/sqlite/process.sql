@@ -1,19 +1,20 @@
 -- Processes, and the turns of those that died.
 
 -- name: put_process
-insert into process (id, host, started_at, seen_at, last_wake_reason, turns, serves)
-values (:id, :host, :started_at, :seen_at, :last_wake_reason, :turns, :serves)
+insert into process (id, host, started_at, seen_at, last_wake_reason, turns, serves, problems)
+values (:id, :host, :started_at, :seen_at, :last_wake_reason, :turns, :serves, :problems)
 on conflict (id) do update
 set host = excluded.host, started_at = excluded.started_at, seen_at = excluded.seen_at,
-  last_wake_reason = excluded.last_wake_reason, turns = excluded.turns, serves = excluded.serves;
+  last_wake_reason = excluded.last_wake_reason, turns = excluded.turns, serves = excluded.serves,
+  problems = excluded.problems;
 
 -- name: update_process
 update process
-set seen_at = :seen_at, last_wake_reason = :last_wake_reason, turns = :turns
+set seen_at = :seen_at, last_wake_reason = :last_wake_reason, turns = :turns, problems = :problems
 where id = :id;
 
 -- name: processes
-select id, host, started_at, seen_at, last_wake_reason, turns, serves
+select id, host, started_at, seen_at, last_wake_reason, turns, serves, problems
 from process
 order by started_at, id;
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import count
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any, assert_never
 
 from holdfast.memory.observation import Observation
 from holdfast.queue.event import INBOX, Event, NewEvent
-from holdfast.queue.record import Activity, AgentMessage, ChatMessage, NewConversation, Record
+from holdfast.queue.record import (
+    Activity,
+    AgentMessage,
+    AnswerFile,
+    ChatMessage,
+    NewConversation,
+    NewVersion,
+    Record,
+    SentFiles,
+)
 from holdfast.store.activity import received_frame, received_frames
 from holdfast.store.payload import dump, parse, storable, storable_name
 from holdfast.store.sqlite.connection import load
@@ -147,8 +156,8 @@ def put_records(db: Writing, records: Iterable[Record]) -> None:
                 agent_messages.append(record)
             case ChatMessage():
                 chat_messages.append(record)
-            case NewConversation():
-                put_conversation(db, record)
+            case NewConversation() | NewVersion() | SentFiles() | AnswerFile():
+                put_chat_record(db, record)
             case Activity(frames):
                 db.frames.append(frames)
             case Observation():
@@ -159,6 +168,23 @@ def put_records(db: Writing, records: Iterable[Record]) -> None:
         put_agent_messages(db, agent_messages)
     if chat_messages:
         put_chat_messages(db, chat_messages)
+
+
+def put_chat_record(
+    db: Writing, record: NewConversation | NewVersion | SentFiles | AnswerFile
+) -> None:
+    match record:
+        case NewConversation():
+            put_conversation(db, record)
+        case NewVersion():
+            put_version(db, record)
+        case SentFiles():
+            send_files(db, record)
+        case AnswerFile():
+            params = asdict(record) | {"owner": record.owner or "", "now": db.now}
+            db.connection.execute(SQL["add_answer_file"], storable(params))
+        case _:
+            assert_never(record)
 
 
 def put_agent_messages(db: Writing, lines: Sequence[AgentMessage]) -> None:
@@ -191,6 +217,24 @@ def put_conversation(db: Writing, new: NewConversation) -> None:
         "now": db.now,
     }
     db.connection.execute(SQL["list_conversation"], storable(params))
+
+
+def send_files(db: Writing, sent: SentFiles) -> None:
+    """Give uploaded files to the message that carries them."""
+    params = asdict(sent) | {"ids": dump(list(sent.ids)), "owner": sent.owner or ""}
+    db.connection.execute(SQL["send_files"], storable(params))
+
+
+def put_version(db: Writing, new: NewVersion) -> None:
+    """Note that a message replaces an earlier one, and all its versions so far."""
+    params = {
+        "message_id": new.message_id,
+        "original": new.original,
+        "conversation": new.conversation,
+        "now": db.now,
+    }
+    for query in ("keep_original", "supersede_versions", "keep_version"):
+        db.connection.execute(SQL[query], storable(params))
 
 
 def put_observation(db: Writing, observation: Observation) -> dict[str, Any]:

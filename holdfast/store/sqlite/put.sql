@@ -92,13 +92,14 @@ join message_key as k
 -- name: put_agent_messages
 -- :lines is a JSON array of these columns; ids without the offset
 insert into agent_message (
-  agent_id, role, channel, sender, message_id, content, conversation, subject, created_at, id
+  agent_id, role, channel, sender, message_id, content, conversation, subject, origin, created_at,
+  id
 )
 select
   json_extract(r.value, '$[0]'), json_extract(r.value, '$[1]'), json_extract(r.value, '$[2]'),
   json_extract(r.value, '$[3]'), json_extract(r.value, '$[4]'), json_extract(r.value, '$[5]'),
   json_extract(r.value, '$[6]'), json_extract(r.value, '$[7]'), json_extract(r.value, '$[8]'),
-  json_extract(r.value, '$[9]') + (select value from line_offset)
+  json_extract(r.value, '$[9]'), json_extract(r.value, '$[10]') + (select value from line_offset)
 from json_each(:lines) as r
 where true
 on conflict (id) do nothing;
@@ -106,10 +107,12 @@ on conflict (id) do nothing;
 -- name: keep_lines
 -- of messages that died
 insert into agent_message (
-  id, agent_id, role, channel, sender, message_id, content, conversation, subject, created_at
+  id, agent_id, role, channel, sender, message_id, content, conversation, subject, created_at,
+  origin
 )
 select
-  id, agent_id, role, channel, sender, message_id, content, conversation, subject, created_at
+  id, agent_id, role, channel, sender, message_id, content, conversation, subject, created_at,
+  origin
 from message_line
 where event_id in (select value from json_each(:ids))
 on conflict (id) do nothing;
@@ -139,4 +142,31 @@ values (
   :conversation, :owner, :channel, :sender, :title, :subject, :now, :now
 )
 on conflict (conversation, owner) do update
-set id = excluded.id, updated_at = excluded.updated_at;
+set id = excluded.id, updated_at = excluded.updated_at, archived = 0;
+
+-- name: send_files
+update file
+set message_id = :message_id, conversation = :conversation, subject = :subject
+where id in (select value from json_each(:ids)) and owner = :owner and message_id is null;
+
+-- name: add_answer_file
+insert into file (
+  id, owner, name, type, size, created_at, message_id, agent, path, conversation, subject
+)
+values (
+  :id, :owner, :name, :type, :size, :now, :message_id, :agent, :path, :conversation, :subject
+)
+on conflict (id) do nothing;
+
+-- name: keep_original
+insert into message_version (message_id, original, conversation, superseded, created_at)
+values (:original, :original, :conversation, 1, :now)
+on conflict (message_id) do nothing;
+
+-- name: supersede_versions
+update message_version set superseded = 1 where original = :original;
+
+-- name: keep_version
+insert into message_version (message_id, original, conversation, superseded, created_at)
+values (:message_id, :original, :conversation, 0, :now)
+on conflict (message_id) do nothing;

@@ -55,6 +55,16 @@ CONDITIONS = {
     "in (select value from json_each(:agents))",
 }
 """Conditions on events, for callers who may not see all of them."""
+FILTERS = {
+    "channel": "channel_of(event) = :channel",
+    "sender": "is_sent_by(event, :sender)",
+    "text": "contains_text(event, :text)",
+}
+"""Conditions on the messages of events."""
+ANSWERS = (
+    "json_valid(event) and exists (select 1 from json_each(event, '$.message_ids')"
+    " where value = :message_id)"
+)
 
 
 class Reader:
@@ -137,15 +147,21 @@ def sqlite_dialect(store: SqliteStore) -> Dialect:
         rows=rows,
         page=page,
         ids="id in (select value from json_each(:ids))",
+        like="like",
+        lane_order="iif(head, 0, id)",
+        texts=lambda name: f"id in (select value from json_each(:{name}))",
         moment=micros,
         array=dump,
         each="json_each(:{0}) as {0}",
         write=write,
         to_datetime=moment,
-        answers="json_valid(event) and exists (select 1 from json_each(event, '$.message_ids')"
-        " where value = :message_id)",
+        answers=ANSWERS,
         event=listed_event_of,
         finished=finished_event_of,
+        last_claim="iif(json_valid(claimed), json_extract(claimed, '$[#-1]'), null)",
+        filters=FILTERS,
+        contains="instr(lower({0}), lower({1})) > 0",
+        server="select 'SQLite ' || sqlite_version(), null",
     )
 
 

@@ -128,6 +128,10 @@ limit :limit;
 select id, agent_id, role, channel, sender, message_id, content, conversation, created_at
 from agent_message
 where agent_id = :agent_id and conversation = :conversation and id < :before_id and id > :since_id
+  and not exists (
+    select 1 from message_version as v
+    where v.message_id = iif(origin = '', agent_message.message_id, origin) and v.superseded
+  )
 order by id desc
 limit :limit;
 

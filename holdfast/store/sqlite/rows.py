@@ -28,7 +28,15 @@ ANY_ID = 2**63 - 1
 Row = Sequence[Any]
 
 _AGENT_LINE = attrgetter(
-    "agent_id", "role", "channel", "sender", "message_id", "content", "conversation", "subject"
+    "agent_id",
+    "role",
+    "channel",
+    "sender",
+    "message_id",
+    "content",
+    "conversation",
+    "subject",
+    "origin",
 )
 
 
@@ -208,6 +216,7 @@ def process_params(process: Process) -> dict[str, Any]:
         "last_wake_reason": process.last_wake_reason,
         "turns": process.turns,
         "serves": None if process.serves is None else dump(process.serves),
+        "problems": dump(process.problems) if process.problems else None,
     }
 
 
@@ -220,4 +229,5 @@ def process_of(row: Row) -> Process:
         last_wake_reason=row[4],
         turns=row[5],
         serves=None if row[6] is None else parse(row[6]),
+        problems=parse(row[7] or "{}"),
     )

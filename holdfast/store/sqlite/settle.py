@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, assert_never, cast
 
+from holdfast.message import Payload
 from holdfast.queue.event import Event, NewEvent
 from holdfast.queue.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
 from holdfast.queue.record import Record
 from holdfast.queue.store import DEAD_OUTCOMES, Acked
 from holdfast.queue.turn import LeasedTurn
 from holdfast.store.failure import NO_FAILURE, Failure, failure_of, stored_error
-from holdfast.store.payload import dump
+from holdfast.store.payload import dump, storable_name
 from holdfast.store.readable import limit_delay
 from holdfast.store.sqlite.access import audit_events
 from holdfast.store.sqlite.activity import failed_frames
@@ -42,6 +43,7 @@ class Settlement:
     leaving: list[Event] = field(default_factory=list)
     emits: list[tuple[Event, int, NewEvent]] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
+    failures: list[list[Any]] = field(default_factory=list)
     ready: set[str] = field(default_factory=set)
 
     def add(
@@ -92,6 +94,7 @@ class Settlement:
 
     def _bury(self, turn: LeasedTurn, failure: Failure) -> str:
         self._mark_lane_ready(turn)
+        self._note(turn, failure)
         error = [failure.error, failure.error_class, NO_ATTEMPTS_LEFT, failure.traceback]
         self.ends.append([turn.primary.id, "dead", *error])
         return "dead"
@@ -99,15 +102,22 @@ class Settlement:
     def _put_back(
         self, turn: LeasedTurn, vt: int, failure: Failure = NO_FAILURE, *, given: int = 0
     ) -> str:
+        self._note(turn, failure)
         error = [failure.error, failure.error_class, failure.traceback]
         self.backs += [[event.id, vt, given, *error] for event in turn.events]
         if vt <= self.db.now or turn.events[0].lane is not None:
             self.ready.add(turn.queue)
         return "back"
 
+    def _note(self, turn: LeasedTurn, failure: Failure) -> None:
+        if failure.error is not None:
+            error = [failure.error, failure.error_class, failure.traceback]
+            self.failures += [[event.id, *error] for event in turn.events]
+
     def write(self) -> None:
         db, connection = self.db, self.db.connection
         db.ready.update(self.ready)
+        keep_attempts(db, self.failures)
         if self.completed:
             params = {"ids": dump(self.completed), "now": db.now}
             connection.execute(SQL["complete"], params)
@@ -124,6 +134,12 @@ class Settlement:
         put_records(db, self.records)
         if self.emits:
             put_emits(db, self.emits)
+
+
+def keep_attempts(db: Writing, failures: Sequence[list[Any]]) -> None:
+    """Record failed attempts of live events. A row is [id, error, error_class, traceback]."""
+    if failures:
+        db.connection.execute(SQL["keep_attempts"], {"failures": dump(failures), "now": db.now})
 
 
 def _leave_lane(db: Writing, event: Event) -> None:
@@ -218,3 +234,16 @@ def ack(db: Writing, event_id: int, queue: str) -> Acked:
     finish(db, [[event_id, "completed", None, None, None]])
     db.ready.add(queue)
     return "acked"
+
+
+def amend(db: Writing, event_id: int, payload: Payload | None, routed_text: str | None) -> bool:
+    """Replace the payload of an event that was never claimed, or end it as discarded."""
+    params = {"id": event_id, "now": db.now, "routed_text": storable_name(routed_text)}
+    event = None if payload is None else dump(payload)
+    found = db.connection.execute(SQL["amend"], params | {"event": event}).fetchone()
+    if found is None:
+        return False
+    if payload is None:
+        finish(db, [[event_id, "discarded", None, None, None]])
+        db.ready.add(found[0])
+    return True

@@ -64,6 +64,17 @@ from (
 ) as b
 where event.id = b.id;
 
+-- name: keep_attempts
+-- :failures is a JSON array of [id, error, error_class, traceback]; of an event that is tried again
+-- and again only the first hundred attempts are kept
+insert into attempt (event_id, attempt, at, worker, error, error_class, traceback)
+select
+  e.id, e.attempts, :now, e.holder, json_extract(r.value, '$[1]'), json_extract(r.value, '$[2]'),
+  json_extract(r.value, '$[3]')
+from json_each(:failures) as r
+join event as e on e.id = json_extract(r.value, '$[0]')
+where e.attempts <= 100;
+
 -- name: fence_of
 select queue, target, fence from event
 where id = :id and (not :leased_only or fence > 0 and vt > :now);
@@ -85,6 +96,12 @@ select fence > 0 and vt > :now from event where id = :id and queue = :queue;
 
 -- name: is_finished
 select exists (select 1 from event_hist where id = :id and queue = :queue);
+
+-- name: amend
+update event
+set event = coalesce(:event, '{}'), routed_text = :routed_text, updated_at = :now
+where id = :id and attempts = 0 and fence = 0 and claimed = '[]'
+returning queue;
 
 -- name: turn_mates
 select id from event indexed by event_leased

@@ -51,7 +51,7 @@ from holdfast.store.sqlite import (
 )
 from holdfast.store.sqlite import process as processes
 from holdfast.store.sqlite.claim import ClaimRequest
-from holdfast.store.sqlite.connection import vacuum
+from holdfast.store.sqlite.connection import BUSY_SECONDS, vacuum
 from holdfast.store.sqlite.rows import ANY_ID, micros, moment, page_params
 from holdfast.store.sqlite.writer import (
     QUICK_SECONDS,
@@ -79,10 +79,12 @@ class SqliteStore:
         watch: Watch | None = None,
         readers: int = reads.READERS,
         quick_seconds: float = QUICK_SECONDS,
+        busy_seconds: float = BUSY_SECONDS,
     ) -> None:
         self.path = Path(path)
         self._clock = clock
         self._quick_seconds = quick_seconds
+        self._busy_seconds = busy_seconds
         self._reader = reads.Reader(self.path, readers)
         self._process_locks = processes.ProcessLocks(self.path, watch or Watch())
         self._wakeups = Wakeups()
@@ -93,7 +95,9 @@ class SqliteStore:
         try:
             await asyncio.to_thread(reads.require_schema, self.path)
             loop = asyncio.get_running_loop()
-            writer = WriterThread(self.path, loop, self._now, self._ring, self._quick_seconds)
+            writer = WriterThread(
+                self.path, loop, self._now, self._ring, self._quick_seconds, self._busy_seconds
+            )
             await writer.start()
         except BaseException:
             await self._reader.close()
@@ -261,6 +265,9 @@ class SqliteStore:
     ) -> list[Settled | Lost]:
         return await self.write(lambda db: settle.settle(db, ends, max_attempts)) if ends else []
 
+    async def held(self, queue: str, holder: str) -> list[LeasedTurn]:
+        return await self.write(lambda db: claim.held(db, queue, holder))
+
     async def release(self, turns: Sequence[LeasedTurn]) -> list[Settled | Lost]:
         return await self.settle([(turn, Snooze(NOW)) for turn in turns])
 
@@ -271,6 +278,11 @@ class SqliteStore:
 
     async def ack(self, event_id: int, queue: str = OUTBOX) -> Acked:
         return await self.write(lambda db: settle.ack(db, event_id, queue))
+
+    async def amend(
+        self, event_id: int, payload: Payload | None, routed_text: str | None = None
+    ) -> bool:
+        return await self.write(lambda db: settle.amend(db, event_id, payload, routed_text))
 
     async def bury(self, queue: str, max_attempts: int = DEFAULT_MAX_ATTEMPTS) -> int:
         policy = SweepPolicy(queue=queue, max_attempts=max_attempts)
@@ -435,6 +447,9 @@ class SqliteStore:
     async def wake(self, queue: str) -> None:
         await self.write(lambda db: processes.touch(db, queue))
 
-    def wakeups(self) -> AsyncIterator[str]:
+    async def expect(self, queue: str, is_expected: bool = True) -> None:
+        """Do nothing: every process sees the commits of the others."""
+
+    def wakeups(self, queue: str | None = None) -> AsyncIterator[str]:
         self.writer.watch()
-        return self._wakeups.listen()
+        return self._wakeups.listen(queue)

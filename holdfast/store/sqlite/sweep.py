@@ -135,8 +135,14 @@ def _find_ready_since(
         "before": before,
         "max_tried": max_tried,
     }
-    ids = [id for (id,) in db.connection.execute(SQL["leased_long_ago"], params | {"batch": BATCH})]
+    paused = [name for (name,) in db.connection.execute(SQL["paused_targets"], params)]
+    if None in paused:
+        return []
+    leased = params | {"batch": BATCH, "paused": dump(paused)}
+    ids = [id for (id,) in db.connection.execute(SQL["leased_long_ago"], leased)]
     for (target,) in db.connection.execute(SQL["known_targets"], params).fetchall():
+        if target in paused:
+            continue
         rest = {"target": target, "batch": BATCH - len(ids)}
         ids += [id for (id,) in db.connection.execute(SQL["waited_long"], params | rest)]
     return ids

@@ -27,6 +27,17 @@ with recursive known (target) as (
 )
 select target from known where target is not null;
 
+-- name: paused_targets
+-- One row for each paused target of a queue; a single null if all of it is paused.
+select null from pause where kind = 'queue' and name = :queue
+union all
+select name from pause
+where kind = 'agent' and :queue = 'inbox' or kind = 'channel' and :queue = 'outbox'
+union all
+select '' from pause
+where kind = 'agent' and :queue = 'inbox'
+  and name = (select json_extract(value, '$.default') from setting where key = 'routing');
+
 -- name: waited_long
 select id from event indexed by event_ready
 where queue = :queue and target = :target and head and fence = 0 and vt < :before
@@ -36,6 +47,7 @@ limit :batch;
 -- name: leased_long_ago
 select id from event indexed by event_leased
 where queue = :queue and head and fence > 0 and vt < :before
+  and target not in (select value from json_each(:paused))
   and attempts < coalesce(max_attempts, :max_attempts) and attempts <= :max_tried
 limit :batch;
 

@@ -18,6 +18,7 @@ from holdfast.errors import HoldfastError
 from holdfast.message import Payload
 from holdfast.store.sqlite.activity import put_activity
 from holdfast.store.sqlite.connection import (
+    BUSY_SECONDS,
     begin,
     close_cursors,
     connect,
@@ -92,12 +93,14 @@ class Writer:
         waiting: SimpleQueue[Request | None],
         tally: Tally,
         quick_seconds: float,
+        busy_seconds: float = BUSY_SECONDS,
     ) -> None:
         self._connection = connection
         self._now = now
         self._waiting = waiting
         self._tally = tally
         self._quick_seconds = quick_seconds
+        self._busy_seconds = busy_seconds
         self._ids = Ids()
         self.is_quick = True
         """Whether the last commit took little time on the disk."""
@@ -107,7 +110,7 @@ class Writer:
         group = Group(requests)
         try:
             if not has_begun:
-                begin(self._connection)
+                begin(self._connection, self._busy_seconds)
             if not self._commit(group, self._take_waiting(group.requests)):
                 self._serve_separately(group)
         except Exception as error:  # noqa: BLE001 - every caller gets it
@@ -146,7 +149,7 @@ class Writer:
         for request in group.requests:
             alone = Group([request])
             try:
-                begin(self._connection)
+                begin(self._connection, self._busy_seconds)
                 self._commit(alone, [request])
             except Exception as error:  # noqa: BLE001 - its caller gets it
                 self._fail(alone, error)
@@ -194,6 +197,7 @@ class WriterThread:
     now: Callable[[], int]
     on_ready: Callable[[set[str]], None]
     quick_seconds: float = QUICK_SECONDS
+    busy_seconds: float = BUSY_SECONDS
     tally: Tally = field(default_factory=Tally)
     watching: bool = False
     _queue: SimpleQueue[Request | None] = field(default_factory=SimpleQueue)
@@ -210,7 +214,12 @@ class WriterThread:
         # The event loop must not wait for a lock inside SQLite; the thread retries instead.
         self._connection.execute("pragma busy_timeout = 0")
         self._writer = Writer(
-            self._connection, self.now, self._queue, self.tally, self.quick_seconds
+            self._connection,
+            self.now,
+            self._queue,
+            self.tally,
+            self.quick_seconds,
+            self.busy_seconds,
         )
         self._lock = WriteLock(self.path)
         self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)

@@ -11,13 +11,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
 from aiohttp import web
 
-from holdfast.testing.slack.faults import Fault, Faults
+from holdfast.testing.faults import Fault, Faults
 from holdfast.testing.slack.methods import Methods, Refused
 from holdfast.testing.slack.sockets import Sockets
 from holdfast.testing.slack.workspace import (
@@ -27,18 +26,17 @@ from holdfast.testing.slack.workspace import (
     DIRECT,
     GENERAL,
     Message,
+    Room,
     Upload,
     Workspace,
 )
+from holdfast.testing.waiting import Calls
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 BOT_TOKEN = "xoxb-fake"  # noqa: S105 - valid only here
 APP_TOKEN = "xapp-fake"  # noqa: S105
 SIGNING_SECRET = "fake-signing-secret"  # noqa: S105
-WAIT_WITHIN = 30.0
-"""Seconds that `until` waits."""
-CHECK_INTERVAL = 0.02
 
 
 class FakeSlack:
@@ -56,7 +54,8 @@ class FakeSlack:
         self.sockets = Sockets(self.faults)
         self.sockets.signing_secret = SIGNING_SECRET
         self.port = port
-        self._called = asyncio.Event()
+        self._calls = Calls()
+        self.until = self._calls.until
         self.last_event: dict[str, Any] = {}
         self.last_event_id = ""
         self.routes: list[web.RouteDef] = []
@@ -161,6 +160,20 @@ class FakeSlack:
         }
         self._tasks.append(self._deliveries.create_task(self.sockets.deliver(payload | envelope)))
 
+    async def press(self, room: Room, message: Message, action: dict[str, Any]) -> None:
+        """Press a button of a message: the app gets a `block_actions` payload."""
+        await self.sockets.interact(
+            {
+                "type": "block_actions",
+                "api_app_id": APP,
+                "team": {"id": self.workspace.team},
+                "user": {"id": ADA, "name": self.workspace.users[ADA]},
+                "channel": {"id": room.id, "name": room.name},
+                "message": message,
+                "actions": [action | {"action_ts": self.workspace.stamp()}],
+            }
+        )
+
     def bot_messages(self, ts: str, channel: str = GENERAL) -> list[Message]:
         """Return the messages of the bot in a thread, oldest first."""
         thread = self.workspace.rooms[channel].thread(ts)
@@ -170,16 +183,6 @@ class FakeSlack:
         """Wait for `count` messages of the bot in a thread, and return them all."""
         await self.until(lambda: len(self.bot_messages(ts, channel)) >= count)
         return self.bot_messages(ts, channel)
-
-    async def until(self, look: Callable[[], Any], within: float = WAIT_WITHIN) -> Any:
-        """Call `look` after every API call, and regularly, until it returns something true."""
-        async with asyncio.timeout(within):
-            while not (found := look()):
-                self._called.clear()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(CHECK_INTERVAL):
-                        await self._called.wait()
-        return found
 
     async def _call(self, request: web.Request) -> web.StreamResponse:
         method = request.match_info["method"]
@@ -191,7 +194,7 @@ class FakeSlack:
         elif fault is not None and fault.how != "drop_after":
             return _fault_answer(request, fault)
         answer = self._answer(request, method, given)
-        self._called.set()
+        self._calls.note()
         if fault is not None and fault.how == "drop_after":
             return _fault_answer(request, fault)
         return answer

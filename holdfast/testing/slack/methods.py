@@ -9,6 +9,13 @@ from typing import Any
 from holdfast.testing.slack.workspace import BOT_ID, Message, Room, Upload, Workspace
 
 LONGEST_TEXT = 40_000
+LISTING_SCOPES = {
+    "public_channel": "channels:read",
+    "private_channel": "groups:read",
+    "im": "im:read",
+    "mpim": "mpim:read",
+}
+"""Scopes that Slack asks for to list conversations of each type."""
 
 
 class Refused(Exception):
@@ -22,6 +29,7 @@ class Methods:
         self._workspace = workspace
         self._address = address
         self.by_name: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "assistant.threads.setStatus": self._set_status,
             "auth.test": self._auth_test,
             "chat.delete": self._delete,
             "chat.postMessage": self._post,
@@ -35,6 +43,7 @@ class Methods:
             "files.info": self._file,
             "reactions.add": self._react,
             "reactions.remove": self._unreact,
+            "users.conversations": self._conversations,
             "users.info": self._user,
         }
 
@@ -59,15 +68,22 @@ class Methods:
             raise Refused("missing_scope")
         icons = {key: icon for key, icon in (("emoji", emoji), ("image_64", picture)) if icon}
         message = self._workspace.post_as_bot(
-            room, text, given.get("thread_ts"), metadata=metadata, username=name, icons=icons
+            room,
+            text,
+            given.get("thread_ts"),
+            metadata=metadata,
+            username=name,
+            icons=icons,
+            blocks=_parse_json(given.get("blocks")),
         )
         return {"channel": room.id, "ts": message["ts"], "message": message}
 
     def _update(self, given: dict[str, Any]) -> dict[str, Any]:
         room, text, message = self._room(given), _text(given), self._own_message(given)
         message |= {"text": text, "edited": {"ts": self._workspace.stamp()}}
-        if metadata := _parse_json(given.get("metadata")):
-            message["metadata"] = metadata
+        for name in ("metadata", "blocks"):
+            if value := _parse_json(given.get(name)):
+                message[name] = value
         self._workspace.edits.append((message["ts"], text))
         return {"channel": room.id, "ts": message["ts"], "text": text, "message": message}
 
@@ -75,6 +91,17 @@ class Methods:
         room, message = self._room(given), self._own_message(given)
         room.messages.remove(message)
         return {"channel": room.id, "ts": message["ts"]}
+
+    def _set_status(self, given: dict[str, Any]) -> dict[str, Any]:
+        workspace = self._workspace
+        if not {"chat:write", "assistant:write"} & workspace.scopes:
+            raise Refused("missing_scope")
+        room = self._room(given | {"channel": given.get("channel_id")})
+        ts, status = str(given.get("thread_ts")), str(given.get("status"))
+        if room.find(ts) is None:
+            raise Refused("invalid_thread_ts")
+        workspace.set_status(ts, status)
+        return {}
 
     def _own_message(self, given: dict[str, Any]) -> Message:
         message = self._room(given).find(str(given.get("ts")))
@@ -93,9 +120,20 @@ class Methods:
 
     def _history(self, given: dict[str, Any]) -> dict[str, Any]:
         room = self._room(given)
-        return _page(
-            [message for message in reversed(room.messages) if "thread_ts" not in message], given
-        )
+        roots = [message for message in reversed(room.messages) if "thread_ts" not in message]
+        return _page([_with_replies(room, root) for root in roots], given)
+
+    def _conversations(self, given: dict[str, Any]) -> dict[str, Any]:
+        """List all rooms: the bot is in each of them."""
+        types = str(given.get("types") or "public_channel").split(",")
+        if not {LISTING_SCOPES[kind] for kind in types} <= self._workspace.scopes:
+            raise Refused("missing_scope")
+        rooms = [
+            {"id": room.id, "name": room.name, "is_im": room.is_direct, "is_mpim": room.is_group}
+            for room in self._workspace.rooms.values()
+            if room.kind in types and not room.archived
+        ]
+        return {"channels": rooms, "response_metadata": {"next_cursor": ""}}
 
     def _info(self, given: dict[str, Any]) -> dict[str, Any]:
         room = self._room(given)
@@ -219,6 +257,14 @@ def _text(given: dict[str, Any]) -> str:
 def _parse_json(value: Any) -> Any:
     """Parse an argument that came as JSON in a form."""
     return json.loads(value) if isinstance(value, str) and value else value
+
+
+def _with_replies(room: Room, root: Message) -> Message:
+    """Return the first message of a thread with the numbers that Slack adds to it."""
+    replies = room.thread(root["ts"])[1:]
+    if not replies:
+        return root
+    return root | {"reply_count": len(replies), "latest_reply": replies[-1]["ts"]}
 
 
 def _without_metadata(message: Message) -> Message:

@@ -11,7 +11,12 @@ from aiohttp import web
 from holdfast.testing.slack import FakeSlack
 from holdfast.testing.slack.workspace import ADA, Room
 
-TYPES = {"index.html": "text/html", "chat.js": "text/javascript", "chat.css": "text/css"}
+TYPES = {
+    "index.html": "text/html",
+    "chat.js": "text/javascript",
+    "mrkdwn.js": "text/javascript",
+    "chat.css": "text/css",
+}
 LONGEST = 4000
 LOOPBACK = ("127.0.0.1", "localhost")
 HEADERS = {
@@ -30,6 +35,7 @@ def with_page(slack: FakeSlack) -> FakeSlack:
         web.get("/", page.file),
         web.get("/chat/rooms", page.rooms),
         web.post("/chat/say", page.say),
+        web.post("/chat/press", page.press),
         web.get("/{file}", page.file),
     ]
     return slack
@@ -55,6 +61,7 @@ class Page:
         answer = {
             "bot": {"id": workspace.bot_user, "name": workspace.users[workspace.bot_user]},
             "users": workspace.users,
+            "statuses": workspace.statuses,
             "rooms": [_room(room) for room in workspace.rooms.values()],
         }
         return web.json_response(answer, headers=HEADERS)
@@ -71,6 +78,17 @@ class Page:
             self._as_client_sends(text), user=ADA, channel=channel, thread_ts=thread_ts or None
         )
         return web.json_response({"ts": ts}, headers=HEADERS)
+
+    async def press(self, request: web.Request) -> web.Response:
+        """Tell the app which button of a message a person pressed."""
+        _require_own(request)
+        given = await request.json()
+        room = self._slack.workspace.rooms.get(str(given.get("channel") or ""))
+        message = None if room is None else room.find(str(given.get("ts") or ""))
+        if room is None or message is None or not isinstance(given.get("action"), dict):
+            raise web.HTTPBadRequest(text="needs the channel and ts of a message, and an action")
+        await self._slack.press(room, message, given["action"])
+        return web.json_response({"ok": True}, headers=HEADERS)
 
     def _as_client_sends(self, text: str) -> str:
         """Return a text as Slack's client sends it: escaped, with the bot's id for its name."""

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from holdfast.testing.slack.faults import Faults
+from holdfast.testing.faults import Faults
 from holdfast.testing.slack.workspace import APP
 
 
@@ -40,6 +40,7 @@ class Sockets:
         self.signing_secret = ""
         self.sent: Counter[str] = Counter()
         self.acked: list[str] = []
+        self.interactions: list[dict[str, Any]] = []
         self._faults = faults
         self._open: list[web.WebSocketResponse] = []
         self._connected = asyncio.Event()
@@ -111,6 +112,20 @@ class Sockets:
             self._remove(socket)
             return
         await _within(delivery.acked.wait(), self.ack_within)
+
+    async def interact(self, payload: dict[str, Any]) -> None:
+        """Send what a person did with a message. As in Slack, it is not sent again."""
+        await self._connected.wait()
+        number = next(self._numbers)
+        self.interactions.append(payload)
+        await self._open[number % len(self._open)].send_json(
+            {
+                "envelope_id": f"envelope-{number}",
+                "type": "interactive",
+                "accepts_response_payload": True,
+                "payload": payload,
+            }
+        )
 
     async def _request(self, delivery: Delivery) -> None:
         """Send an event by a signed HTTP request."""

@@ -39,17 +39,25 @@ SCOPES = (
 
 @dataclass
 class Room:
-    """A channel, or the direct messages between the bot and one person."""
+    """A channel, or direct messages: of the bot with one person, or with a group of people."""
 
     id: str
     name: str
     user: str | None = None
+    is_group: bool = False
     archived: bool = False
     messages: list[Message] = field(default_factory=list)
 
     @property
     def is_direct(self) -> bool:
         return self.user is not None
+
+    @property
+    def kind(self) -> str:
+        """Slack's type of the conversation."""
+        if self.is_direct:
+            return "im"
+        return "mpim" if self.is_group else "public_channel"
 
     def thread(self, ts: str) -> list[Message]:
         """Return a message and its replies, oldest first."""
@@ -85,6 +93,10 @@ class Workspace:
         self.uploads: dict[str, Upload] = {}
         self.edits: list[tuple[str, str]] = []
         """Every edit of a message: its ts and the new text."""
+        self.statuses: dict[str, str] = {}
+        """The status of each thread that has one, by its ts."""
+        self.status_changes: list[tuple[str, str]] = []
+        """Every status that was set: the ts of the thread and the text."""
         self.holds_files = False
         """Whether shared files stay invisible until `show_files`, as while Slack scans them."""
         self._held: list[Callable[[], None]] = []
@@ -132,12 +144,21 @@ class Workspace:
         room.messages.append(message)
         return message
 
+    def set_status(self, ts: str, status: str) -> None:
+        """Set the status of a thread; an empty one removes it."""
+        self.status_changes.append((ts, status))
+        self.statuses[ts] = status
+        if not status:
+            del self.statuses[ts]
+
     def post_as_bot(
         self, room: Room, text: str, thread_ts: str | None = None, **further: Any
     ) -> Message:
         message = self.post(
             room, self.bot_user, text, thread_ts, bot_id=BOT_ID, app_id=APP, **further
         )
+        # As Slack: a message of the bot ends the status of its thread.
+        self.statuses.pop(thread_ts or "", None)
         if "username" in message:
             # As Slack: a message under another name belongs to no user.
             del message["user"]

@@ -35,7 +35,14 @@ async def test_agents_and_teams_are_maps_by_id(api: Api) -> None:
         "writer": ("writer", False),
     }
     teams = await api.get("/api/teams", role="read")
-    assert teams == {"dev": {"name": "Devs", "agents": ["coder", "writer"], "leader": "coder"}}
+    assert teams == {
+        "dev": {
+            "name": "Devs",
+            "description": "",
+            "agents": ["coder", "writer"],
+            "leader": "coder",
+        }
+    }
 
 
 async def test_an_agents_history_has_the_columns_of_its_table_newest_first(api: Api) -> None:

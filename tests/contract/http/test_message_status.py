@@ -8,11 +8,11 @@ from urllib.parse import quote
 import pytest
 
 from holdfast.agents.turn import Turn
+from holdfast.channels.base import response_event
 from holdfast.queue.event import INBOX, OUTBOX, NewEvent
 from holdfast.queue.outcome import Done
 from holdfast.queue.store import Filter
 from holdfast.queue.turn import LeasedTurn
-from holdfast.routing.router import response_event
 from holdfast.store import chain
 from tests.contract.http.steps import LEASE, Api
 from tests.contract.http.test_tokens import ask, create, say
@@ -57,6 +57,7 @@ async def ack_all(api: Api) -> None:
 
 async def test_a_message_is_pending_then_processing_then_completed(api: Api) -> None:
     id_ = await api.say("what broke the build?", sender="Ada")
+    [event] = await api.store.recent(INBOX)
     assert await api.get(f"/api/message/{id_}", "read") == {
         "messageId": id_,
         "status": "pending",
@@ -69,7 +70,12 @@ async def test_a_message_is_pending_then_processing_then_completed(api: Api) -> 
         "working": 1,
         "responses": [],
         "message": "what broke the build?",
-        "eventId": (await api.store.recent(INBOX))[0].id,
+        "eventId": event.id,
+        "createdAt": int(event.created_at.timestamp() * 1000),
+        "startedAt": None,
+        "endedAt": None,
+        "handoffs": [],
+        "position": {"lane": 0, "agent": 0},
     }
     turn = await api.claim()
     found = await api.get(f"/api/message/{id_}")

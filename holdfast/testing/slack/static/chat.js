@@ -1,87 +1,187 @@
-// The chat page of the local Slack: polls the rooms, shows one, and sends messages.
-"use strict";
+// The chat page of the local Slack: polls the rooms, shows one with its threads, sends messages.
+
+import { element, emoji, mrkdwn } from "./mrkdwn.js";
 
 const POLL_INTERVAL = 400;
-const SIGNS = { eyes: "👀" };
-const EMOJI = { ":robot_face:": "🤖", ":memo:": "📝", ":hammer_and_wrench:": "🛠️" };
+const WRITING_FOR = 2500;
+const NEAR_END = 60;
 const state = {
-  rooms: [], users: {}, bot: { id: "", name: "" }, room: null, thread: null, shown: "",
+  rooms: [], users: {}, statuses: {}, bot: { id: "", name: "" },
+  room: null, thread: null, shown: new Map(), edits: new Map(),
 };
 const at = (id) => document.getElementById(id);
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
 
-function element(tag, className, text) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  if (text !== undefined) made.textContent = text;
+const names = () => ({
+  users: state.users,
+  rooms: Object.fromEntries(state.rooms.map((room) => [room.id, room.name.replace(/^#/, "")])),
+});
+
+function button(label, className, onclick) {
+  const made = element("button", className, label);
+  made.type = "button";
+  made.addEventListener("click", onclick);
   return made;
 }
 
-function unescapeText(text) {
-  return text.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
+function nameOf(message) {
+  return message.username || state.users[message.user] || message.user || state.bot.name;
 }
 
-// Slack's mrkdwn, as far as the bot writes it. Everything becomes text nodes, never markup.
-const PIECES = new RegExp([
-  /```\n?([\s\S]*?)```/, /`([^`\n]+)`/, /<@([A-Z0-9]+)(?:\|[^>]*)?>/,
-  /<(https?:[^>|]+)(?:\|([^>]*))?>/, /\*([^*\n]+)\*/, /_([^_\n]+)_/,
-].map((piece) => piece.source).join("|"), "g");
-
-function renderText(text) {
-  const box = element("div", "text");
-  box.dir = "auto";
-  let from = 0;
-  for (const found of text.matchAll(PIECES)) {
-    box.append(unescapeText(text.slice(from, found.index)));
-    const [all, block, code, user, link, label, bold, italic] = found;
-    if (block !== undefined) box.append(element("pre", "", unescapeText(block)));
-    else if (code !== undefined) box.append(element("code", "", unescapeText(code)));
-    else if (user) box.append(element("span", "mention", "@" + (state.users[user] || user)));
-    else if (link) {
-      const anchor = element("a", "", unescapeText(label || link));
-      anchor.href = unescapeText(link);
-      anchor.rel = "noreferrer";
-      box.append(anchor);
-    } else box.append(element(bold ? "strong" : "em", "", unescapeText(bold || italic)));
-    from = found.index + all.length;
-  }
-  box.append(unescapeText(text.slice(from)));
+// The picture of a person or an agent: an emoji, or initials on a colour of their own. The page
+// loads nothing from foreign hosts, so an address is shown as a sign.
+function avatar(message) {
+  const { emoji: sign, image_64: address } = message.icons ?? {};
+  const name = nameOf(message);
+  const sum = [...name].reduce((total, one) => (total * 31 + one.codePointAt(0)) % 997, 7);
+  const text = sign ? emoji(sign) ?? sign : address ? "🖼" : [...name].slice(0, 2).join("");
+  const box = element("span", `avatar hue-${sum % 6}${sign || address ? " picture" : ""}`, text);
+  box.title = sign || address || name;
+  box.setAttribute("aria-hidden", "true");
   return box;
 }
 
-// The page loads nothing from foreign hosts, so a picture is shown as a sign with its address.
-function icon(icons) {
-  const shown = element("span", "icon", icons.emoji ? EMOJI[icons.emoji] || icons.emoji : "🖼");
-  shown.title = icons.emoji || icons.image_64;
-  return shown;
+// Whether a message was edited a moment ago: the bot is still writing it.
+function isWriting(message) {
+  const edited = message.edited?.ts;
+  const known = state.edits.get(message.ts);
+  if (edited && known?.edited !== edited) {
+    state.edits.set(message.ts, { edited, at: Date.now() });
+  }
+  const last = state.edits.get(message.ts);
+  return Boolean(last) && Date.now() - last.at < WRITING_FOR;
 }
 
-function item(message) {
-  const bot = Boolean(message.bot_id);
-  const line = element("li", [message.thread_ts ? "reply" : "", bot ? "bot" : ""].join(" ").trim());
-  if (message.icons) line.append(icon(message.icons));
-  const name = message.username || state.users[message.user] || message.user;
-  line.append(element("span", "who", name));
-  line.append(element("time", "when", new Date(Number(message.ts) * 1000).toLocaleTimeString()));
-  line.append(renderText(message.text));
-  for (const file of message.files || []) line.append(element("div", "", "📎 " + file.name));
-  if (message.reactions?.length) {
-    const signs = message.reactions.map((sign) => `${SIGNS[sign] || ""} ${sign}`.trim());
-    line.append(element("span", "reactions", signs.join(", ")));
+function headOf(message) {
+  const when = new Date(Number(message.ts) * 1000);
+  const time = element("time", "when", clock.format(when));
+  time.title = when.toLocaleString();
+  const badge = message.bot_id ? element("span", "badge", "APP") : "";
+  return element("div", "head", element("span", "who", nameOf(message)), badge, time);
+}
+
+function reactionsOf(message) {
+  const signs = (message.reactions ?? []).map((name) => {
+    const sign = element("span", "reaction", `${emoji(name) ?? `:${name}:`} 1`);
+    sign.title = `:${name}:`;
+    return sign;
+  });
+  return signs.length ? element("div", "reactions", ...signs) : "";
+}
+
+function filesOf(message) {
+  return (message.files ?? []).map((file) => element("div", "file", "📎 ",
+    element("strong", "", file.name), ` ${Math.ceil((file.size ?? 0) / 1000)} kB`));
+}
+
+// Blocks of Slack's Block Kit: texts, lines and buttons. The app hears which button was pressed.
+function blockOf(block, message) {
+  const text = (one) => mrkdwn(one?.text ?? "", names());
+  switch (block.type) {
+    case "section":
+      return element("div", "block", text(block.text),
+        ...(block.accessory ? [control(block.accessory, message)] : []));
+    case "header":
+      return element("div", "block header", block.text?.text ?? "");
+    case "context":
+      return element("div", "block context", ...block.elements.map(text));
+    case "divider":
+      return element("hr");
+    case "actions":
+      return element("div", "block actions", ...block.elements.map((one) => control(one, message)));
   }
+  return "";
+}
+
+function control(one, message) {
+  if (one.type !== "button") {
+    return "";
+  }
+  const label = one.text?.text ?? one.action_id;
+  return button(label, `press ${one.style ?? ""}`.trim(), () => press(one, message));
+}
+
+function contentOf(message) {
+  const writing = isWriting(message);
+  const blocks = message.blocks?.length
+    ? element("div", "blocks", ...message.blocks.map((block) => blockOf(block, message)))
+    : mrkdwn(message.text, names());
+  const mark = message.edited && !writing ? element("span", "edited", "(edited)") : "";
+  const box = element("div", `content ${writing ? "writing" : ""}`.trim(), blocks, mark);
+  return box;
+}
+
+function item(message, isReply) {
+  const kind = [isReply ? "reply" : "root", message.bot_id ? "bot" : ""].join(" ").trim();
+  const line = element("li", kind, avatar(message),
+    element("div", "body", headOf(message), contentOf(message), ...filesOf(message),
+      reactionsOf(message)));
   if (!message.thread_ts) {
-    const answer = element("button", "answer", "reply in thread");
-    answer.type = "button";
-    answer.addEventListener("click", () => reply(message.ts));
-    line.append(answer);
+    line.append(button("reply in thread", "answer", () => reply(message.ts)));
   }
   return line;
 }
 
-// Put replies below the message they answer.
-function byThread(messages) {
-  const roots = messages.filter((message) => !message.thread_ts);
-  const replies = (root) => messages.filter((message) => message.thread_ts === root.ts);
-  return roots.flatMap((root) => [root, ...replies(root)]);
+// The lines of a room: replies below the message they answer, the status of a thread at its end.
+function linesOf(room) {
+  const roots = room.messages.filter((message) => !message.thread_ts);
+  return roots.flatMap((root) => {
+    const replies = room.messages.filter((message) => message.thread_ts === root.ts);
+    const status = state.statuses[root.ts];
+    return [
+      { key: root.ts, message: root, isReply: false },
+      ...replies.map((message) => ({ key: message.ts, message, isReply: true })),
+      ...(status ? [{ key: `status-${root.ts}`, status }] : []),
+    ];
+  });
+}
+
+function build({ message, isReply, status }) {
+  return status
+    ? element("li", "reply status", element("span", "dots", "•••"),
+      `${state.bot.name} ${status}`)
+    : item(message, isReply);
+}
+
+// Replace only lines that changed: selection, focus and place stay.
+function showLines(room) {
+  const list = at("messages");
+  const isAtEnd = list.scrollHeight - list.scrollTop - list.clientHeight < NEAR_END;
+  const lines = linesOf(room);
+  const keys = new Set(lines.map(({ key }) => key));
+  for (const [key, { node }] of state.shown) {
+    if (!keys.has(key)) {
+      node.remove();
+      state.shown.delete(key);
+    }
+  }
+  let place = list.firstElementChild;
+  for (const one of lines) {
+    const look = JSON.stringify([one, one.message && isWriting(one.message)]);
+    const known = state.shown.get(one.key);
+    const node = known?.look === look ? known.node : build(one);
+    if (known && known.node !== node) {
+      place = place === known.node ? node : place;
+      known.node.replaceWith(node);
+    }
+    state.shown.set(one.key, { look, node });
+    if (node === place) {
+      place = node.nextElementSibling;
+    } else {
+      list.insertBefore(node, place);
+    }
+  }
+  at("none").hidden = lines.length > 0;
+  if (isAtEnd) {
+    list.scrollTop = list.scrollHeight;
+  }
+}
+
+function roomButton(one, room) {
+  const label = one.direct ? `✉ ${state.bot.name}` : one.name;
+  const made = button(label, "", () => choose(one.id));
+  made.setAttribute("aria-current", String(one.id === room.id));
+  return element("li", "", made);
 }
 
 function reply(ts) {
@@ -92,68 +192,86 @@ function reply(ts) {
 
 function choose(id) {
   state.room = id;
+  state.shown.clear();
+  at("messages").replaceChildren();
   reply(null);
   show(true);
 }
 
-function show(fresh) {
+function show(isFresh) {
   const room = state.rooms.find((one) => one.id === state.room) || state.rooms[0];
-  if (!room) return;
+  if (!room) {
+    return;
+  }
   state.room = room.id;
-  const look = JSON.stringify([state.room, room.messages]);
-  if (!fresh && look === state.shown) return;
-  state.shown = look;
-  at("rooms").replaceChildren(...state.rooms.map((one) => {
-    const button = element("button", "", one.direct ? "✉ " + state.bot.name : one.name);
-    button.type = "button";
-    button.setAttribute("aria-current", String(one.id === room.id));
-    button.addEventListener("click", () => choose(one.id));
-    const line = element("li");
-    line.append(button);
-    return line;
-  }));
-  at("title").textContent = room.direct ? "Direct messages with " + state.bot.name : room.name;
+  const look = JSON.stringify([state.room, state.rooms.map(({ id, name }) => [id, name])]);
+  if (look !== at("rooms").dataset.look) {
+    at("rooms").dataset.look = look;
+    at("rooms").replaceChildren(...state.rooms.map((one) => roomButton(one, room)));
+  }
+  at("title").textContent = room.direct ? `Direct messages with ${state.bot.name}` : room.name;
   at("hint").textContent = room.direct
     ? "The bot gets every message you write here."
-    : "Mention @" + state.bot.name + " and it answers in a thread.";
-  at("messages").replaceChildren(...byThread(room.messages).map(item));
-  at("messages").scrollTop = at("messages").scrollHeight;
-  if (fresh && !room.direct && !at("text").value) at("text").value = "@" + state.bot.name + " ";
+    : `Mention @${state.bot.name} and it answers in a thread.`;
+  showLines(room);
+  if (isFresh && !room.direct && !at("text").value) {
+    at("text").value = `@${state.bot.name} `;
+  }
 }
+
+let isFirst = true;
+// Resolved once the rooms are known: until then, a message has no place to go.
+let markReady;
+const ready = new Promise((resolve) => {
+  markReady = resolve;
+});
 
 async function poll() {
   try {
     const answer = await fetch("/chat/rooms");
     Object.assign(state, await answer.json());
     at("problem").textContent = "";
-    show(state.shown === "");
+    show(isFirst);
+    isFirst = false;
+    markReady();
   } catch {
     at("problem").textContent = "The local Slack does not answer; is it still running?";
   }
   setTimeout(poll, POLL_INTERVAL);
 }
 
-async function send(event) {
-  event.preventDefault();
-  const room = state.rooms.find((one) => one.id === state.room);
-  const text = at("text").value.trim();
-  if (!text || !room) return;
-  const answer = await fetch("/chat/say", {
+async function post(path, body) {
+  const answer = await fetch(path, {
     method: "POST",
     headers: { "content-type": "application/json" },
-    body: JSON.stringify({ text, channel: room.id, thread_ts: state.thread }),
+    body: JSON.stringify(body),
   });
-  if (!answer.ok) {
-    at("problem").textContent = await answer.text();
-    return;
+  at("problem").textContent = answer.ok ? "" : await answer.text();
+  return answer.ok;
+}
+
+function press(pressed, message) {
+  return post("/chat/press", { channel: state.room, ts: message.ts, action: pressed });
+}
+
+async function send(event) {
+  event.preventDefault();
+  await ready;
+  const room = state.rooms.find((one) => one.id === state.room);
+  const text = at("text").value.trim();
+  const said = { text, channel: room?.id, thread_ts: state.thread };
+  if (text && room && await post("/chat/say", said)) {
+    at("text").value = room.direct ? "" : `@${state.bot.name} `;
+    at("messages").scrollTop = at("messages").scrollHeight;
   }
-  at("text").value = room.direct ? "" : "@" + state.bot.name + " ";
 }
 
 at("composer").addEventListener("submit", send);
 at("leave").addEventListener("click", () => reply(null));
 at("text").addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && !event.shiftKey) at("composer").requestSubmit();
-  if (event.key === "Enter" && !event.shiftKey) event.preventDefault();
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    event.preventDefault();
+    at("composer").requestSubmit();
+  }
 });
 poll();

@@ -1,0 +1,219 @@
+"""Schedules: list, add, pause, resume, run and remove them, and list their runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from holdfast.api.body import Body, read_body
+from holdfast.api.response import OK, ApiError, JsonResponse, Ok, Stored
+from holdfast.api.route import AuthorizedRoute, route_options
+from holdfast.api.security.caller import actor_of
+from holdfast.api.security.scope import refuse_limited
+from holdfast.api.state import state_of
+from holdfast.errors import WrongUsage
+from holdfast.queue.store import Store
+from holdfast.routing.schedules import add_for_agent, run_now
+from holdfast.store.schedules import (
+    Draft,
+    Missed,
+    Schedules,
+    describe_run,
+    describe_schedule,
+    pause_schedule,
+    remove_schedule,
+    resume_schedule,
+    runs_of,
+)
+
+routes = APIRouter(route_class=AuthorizedRoute, tags=["schedules"])
+
+LONGEST_TEXT = 100_000
+ScheduleId = Annotated[str, Path(description="The id of a schedule.")]
+
+
+class NewSchedule(Body):
+    """A schedule to add."""
+
+    timing: str = Field(max_length=200, description='Cron, "every 10 min", or an ISO time.')
+    message: str = Field(max_length=LONGEST_TEXT, description="Text for the agent.")
+    agent: str = Field("", description="Agent or team; empty for the default agent.")
+    zone: str = Field("UTC", max_length=100, description="Time zone, such as Europe/Berlin.")
+    to: str | None = Field(None, description="Conversation for the answers, such as slack:C123.")
+    missed: Missed = Field("once", description="Runs to make up for: skip, once or all.")
+
+
+class Listed(TypedDict):
+    """A schedule."""
+
+    id: str
+    agent: str
+    timing: str
+    zone: str
+    message: str
+    to: str | None
+    missed: str
+    state: Literal["waiting", "paused", "ended"]
+    source: str
+    nextAt: int | None
+    lastAt: int | None
+    createdAt: int
+
+
+class ListedRun(TypedDict):
+    """A run of a schedule."""
+
+    messageId: str
+    ranAt: int
+    status: str
+    answer: str | None
+
+
+EXAMPLE: dict[str, Any] = {
+    "id": "9f86d081",
+    "agent": "coder",
+    "timing": "0 9 * * mon-fri",
+    "zone": "Europe/Berlin",
+    "message": "prepare the stand-up",
+    "to": "slack:C123",
+    "missed": "once",
+    "state": "waiting",
+    "source": "person",
+    "nextAt": 1767600000000,
+    "lastAt": None,
+    "createdAt": 1767225600000,
+}
+
+
+@routes.get(
+    "/api/schedules",
+    summary="List the schedules",
+    **route_options("read", list[Listed], [EXAMPLE]),
+)
+async def get_schedules(request: Request) -> JsonResponse:
+    """List all schedules by id."""
+    await refuse_limited(request)
+    return JsonResponse([describe_schedule(one) for one in await Schedules(_store(request)).all()])
+
+
+@routes.post(
+    "/api/schedules",
+    summary="Add a schedule",
+    **route_options(
+        "admin",
+        Listed,
+        EXAMPLE,
+        404,
+        body=NewSchedule,
+        given={
+            "timing": "0 9 * * mon-fri",
+            "zone": "Europe/Berlin",
+            "agent": "coder",
+            "message": "prepare the stand-up",
+            "to": "slack:C123",
+        },
+    ),
+)
+async def post_schedule(request: Request) -> JsonResponse:
+    """Add a schedule. It runs once over all processes."""
+    new = await read_body(request, NewSchedule)
+    draft = Draft(
+        timing=new.timing,
+        text=new.message,
+        agent=new.agent,
+        zone=new.zone,
+        missed=new.missed,
+        to=new.to,
+    )
+    routing = await state_of(request).routing()
+    try:
+        added = await add_for_agent(_store(request), routing, draft, actor=actor_of(request))
+    except WrongUsage as error:
+        raise ApiError(400, str(error)) from None
+    return JsonResponse(describe_schedule(added))
+
+
+@routes.post(
+    "/api/schedules/{id}/pause",
+    summary="Pause a schedule",
+    **route_options("admin", Listed, EXAMPLE | {"state": "paused"}, 404),
+)
+async def pause(request: Request, id: ScheduleId) -> JsonResponse:
+    """Pause a schedule until it is resumed, also over restarts."""
+    changed = await pause_schedule(_store(request), id, actor=actor_of(request))
+    return JsonResponse(describe_schedule(changed))
+
+
+@routes.post(
+    "/api/schedules/{id}/resume",
+    summary="Resume a schedule",
+    **route_options("admin", Listed, EXAMPLE, 404),
+)
+async def resume(request: Request, id: ScheduleId) -> JsonResponse:
+    """Let a paused schedule run again; runs during the pause are not made up for."""
+    changed = await resume_schedule(_store(request), id, actor=actor_of(request))
+    return JsonResponse(describe_schedule(changed))
+
+
+@routes.post(
+    "/api/schedules/{id}/run",
+    summary="Run a schedule now",
+    **route_options("admin", Stored, {"ok": True, "messageId": "schedule_9f86d081_…"}, 404),
+)
+async def run(request: Request, id: ScheduleId) -> JsonResponse:
+    """Put the message of a schedule now; its next run stays."""
+    state = state_of(request)
+    message_id = await run_now(
+        state.store,
+        await state.routing(),
+        id,
+        max_attempts=state.settings.max_attempts,
+        actor=actor_of(request),
+    )
+    return JsonResponse(Stored(ok=True, messageId=message_id))
+
+
+@routes.get(
+    "/api/schedules/{id}/runs",
+    summary="List the runs of a schedule",
+    **route_options(
+        "read",
+        list[ListedRun],
+        [
+            {
+                "messageId": "schedule_9f86d081_2026-01-05T08:00:00+00:00",
+                "ranAt": 1767600000000,
+                "status": "completed",
+                "answer": "The stand-up is prepared.",
+            }
+        ],
+        400,
+        404,
+    ),
+)
+async def get_runs(
+    request: Request, id: ScheduleId, limit: Annotated[int, Query(ge=1, le=1000)] = 20
+) -> JsonResponse:
+    """List the latest runs with their answers, newest first."""
+    await refuse_limited(request)
+    store = _store(request)
+    runs = await runs_of(store, await Schedules(store).find(id), limit)
+    return JsonResponse([describe_run(one) for one in runs])
+
+
+@routes.delete(
+    "/api/schedules/{id}",
+    summary="Remove a schedule",
+    **route_options("admin", Ok, {"ok": True}, 404),
+)
+async def delete_schedule(request: Request, id: ScheduleId) -> JsonResponse:
+    """Delete a schedule; its messages stay."""
+    await remove_schedule(_store(request), id, actor=actor_of(request))
+    return JsonResponse(OK)
+
+
+def _store(request: Request) -> Store:
+    return state_of(request).store

@@ -1,0 +1,57 @@
+// The audit log: who did what to what, newest first, with filters in the address.
+
+import { askPage } from "../ask.js";
+import { element } from "../dom.js";
+import { moment } from "./format.js";
+import { EndlessList } from "./endless.js";
+import { filterBar } from "./filters.js";
+import { badge, card, empty, table, tableRow, wrapped } from "./parts.js";
+
+const COLUMNS = [{ name: "Time" }, { name: "Actor" }, { name: "Action" }, { name: "Subject" },
+  { name: "Details" }];
+const PAGE = 50;
+const FILTERS = [
+  { name: "actor", label: "Actor", placeholder: "session:ada" },
+  { name: "action", label: "Action", placeholder: "retried" },
+  { name: "subject", label: "Subject", placeholder: "event:7" },
+];
+
+function details(values) {
+  const text = Object.entries(values).map(([key, value]) => (
+    `${key} ${typeof value === "string" ? value : JSON.stringify(value)}`)).join(" · ");
+  return element("span", { class: "soft small" }, text);
+}
+
+function auditRow(act) {
+  return tableRow(COLUMNS, [
+    moment(act.at), act.actor, badge(act.action), element("code", {}, act.subject),
+    details(act.details),
+  ]);
+}
+
+function addressOf(page, before) {
+  const query = new URLSearchParams({ limit: PAGE });
+  for (const { name } of FILTERS) {
+    const value = page.query.get(name);
+    if (value) {
+      query.set(name, value);
+    }
+  }
+  if (before) {
+    query.set("before_id", before);
+  }
+  return `/api/audit?${query}`;
+}
+
+export async function openAudit(page, body) {
+  const { node, body: rows } = table("Audit log", COLUMNS);
+  rows.id = "audit";
+  const list = new EndlessList({
+    page, rows, shown: wrapped(node), build: auditRow, key: (act) => act.id,
+    load: (before) => askPage(addressOf(page, before)),
+    hint: () => empty("Nothing to show", "No act matches these filters.", { icon: "messages" }),
+  });
+  const bar = filterBar(page, FILTERS, () => list.restart());
+  body.replaceChildren(bar, card("Acts, newest first", [list.node], { class: "flush" }));
+  await list.restart();
+}

@@ -1,0 +1,247 @@
+// Small charts, drawn as SVG. Each has a name, a description and a table with the same numbers.
+
+import { element } from "../dom.js";
+import { icon } from "../icons.js";
+import { exactly as exact } from "../time.js";
+import { axisDuration, clock, count, day } from "./format.js";
+
+const SVG = icon("check").namespaceURI;
+const WIDTH = 440;
+const HEIGHT = 140;
+const LEFT = 40;
+const RIGHT = 8;
+const TOP = 10;
+const BOTTOM = 22;
+const DAY_MILLIS = 24 * 60 * 60 * 1000;
+let serial = 0;
+
+export function svg(name, values = {}, ...children) {
+  const node = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(values)) {
+    if (value !== undefined && value !== null) {
+      node.setAttribute(key, value);
+    }
+  }
+  node.append(...children);
+  return node;
+}
+
+// Round up to a number with a half that people like on an axis, too.
+export function niceCeiling(value) {
+  if (!(value > 0)) {
+    return 1;
+  }
+  const power = 10 ** Math.floor(Math.log10(value));
+  const step = [1, 2, 4, 6, 8, 10].find((one) => one * power >= value * (1 - 1e-9));
+  return step * power;
+}
+
+const ROUND_SECONDS = [1, 2, 4, 10, 20, 40, 60, 120, 240, 600, 1200, 2400, 3600, 7200, 14400];
+
+// Milliseconds, rounded up to a duration whose half people read at a glance.
+export function niceDuration(millis) {
+  const round = ROUND_SECONDS.find((seconds) => seconds * 1000 >= millis);
+  return millis < 1000 ? niceCeiling(millis) : (round ?? Math.ceil(millis / 36e5) * 3600) * 1000;
+}
+
+function scales(points, series, least, ceiling) {
+  const highest = Math.max(0,
+    ...series.flatMap((one) => points.map((point) => one.of(point) ?? 0)));
+  const top = Math.max(ceiling(highest), least);
+  const step = (WIDTH - LEFT - RIGHT) / Math.max(1, points.length);
+  return {
+    top,
+    step,
+    x: (index) => LEFT + step * (index + 0.5),
+    y: (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / top),
+  };
+}
+
+function gridLines({ top, y }, write) {
+  return [0, 0.5, 1].flatMap((share) => [
+    svg("line", {
+      class: "chart-grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(top * share), y2: y(top * share),
+    }),
+    svg("text", {
+      class: "chart-label", x: LEFT - 6, y: y(top * share) + 4, "text-anchor": "end",
+    }, write(top * share)),
+  ]);
+}
+
+function timeLabels(points, { x }) {
+  const wide = points.length > 1 && points.at(-1).at - points[0].at > 2 * DAY_MILLIS;
+  const write = wide ? day : clock;
+  const every = Math.max(1, Math.ceil(points.length / 5));
+  return points.flatMap((point, index) => (index % every ? [] : [
+    svg("text", {
+      class: "chart-label", x: x(index), y: HEIGHT - 6, "text-anchor": "middle",
+    }, write(point.at)),
+  ]));
+}
+
+// Paths are broken where a bucket has no value: no answers is not an answer of zero seconds.
+function linePath(points, of, { x, y }) {
+  let pen = "M";
+  return points.map((point, index) => {
+    const value = of(point);
+    if (value === null || value === undefined) {
+      pen = "M";
+      return "";
+    }
+    const piece = `${pen}${x(index).toFixed(1)} ${y(value).toFixed(1)}`;
+    pen = "L";
+    return piece;
+  }).join("");
+}
+
+function drawLine(points, one, scale) {
+  const values = points.map(one.of);
+  const alone = points.flatMap((_, index) => {
+    const has = (at) => values[at] !== null && values[at] !== undefined;
+    return has(index) && !has(index - 1) && !has(index + 1)
+      ? [svg("circle", {
+        class: `chart-dot ${one.tone}`, cx: scale.x(index), cy: scale.y(values[index]), r: 2.5,
+      })]
+      : [];
+  });
+  return [
+    svg("path", { class: `chart-line ${one.tone}`, d: linePath(points, one.of, scale) }),
+    ...alone,
+  ];
+}
+
+function drawArea(points, one, scale) {
+  const floor = scale.y(0);
+  const top = linePath(points, (point) => one.of(point) ?? 0, scale);
+  const path = `${top}L${scale.x(points.length - 1)} ${floor}L${scale.x(0)} ${floor}Z`;
+  return [
+    svg("path", { class: `chart-area ${one.tone}`, d: path }), ...drawLine(points, one, scale),
+  ];
+}
+
+function drawBars(points, one, { x, y, step }) {
+  const width = Math.max(1, Math.min(14, step * 0.7));
+  return points.flatMap((point, index) => {
+    const value = one.of(point) ?? 0;
+    return value > 0 ? [svg("rect", {
+      class: `chart-bar ${one.tone}`, x: x(index) - width / 2, width, rx: 1,
+      y: Math.min(y(value), y(0) - 1), height: Math.max(1, y(0) - y(value)),
+    })] : [];
+  });
+}
+
+const DRAW = { line: drawLine, area: drawArea, bars: drawBars };
+
+function describe(points, series, write) {
+  return series.map((one) => {
+    const values = points.map(one.of).filter((value) => value !== null && value !== undefined);
+    const highest = values.length ? write(Math.max(...values)) : "none";
+    const latest = values.length ? write(values.at(-1)) : "none";
+    return `${one.name}: highest ${highest}, latest ${latest}.`;
+  }).join(" ");
+}
+
+function picture({ title, points, series, write, least, ceiling }) {
+  serial += 1;
+  const [titleId, descId] = [`chart-${serial}-title`, `chart-${serial}-desc`];
+  const scale = scales(points, series, least, ceiling);
+  const drawing = svg("svg", {
+    class: "chart-picture", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img",
+    "aria-labelledby": `${titleId} ${descId}`,
+  },
+  svg("title", { id: titleId }, title),
+  svg("desc", { id: descId }, describe(points, series, write)),
+  ...gridLines(scale, write), ...timeLabels(points, scale),
+  ...series.flatMap((one) => DRAW[one.draw ?? "line"](points, one, scale)));
+  return { drawing, scale };
+}
+
+// A line that follows the pointer, with the numbers of its bucket.
+function addPointer(figure, drawing, { points, series, write }, scale) {
+  const rule = svg("line",
+    { class: "chart-rule", y1: TOP, y2: HEIGHT - BOTTOM, visibility: "hidden" });
+  const readout = figure.querySelector(".chart-readout");
+  const usual = readout.textContent;
+  drawing.append(rule);
+  drawing.addEventListener("pointermove", (event) => {
+    const box = drawing.getBoundingClientRect();
+    const at = ((event.clientX - box.left) / box.width) * WIDTH;
+    const index = Math.floor((at - LEFT) / scale.step);
+    const point = points[index];
+    if (point) {
+      rule.setAttribute("visibility", "visible");
+      rule.setAttribute("x1", scale.x(index));
+      rule.setAttribute("x2", scale.x(index));
+      const values = series.map((one) => `${one.name} ${write(one.of(point))}`);
+      readout.textContent = [exact(point.at), ...values].join(" · ");
+    }
+  });
+  drawing.addEventListener("pointerleave", () => {
+    rule.setAttribute("visibility", "hidden");
+    readout.textContent = usual;
+  });
+}
+
+function tableOf({ title, points, series, write }) {
+  const head = ["Time", ...series.map((one) => one.name)];
+  const rows = points.map((point) => element("tr", {},
+    element("th", { scope: "row" }, exact(point.at)),
+    ...series.map((one) => element("td", { class: "number" }, write(one.of(point))))));
+  return element("table", { class: "chart-table" },
+    element("caption", { class: "hidden-text" }, title),
+    element("thead", {}, element("tr", {},
+      ...head.map((name) => element("th", { scope: "col" }, name)))),
+    element("tbody", {}, ...rows));
+}
+
+// The table is built when somebody opens it: a closed one would only cost time.
+function alternative(chart) {
+  const details = element("details", { class: "chart-numbers" },
+    element("summary", {}, "Numbers", element("span", { class: "hidden-text" },
+      ` of ${chart.title}`)));
+  details.addEventListener("toggle", () => {
+    details.querySelector(".chart-scroll")?.remove();
+    if (details.open) {
+      details.append(element("div", { class: "chart-scroll", tabindex: "0", role: "region",
+        "aria-label": `Numbers of ${chart.title}` }, tableOf(chart)));
+    }
+  });
+  return details;
+}
+
+function legend(series) {
+  return element("ul", { class: "chart-legend" }, ...series.map((one) => element("li", {},
+    element("span", { class: `chart-key ${one.tone}`, "aria-hidden": "true" }), one.name)));
+}
+
+// A chart over time. `points` have a time `at`; each of `series` has a name, a tone, a function
+// `of` from point to number, and `draw`: line, area or bars.
+export function chart({ title, points, series, summary = "", isDuration = false, least = 2 }) {
+  const [write, ceiling] = isDuration ? [axisDuration, niceDuration] : [count, niceCeiling];
+  const given = { title, points, series, write, least, ceiling };
+  const { drawing, scale } = picture(given);
+  const figure = element("figure", { class: "chart" },
+    element("figcaption", { class: "chart-head" },
+      element("h3", {}, title), legend(series),
+      element("p", { class: "chart-readout" }, summary)),
+    drawing, alternative(given));
+  addPointer(figure, drawing, given, scale);
+  return figure;
+}
+
+// A line without axes for a tile; its numbers stand beside it as text.
+export function sparkline(values, tone = "tone-main") {
+  const [width, height] = [120, 28];
+  const top = Math.max(1, ...values.map((value) => value ?? 0));
+  const step = width / Math.max(1, values.length - 1);
+  const path = values.map((value, index) => {
+    const y = height - 2 - ((value ?? 0) / top) * (height - 4);
+    return `${index ? "L" : "M"}${(index * step).toFixed(1)} ${y.toFixed(1)}`;
+  }).join("");
+  return svg("svg", {
+    class: "sparkline", viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true",
+    preserveAspectRatio: "none",
+  },
+  svg("path", { class: `chart-area ${tone}`, d: `${path}L${width} ${height}L0 ${height}Z` }),
+  svg("path", { class: `chart-line ${tone}`, d: path }));
+}

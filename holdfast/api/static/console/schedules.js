@@ -1,0 +1,109 @@
+// Schedules: messages that agents get at set times.
+
+import { ask } from "../ask.js";
+import { element } from "../dom.js";
+import { moment } from "./format.js";
+import { confirmed, formDialog, toast } from "./forms.js";
+import {
+  action, badge, card, empty, keyed, stateBadge, table, tableRow, wrapped,
+} from "./parts.js";
+
+const COLUMNS = [
+  { name: "Schedule" }, { name: "Agent" }, { name: "When" }, { name: "Next run" },
+  { name: "Last run" }, { name: "Actions", hidden: true, kind: "actions" },
+];
+const FIELDS = [
+  {
+    name: "timing", label: "When", required: true, maxlength: 200,
+    placeholder: "0 9 * * mon-fri", hint: "Cron, “every 10 min”, or an ISO time.",
+  },
+  { name: "message", label: "Message", required: true, isLong: true },
+  { name: "agent", label: "Agent", placeholder: "the default agent" },
+  { name: "zone", label: "Time zone", value: "UTC" },
+  { name: "to", label: "Answer to", placeholder: "slack:C123" },
+  {
+    name: "missed", label: "Missed runs", value: "once",
+    options: [["once", "make up for one"], ["skip", "skip"], ["all", "make up for all"]],
+  },
+];
+
+function pathOf(schedule, verb = "") {
+  return `/api/schedules/${encodeURIComponent(schedule.id)}${verb}`;
+}
+
+async function create(fields) {
+  const body = {
+    timing: fields.timing, message: fields.message, agent: fields.agent.trim(),
+    zone: fields.zone.trim() || "UTC", missed: fields.missed, to: fields.to.trim() || null,
+  };
+  return ask("/api/schedules", { method: "POST", body });
+}
+
+function actionsOf(page, schedule, refresher) {
+  const name = schedule.id;
+  const post = (verb, told) => async () => {
+    const { messageId } = await ask(pathOf(schedule, verb), { method: "POST" });
+    toast(messageId ? `${told}: ${messageId}` : told);
+    await refresher().now();
+  };
+  const isPaused = schedule.state === "paused";
+  return [
+    action(page.session, { label: "Run now", name,
+      onclick: post("/run", "The message is stored") }),
+    schedule.state === "ended" ? "" : action(page.session, {
+      label: isPaused ? "Resume" : "Pause", name,
+      onclick: post(isPaused ? "/resume" : "/pause", isPaused ? "Resumed" : "Paused"),
+    }),
+    action(page.session, {
+      label: "Remove", name, onclick: async () => {
+        const text = "Its past messages stay.";
+        await confirmed({ title: `Remove ${name}?`, text, confirm: "Remove", tone: "danger" },
+          () => ask(pathOf(schedule), { method: "DELETE" }));
+        await refresher().now();
+      },
+    }),
+  ];
+}
+
+function scheduleRow(page, refresher) {
+  return (schedule) => tableRow(COLUMNS, [
+    [element("span", { class: "lines-2", dir: "auto" }, schedule.message),
+      element("span", { class: "soft small" }, schedule.id, schedule.to ? ` to ${schedule.to}`
+        : "")],
+    schedule.agent,
+    [element("code", {}, schedule.timing), " ",
+      element("span", { class: "soft small" }, schedule.zone)],
+    schedule.state === "waiting" ? moment(schedule.nextAt) : stateBadge(schedule.state),
+    moment(schedule.lastAt, "never"),
+    actionsOf(page, schedule, refresher),
+  ]);
+}
+
+function addButton(page, refresher) {
+  return action(page.session, {
+    label: "New schedule", tone: "primary", onclick: async () => {
+      const made = await formDialog({
+        title: "New schedule", fields: FIELDS, confirm: "Add schedule", work: create,
+      });
+      if (made) {
+        toast("Schedule added");
+        await refresher().now();
+      }
+    },
+  });
+}
+
+export async function openSchedules(page, body) {
+  const { node, body: rows } = table("Schedules", COLUMNS);
+  const list = element("div", { id: "schedules" });
+  let refresher;
+  body.replaceChildren(card("Schedules", [list],
+    { actions: [addButton(page, () => refresher)], class: "flush" }));
+  refresher = page.follow({ types: ["message_received"], every: 10000, work: async () => {
+    const schedules = await ask("/api/schedules");
+    keyed(rows, schedules, (one) => one.id, scheduleRow(page, () => refresher));
+    list.replaceChildren(schedules.length ? wrapped(node) : empty("No schedules yet",
+      "A schedule sends a message to an agent by cron, by interval, or once.", { icon: "clock" }));
+  } });
+  await refresher.first();
+}

@@ -1,0 +1,39 @@
+"""Messages of a gap that a person has answered meanwhile, for channels that leave those out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """A message of a gap, as far as it answers another one or can be answered."""
+
+    id: str
+    sender: str
+    is_person: bool = True
+    """Whether it counts as an answer; those of bots do not."""
+    thread: str | None = None
+    """Id of the thread, which may be that of its first message; None outside of threads."""
+    replies_to: frozenset[str] = frozenset()
+    """Ids of the messages that it answers."""
+
+
+def answered(messages: Iterable[Said]) -> set[str]:
+    """Return the ids of messages that another person has answered since, in their thread or by a
+    reply. Takes the messages oldest first."""
+    found: set[str] = set()
+    writers: dict[str, set[str]] = {}
+    for message in reversed(list(messages)):
+        places = {message.id, message.thread or message.id}
+        if any(_has_others(writers.get(place), message.sender) for place in places):
+            found.add(message.id)
+        if message.is_person:
+            for place in message.replies_to | ({message.thread} if message.thread else set()):
+                writers.setdefault(place, set()).add(message.sender)
+    return found
+
+
+def _has_others(writers: set[str] | None, sender: str) -> bool:
+    return bool(writers) and writers != {sender}

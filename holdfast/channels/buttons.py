@@ -1,0 +1,112 @@
+"""Buttons under a response: pressing one sends a signal to the message whose turn waits for it.
+
+A button carries only the id of its response and its number. The signal is read from the stored
+response, so that nobody can send a signal that no response offered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.channels.base import response_event
+from holdfast.message import Payload, channel_of, conversation_of, own_workspace
+from holdfast.queue.event import Event, NewEvent
+from holdfast.queue.store import Filter, Store
+from holdfast.store.chain import find_message
+
+BUTTONS = "buttons"
+"""Key of a response's metadata that holds its buttons."""
+MOST_BUTTONS = 8
+LONGEST_LABEL = 60
+_ID = re.compile(r"hf:(\d{1,18}):(\d)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Button:
+    """One button, and the signal that it sends."""
+
+    label: str
+    signal: str
+    value: Any = None
+    message_id: str
+    """The message that gets the signal."""
+
+
+def question(
+    message: Event, text: str, signal: str, choices: Mapping[str, Any] | Sequence[str]
+) -> NewEvent:
+    """Return a response with a button for each choice, for the sender of a message.
+
+    The turn of the message gets the value of the choice by `turn.signal(signal)`. Stored again, it
+    is the same response: its id derives from the message and the signal."""
+    given = choices if isinstance(choices, Mapping) else {label: label for label in choices}
+    buttons = [{"label": label, "signal": signal, "value": value} for label, value in given.items()]
+    payload = message.event
+    answer = {
+        "kind": "response",
+        "channel": channel_of(payload),
+        "conversation": conversation_of(payload),
+        "sender": payload.get("sender"),
+        "sender_id": payload.get("sender_id"),
+        "message": text,
+        "message_id": message.message_id,
+        "metadata": {BUTTONS: buttons},
+        **own_workspace(payload),
+    }
+    return replace(response_event(answer), message_id=f"{message.message_id}/{signal}")
+
+
+def buttons_of(response: Payload) -> list[Button]:
+    """Return the buttons of a response; none if they are malformed."""
+    metadata = response.get("metadata")
+    listed = metadata.get(BUTTONS) if isinstance(metadata, dict) else None
+    if not isinstance(listed, list):
+        return []
+    found = [_button(one, response) for one in listed[:MOST_BUTTONS]]
+    return [button for button in found if button is not None]
+
+
+def _button(listed: Any, response: Payload) -> Button | None:
+    if not isinstance(listed, dict):
+        return None
+    label, signal = (str(listed.get(key) or "").strip() for key in ("label", "signal"))
+    message_id = str(listed.get("message_id") or response.get("message_id") or "")
+    if not (label and signal and message_id):
+        return None
+    short = label[:LONGEST_LABEL]
+    return Button(label=short, signal=signal, value=listed.get("value"), message_id=message_id)
+
+
+def button_id(response: Event, number: int) -> str:
+    """Return the data of a button, short enough for every platform."""
+    return f"hf:{response.id}:{number}"
+
+
+async def press(store: Store, id: str, channel: str, conversation: str) -> bool:
+    """Send the signal of a button that was pressed in this conversation.
+
+    Returns False if there is no such button here, or its message has ended."""
+    found = _ID.fullmatch(id)
+    if found is None:
+        return False
+    response = await _response(store, int(found[1]))
+    if response is None or channel_of(response) != channel:
+        return False
+    buttons = buttons_of(response)
+    number = int(found[2])
+    if conversation_of(response) != conversation or number >= len(buttons):
+        return False
+    button = buttons[number]
+    message = await find_message(store, button.message_id)
+    return message is not None and await store.signal(message.id, button.signal, button.value)
+
+
+async def _response(store: Store, event_id: int) -> Payload | None:
+    """Return the payload of a response, delivered or being delivered."""
+    live = await store.live(event_id)
+    if live is not None:
+        return live.event
+    finished = await store.finished(Filter(ids=[event_id], queue="outbox"), limit=1)
+    return finished[0].event if finished else None

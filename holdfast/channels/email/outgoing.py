@@ -1,0 +1,141 @@
+"""Builds and sends messages over SMTP. Sending blocks, so it runs in a thread."""
+
+from __future__ import annotations
+
+import mimetypes
+import smtplib
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import formataddr, formatdate
+
+from holdfast.channels.base import NotNow, Undeliverable
+from holdfast.channels.email.access import Access
+from holdfast.channels.email.incoming import short_hash
+from holdfast.channels.email.mailbox import AccessDenied
+
+TIMEOUT = 30.0
+DEFAULT_SUBJECT = "Message"
+WIDE = SMTP.clone(max_line_length=200)
+"""Some programs do not read a Message-ID that stands on a line of its own."""
+
+
+class Unreachable(NotNow):
+    """No connection, so nothing was sent. An outage makes no dead letters."""
+
+    def __init__(self, delay: timedelta, reason: object) -> None:
+        super().__init__(delay)
+        self.args = (f"the mail server is out of reach: {reason}",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """A message to send."""
+
+    id: str
+    to: str
+    text: str
+    subject: str = ""
+    answered: str = ""
+    """Message-ID of the message that it answers."""
+    references: Sequence[str] = ()
+    sender_name: str = ""
+    files: Sequence[tuple[str, bytes]] = ()
+
+
+def message_id(key: str, conversation: str, address: str) -> str:
+    """Return the Message-ID of a part: the same in every process. It names the conversation."""
+    thread = conversation.partition(":")[2]
+    named = thread if len(thread) == 24 else short_hash(conversation)
+    return f"<hf.{short_hash(key)}.{named}@{address.rpartition('@')[2]}>"
+
+
+def compose(letter: Letter, access: Access) -> bytes:
+    """Return a letter as bytes. Raises Undeliverable if its recipient is no address."""
+    message = EmailMessage(policy=WIDE)
+    try:
+        message["From"] = formataddr((letter.sender_name, access.address))
+        message["To"] = letter.to
+        message["Subject"] = _reply_subject(letter)
+        message["Date"] = formatdate(localtime=False)
+        message["Message-ID"] = letter.id
+        if letter.answered:
+            message["In-Reply-To"] = letter.answered
+            message["References"] = " ".join([*letter.references, letter.answered])
+    except (ValueError, UnicodeError) as error:
+        raise Undeliverable("bad_address", f"cannot be written in a header: {error}") from None
+    # Programs that answer automatically must not answer us.
+    message["Auto-Submitted"] = "auto-replied" if letter.answered else "auto-generated"
+    message["X-Auto-Response-Suppress"] = "All"
+    message.set_content(letter.text)
+    for name, content in letter.files:
+        kind, _ = mimetypes.guess_type(name)
+        main, _, sub = (kind or "application/octet-stream").partition("/")
+        message.add_attachment(content, maintype=main, subtype=sub, filename=name)
+    return message.as_bytes()
+
+
+def _reply_subject(letter: Letter) -> str:
+    subject = " ".join(letter.subject.split()) or DEFAULT_SUBJECT
+    is_reply = subject.lower().startswith("re:") or not letter.answered
+    return subject if is_reply else f"Re: {subject}"
+
+
+def send(access: Access, to: str, source: bytes) -> None:
+    """Send a message. Raises Undeliverable, NotNow or AccessDenied if it was not taken."""
+    limits = access.limits
+    try:
+        with sign_in(access) as server:
+            server.sendmail(access.address, [to], source)
+    except smtplib.SMTPRecipientsRefused as error:
+        code, text = next(iter(error.recipients.values()))
+        raise _refusal(code, text, access) from None
+    except smtplib.SMTPAuthenticationError as error:
+        reason = f"{error.smtp_code} {_line(error.smtp_error)}"
+        raise AccessDenied(
+            f"{access.name}: the server for sending refuses the login: {reason}"
+        ) from None
+    except smtplib.SMTPResponseException as error:
+        raise _refusal(error.smtp_code, error.smtp_error, access) from None
+    except (ConnectionRefusedError, _NoConnection) as error:
+        raise Unreachable(limits.unreachable_delay, error) from None
+
+
+def _refusal(code: int, text: bytes | str, access: Access) -> Exception:
+    if code >= 500:
+        return Undeliverable(str(code), f"is the mail server's answer: {_line(text)}")
+    return NotNow(access.limits.busy_delay)
+
+
+def _line(text: bytes | str) -> str:
+    found = text.decode(errors="replace") if isinstance(text, bytes) else text
+    return " ".join(found.split())[:200]
+
+
+class _NoConnection(Exception):
+    """The server could not be reached, so nothing was sent."""
+
+
+def sign_in(access: Access) -> smtplib.SMTP:
+    """Connect and sign in. An error before that means that nothing was sent."""
+    server = access.smtp
+    try:
+        client = (
+            smtplib.SMTP_SSL(
+                server.host, server.port, timeout=TIMEOUT, context=ssl.create_default_context()
+            )
+            if server.has_tls
+            else smtplib.SMTP(server.host, server.port, timeout=TIMEOUT)
+        )
+        if not server.has_tls and not server.is_local:
+            client.starttls(context=ssl.create_default_context())
+        if server.user:
+            client.login(server.user, server.password)
+    except smtplib.SMTPResponseException:
+        raise
+    except (OSError, smtplib.SMTPException) as error:
+        raise _NoConnection(str(error)) from None
+    return client

@@ -1,0 +1,93 @@
+"""Rooms of an account: how many people are in them, and their names. Memory is bounded."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+from holdfast.channels.base import Undeliverable
+from holdfast.channels.matrix.homeserver import Homeserver
+from holdfast.channels.matrix.incoming import content_of
+from holdfast.message import Payload
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+MOST_ROOMS = 10_000
+MOST_NAMES = 10_000
+DIRECT_MEMBERS = 2
+"""A room of at most so many people is a direct conversation."""
+LONGEST_NAME = 200
+
+
+class _Cache(OrderedDict[K, V], Generic[K, V]):
+    """A dictionary that drops its oldest entries."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def keep(self, key: K, value: V) -> V:
+        self[key] = value
+        self.move_to_end(key)
+        if len(self) > self._most:
+            self.popitem(last=False)
+        return value
+
+
+class Rooms:
+    """Numbers and names of members, as syncs bring them; anything else is asked for once."""
+
+    def __init__(self, homeserver: Homeserver) -> None:
+        self._homeserver = homeserver
+        self._members: _Cache[str, int] = _Cache(MOST_ROOMS)
+        self._names: _Cache[tuple[str, str], str] = _Cache(MOST_NAMES)
+
+    def update(self, room: str, synced: Payload) -> None:
+        """Take over what a sync says about a room."""
+        events = [event for part in ("state", "timeline") for event in events_of(synced, part)]
+        members = [event for event in events if event.get("type") == "m.room.member"]
+        for event in members:
+            name = content_of(event).get("displayname")
+            self._keep_name(room, str(event.get("state_key")), name)
+        summary = synced.get("summary")
+        counts = summary if isinstance(summary, dict) else {}
+        numbers = [counts.get(f"m.{kind}_member_count") for kind in ("joined", "invited")]
+        if all(isinstance(number, int) for number in numbers):
+            self._members.keep(room, sum(number for number in numbers if number))
+        elif members or any(number is not None for number in numbers):
+            self._members.pop(room, None)
+
+    def forget(self, room: str) -> None:
+        """Drop what is known of a room that the bot has left."""
+        self._members.pop(room, None)
+
+    async def is_direct(self, room: str) -> bool:
+        """Return whether nobody but the bot and one other person is in a room."""
+        known = self._members.get(room)
+        if known is None:
+            known = self._members.keep(room, await self._homeserver.count_members(room))
+        return known <= DIRECT_MEMBERS
+
+    async def name(self, room: str, user: str) -> str:
+        """Return the name of a person in a room; the id if there is none."""
+        known = self._names.get((room, user))
+        if known is not None:
+            return known
+        try:
+            content = await self._homeserver.member(room, user)
+        except Undeliverable:
+            # They have left, or the bot has.
+            content = {}
+        return self._keep_name(room, user, content.get("displayname"))
+
+    def _keep_name(self, room: str, user: str, name: object) -> str:
+        shown = name[:LONGEST_NAME] if isinstance(name, str) and name.strip() else user
+        return self._names.keep((room, user), shown)
+
+
+def events_of(synced: Payload, part: str) -> list[Payload]:
+    """Return the events of a part of a room's sync; malformed ones are left out."""
+    found = synced.get(part)
+    events = found.get("events") if isinstance(found, dict) else None
+    return [event for event in events or () if isinstance(event, dict)]

@@ -1,0 +1,102 @@
+"""Claims whose answer was lost: the database says that we hold turns which we do not know."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from datetime import timedelta
+
+from holdfast.errors import HoldfastError
+from holdfast.queue.store import EventQueue
+from holdfast.queue.turn import LeasedTurn
+from holdfast.telemetry import CLAIMS_GIVEN_BACK
+from holdfast.telemetry.logs import Entry
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY = timedelta(milliseconds=500)
+LOOK_FOR = timedelta(seconds=6)
+"""A server may go on with a claim, and commit it, after its connection broke."""
+
+HEARD = 1000
+"""Latest turns to remember."""
+
+
+class UnheardClaims:
+    """Gives back, without using an attempt, turns of a queue that this process does not know.
+
+    `busy` is held during claims, so that none is on its way during a look."""
+
+    def __init__(
+        self,
+        store: EventQueue,
+        queue: str,
+        holder: str,
+        known: Callable[[], Collection[LeasedTurn]],
+        busy: asyncio.Lock,
+    ) -> None:
+        self._store = store
+        self._queue = queue
+        self._holder = holder
+        self._known = known
+        self._busy = busy
+        self._heard: deque[int] = deque(maxlen=HEARD)
+        self._lost_at = 0.0
+        self._is_lost = asyncio.Event()
+        self._seen: set[tuple[int, int]] = set()
+
+    def heard(self, turns: Iterable[LeasedTurn]) -> None:
+        """Note turns that were claimed and begun. If they are lost, their attempt is used."""
+        self._heard.extend(turn.fence for turn in turns)
+
+    def lost(self) -> None:
+        """Note that a claim failed, and may have been committed nevertheless."""
+        self._lost_at = time.monotonic()
+        self._is_lost.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._is_lost.wait()
+            if await self._look() and time.monotonic() > self._lost_at + LOOK_FOR.total_seconds():
+                self._is_lost.clear()
+            await asyncio.sleep(LOOK_EVERY.total_seconds())
+
+    async def _look(self) -> bool:
+        """Look once, and give back what is not ours. Returns False while the database is away."""
+        try:
+            async with self._busy:
+                unknown = self._unknown(await self._store.held(self._queue, self._holder))
+                if unknown:
+                    await self._store.release(unknown)
+        except HoldfastError:
+            # Count the time from the moment that the database is back.
+            self._lost_at = time.monotonic()
+            return False
+        if unknown:
+            log.warning(Entry(CLAIMS_GIVEN_BACK, queue=self._queue, turns=len(unknown)))
+        return True
+
+    def _unknown(self, held: list[LeasedTurn]) -> list[LeasedTurn]:
+        """Return the turns to give back.
+
+        A running turn may be adding events right now. Those of its fence that it does not have
+        count as lost only in the second look."""
+        known = self._known()
+        ids = {id for turn in known for id in turn.ids}
+        fences = {turn.fence for turn in known}
+        ended = set(self._heard) - fences
+        rests = [
+            replace(turn, events=tuple(event for event in turn.events if event.id not in ids))
+            for turn in held
+        ]
+        unknown = [turn for turn in rests if turn.events and turn.fence not in ended]
+        seen, self._seen = self._seen, {(turn.fence, id) for turn in unknown for id in turn.ids}
+        return [
+            turn
+            for turn in unknown
+            if turn.fence not in fences or all((turn.fence, id) in seen for id in turn.ids)
+        ]

@@ -1,0 +1,35 @@
+"""Checks of pauses: whether there is something of that name, and whether a pause would hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from holdfast.routing.directory import Directory
+from holdfast.store.pauses import PauseKind
+
+
+@dataclass(frozen=True, slots=True)
+class PauseProblem:
+    """Why something cannot be paused; a conflict if it exists."""
+
+    text: str
+    is_conflict: bool = False
+
+
+def check_pause(kind: PauseKind, name: str, directory: Directory) -> PauseProblem | None:
+    """Return why a name cannot be paused, None if it can. Any queue can: users add their own."""
+    if kind == "agent" and name not in directory.routing.lanes:
+        return PauseProblem(f"there is no agent {name!r}; {_known(directory.routing.lanes)}")
+    if kind == "channel" and not directory.is_delivered(name):
+        return PauseProblem(
+            f"no process delivers to the channel {name!r}: its clients fetch their responses"
+            " themselves, so there is nothing to pause",
+            is_conflict=True,
+        )
+    return None
+
+
+def _known(names: Iterable[str]) -> str:
+    found = ", ".join(sorted(names))
+    return f"there are {found}" if found else "no agent is known yet"

@@ -1,0 +1,303 @@
+"""Dead letters in groups: by queue, target, error class and cause, with notes of operators."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any
+
+from holdfast.queue.audit import AuditEntry
+from holdfast.queue.event import INBOX
+from holdfast.queue.journal import EFFECT_UNKNOWN, Assume
+from holdfast.queue.store import Filter, Store
+from holdfast.store.overview import DEAD
+from holdfast.store.payload import dump, storable_name
+from holdfast.store.scoped import GREATEST_ID, Dialect, dialect_of
+
+CAUSE_LENGTH = 300
+"""Characters of an error that tell causes apart."""
+MOST_ROWS = 50_000
+"""Different errors that are grouped, latest first."""
+MOST_GROUPS = 500
+MOST_CHANGED = 10_000
+"""Dead letters that one call retries or discards."""
+BATCH = 500
+NOTE_LENGTH = 2000
+KEEP_NOTES = timedelta(days=90)
+"""Age from which a note is dropped whose group has no letters."""
+
+GROUP_ID = re.compile(r"[0-9a-f]{16}")
+_WORD = re.compile(r"[\w-]+")
+_QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """A note of an operator on a group."""
+
+    text: str
+    noted_by: str
+    noted_at: datetime
+
+
+@dataclass(slots=True, kw_only=True)
+class DeadGroup:
+    """Dead letters of one cause."""
+
+    id: str
+    queue: str
+    target: str
+    error_class: str | None
+    cause: str
+    count: int
+    newest_at: datetime
+    oldest_at: datetime
+    newest_id: int
+    note: Note | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Dead letters to change: by ids, by group, or all that match the rest."""
+
+    ids: Sequence[int] | None = None
+    group: str | None = None
+    queue: str | None = None
+    target: str | None = None
+    error_class: str | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """Letters that were changed, or would be; those left out for want of a decision; whether some
+    are left over."""
+
+    count: int
+    skipped: int
+    more: bool
+
+
+def cause_of(error: str | None, error_class: str | None) -> str:
+    """Return the cause of an error: its first line without quoted texts, ids and numbers.
+
+    Statuses of HTTP stay, since they tell causes apart."""
+    lines = (error or "").strip()[:CAUSE_LENGTH].splitlines()
+    text = _QUOTED.sub("…", lines[0]) if lines else ""
+    return _WORD.sub(_without_numbers, text) or error_class or "unknown"
+
+
+def _without_numbers(word: re.Match[str]) -> str:
+    text = word[0]
+    is_status = len(text) == 3 and text.isascii() and text.isdigit() and text[0] in "45"
+    return text if is_status or not any(sign.isdigit() for sign in text) else "…"
+
+
+def group_id(queue: str, target: str, error_class: str | None, cause: str) -> str:
+    """Return the id of a group: a hash, the same on every machine."""
+    return sha256(dump([queue, target, error_class, cause]).encode()).hexdigest()[:16]
+
+
+class DeadGroups:
+    """The dead letters of a store in groups. `default` is the agent of messages that name none."""
+
+    def __init__(self, store: Store, default: str = "") -> None:
+        self._store = store
+        self._default = default
+        self._dialect: Dialect = dialect_of(store)
+
+    async def all(self, queue: str | None = None) -> list[DeadGroup]:
+        """List groups, the one with the newest letter first."""
+        groups = sorted(
+            (await self._groups(queue)).values(), key=lambda one: one.newest_at, reverse=True
+        )[:MOST_GROUPS]
+        notes = await self._notes([one.id for one in groups])
+        for one in groups:
+            one.note = notes.get(one.id)
+        return groups
+
+    async def find(self, id_: str) -> DeadGroup | None:
+        """Return a group, None if it has no letters."""
+        return (await self._groups(None)).get(id_)
+
+    async def letters(
+        self, group: DeadGroup, *, before_id: int | None = None, limit: int = MOST_CHANGED
+    ) -> list[int]:
+        """Return ids of the letters of a group, newest first."""
+        selection = Selection(queue=group.queue, target=group.target)
+        rows = await self._rows(selection, before_id, MOST_ROWS)
+        return [
+            id_
+            for id_, error_class, error in rows
+            if error_class == group.error_class and cause_of(error, error_class) == group.cause
+        ][:limit]
+
+    async def retry(
+        self, which: Selection, *, actor: str, assume: Assume | None = None, dry_run: bool = False
+    ) -> Changed:
+        """Retry dead letters. Those with an unknown effect need a decision, `assume`."""
+        letters = await self._selected(which)
+        allowed = [id_ for id_, kind in letters if assume is not None or kind != EFFECT_UNKNOWN]
+        ids, count = allowed[:MOST_CHANGED], 0
+        for start in range(0, 0 if dry_run else len(ids), BATCH):
+            batch = Filter(ids=ids[start : start + BATCH])
+            count += len(await self._store.retry(batch, actor=actor, assume=assume))
+        return Changed(
+            count=len(ids) if dry_run else count,
+            skipped=len(letters) - len(allowed),
+            more=len(allowed) > len(ids),
+        )
+
+    async def discard(self, which: Selection, *, actor: str, dry_run: bool = False) -> Changed:
+        """Discard dead letters: payload and error are erased."""
+        letters = [id_ for id_, _ in await self._selected(which)]
+        ids, count = letters[:MOST_CHANGED], 0
+        for start in range(0, 0 if dry_run else len(ids), BATCH):
+            batch = Filter(ids=ids[start : start + BATCH])
+            count += len(await self._store.discard(batch, actor=actor))
+        return Changed(
+            count=len(ids) if dry_run else count, skipped=0, more=len(letters) > len(ids)
+        )
+
+    async def note(self, id_: str, text: str, *, actor: str) -> None:
+        """Write the note of a group; an empty one removes it."""
+        mark = self._dialect.mark.format
+        if text:
+            values = {
+                "cause": id_,
+                "note": storable_name(text),
+                "noted_by": actor,
+                "noted_at": self._dialect.moment(await self._store.now()),
+            }
+            await self._dialect.write(
+                f"insert into {self._table('dead_note')} ({', '.join(values)})"
+                f" values ({', '.join(map(mark, values))})"
+                " on conflict (cause) do update set note = excluded.note,"
+                " noted_by = excluded.noted_by, noted_at = excluded.noted_at returning cause",
+                values,
+            )
+        else:
+            await self._dialect.write(
+                f"delete from {self._table('dead_note')} where cause = {mark('cause')}"
+                " returning cause",
+                {"cause": id_},
+            )
+        await self._store.audit(AuditEntry(actor=actor, action="noted", subject=f"group:{id_}"))
+
+    async def prune_notes(self) -> int:
+        """Delete old notes of groups that have no letters. Returns how many."""
+        before = self._dialect.moment(await self._store.now() - KEEP_NOTES)
+        condition = f"noted_at < {self._dialect.mark.format('before')}"
+        rows = await self._dialect.rows(
+            f"select cause from {self._table('dead_note')} where {condition}", {"before": before}
+        )
+        if not rows:
+            return 0
+        kept = await self._groups(None)
+        gone = [cause for (cause,) in rows if cause not in kept]
+        each = self._dialect.each.format("gone")
+        deleted = await self._dialect.write(
+            f"delete from {self._table('dead_note')} where {condition}"
+            f" and cause in (select gone.value from {each}) returning cause",
+            {"before": before, "gone": self._dialect.array(gone)},
+        )
+        return len(deleted)
+
+    async def _groups(self, queue: str | None) -> dict[str, DeadGroup]:
+        """Group the different errors of each target by their causes."""
+        which = "" if queue is None else f" and queue = {self._dialect.mark.format('queue')}"
+        columns = f"queue, target, error_class, substr(last_error, 1, {CAUSE_LENGTH})"
+        rows = await self._dialect.rows(
+            f"select {columns}, count(*), max(finished_at), min(finished_at), max(id)"
+            f" from {self._table('event_hist')} where {DEAD}{which}"
+            f" group by {columns} order by max(finished_at) desc limit {MOST_ROWS}",
+            {} if queue is None else {"queue": queue},
+        )
+        groups: dict[str, DeadGroup] = {}
+        for row in rows:
+            self._add(groups, row)
+        return groups
+
+    def _add(self, groups: dict[str, DeadGroup], row: Sequence[Any]) -> None:
+        queue, target, error_class, error, count, newest, oldest, newest_id = row
+        target = target or (self._default if queue == INBOX else "")
+        cause = cause_of(error, error_class)
+        id_ = group_id(queue, target, error_class, cause)
+        newest_at, oldest_at = map(self._dialect.to_datetime, (newest, oldest))
+        known = groups.get(id_)
+        if known is None:
+            groups[id_] = DeadGroup(
+                id=id_,
+                queue=queue,
+                target=target,
+                error_class=error_class,
+                cause=cause,
+                count=count,
+                newest_at=newest_at,
+                oldest_at=oldest_at,
+                newest_id=newest_id,
+            )
+            return
+        known.count += count
+        known.newest_at = max(known.newest_at, newest_at)
+        known.oldest_at = min(known.oldest_at, oldest_at)
+        known.newest_id = max(known.newest_id, newest_id)
+
+    async def _selected(self, which: Selection) -> list[tuple[int, str | None]]:
+        """Return ids and error classes of selected letters, newest first, one more than allowed."""
+        if which.group is not None:
+            group = await self.find(which.group)
+            ids = [] if group is None else await self.letters(group, limit=MOST_CHANGED + 1)
+            return [] if group is None else [(id_, group.error_class) for id_ in ids]
+        rows = await self._rows(which, None, MOST_CHANGED + 1)
+        return [(id_, error_class) for id_, error_class, _ in rows]
+
+    async def _rows(
+        self, which: Selection, before_id: int | None, limit: int
+    ) -> Sequence[tuple[int, str | None, str | None]]:
+        conditions, params = self._conditions(which)
+        conditions.append(f"id < {self._dialect.mark.format('before_id')}")
+        params["before_id"] = GREATEST_ID if before_id is None else before_id
+        return await self._dialect.rows(
+            f"select id, error_class, substr(last_error, 1, {CAUSE_LENGTH})"
+            f" from {self._table('event_hist')} where {DEAD} and {' and '.join(conditions)}"
+            f" order by id desc limit {limit}",
+            params,
+        )
+
+    def _conditions(self, which: Selection) -> tuple[list[str], dict[str, Any]]:
+        mark, conditions, params = self._dialect.mark.format, list[str](), dict[str, Any]()
+        if which.ids is not None:
+            conditions.append(self._dialect.ids)
+            params["ids"] = self._dialect.array(list(which.ids))
+        if which.target is not None:
+            names = [which.target, *([""] if which.target == self._default else [])]
+            each = self._dialect.each.format("names")
+            conditions.append(f"target in (select names.value from {each})")
+            params["names"] = self._dialect.array(names)
+        for name in ("queue", "error_class"):
+            if (value := getattr(which, name)) is not None:
+                conditions.append(f"{name} = {mark(name)}")
+                params[name] = value
+        if which.text is not None:
+            conditions.append(self._dialect.contains.format("last_error", mark("text")))
+            params["text"] = which.text
+        return conditions, params
+
+    async def _notes(self, ids: Iterable[str]) -> dict[str, Note]:
+        each = self._dialect.each.format("ids")
+        rows = await self._dialect.rows(
+            f"select cause, note, noted_by, noted_at from {self._table('dead_note')}"
+            f" where cause in (select ids.value from {each})",
+            {"ids": self._dialect.array(list(ids))},
+        )
+        return {
+            cause: Note(text=note, noted_by=by, noted_at=self._dialect.to_datetime(at))
+            for cause, note, by, at in rows
+        }
+
+    def _table(self, name: str) -> str:
+        return f"{self._dialect.schema}{name}"

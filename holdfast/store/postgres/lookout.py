@@ -1,0 +1,75 @@
+"""The lookout: one process of a fleet looks for dead ones, a deputy stands by, the rest wait."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Literal
+
+from holdfast.store.postgres.session import Session
+from holdfast.store.watch import Watch
+
+Role = Literal["looker", "deputy", "none"]
+
+LOOK_EVERY = 1.0
+"""Seconds between looks, and between the questions of the deputy."""
+ASK_EVERY = 2.0
+"""Seconds between questions of all others together."""
+SLACK = 0.1
+"""Seconds that a periodic call may come early."""
+
+TAKE_LOOKOUT = "select role, has_lock, processes from agent.take_lookout(%s)"
+LOOK = "select silent, up_for, grace from agent.look(%s, %s)"
+
+
+class Lookout:
+    """Takes the role of this process by locks of its session, and looks if it is its turn."""
+
+    def __init__(self, session: Session, watch: Watch, name: str) -> None:
+        self._session = session
+        self._watch = watch
+        self._name = name
+        self._connection = 0
+        self._role: Role = "none"
+        self._has_lock = False
+        self._next_at = 0.0
+
+    @property
+    def role(self) -> Role:
+        """The role of this process, as last known."""
+        return self._role
+
+    async def look(self) -> list[str]:
+        """Look, if this process does it for all. Returns the processes that are dead."""
+        if self._connection != self._session.connections or not self._session.is_up:
+            # The locks of the last connection are gone.
+            self._watch.forget()
+            self._connection, self._role, self._next_at = self._session.connections, "none", 0.0
+        if self._role != "looker" and time.monotonic() >= self._next_at:
+            await self._ask()
+        return await self._look() if self._role == "looker" else []
+
+    async def _ask(self) -> None:
+        row = await self._session.fetch(TAKE_LOOKOUT, (self._role == "deputy",))
+        if row is None:
+            return
+        self._role, self._has_lock, self._session.processes = row
+        if self._role == "looker":
+            self._watch.forget()
+        pause = LOOK_EVERY if self._role == "deputy" else ASK_EVERY * max(row[2], 1)
+        if self._role == "none":
+            pause *= random.uniform(0.5, 1.5)
+        self._next_at = time.monotonic() + pause - SLACK
+
+    async def _look(self) -> list[str]:
+        row = await self._session.fetch(LOOK, (self._name, self._has_lock))
+        if row is None:
+            return []
+        silent, up_for, grace = row
+        if silent is None:
+            # The looker was only suspended, and is back.
+            self._role = "none"
+            return []
+        dead = self._watch.look(silent)
+        may_declare = min(up_for, self._session.reconnected_for) >= grace
+        return dead if may_declare else []

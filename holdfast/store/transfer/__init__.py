@@ -1,0 +1,1 @@
+"""Carrying rows between databases: moves to another engine or server, and imports."""

@@ -1,0 +1,67 @@
+"""A crowd in one room of a real Synapse."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from holdfast.channels.matrix.homeserver import open_homeserver
+from holdfast.channels.matrix.incoming import content_of, thread_of
+from holdfast.testing.crowds import Answer, Crowd
+from holdfast.testing.matrix import Synapse, own_synapse
+from holdfast.testing.matrix.person import Person
+
+
+class MatrixCrowd(Crowd):
+    """Threads of a room of three, in which only mentions are answered."""
+
+    title = "Matrix"
+    per_second = 5
+    # Reading a long room costs the homeserver more than answering in it.
+    look_every = 5.0
+
+    def __init__(self, server: Synapse, ada: Person, bot: str, token: str, other: str) -> None:
+        super().__init__()
+        self._server = server
+        self._ada = ada
+        self._bot = bot
+        self._token = token
+        self._other = other
+        self._room = ""
+        self._roots: dict[int, str] = {}
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        return {"MATRIX_HOMESERVER": self._server.url, "MATRIX_ACCESS_TOKEN": self._token}
+
+    async def write(self, thread: int, text: str) -> None:
+        if not self._room:
+            self._room = await self._ada.create_room(self._bot, self._other)
+        if thread not in self._roots:
+            self._roots[thread] = await self._ada.say(self._room, f"thread {thread}")
+        root = self._roots[thread]
+        await self._ada.say(self._room, text, mention=self._bot, thread=root)
+
+    async def answers(self) -> Mapping[int, list[Answer]]:
+        found: dict[int, list[Answer]] = {thread: [] for thread in self._roots}
+        threads = {root: thread for thread, root in self._roots.items()}
+        for one in await self._ada.messages(self._room, self._bot):
+            at = one["origin_server_ts"] / 1000
+            found[threads[str(thread_of(one))]].append(Answer(str(content_of(one)["body"]), at))
+        return found
+
+
+@asynccontextmanager
+async def matrix_crowd() -> AsyncIterator[Crowd]:
+    """Start a Synapse that nobody else uses."""
+    server = own_synapse()
+    synapse = await asyncio.to_thread(server.__enter__)
+    try:
+        bot, token = synapse.register("bot")
+        user, own_token = synapse.register("ada")
+        other, _ = synapse.register("grace")
+        async with open_homeserver(synapse.url, own_token) as homeserver:
+            yield MatrixCrowd(synapse, Person(user, homeserver), bot, token, other)
+    finally:
+        await asyncio.to_thread(server.__exit__, None, None, None)

@@ -1,0 +1,94 @@
+"""Every page of the console in both themes, on a desktop and on a phone: names, contrast, width."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.browser.accessibility import poor_contrasts, sideways_overflow, unnamed_controls
+from tests.browser.operator import DESKTOP, PHONE, operator
+from tests.browser.requests import ask, send
+from tests.browser.server import Server
+
+expect.set_options(timeout=30_000)
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+PAGES = {
+    "/console": ".tile",
+    "/console/messages": "tr[data-id]",
+    "/console/dead": ".group",
+    "/console/agents": "tr .row-link",
+    "/console/agents/broken": "svg.chart-picture",
+    "/console/teams/pair": ".room-composer",
+    "/console/memory": ".minis",
+    "/console/access?tab=tokens": ".card",
+    "/console/access?tab=sessions": "tbody tr",
+    "/console/access?tab=pairing": ".card",
+    "/console/access?tab=schedules": ".card",
+    "/console/access?tab=audit": "tbody tr",
+    "/status": ".figure",
+}
+LONG = "a-very-long-word-without-any-break-" * 8
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", ["desktop", "phone"])
+async def test_every_page_has_names_contrast_and_fits(
+    browser: Browser, shared_server: Server, theme: Literal["light", "dark"], width: str
+) -> None:
+    viewport = DESKTOP if width == "desktop" else PHONE
+    async with operator(browser, shared_server, viewport=viewport, color_scheme=theme) as admin:
+        page = await admin.open("/console/access?tab=schedules")
+        await send(page, f"{LONG} dead", "broken", sender=LONG[:150])
+        message_id = await send(page, f"{LONG} done", "echo", sender=LONG[:150])
+        event_id = (await ask(page, "GET", f"/api/message/{message_id}"))["eventId"]
+        pages = PAGES | {f"/console/messages/{event_id}": ".timeline"}
+        for path, sign in pages.items():
+            await admin.open(path)
+            await expect(page.locator(sign).first).to_be_visible()
+            assert await poor_contrasts(page) == [], path
+            assert await unnamed_controls(page) == [], path
+            assert await sideways_overflow(page) <= 0, path
+
+
+async def test_focus_goes_to_the_title_of_a_page_and_keys_lead_through_it(
+    browser: Browser, shared_server: Server
+) -> None:
+    async with operator(browser, shared_server) as admin:
+        page = await admin.open("/console")
+        await send(page, "nobody can", "broken")
+        await expect(page.locator(".tile").first).to_be_visible()
+        title = page.get_by_role("heading", level=1)
+        await expect(title).to_be_focused()
+        await page.keyboard.press("g")
+        await page.keyboard.press("d")
+        await expect(title).to_have_text("Dead letters")
+        await expect(title).to_be_focused()
+        await page.get_by_role("link", name="Skip to the page").focus()
+        await page.keyboard.press("Enter")
+        await expect(title).to_be_focused()
+        await page.keyboard.press("j")
+        await expect(page.locator(".group-toggle").first).to_be_focused()
+        await page.keyboard.press("/")
+        await expect(page.get_by_label("Cause")).to_be_focused()
+        await page.keyboard.press("Tab")
+        await page.keyboard.press("Escape")
+        await title.focus()
+        await page.keyboard.press("?")
+        await expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await expect(title).to_be_focused()
+
+
+async def test_nothing_moves_for_those_who_asked_for_it(
+    browser: Browser, shared_server: Server
+) -> None:
+    async with operator(browser, shared_server, reduced_motion="reduce") as admin:
+        page = await admin.open("/console")
+        await expect(page.locator(".tile").first).to_be_visible()
+        running = (
+            "() => document.getAnimations().filter((one) => one.playState === 'running').length"
+        )
+        assert await page.evaluate(running) == 0

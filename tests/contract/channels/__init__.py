@@ -1,0 +1,1 @@
+"""The channel contract, for every channel."""

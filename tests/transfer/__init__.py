@@ -1,0 +1,1 @@
+"""Moves between databases, and imports."""
