@@ -21,12 +21,14 @@ from bench import (
     idle,
     latency,
     memory,
+    mentions,
     put,
     quality,
     remember,
     report,
     slack,
     step,
+    web,
     worker,
 )
 from bench.engine import Engine
@@ -34,6 +36,7 @@ from bench.postgres import PostgresEngine
 from bench.row import Row
 from bench.scale import SCALES, Scale
 from bench.sqlite import SqliteEngine
+from holdfast.testing.crowds import CROWDS
 from holdfast.testing.databases import Databases
 
 WIDTH = 150
@@ -61,12 +64,14 @@ MEASUREMENTS: dict[str, Measurement] = {
     "re-claim": latency.re_claim,
     "fan-out": fanout.fan_out,
     "first-token": first_token.first_token,
-    "slack": slack.mention_to_reply,
-    "slack-burst": slack.mention_burst,
+    "first-token-slack": slack.first_token,
+    **{channel: mentions.mention_to_reply(channel) for channel in CROWDS},
+    "slack-burst": mentions.slack_burst,
     "idle": idle.idle,
     "start-up": idle.start_up,
     "memory-quality": quality.memory_quality,
     "memory-index": remember.memory_index,
+    "web": web.web,
     "worker-memory": worker.worker_memory,
 }
 # These take minutes per store and run only if they are named.

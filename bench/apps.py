@@ -44,10 +44,14 @@ pings = AgentHarness(note_start, default=PING)
 stuck = AgentHarness(hang_at_first, default=PING)
 
 
+WORDS = [f"word {nth} " for nth in range(20)]
+LAST_WORD = WORDS[-1].strip()
+
+
 async def write_words(turn: Turn) -> AsyncIterator[str]:
     """Write twenty words within half a second, as a quick model does."""
-    for nth in range(20):
-        yield f"word {nth} "
+    for word in WORDS:
+        yield word
         await asyncio.sleep(0.025)
 
 

@@ -16,7 +16,7 @@ from bench.scale import Scale
 
 PORT = 38778
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-FLUSH = 250.0
+FLUSH = 280.0
 """Milliseconds between two flushes of a text: a delay that is ours by design."""
 # The page's own clock, from the key to the mutation that shows the first text.
 ASK = """(text) => new Promise((resolve) => {

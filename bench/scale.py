@@ -25,6 +25,8 @@ class Scale:
     kills: int
     observations: int
     """Number of observations in memory."""
+    history: int
+    """Number of finished events behind the operators' console."""
     binding: bool
 
 
@@ -42,6 +44,7 @@ SCALES = {
         idle=10,
         kills=1,
         observations=2_000,
+        history=20_000,
         binding=False,
     ),
     "full": Scale(
@@ -58,6 +61,7 @@ SCALES = {
         idle=20,
         kills=3,
         observations=50_000,
+        history=1_000_000,
         binding=True,
     ),
 }
