@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from tests.browser.pages import say
 from tests.browser.server import Server
-from tests.browser.test_chat import say
 from tests.channels.crashes import without_grace
 from tests.crash.streamer import (
     AFTER_EFFECT,

@@ -7,8 +7,8 @@ import signal
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from tests.browser.pages import say
 from tests.browser.server import Server
-from tests.browser.test_chat import say
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -279,7 +279,7 @@ async def test_a_process_that_claims_its_own_event_again_works_it_once_at_a_time
 
 async def test_a_request_that_outlives_its_lease_sends_no_more_of_itself(store: Store) -> None:
     await put(store)
-    [turn] = await store.claim("inbox", None, limit=1, lease=SHORT, holder="slow")
+    [turn] = await store.claim("inbox", [""], limit=1, lease=SHORT, holder="slow")
     turn.until = time.monotonic() + 0.05
     mine, theirs = socket.socketpair()
     mine.setblocking(False)
