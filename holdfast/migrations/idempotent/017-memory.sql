@@ -62,12 +62,19 @@ declare
     _before text;
     _key text;
     _saved agent.observation;
+    _workspace text := _observation ->> 'workspace_id';
+    _id text := _observation ->> 'id';
 begin
+    if not exists (select from agent.observation where workspace_id = _workspace and id = _id) then
+        -- Somebody may be inserting it, which the select below would not see: two first saves at
+        -- once wait for each other here.
+        perform pg_advisory_xact_lock(hashtext('agent.observation'), hashtext(_id));
+    end if;
     select case when deleted_at is null
         then agent.subject_key(workspace_id, subject_type, subject_id) end
     into _before
     from agent.observation
-    where workspace_id = _observation ->> 'workspace_id' and id = _observation ->> 'id'
+    where workspace_id = _workspace and id = _id
     for update;
     _saved := agent.keep_observation(_observation);
     _key := agent.subject_key(_saved.workspace_id, _saved.subject_type, _saved.subject_id);

@@ -186,8 +186,11 @@ language plpgsql security invoker
 as $$
 declare
     _removed text[];
-    _forgotten int8 := agent.forgotten(_agent, _context);
 begin
+    if _version is not null and agent.forgotten(_agent, _context) is null then
+        -- First: this waits for a late writer of the same documents, which the select then sees.
+        perform agent.bury_documents(_agent, _context, _ids, _version);
+    end if;
     with first as materialized
     ( select document_id
       from agent.knowledge
@@ -210,9 +213,6 @@ begin
     if agent.has_vectors() then
         update agent.knowledge set embedding = null
         where agent_name = _agent and context_id = _context and document_id = any (_removed);
-    end if;
-    if _forgotten is null and _version is not null then
-        perform agent.bury_documents(_agent, _context, _ids, _version);
     end if;
     return cardinality(_removed);
 end
