@@ -55,9 +55,11 @@ RECONNECT_SECONDS = 1.0
 it would double its delays."""
 KEEP_READ_ONLY_FOR = 5.0
 WAIT_FOR_CONNECTION = 10.0
-WAIT_WHILE_AWAY = 0.8
-"""Seconds to wait for a connection after one broke or none was to be had. An HTTP request may need
-two calls, one after the other, and has two seconds in all."""
+WAIT_BEFORE_AWAY = 0.8
+"""Seconds to wait for a connection before the server counts as away, if one broke."""
+WAIT_WHILE_AWAY = 0.4
+"""The same while it is away. An HTTP request may need two calls, one after the other, and has two
+seconds in all."""
 
 # Dimensions, whether there are nulls, type of the elements, their number, index of the first.
 _array_header = Struct(">iiIii").pack
@@ -223,7 +225,7 @@ class Connections:
         until = time.monotonic() + WAIT_FOR_CONNECTION
         while True:
             try:
-                connection = await self._pool.getconn(WAIT_WHILE_AWAY)
+                connection = await self._pool.getconn(self._patience)
             except PoolTimeout:
                 if self._is_away or time.monotonic() > until:
                     self._is_away = True
@@ -234,6 +236,10 @@ class Connections:
             if self._is_usable(connection):
                 return connection
             await self._pool.putconn(connection)
+
+    @property
+    def _patience(self) -> float:
+        return WAIT_WHILE_AWAY if self._is_away else WAIT_BEFORE_AWAY
 
     def _is_usable(self, connection: Connection) -> bool:
         """Find out, without asking the server, whether it has closed a connection."""
