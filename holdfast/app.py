@@ -326,14 +326,17 @@ class AgentHarness:
             self.store, routing, team, text, max_attempts=self.load_settings().max_attempts
         )
 
-    async def signal(self, message_id: str, name: str, value: object = None) -> None:
+    async def signal(
+        self, message_id: str, name: str, value: object = None, *, actor: str | None = None
+    ) -> None:
         """Send a signal to a message, whose turn waits for it or will.
 
-        Raises Unknown if there is no such message, and HoldfastError if it has ended."""
+        An `actor` is recorded in the audit log. Raises Unknown if there is no such message, and
+        HoldfastError if it has ended."""
         message = await find_message(self.store, message_id)
         if message is None:
             raise Unknown(f"there is no message {message_id!r}")
-        if not await self.store.signal(message.id, name, value):
+        if not await self.store.signal(message.id, name, value, actor=actor):
             raise HoldfastError(f"message {message_id!r} has ended and takes no signal")
 
     async def responses(self, channel: str, *, limit: int = 100) -> list[Event]:

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from holdfast.channels.admission import Sender
 from holdfast.channels.base import response_event
-from holdfast.message import Payload, channel_of, conversation_of, own_workspace
+from holdfast.message import Payload, channel_of, conversation_of, own_workspace, subject_of
 from holdfast.queue.event import Event, NewEvent
 from holdfast.queue.store import Filter, Store
 from holdfast.store.chain import find_message
@@ -84,8 +85,8 @@ def button_id(response: Event, number: int) -> str:
     return f"hf:{response.id}:{number}"
 
 
-async def press(store: Store, id: str, channel: str, conversation: str) -> bool:
-    """Send the signal of a button that was pressed in this conversation.
+async def press(store: Store, id: str, channel: str, sender: Sender) -> bool:
+    """Send the signal of a button that somebody pressed in a conversation, and record who did.
 
     Returns False if there is no such button here, or its message has ended."""
     found = _ID.fullmatch(id)
@@ -96,11 +97,20 @@ async def press(store: Store, id: str, channel: str, conversation: str) -> bool:
         return False
     buttons = buttons_of(response)
     number = int(found[2])
-    if conversation_of(response) != conversation or number >= len(buttons):
+    if conversation_of(response) != sender.conversation or number >= len(buttons):
         return False
     button = buttons[number]
     message = await find_message(store, button.message_id)
-    return message is not None and await store.signal(message.id, button.signal, button.value)
+    if message is None:
+        return False
+    actor = await _actor(store, channel, sender)
+    return await store.signal(message.id, button.signal, button.value, actor=actor)
+
+
+async def _actor(store: Store, channel: str, sender: Sender) -> str:
+    """Return a person's name for the audit log, which holds no personal data."""
+    person = {"kind": "message", "channel": channel, "sender_id": sender.id}
+    return f"{channel}:{await store.pseudonym(subject_of(person))}"
 
 
 async def _response(store: Store, event_id: int) -> Payload | None:

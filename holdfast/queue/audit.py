@@ -12,11 +12,11 @@ Action = Literal[
     "retried",
     "discarded",
     "cancelled",
+    "signalled",
     "replayed",
     "forgot",
     "approved",
     "revoked",
-    "paired",
     "logged_in",
     "logged_out",
     "rotated",
@@ -46,8 +46,8 @@ class AuditEntry:
 
     The log outlives what is forgotten, so no field may hold personal data: `subject` names an
     event (`event:17`), a token (`token:ci`) or a person by `Store.pseudonym`, and `details` holds
-    numbers and kinds, never names or texts. `actor` is `cli:<login>`, or what
-    `holdfast.api.security.caller.actor_of` returns."""
+    numbers and kinds, never names or texts. `actor` is `cli:<login>`, a channel with the pseudonym
+    of a person (`telegram:person:…`), or what `holdfast.api.security.caller.actor_of` returns."""
 
     actor: str
     action: Action

@@ -111,10 +111,13 @@ class JournalTable(Protocol):
 
         Readers that do not need the results and arguments of steps leave them out."""
 
-    async def signal(self, event_id: int, name: str, value: Any) -> bool:
+    async def signal(
+        self, event_id: int, name: str, value: Any, *, actor: str | None = None
+    ) -> bool:
         """Keep a signal for a live event and resume the event if it waits for that name.
 
-        Returns False if the event is not live."""
+        An `actor` is recorded in the audit log in the same transaction. Returns False if the event
+        is not live."""
 
     async def take_signal(self, turn: LeasedTurn, step: Step) -> Step | None:
         """Take the oldest signal of the name `step.signal` that no step took.

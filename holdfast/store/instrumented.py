@@ -204,9 +204,11 @@ class InstrumentedStore:
         with _Call("journal"):
             return await self._engine.journal(event_id, offset=offset, results=results)
 
-    async def signal(self, event_id: int, name: str, value: Any) -> bool:
+    async def signal(
+        self, event_id: int, name: str, value: Any, *, actor: str | None = None
+    ) -> bool:
         with _Call("signal"):
-            return await self._engine.signal(event_id, name, value)
+            return await self._engine.signal(event_id, name, value, actor=actor)
 
     async def take_signal(self, turn: LeasedTurn, step: Step) -> Step | None:
         with _Call("take_signal"):

@@ -12,6 +12,7 @@ from holdfast.agents.echo import echo
 from holdfast.agents.turn import Turn
 from holdfast.channels.buttons import question
 from holdfast.channels.discord.access import complete_url
+from holdfast.queue.audit import AuditFilter
 from holdfast.settings import Settings
 from holdfast.store.chain import find_message
 from holdfast.testing.discord import LocalDiscord
@@ -239,6 +240,9 @@ async def test_a_button_sends_the_signal_that_its_turn_waits_for(
         interaction = await discord.press(asked, "Yes")
         await discord.replies(count=2)
         await discord.until(lambda: not asked["components"])
+        [entry] = await app.store.audit_log(AuditFilter(action="signalled"))
+        person = await app.store.pseudonym(f"default:USER:discord:id:{ADA}")
+        assert entry.actor == f"discord:{person}"
     assert discord.rest.whispers == ["This question is closed."] * 2
     assert interaction in discord.rest.answered_interactions
     assert discord.bot_messages()[1]["content"] == "approved: True"

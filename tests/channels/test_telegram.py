@@ -10,6 +10,7 @@ from holdfast.agents.base import Reply
 from holdfast.agents.echo import echo
 from holdfast.agents.turn import Turn
 from holdfast.channels.buttons import question
+from holdfast.queue.audit import AuditFilter
 from holdfast.settings import Settings
 from holdfast.testing.telegram import ADA, GROUP, USERNAME, FakeTelegram
 from holdfast.testing.telegram.chats import BOB, BOT, OTHER_BOT
@@ -203,6 +204,9 @@ async def test_a_button_sends_the_signal_that_its_turn_waits_for(
         assert await telegram.answers(2) == ["Deploy?", "approved: True"]
         await telegram.until(lambda: "reply_markup" not in asked)
         assert telegram.chats.callback_answers[5] is None
+        [entry] = await app.store.audit_log(AuditFilter(action="signalled"))
+        person = await app.store.pseudonym(f"default:USER:telegram:id:{ADA}")
+        assert entry.actor == f"telegram:{person}"
 
 
 @on_sqlite

@@ -39,20 +39,24 @@ async def run_sql(store: Any, statement: str) -> None:
         )
 
 
-async def test_who_retried_discarded_cancelled_and_replayed_is_recorded(store: Store) -> None:
+async def test_who_retried_discarded_cancelled_replayed_and_signalled_is_recorded(
+    store: Store,
+) -> None:
     retried, discarded = await dead_letter(store), await dead_letter(store)
     await store.retry(Filter(ids=[retried]), actor=ROOT)
     await store.discard(Filter(ids=[discarded]), actor="token:ci")
     await claim_one(store)
     assert await store.cancel(retried, "enough", actor=ROOT)
     [again] = await store.replay([retried], actor="api:admin")
+    assert await store.signal(again, "approval", True, actor="session:ada")
     assert await acts(store) == [
+        ("session:ada", "signalled", f"event:{again}"),
         ("api:admin", "replayed", f"event:{retried}"),
         (ROOT, "cancelled", f"event:{retried}"),
         ("token:ci", "discarded", f"event:{discarded}"),
         (ROOT, "retried", f"event:{retried}"),
     ]
-    assert (await store.audit_log(ALL, limit=1))[0].details == {"newId": again}
+    assert (await store.audit_log(ALL))[1].details == {"newId": again}
 
 
 async def test_an_act_that_did_nothing_or_has_no_actor_is_not_recorded(store: Store) -> None:
@@ -60,7 +64,9 @@ async def test_an_act_that_did_nothing_or_has_no_actor_is_not_recorded(store: St
     await store.discard(Filter(ids=[4711]), actor=ROOT)
     assert not await store.cancel(4711, "enough", actor=ROOT)
     assert await store.replay([4711], actor=ROOT) == []
-    await store.retry(Filter(ids=[await dead_letter(store)]))
+    assert not await store.signal(4711, "approval", True, actor=ROOT)
+    [again] = await store.retry(Filter(ids=[await dead_letter(store)]))
+    assert await store.signal(again, "approval", True)
     assert await acts(store) == []
 
 

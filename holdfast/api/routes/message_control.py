@@ -49,7 +49,8 @@ async def signal_message(request: Request, id: MessageId) -> JsonResponse:
     name are taken in order, also those that came before the wait."""
     message = await _live_message(request, id)
     signal = await read_body(request, Signal)
-    if not await state_of(request).store.signal(message.id, signal.name, signal.value):
+    store, actor = state_of(request).store, actor_of(request)
+    if not await store.signal(message.id, signal.name, signal.value, actor=actor):
         raise ApiError(409, ENDED)
     return JsonResponse(OK)
 

@@ -213,7 +213,7 @@ class Receiver:
         sender = presser_of(interaction, room, self._bot.access.rules)
         decision = await self._admission.decide(sender)
         taken = decision.is_admitted and await press(
-            self._store, str(data.get("custom_id")), CHANNEL, sender.conversation
+            self._store, str(data.get("custom_id")), CHANNEL, sender
         )
         # The signal is stored. A button that stays visible does no harm.
         with suppress(discord.HTTPException, NotNow):

@@ -114,19 +114,16 @@ class Receiver:
             return
         incoming = await self._incoming(message)
         person = query.from_user
-        decision = await self._admission.decide(
-            Sender(
-                id=str(person.id),
-                name=name_of(person),
-                conversation=incoming.conversation,
-                is_direct=incoming.is_direct,
-                is_mentioned=True,
-                group=None if incoming.is_direct else str(message.chat.id),
-            )
+        sender = Sender(
+            id=str(person.id),
+            name=name_of(person),
+            conversation=incoming.conversation,
+            is_direct=incoming.is_direct,
+            is_mentioned=True,
+            group=None if incoming.is_direct else str(message.chat.id),
         )
-        pressed = decision.is_admitted and await press(
-            self._store, query.data, CHANNEL, incoming.conversation
-        )
+        decision = await self._admission.decide(sender)
+        pressed = decision.is_admitted and await press(self._store, query.data, CHANNEL, sender)
         await self._answer(query, message, is_taken=pressed)
 
     async def _answer(self, query: CallbackQuery, message: Message, *, is_taken: bool) -> None:

@@ -244,12 +244,15 @@ class PostgresStore:
     async def journal(self, event_id: int, *, offset: int = 0, results: bool = True) -> Journal:
         return await journal.read_journal(self._connections, event_id, offset, results=results)
 
-    async def signal(self, event_id: int, name: str, value: Any) -> bool:
-        return bool(
-            await self._connections.value(
-                "select agent.signal_event(%s, %s, %s)", (event_id, stored_text(name), dump(value))
-            )
+    async def signal(
+        self, event_id: int, name: str, value: Any, *, actor: str | None = None
+    ) -> bool:
+        rows = await self._connections.rows(
+            "select done, case when done then agent.add_audit(%s, 'signalled', %s) end"
+            " from agent.signal_event(%s, %s, %s) as done",
+            (actor, event_subject(event_id), event_id, stored_text(name), dump(value)),
         )
+        return bool(rows[0][0])
 
     async def take_signal(self, turn: LeasedTurn, step: Step) -> Step | None:
         taken = await journal.take_signal(self._connections, turn, step)

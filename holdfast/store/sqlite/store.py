@@ -244,9 +244,17 @@ class SqliteStore:
             lambda db: journal.read_journal(db, event_id, offset, results=results)
         )
 
-    async def signal(self, event_id: int, name: str, value: Any) -> bool:
+    async def signal(
+        self, event_id: int, name: str, value: Any, *, actor: str | None = None
+    ) -> bool:
         text = dump(value)
-        return await self.write(lambda db: journal.put_signal(db, event_id, name, text))
+
+        def put(db: Writing) -> bool:
+            is_live = journal.put_signal(db, event_id, name, text)
+            access.audit_events(db, actor, "signalled", [event_id] if is_live else [])
+            return is_live
+
+        return await self.write(put)
 
     async def take_signal(self, turn: LeasedTurn, step: Step) -> Step | None:
         taken = await self.write(lambda db: journal.take_signal(db, turn, step))

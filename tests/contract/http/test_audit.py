@@ -24,15 +24,19 @@ async def dead_letter(api: Api) -> int:
     return await api.bury()
 
 
-async def test_acts_by_the_api_are_recorded_with_their_actor(api: Api) -> None:
+async def test_issue_13_17_acts_by_the_api_are_recorded_with_their_actor(api: Api) -> None:
     retried, discarded = await dead_letter(api), await dead_letter(api)
     await api.post(f"/api/queue/dead/{retried}/retry")
     await api.ask("DELETE", f"/api/queue/dead/{discarded}")
     killed = (await api.claim()).primary.id
     await api.post(f"/api/queue/processing/{killed}/kill")
     await api.ask("DELETE", f"/api/memory/{ANN}")
+    waiting = await api.say()
+    signalled = (await api.claim()).primary.id
+    await api.post(f"/api/message/{waiting}/signal", {"name": "approval", "value": True})
     found = await audit(api)
     assert [(one["actor"], one["action"], one["subject"]) for one in found] == [
+        ("api:admin", "signalled", f"event:{signalled}"),
         ("api:admin", "forgot", await api.store.pseudonym(ANN)),
         ("api:admin", "cancelled", f"event:{killed}"),
         ("api:admin", "discarded", f"event:{discarded}"),
