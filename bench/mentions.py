@@ -61,9 +61,9 @@ async def _milliseconds(crowd: Crowd, count: int) -> list[float]:
         await asyncio.sleep(begun + nth / crowd.per_second - time.monotonic())
         await crowd.say(nth, "hello")
     found = await crowd.wait(count + 1, WAIT_SECONDS)
-    pairs = [(crowd.said_at[nth][0], found[nth]) for nth in range(count)]
+    pairs = [(crowd.sent_at[nth][0], found[nth]) for nth in range(count)]
     assert all(len(answers) == 1 for _, answers in pairs), pairs
-    return [(answers[0].at - said_at) * 1000 for said_at, answers in pairs]
+    return [(answers[0].at - sent_at) * 1000 for sent_at, answers in pairs]
 
 
 async def slack_burst(engine: Engine, scale: Scale) -> AsyncIterator[Row]:

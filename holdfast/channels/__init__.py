@@ -120,9 +120,9 @@ def _wanted_tables(
 
 def problems_of(channels: Mapping[str, Channel]) -> dict[str, str]:
     """Return the problems of a process's channels, by name, without secrets."""
-    ailing = {name: list(channel.problems) for name, channel in channels.items()}
-    ailing |= {name: [why] for name, why in incomplete_channels(channels).items()}
-    return {name: redact("; ".join(problems)) for name, problems in ailing.items() if problems}
+    problems = {name: list(channel.problems) for name, channel in channels.items()}
+    problems |= {name: [why] for name, why in incomplete_channels(channels).items()}
+    return {name: redact("; ".join(texts)) for name, texts in problems.items() if texts}
 
 
 def incomplete_channels(known: Collection[str]) -> dict[str, str]:

@@ -54,7 +54,7 @@ class Sender:
     """Id of the room, chat or server of a message that is not direct."""
     domain: str | None = None
     """Domain of an e-mail address or of a Matrix id."""
-    said_at: datetime | None = None
+    sent_at: datetime | None = None
     """The platform's time of the message. One from before an approval is not answered."""
 
 
@@ -186,7 +186,7 @@ class Admission:
         pairings = open_pairings(self._store)
         known = await pairings.find(self._channel, sender.id)
         if known is not None and known.approved_at is not None:
-            is_early = sender.said_at is not None and sender.said_at < known.approved_at
+            is_early = sender.sent_at is not None and sender.sent_at < known.approved_at
             return _refuse("sent before the sender was approved") if is_early else ADMITTED
         if self._rules.pairing != "code" or sender.is_bot:
             return _refuse("not on a list")

@@ -68,7 +68,7 @@ class Line:
 
     sender: str
     text: str
-    said_at: datetime | None = None
+    sent_at: datetime | None = None
     is_own: bool = False
     """Whether the bot wrote it."""
 
@@ -76,7 +76,7 @@ class Line:
 class PreviewFence(Protocol):
     """The lease of the turn whose answer is shown. Another worker may have it by now."""
 
-    def held(self) -> AbstractAsyncContextManager[None]:
+    def hold(self) -> AbstractAsyncContextManager[None]:
         """Hold a request to the lease: cancel it when the lease runs out. Raises LeaseLost."""
 
     async def keep(self, note: Payload) -> None:

@@ -53,7 +53,7 @@ class EditBudget:
     async def open(self) -> bool:
         """Reserve the last edit of a preview. Returns False if there is no budget."""
         await self._count_processes()
-        if self._left < 1:
+        if self._remaining < 1:
             return False
         self._open += 1
         return True
@@ -65,13 +65,13 @@ class EditBudget:
 
     def take(self) -> bool:
         """Count an edit. Returns False if it must wait."""
-        if self._left < 1:
+        if self._remaining < 1:
             return False
         self._edited.append(self._clock())
         return True
 
     @property
-    def _left(self) -> int:
+    def _remaining(self) -> int:
         while self._edited and self._edited[0] <= self._clock() - MINUTE:
             self._edited.popleft()
         return self._share - len(self._edited) - self._open

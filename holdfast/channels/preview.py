@@ -148,7 +148,7 @@ class EditedPreview(Preview):
             return True
         if not self._budget.take():
             return False
-        async with self._fence.held():
+        async with self._fence.hold():
             await self._post.edit(id, text)
         self._note = {**self._note, MESSAGE_ID: id, EDITED_AT: time.time()}
         return True
@@ -160,7 +160,7 @@ class EditedPreview(Preview):
     async def _post_first(self, text: str) -> None:
         # Noted first: after a crash, the key tells how to find the message.
         await self._keep({"key": self._post.key})
-        async with self._fence.held():
+        async with self._fence.hold():
             id = await self._post.post(text)
         await self._keep({"key": self._post.key, MESSAGE_ID: id, EDITED_AT: time.time()})
 

@@ -336,7 +336,7 @@ def response(
 
 def _history_line(line: AgentMessage) -> Line:
     is_own = line.role == "assistant"
-    return Line(sender=line.sender, text=line.content, said_at=line.created_at, is_own=is_own)
+    return Line(sender=line.sender, text=line.content, sent_at=line.created_at, is_own=is_own)
 
 
 def _user_lines(turn: Turn) -> tuple[Record, ...]:

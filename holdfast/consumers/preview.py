@@ -43,7 +43,7 @@ class TurnPreview:
         if self._progress is not None:
             self._progress.show(text)
 
-    def held(self) -> AbstractAsyncContextManager[None]:
+    def hold(self) -> AbstractAsyncContextManager[None]:
         """Hold a request to the lease of the turn. Raises LeaseLost."""
         return self._journal.leased.under_lease()
 

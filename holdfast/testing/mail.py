@@ -245,7 +245,7 @@ class MailServer:
         return [parse(found[uid][b"BODY[]"]) for uid in sorted(found)]
 
 
-class Letters:
+class Inbox:
     """The messages of an inbox with the times at which they came, read from its files.
 
     Reading them over IMAP again and again would cost the server more than delivering them."""

@@ -166,12 +166,12 @@ async def test_a_stranger_is_sent_a_code_once_over_all_processes(
 @both_engines
 async def test_only_what_is_sent_after_the_approval_is_answered(store: Store, clock: Clock) -> None:
     admission = Admission(store, "post", Rules())
-    early = replace(ADA, said_at=clock())
+    early = replace(ADA, sent_at=clock())
     await admission.decide(early)
     clock.tick(minutes=1)
     await open_pairings(store).approve(await code_of(store))
     assert (await admission.decide(early)).reason == "sent before the sender was approved"
-    assert (await admission.decide(replace(ADA, said_at=clock()))).is_admitted
+    assert (await admission.decide(replace(ADA, sent_at=clock()))).is_admitted
     await open_pairings(store).revoke("post", "ada")
     assert not (await admission.decide(ADA)).is_admitted
 

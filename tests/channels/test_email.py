@@ -23,7 +23,7 @@ from holdfast.settings import Settings
 from holdfast.settings.channels import Channels
 from holdfast.settings.channels.email import Email
 from holdfast.store import open_store
-from holdfast.testing.mail import VALIDITY, Letters, MailServer
+from holdfast.testing.mail import VALIDITY, Inbox, MailServer
 from tests.channels.crashes import process, without_grace
 from tests.channels.doomed import AFTER_POST
 from tests.channels.mail_fixtures import QUICK, Mail, server, text
@@ -317,7 +317,7 @@ async def test_a_message_that_comes_while_idle_begins_is_answered_soon(
         """Begin to wait after a message has come of which the channel does not know."""
         monkeypatch.setattr(IMAPClient, "idle", idle)
         mail.server.send(letter)
-        while not Letters(mail.server, mail.bot).read():
+        while not Inbox(mail.server, mail.bot).read():
             time.sleep(0.01)
         idle(client)
 

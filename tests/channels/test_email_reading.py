@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.channels.email.access import Access, Server, server_of
 from holdfast.channels.email.incoming import Incoming, parse
-from holdfast.channels.email.outgoing import Letter, compose, message_id
+from holdfast.channels.email.outgoing import OutgoingMail, compose, message_id
 from holdfast.channels.email.text import html_text, text_of, without_quotation
 from holdfast.errors import HoldfastError
 
@@ -88,7 +88,9 @@ def test_hostile_html_takes_linear_time(piece: str) -> None:
 
 
 def test_a_header_cannot_be_injected() -> None:
-    letter = Letter(id="<1@a>", to="ada@example.test", text="t", subject="a\r\nBcc: b@example.test")
+    letter = OutgoingMail(
+        id="<1@a>", to="ada@example.test", text="t", subject="a\r\nBcc: b@example.test"
+    )
     source = compose(letter, _access())
     assert b"\r\nBcc" not in source
     assert b"Subject: a Bcc: b@example.test" in source

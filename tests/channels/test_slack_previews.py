@@ -32,13 +32,13 @@ class Fence:
         self.is_lost = False
 
     @asynccontextmanager
-    async def held(self) -> AsyncIterator[None]:
+    async def hold(self) -> AsyncIterator[None]:
         if self.is_lost:
             raise LeaseLost("event 7 belongs to another worker now")
         yield
 
     async def keep(self, note: Payload) -> None:
-        async with self.held():
+        async with self.hold():
             self.notes.append(note)
 
 

@@ -92,7 +92,7 @@ class DiscordChannel(Channel):
         if destination.room is None or user is None or not (is_thread or payload.get("is_direct")):
             return ()
         before = discord.Object(int(payload["discord_message"]))
-        with bot.translated():
+        with bot.translating():
             found = bot.room(destination.room).history(
                 limit=bot.access.limits.thread_lines, before=before
             )
@@ -129,7 +129,7 @@ class DiscordChannel(Channel):
         if not self._background.is_open or destination.room is None:
             return None
         bot = self._bot_of(destination)
-        post = Post(bot, destination.room, key, destination.answered, _said_at(destination))
+        post = Post(bot, destination.room, key, destination.answered, _sent_at(destination))
         return EditedPreview(post, STYLE, bot.edits, note, fence, self._background.start)
 
     def split(self, response: Event) -> Sequence[Part]:
@@ -190,7 +190,7 @@ class DiscordChannel(Channel):
         assert destination.person is not None
         key = (bot, destination.person)
         if key not in self._people:
-            with bot.translated():
+            with bot.translating():
                 room = await bot.client.create_dm(discord.Object(destination.person))
             self._people[key] = room.id
         return self._people[key]
@@ -214,7 +214,7 @@ def _receipt(post: Post, id: str | None) -> Payload:
     return {"room": str(post.room), "id": id}
 
 
-def _said_at(destination: Destination) -> datetime:
+def _sent_at(destination: Destination) -> datetime:
     """Return when the answered message was written."""
     if destination.answered is None:
         return datetime.now(UTC)
@@ -225,6 +225,6 @@ def _line(message: discord.Message, user: discord.ClientUser) -> Line:
     return Line(
         sender=message.author.display_name,
         text=readable(message, user),
-        said_at=message.created_at,
+        sent_at=message.created_at,
         is_own=message.author.id == user.id,
     )

@@ -16,7 +16,7 @@ from discord.http import Route
 from holdfast.channels.base import NotNow
 from holdfast.channels.budget import EditBudget, SettingsStore
 from holdfast.channels.discord.access import Access
-from holdfast.channels.discord.errors import AccessDenied, translated
+from holdfast.channels.discord.errors import AccessDenied, translating
 from holdfast.telemetry import (
     CHANNEL_EVENT_FAILED,
     CHANNEL_REFUSED,
@@ -105,9 +105,9 @@ class Bot:
         found = self.client.get_channel(room)
         return isinstance(found, discord.abc.GuildChannel | discord.Thread)
 
-    def translated(self) -> AbstractContextManager[None]:
+    def translating(self) -> AbstractContextManager[None]:
         """Translate Discord's errors in the block."""
-        return translated(self.access.limits.unreachable_delay)
+        return translating(self.access.limits.unreachable_delay)
 
     async def run(self, listen: Listen) -> None:
         """Stay connected until cancelled. `listen` registers for the events of each client."""

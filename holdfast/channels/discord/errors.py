@@ -42,7 +42,7 @@ def translate_error(error: discord.HTTPException) -> Exception:
 
 
 @contextmanager
-def translated(unreachable_delay: timedelta) -> Iterator[None]:
+def translating(unreachable_delay: timedelta) -> Iterator[None]:
     """Translate the errors of requests in the block."""
     try:
         yield

@@ -27,7 +27,7 @@ async def download_files(bot: Bot, root: Path, payload: Payload) -> list[Path]:
     room, id = int(payload["discord_room"]), int(payload["discord_message"])
     folder = person_folder(root, payload) / str(id)
     found = []
-    with bot.translated():
+    with bot.translating():
         message = await bot.room(room).fetch_message(id)
         for file in message.attachments:
             content = await _content(bot, file)

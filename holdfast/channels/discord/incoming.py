@@ -8,7 +8,7 @@ from typing import Protocol
 import discord
 
 from holdfast.channels.admission import Rules, Sender
-from holdfast.channels.answered import Said
+from holdfast.channels.gap import GapMessage
 from holdfast.message import Payload
 from holdfast.queue.event import NewEvent
 
@@ -47,7 +47,7 @@ def sender_of(message: discord.Message, bot: discord.ClientUser, rules: Rules) -
         is_bot=message.author.bot or message.webhook_id is not None,
         is_mentioned=_mentions(message, bot),
         group=group_of(message.channel, message.guild, rules),
-        said_at=message.created_at,
+        sent_at=message.created_at,
     )
 
 
@@ -67,7 +67,7 @@ def presser_of(interaction: discord.Interaction, room: Room, rules: Rules) -> Se
         is_direct=interaction.guild_id is None,
         is_mentioned=True,
         group=group_of(room, interaction.guild, rules),
-        said_at=interaction.created_at,
+        sent_at=interaction.created_at,
     )
 
 
@@ -81,10 +81,10 @@ def _mentions(message: discord.Message, bot: discord.ClientUser) -> bool:
     return isinstance(answered, discord.Message) and answered.author.id == bot.id
 
 
-def said_of(message: discord.Message) -> Said:
+def gap_message_of(message: discord.Message) -> GapMessage:
     """Return what a message answers. A thread has the id of the message that it began with."""
     answered = message.reference.message_id if message.reference else None
-    return Said(
+    return GapMessage(
         id=str(message.id),
         sender=str(message.author.id),
         is_person=not message.author.bot and message.webhook_id is None,

@@ -97,7 +97,7 @@ class Post:
             content["reference"] = discord.MessageReference(
                 message_id=self.answered, channel_id=self.room, fail_if_not_exists=False
             )
-        with self.bot.translated():
+        with self.bot.translating():
             sent = await self._room.send(text, nonce=nonce_of(self.key), **content)
         return str(sent.id)
 
@@ -112,7 +112,7 @@ class Post:
         await self._change(self._room.get_partial_message(int(id)).delete())
 
     async def _change(self, request: Any) -> bool:
-        with self.bot.translated():
+        with self.bot.translating():
             try:
                 await request
             except discord.HTTPException as error:
@@ -130,7 +130,7 @@ class Post:
         if self.since is None:
             return None
         compares_nonces = datetime.now(UTC) - self.since < NONCE_WINDOW
-        with self.bot.translated():
+        with self.bot.translating():
             history = self._room.history(limit=LOOK_UP_MESSAGES, after=self.since - LOOK_BACK)
             async for message in history:
                 if message.author.id != self.bot.user_id:

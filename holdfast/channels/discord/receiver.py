@@ -15,7 +15,6 @@ import discord
 from aiohttp import ClientError
 
 from holdfast.channels.admission import Admission
-from holdfast.channels.answered import answered
 from holdfast.channels.base import NotNow, Put
 from holdfast.channels.buttons import press
 from holdfast.channels.discord.bot import Bot, Gateway
@@ -23,13 +22,14 @@ from holdfast.channels.discord.incoming import (
     CHANNEL,
     WRITTEN,
     event_of,
+    gap_message_of,
     message_id,
     presser_of,
     readable,
-    said_of,
     sender_of,
 )
 from holdfast.channels.edits import edit_message, withdraw_message
+from holdfast.channels.gap import find_answered
 from holdfast.channels.watermark import Watermarks
 from holdfast.errors import HoldfastError
 from holdfast.message import Payload
@@ -274,7 +274,7 @@ class Receiver:
     async def _fetch_missed(self, client: Gateway, user: int, since: int) -> int:
         oldest = datetime.now(UTC) - self._bot.access.limits.gap_age
         after = max(since - (OVERLAP_MS << 22), discord.utils.time_snowflake(oldest))
-        missed = self._missed(client, user, after)
+        missed = self._missed_messages(client, user, after)
         if self._bot.access.skip_answered:
             missed = _without_answered(missed)
         messages, newest = 0, since
@@ -284,7 +284,7 @@ class Receiver:
         self._position = max(self._position, newest)
         return messages
 
-    async def _missed(
+    async def _missed_messages(
         self, client: Gateway, user: int, after: int
     ) -> AsyncIterator[discord.Message]:
         """Yield the missed messages, room by room."""
@@ -341,7 +341,7 @@ async def _without_answered(
 ) -> AsyncIterator[discord.Message]:
     """Leave out messages that a person has answered since, maybe in a thread of their own."""
     found = [message async for message in missed]
-    left_out = answered(said_of(one) for one in sorted(found, key=lambda one: one.id))
+    left_out = find_answered(gap_message_of(one) for one in sorted(found, key=lambda one: one.id))
     for message in found:
         if str(message.id) not in left_out:
             yield message

@@ -24,7 +24,7 @@ from holdfast.channels.email.access import Access
 from holdfast.channels.email.check import check
 from holdfast.channels.email.incoming import CHANNEL, parse
 from holdfast.channels.email.mailbox import AccessDenied, Mailbox, open_mailbox
-from holdfast.channels.email.outgoing import Letter, Unreachable, compose, message_id, send
+from holdfast.channels.email.outgoing import OutgoingMail, Unreachable, compose, message_id, send
 from holdfast.channels.email.receiver import Receiver
 from holdfast.channels.files import read_file, safe_name
 from holdfast.message import PROFILE, Payload
@@ -127,15 +127,15 @@ class EmailChannel(Channel):
     async def send_part(self, response: Event, part: Part, note: Payload) -> Payload:
         destination = await self._destination(response.event)
         receiver = self._receiver_of(destination.account)
-        letter = await self._letter(response, part, note, destination, receiver.access)
-        source = await asyncio.to_thread(compose, letter, receiver.access)
+        mail = await self._mail(response, part, note, destination, receiver.access)
+        source = await asyncio.to_thread(compose, mail, receiver.access)
         try:
             await asyncio.to_thread(send, receiver.access, destination.to, source)
         except AccessDenied as error:
             receiver.note_problem(str(error))
             raise NotNow(receiver.access.limits.busy_delay) from None
         await _keep_copy(receiver.access, source)
-        return {"id": letter.id}
+        return {"id": mail.id}
 
     async def find_part(self, response: Event, part: Part, note: Payload) -> Payload | None:
         """Find a message in the folder of sent ones, where we or the server put a copy."""
@@ -144,15 +144,15 @@ class EmailChannel(Channel):
         is_there = await _in_mailbox(access, lambda box: box.find_sent(note["id"]))
         return {"id": note["id"]} if is_there else None
 
-    async def _letter(
+    async def _mail(
         self, response: Event, part: Part, note: Payload, destination: Destination, access: Access
-    ) -> Letter:
+    ) -> OutgoingMail:
         most = access.limits.upload_bytes
         files = [
             await asyncio.to_thread(read_file, self._files, str(file), response.event, most)
             for file in response.event.get("files") or ()
         ]
-        return Letter(
+        return OutgoingMail(
             id=note["id"],
             to=destination.to,
             text=part.text,

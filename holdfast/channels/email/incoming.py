@@ -11,8 +11,8 @@ from email.parser import BytesParser
 from email.utils import getaddresses, parsedate_to_datetime
 
 from holdfast.channels.admission import Sender
-from holdfast.channels.answered import Said
 from holdfast.channels.email.text import text_of
+from holdfast.channels.gap import GapMessage
 from holdfast.message import Payload
 from holdfast.queue.event import NewEvent
 
@@ -111,12 +111,12 @@ class Incoming:
         return name.split()[:1] == [server] and _PASSED.search(checks) is not None
 
     @property
-    def said_at(self) -> datetime | None:
+    def sent_at(self) -> datetime | None:
         try:
-            said_at = parsedate_to_datetime(header(self.message, "Date"))
+            sent_at = parsedate_to_datetime(header(self.message, "Date"))
         except (ValueError, TypeError, OverflowError):
             return None
-        return said_at if said_at.tzinfo else said_at.replace(tzinfo=UTC)
+        return sent_at if sent_at.tzinfo else sent_at.replace(tzinfo=UTC)
 
     def as_sender(self) -> Sender:
         """Return the sender, as far as admission depends on it."""
@@ -126,14 +126,16 @@ class Incoming:
             conversation=self.conversation,
             is_direct=True,
             domain=self.sender.rpartition("@")[2],
-            said_at=self.said_at,
+            sent_at=self.sent_at,
         )
 
-    def as_said(self) -> Said:
+    def as_gap_message(self) -> GapMessage:
         """Return what it answers: the messages before it in its thread."""
         is_person = bool(self.sender) and not self.is_own and not self.is_automatic
         replies_to = frozenset(self.references)
-        return Said(id=self.id, sender=self.sender, is_person=is_person, replies_to=replies_to)
+        return GapMessage(
+            id=self.id, sender=self.sender, is_person=is_person, replies_to=replies_to
+        )
 
     @property
     def payload(self) -> Payload:
@@ -166,4 +168,4 @@ class Incoming:
         files = [part.get_filename() or "file" for part in self.message.iter_attachments()]
         if files:
             payload["attachments"] = files[:100]
-        return NewEvent(event=payload, message_id=self.message_id, event_ts=self.said_at)
+        return NewEvent(event=payload, message_id=self.message_id, event_ts=self.sent_at)

@@ -32,7 +32,7 @@ class Unreachable(NotNow):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
+class OutgoingMail:
     """A message to send."""
 
     id: str
@@ -53,34 +53,34 @@ def message_id(key: str, conversation: str, address: str) -> str:
     return f"<hf.{short_hash(key)}.{named}@{address.rpartition('@')[2]}>"
 
 
-def compose(letter: Letter, access: Access) -> bytes:
-    """Return a letter as bytes. Raises Undeliverable if its recipient is no address."""
+def compose(mail: OutgoingMail, access: Access) -> bytes:
+    """Return a mail as bytes. Raises Undeliverable if its recipient is no address."""
     message = EmailMessage(policy=WIDE)
     try:
-        message["From"] = formataddr((letter.sender_name, access.address))
-        message["To"] = letter.to
-        message["Subject"] = _reply_subject(letter)
+        message["From"] = formataddr((mail.sender_name, access.address))
+        message["To"] = mail.to
+        message["Subject"] = _reply_subject(mail)
         message["Date"] = formatdate(localtime=False)
-        message["Message-ID"] = letter.id
-        if letter.answered:
-            message["In-Reply-To"] = letter.answered
-            message["References"] = " ".join([*letter.references, letter.answered])
+        message["Message-ID"] = mail.id
+        if mail.answered:
+            message["In-Reply-To"] = mail.answered
+            message["References"] = " ".join([*mail.references, mail.answered])
     except (ValueError, UnicodeError) as error:
         raise Undeliverable("bad_address", f"cannot be written in a header: {error}") from None
     # Programs that answer automatically must not answer us.
-    message["Auto-Submitted"] = "auto-replied" if letter.answered else "auto-generated"
+    message["Auto-Submitted"] = "auto-replied" if mail.answered else "auto-generated"
     message["X-Auto-Response-Suppress"] = "All"
-    message.set_content(letter.text)
-    for name, content in letter.files:
+    message.set_content(mail.text)
+    for name, content in mail.files:
         kind, _ = mimetypes.guess_type(name)
         main, _, sub = (kind or "application/octet-stream").partition("/")
         message.add_attachment(content, maintype=main, subtype=sub, filename=name)
     return message.as_bytes()
 
 
-def _reply_subject(letter: Letter) -> str:
-    subject = " ".join(letter.subject.split()) or DEFAULT_SUBJECT
-    is_reply = subject.lower().startswith("re:") or not letter.answered
+def _reply_subject(mail: OutgoingMail) -> str:
+    subject = " ".join(mail.subject.split()) or DEFAULT_SUBJECT
+    is_reply = subject.lower().startswith("re:") or not mail.answered
     return subject if is_reply else f"Re: {subject}"
 
 

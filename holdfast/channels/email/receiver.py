@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from functools import partial
 
 from holdfast.channels.admission import Admission
-from holdfast.channels.answered import Said, answered
 from holdfast.channels.base import Put
 from holdfast.channels.email.access import Access
 from holdfast.channels.email.incoming import CHANNEL, Incoming, parse
 from holdfast.channels.email.mailbox import AccessDenied, Mailbox, Position, open_mailbox
+from holdfast.channels.gap import GapMessage, find_answered
 from holdfast.channels.watermark import Watermarks
 from holdfast.queue.store import Store
 from holdfast.telemetry import CHANNEL_REFUSED, PLATFORM_REACHABLE, PLATFORM_UNREACHABLE
@@ -113,7 +113,7 @@ class Receiver:
         oldest = datetime.now(UTC) - limits.gap_age
         uids = await asyncio.to_thread(mailbox.find_new, position, oldest)
         uids, stored = uids[-limits.gap_messages :], 0
-        left_out = await self._answered(mailbox, uids) if skips_answered else ()
+        left_out = await self._answered_uids(mailbox, uids) if skips_answered else ()
         for uid in uids:
             if str(uid) not in left_out:
                 stored += await self._receive(mailbox, uid, oldest, put)
@@ -142,19 +142,19 @@ class Receiver:
         event = await asyncio.to_thread(lambda: Incoming(parse(whole), self.access.address).event)
         return await put(event) is not None
 
-    async def _answered(self, mailbox: Mailbox, uids: Sequence[int]) -> set[str]:
+    async def _answered_uids(self, mailbox: Mailbox, uids: Sequence[int]) -> set[str]:
         """Return the uids of messages to which a person has replied, by a mark or a message."""
         ids: dict[str, str] = {}
-        marked, said = set[str](), list[Said]()
+        marked, messages = set[str](), list[GapMessage]()
         for uid in uids:
             found = await asyncio.to_thread(mailbox.headers, uid)
             if found is None:
                 continue
             message = Incoming(parse(found.source), self.access.address)
             ids[message.id] = str(uid)
-            said.append(message.as_said())
+            messages.append(message.as_gap_message())
             marked |= {str(uid)} if found.is_answered else set()
-        return marked | {ids[id] for id in answered(said)}
+        return marked | {ids[id] for id in find_answered(messages)}
 
     def _is_readable(self, incoming: Incoming) -> bool:
         """Return whether a person wrote a message, as far as its headers tell."""

@@ -30,7 +30,7 @@ from holdfast.channels.matrix.check import check
 from holdfast.channels.matrix.direct import direct_room
 from holdfast.channels.matrix.errors import AccessDenied
 from holdfast.channels.matrix.html import LONGEST_PART, texts_of
-from holdfast.channels.matrix.incoming import CHANNEL, Place, place_of
+from holdfast.channels.matrix.incoming import CHANNEL, Location, location_of
 from holdfast.channels.matrix.media import download_files, upload_file
 from holdfast.channels.matrix.post import Post, destination_of
 from holdfast.channels.matrix.reader import find_sent, read_conversation
@@ -107,10 +107,10 @@ class MatrixChannel(Channel):
         return self.routing_text(event.event) if event.routed_text is None else event.routed_text
 
     async def fetch_thread(self, payload: Payload) -> Sequence[Line]:
-        account, place = self._account_of(payload.get("account")), place_of(payload)
-        if account is None or place is None or not account.is_ready:
+        account, location = self._account_of(payload.get("account")), location_of(payload)
+        if account is None or location is None or not account.is_ready:
             return ()
-        return await read_conversation(account, place, str(payload.get("event_id")))
+        return await read_conversation(account, location, str(payload.get("event_id")))
 
     async def fetch_files(self, payload: Payload) -> Sequence[Path]:
         account = self._account_of(payload.get("account"))
@@ -120,24 +120,24 @@ class MatrixChannel(Channel):
         return await download_files(account.homeserver, self._files, payload, most)
 
     def show_typing(self, payload: Payload, *, again: bool) -> AbstractAsyncContextManager[object]:
-        account, place = self._account_of(payload.get("account")), place_of(payload)
+        account, location = self._account_of(payload.get("account")), location_of(payload)
         event = payload.get("event_id")
-        if not self._background.is_open or account is None or place is None or not event:
+        if not self._background.is_open or account is None or location is None or not event:
             return nullcontext()
         if not account.is_ready:
             return nullcontext()
-        return show_status(account, place, str(event), self._background.start, again=again)
+        return show_status(account, location, str(event), self._background.start, again=again)
 
     def open_preview(
         self, draft: Payload, key: str, note: Payload, fence: PreviewFence
     ) -> Preview | None:
-        place = place_of(draft)
-        account = None if place is None else self._account_of(place.account)
-        if not self._background.is_open or place is None or account is None:
+        location = location_of(draft)
+        account = None if location is None else self._account_of(location.account)
+        if not self._background.is_open or location is None or account is None:
             return None
         if not account.is_ready or not account.access.edits_per_minute:
             return None
-        post = Post(account.homeserver, place, key)
+        post = Post(account.homeserver, location, key)
         return EditedPreview(post, STYLE, account.edits, note, fence, self._background.start)
 
     # Delivering
@@ -154,8 +154,8 @@ class MatrixChannel(Channel):
         return account.note() | {"content": await self._ask(account, asked)}
 
     async def send_part(self, response: Event, part: Part, note: Payload) -> Payload:
-        account, place = await self._resolve(response)
-        post = Post(account.homeserver, place, part.key)
+        account, location = await self._resolve(response)
+        post = Post(account.homeserver, location, part.key)
         return await self._ask(account, self._send(response, part, note, post))
 
     async def _send(self, response: Event, part: Part, note: Payload, post: Post) -> Payload:
@@ -173,21 +173,21 @@ class MatrixChannel(Channel):
         """Look a part up only if the homeserver may have forgotten its transaction id.
 
         Otherwise None: sending the part again sends nothing, and returns the receipt."""
-        account, place = await self._resolve(response)
+        account, location = await self._resolve(response)
         if account.remembers_transactions_of(note):
             return None
-        post = Post(account.homeserver, place, part.key)
+        post = Post(account.homeserver, location, part.key)
         event = await self._ask(account, find_sent(account, post, response.created_at))
         return None if event is None else _receipt(post, event)
 
-    async def _resolve(self, response: Event) -> tuple[Account, Place]:
+    async def _resolve(self, response: Event) -> tuple[Account, Location]:
         """Return account and conversation of a response; opens a direct room if needed."""
         destination = destination_of(response.event)
-        if isinstance(destination, Place):
+        if isinstance(destination, Location):
             account = self._sending_account(destination.account)
             return account, destination
         account = self._sending_account(response.event.get("account"))
-        return account, Place(await self._ask(account, direct_room(account, destination)))
+        return account, Location(await self._ask(account, direct_room(account, destination)))
 
     def _account_of(self, user: object) -> Account | None:
         """Return the account of a user id. A single account needs no id."""
@@ -215,4 +215,4 @@ class MatrixChannel(Channel):
 
 
 def _receipt(post: Post, event: str | None) -> Payload:
-    return {"room": post.place.room, "event_id": event}
+    return {"room": post.location.room, "event_id": event}

@@ -97,8 +97,8 @@ class Homeserver:
 
     async def messages(self, room: str, start: str | None, end: str | None, limit: int) -> Payload:
         """Return a page of earlier events, newest first; without a start, the newest ones."""
-        places = {"from": start, "to": end}
-        query = {name: place for name, place in places.items() if place is not None}
+        positions = {"from": start, "to": end}
+        query = {name: token for name, token in positions.items() if token is not None}
         return await self._get(
             _client().rooms[room].messages, {"dir": "b", "limit": str(limit), **query}
         )
@@ -185,10 +185,10 @@ class Homeserver:
         """Post to a path below the client API."""
         from mautrix.api import Method
 
-        place = _client()
+        url = _client()
         for step in path:
-            place = place[step]
-        return await self._call(Method.POST, place, content or {})
+            url = url[step]
+        return await self._call(Method.POST, url, content or {})
 
     async def _call(
         self,

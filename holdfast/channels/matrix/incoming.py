@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from holdfast.channels.answered import Said, answered
+from holdfast.channels.gap import GapMessage, find_answered
 from holdfast.message import Payload
 from holdfast.queue.event import NewEvent
 
@@ -83,7 +83,7 @@ def _positions(text: str, names: Iterable[str]) -> Iterable[tuple[int, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """A conversation: a room, or a thread in it. `account` is None if it is not known."""
 
     room: str
@@ -97,14 +97,14 @@ class Place:
         return ":".join([CHANNEL, self.room, *([self.thread] if self.thread else [])])
 
 
-def place_of(payload: Payload) -> Place | None:
+def location_of(payload: Payload) -> Location | None:
     """Read the conversation of a message or a response; None if it names none."""
     conversation = str(payload.get("conversation") or "")
     if not conversation.startswith(f"{CHANNEL}:!"):
         return None
     room, _, root = conversation.removeprefix(f"{CHANNEL}:").partition(":$")
     account, answered_room, event = _ids_of(str(payload.get("message_id") or ""))
-    return Place(
+    return Location(
         room,
         f"${root}" if root else None,
         payload.get("account") or account,
@@ -184,14 +184,14 @@ def thread_of(event: Payload) -> str | None:
 
 def without_answered(events: Sequence[Payload], bot: str) -> list[Payload]:
     """Leave out messages that another person has answered later, in their thread or by a reply."""
-    messages = [_said(event, bot) for event in events if is_message(event)]
-    left_out = answered(messages)
+    messages = [_gap_message(event, bot) for event in events if is_message(event)]
+    left_out = find_answered(messages)
     return [event for event in events if str(event.get("event_id")) not in left_out]
 
 
-def _said(event: Payload, bot: str) -> Said:
+def _gap_message(event: Payload, bot: str) -> GapMessage:
     sender, replied_to = str(event.get("sender")), _replied_to(event)
-    return Said(
+    return GapMessage(
         id=str(event.get("event_id")),
         sender=sender,
         is_person=sender != bot,
@@ -239,7 +239,7 @@ def file_of_content(content: Payload) -> Payload | None:
 def new_message(bot: Bot, room: str, event: Payload, name: str, *, is_direct: bool) -> NewEvent:
     """Return the message to store."""
     content = content_of(event)
-    place = Place(room, thread_of(event))
+    location = Location(room, thread_of(event))
     file = file_of_content(content)
     payload: Payload = {
         "kind": "message",
@@ -250,7 +250,7 @@ def new_message(bot: Bot, room: str, event: Payload, name: str, *, is_direct: bo
         "sender": name,
         "sender_id": event["sender"],
         "message": text_of_content(content),
-        "conversation": place.conversation,
+        "conversation": location.conversation,
         "is_direct": is_direct,
         **({"files": [file]} if file else {}),
     }

@@ -9,7 +9,7 @@ from holdfast.channels.base import Line, Undeliverable
 from holdfast.channels.matrix.account import Account
 from holdfast.channels.matrix.homeserver import transaction_id
 from holdfast.channels.matrix.incoming import (
-    Place,
+    Location,
     content_of,
     is_message,
     platform_time,
@@ -25,15 +25,15 @@ LOOK_BACK = timedelta(minutes=10)
 MOST_PAGES = 50
 
 
-async def read_conversation(account: Account, place: Place, event: str) -> list[Line]:
+async def read_conversation(account: Account, location: Location, event: str) -> list[Line]:
     """Return the earlier messages of a thread, or of a room outside of threads, oldest first."""
     limit = account.access.limits.thread_lines
     try:
-        if place.thread is None:
-            events = await _before(account, place.room, event, limit)
+        if location.thread is None:
+            events = await _before(account, location.room, event, limit)
         else:
-            newest = await account.homeserver.thread(place.room, place.thread, limit)
-            events = [await account.homeserver.event(place.room, place.thread), *newest[::-1]]
+            newest = await account.homeserver.thread(location.room, location.thread, limit)
+            events = [await account.homeserver.event(location.room, location.thread), *newest[::-1]]
     except Undeliverable:
         # The bot has left the room. A turn does not depend on what was said before.
         return []
@@ -52,15 +52,15 @@ def _lines(account: Account, events: Iterable[Payload]) -> Iterable[Line]:
         text = text_of_content(content_of(event))
         if is_message(event) and text:
             sender = str(event["sender"])
-            said_at = platform_time(event.get("origin_server_ts"))
+            sent_at = platform_time(event.get("origin_server_ts"))
             is_own = bot is not None and sender == bot.user
-            yield Line(sender=sender, text=text, said_at=said_at, is_own=is_own)
+            yield Line(sender=sender, text=text, sent_at=sent_at, is_own=is_own)
 
 
 async def find_sent(account: Account, post: Post, stored_at: datetime) -> str | None:
     """Return the id of a message that was sent with the key of a post, None if there is none."""
     part = transaction_id(post.key)
-    async for event in _since(account, post.place.room, stored_at - LOOK_BACK):
+    async for event in _since(account, post.location.room, stored_at - LOOK_BACK):
         is_own = account.bot is not None and event.get("sender") == account.bot.user
         if is_own and content_of(event).get(PART) == part:
             return str(event.get("event_id"))
@@ -73,8 +73,8 @@ async def _since(account: Account, room: str, moment: datetime) -> AsyncIterator
     for _ in range(MOST_PAGES):
         page = await account.homeserver.messages(room, at, None, account.access.limits.page)
         for event in page.get("chunk") or ():
-            said_at = platform_time(event.get("origin_server_ts"))
-            if said_at is not None and said_at < moment:
+            sent_at = platform_time(event.get("origin_server_ts"))
+            if sent_at is not None and sent_at < moment:
                 return
             yield event
         at = page.get("end")

@@ -17,7 +17,7 @@ from holdfast.channels.matrix.homeserver import Homeserver
 from holdfast.channels.matrix.incoming import (
     CHANNEL,
     Bot,
-    Place,
+    Location,
     content_of,
     edit_of,
     is_message,
@@ -145,7 +145,7 @@ class Receiver:
         oldest = datetime.now(UTC) - self._access.limits.gap_age
         times = [platform_time(event.get("origin_server_ts")) for event in events]
         pairs = zip(events, times, strict=True)
-        return [event for event, said_at in pairs if said_at is None or said_at >= oldest]
+        return [event for event, sent_at in pairs if sent_at is None or sent_at >= oldest]
 
     def _since_invitation(self, events: Sequence[Payload]) -> list[Payload]:
         """Return the events since the bot was invited, or since it joined without invitation."""
@@ -195,7 +195,7 @@ class Receiver:
             is_mentioned=self._bot.is_mentioned(content_of(event)),
             group=None if is_direct else room,
             domain=domain_of(user),
-            said_at=new.event_ts,
+            sent_at=new.event_ts,
         )
         decision = await self._admission.decide(sender)
         if decision.is_admitted:
@@ -237,7 +237,7 @@ class Receiver:
         return {
             "channel": CHANNEL,
             "account": self._bot.user,
-            "conversation": Place(room).conversation,
+            "conversation": Location(room).conversation,
             "sender": sender.name,
             "sender_id": sender.id,
         }
@@ -253,7 +253,7 @@ class Receiver:
         sender = Sender(
             id=inviter,
             name=str(next((one["displayname"] for one in own if one.get("displayname")), inviter)),
-            conversation=Place(room).conversation,
+            conversation=Location(room).conversation,
             is_direct=is_direct,
             is_mentioned=True,
             group=None if is_direct else room,

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from holdfast.channels.background import Start
 from holdfast.channels.matrix.account import Account
-from holdfast.channels.matrix.incoming import Place
+from holdfast.channels.matrix.incoming import Location
 from holdfast.telemetry import STATUS_FAILED
 from holdfast.telemetry.logs import Entry
 
@@ -22,11 +22,11 @@ RENEW_EVERY = timedelta(seconds=20)
 
 @asynccontextmanager
 async def show_status(
-    account: Account, place: Place, event: str, start: Start, *, again: bool
+    account: Account, location: Location, event: str, start: Start, *, again: bool
 ) -> AsyncIterator[None]:
     """Show the signs after a while, and remove them after the block. The work waits for neither."""
     done = asyncio.Event()
-    sign = _Sign(account, place.room, event, again=again)
+    sign = _Sign(account, location.room, event, again=again)
     start(sign.show(done))
     try:
         yield

@@ -14,8 +14,8 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.channels.answered import Said, answered
 from holdfast.channels.base import NotNow, Put, Undeliverable
+from holdfast.channels.gap import GapMessage, find_answered
 from holdfast.channels.slack.errors import Refusal, Unreachable
 from holdfast.channels.slack.incoming import is_bot, message_of, platform_time
 from holdfast.channels.watermark import Watermarks
@@ -179,7 +179,7 @@ class Gaps:
             missed += [one for one in (root, *replies) if float(one["ts"]) > since]
         in_order = sorted(missed, key=lambda one: float(one["ts"]))[-most:]
         skips = self._workspace.access.skip_answered
-        left_out = answered(map(_said, in_order)) if skips else ()
+        left_out = find_answered(map(_gap_message, in_order)) if skips else ()
         return sum(
             [await self._store(channel, one) for one in in_order if one["ts"] not in left_out]
         )
@@ -240,8 +240,8 @@ class Gaps:
         return await self._put(new) is not None
 
 
-def _said(message: Payload) -> Said:
-    return Said(
+def _gap_message(message: Payload) -> GapMessage:
+    return GapMessage(
         id=str(message["ts"]),
         sender=str(message.get("user")),
         is_person=bool(message.get("user")) and not is_bot(message),

@@ -87,7 +87,7 @@ class Reader:
         return Line(
             sender=str(name or user or message.get("bot_id") or ""),
             text=await self.readable(str(message.get("text") or "")),
-            said_at=platform_time(message.get("ts")),
+            sent_at=platform_time(message.get("ts")),
             is_own=bot.is_author(message),
         )
 

@@ -78,7 +78,7 @@ class ThreadStatus(Progress):
     async def _set(self, text: str) -> None:
         """Set the status, then wait until it may be changed again."""
         try:
-            async with self._fence.held():
+            async with self._fence.hold():
                 await self._workspace.call(
                     METHOD,
                     channel_id=self._destination.channel,

@@ -81,7 +81,7 @@ class TelegramChannel(Channel):
         await self._run(self.bots, put, polls=True)
 
     async def run_webhooks(self, put: Put) -> None:
-        await self._run(self._hooked, put, polls=False)
+        await self._run(self._webhook_bots, put, polls=False)
 
     async def _run(self, bots: Sequence[TelegramBot], put: Put, *, polls: bool) -> None:
         self._running, self._put = bots, put
@@ -113,18 +113,18 @@ class TelegramChannel(Channel):
 
     @property
     def webhooks(self) -> Mapping[str, Webhook]:
-        return {WEBHOOK: self.receive} if self._hooked else {}
+        return {WEBHOOK: self.receive} if self._webhook_bots else {}
 
     async def receive(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, str]:
         """Handle a request to the webhook. The secret in its header tells the bot."""
-        for bot in self._hooked:
+        for bot in self._webhook_bots:
             answer = await self._receivers[bot].receive_webhook(body, headers, self._put)
             if answer is not None:
                 return answer
         return 401, "the secret token is not that of the webhook"
 
     @property
-    def _hooked(self) -> list[TelegramBot]:
+    def _webhook_bots(self) -> list[TelegramBot]:
         return [bot for bot in self.bots if bot.access.webhook_secret]
 
     @property

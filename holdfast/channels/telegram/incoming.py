@@ -90,7 +90,7 @@ class Incoming:
             is_mentioned=self.is_mentioned,
             group=None if self.is_direct else str(self.message.chat.id),
             # Telegram's times are whole seconds. An approval in the same second came before.
-            said_at=self.message.date + timedelta(seconds=1),
+            sent_at=self.message.date + timedelta(seconds=1),
         )
 
     @property

@@ -160,7 +160,7 @@ class WhatsAppChannel(Channel):
                     await self._store_failure(failure)
 
     async def _receive(self, number: PhoneNumber, message: Incoming) -> None:
-        if await self._store.now() - message.said_at > self._oldest:
+        if await self._store.now() - message.sent_at > self._oldest:
             return
         admission = self._admissions[number]
         decision = await admission.decide(message.sender)

@@ -124,7 +124,7 @@ class PhoneNumber:
         if not self._is_own_url(url):
             return "its address is not one of WhatsApp"
         try:
-            async with self._opened.get(url, allow_redirects=False) as answer:
+            async with self._open_session.get(url, allow_redirects=False) as answer:
                 if answer.status != 200:
                     return f"status {answer.status}"
                 content = await read_limited(answer.content.iter_chunked(CHUNK), most)
@@ -149,7 +149,7 @@ class PhoneNumber:
             raise AccessDenied("the token or the id of the phone number is not set")
         url = f"{self.access.api_url}/{path}"
         try:
-            async with self._opened.request(method, url, **content) as answer:
+            async with self._open_session.request(method, url, **content) as answer:
                 text = await answer.text(errors="replace")
         except ClientConnectorError as error:
             raise Unreachable(limits.unreachable_delay, type(error).__name__) from None
@@ -172,7 +172,7 @@ class PhoneNumber:
         self.problem = problem
 
     @property
-    def _opened(self) -> ClientSession:
+    def _open_session(self) -> ClientSession:
         if self._session is None:
             raise NotNow(self.access.limits.backoff.first)
         return self._session

@@ -37,7 +37,7 @@ class Incoming:
     id: str
     """WhatsApp's own id, wamid.…"""
     text: str
-    said_at: datetime
+    sent_at: datetime
     attachments: tuple[Payload, ...] = ()
     has_other_numbers: bool = False
 
@@ -57,7 +57,7 @@ class Incoming:
             name=self.sender_name,
             conversation=self.conversation,
             # WhatsApp's times are whole seconds. An approval in the same second came before.
-            said_at=self.said_at + timedelta(seconds=1),
+            sent_at=self.sent_at + timedelta(seconds=1),
         )
 
     @property
@@ -76,7 +76,7 @@ class Incoming:
 
     @property
     def event(self) -> NewEvent:
-        return NewEvent(event=self.payload, message_id=self.message_id, event_ts=self.said_at)
+        return NewEvent(event=self.payload, message_id=self.message_id, event_ts=self.sent_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,16 +99,16 @@ def messages_of(body: Any, *, has_other_numbers: bool) -> Iterator[Incoming]:
         }
         for message in _dicts(value.get("messages")):
             sender, id_ = _text(message.get("from")), _text(message.get("id"))
-            said_at = _moment(message.get("timestamp"))
+            sent_at = _moment(message.get("timestamp"))
             text, attachments = _content(message)
-            if number and sender and id_ and said_at and (text or attachments):
+            if number and sender and id_ and sent_at and (text or attachments):
                 yield Incoming(
                     phone_number_id=number,
                     sender_id=sender,
                     sender_name=names.get(sender) or sender,
                     id=id_,
                     text=text,
-                    said_at=said_at,
+                    sent_at=sent_at,
                     attachments=attachments,
                     has_other_numbers=has_other_numbers,
                 )

@@ -40,7 +40,7 @@ class Crowd(ABC):
     """Seconds between two looks at all answers."""
 
     def __init__(self) -> None:
-        self.said_at: defaultdict[int, list[float]] = defaultdict(list)
+        self.sent_at: defaultdict[int, list[float]] = defaultdict(list)
         """Times of the messages in each thread."""
 
     @property
@@ -58,7 +58,7 @@ class Crowd(ABC):
 
     async def say(self, thread: int, text: str) -> None:
         """Write a message to the bot in a thread."""
-        self.said_at[thread].append(time.time())
+        self.sent_at[thread].append(time.time())
         await self.write(thread, text)
 
     @abstractmethod

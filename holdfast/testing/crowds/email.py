@@ -10,7 +10,7 @@ from email.message import EmailMessage
 
 from holdfast.testing.crowds import Answer, Crowd
 from holdfast.testing.harness import until
-from holdfast.testing.mail import Letters, MailServer
+from holdfast.testing.mail import Inbox, MailServer
 
 BOT, ADA = "bot", "ada"
 _THREAD = re.compile(r"(?:Re: )?thread (-?\d+)")
@@ -27,7 +27,7 @@ class EmailCrowd(Crowd):
         super().__init__()
         self._server = server
         self._sent: dict[int, list[str]] = {}
-        self._to_bot, self._to_ada = Letters(server, BOT), Letters(server, ADA)
+        self._to_bot, self._to_ada = Inbox(server, BOT), Inbox(server, ADA)
 
     @property
     def variables(self) -> Mapping[str, str]:

@@ -44,7 +44,7 @@ class TelegramCrowd(Crowd):
                 Answer(one["text"], taken_at[one["message_id"]])
                 for one in self._telegram.bot_messages(FIRST_PERSON + thread)
             ]
-            for thread in self.said_at
+            for thread in self.sent_at
         }
 
     def limit(self) -> None:

@@ -35,7 +35,7 @@ class WhatsAppCrowd(Crowd):
         await self._whatsapp.say(text, user=person)
 
     async def answers(self) -> Mapping[int, list[Answer]]:
-        found: dict[int, list[Answer]] = {thread: [] for thread in self.said_at}
+        found: dict[int, list[Answer]] = {thread: [] for thread in self.sent_at}
         for one in self._whatsapp.sent:
             thread = int(one["to"]) - FIRST_PERSON
             found[thread].append(Answer(one["text"]["body"], self._whatsapp.taken_at[one["id"]]))

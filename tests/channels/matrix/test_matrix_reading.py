@@ -11,9 +11,9 @@ from holdfast.channels.matrix.errors import AccessDenied, Refusal, Unreachable, 
 from holdfast.channels.matrix.html import LONGEST_PART, edit_content, text_content, to_html
 from holdfast.channels.matrix.incoming import (
     Bot,
-    Place,
+    Location,
     is_message,
-    place_of,
+    location_of,
     text_of_content,
     with_edits,
     without_answered,
@@ -96,10 +96,10 @@ def test_a_place_is_read_from_conversation_and_message_id() -> None:
     room, root = "!a_b:example.org", "$c_d-e"
     message = f"matrix_@b_o.t:example.org_{room}_$f_g"
     payload = {"conversation": f"matrix:{room}:{root}", "message_id": message}
-    assert place_of(payload) == Place(room, root, "@b_o.t:example.org", "$f_g")
-    assert place_of({"conversation": f"matrix:{room}"}) == Place(room)
-    assert place_of({"conversation": "slack:C1"}) is None
-    assert Place(room, root).conversation == payload["conversation"]
+    assert location_of(payload) == Location(room, root, "@b_o.t:example.org", "$f_g")
+    assert location_of({"conversation": f"matrix:{room}"}) == Location(room)
+    assert location_of({"conversation": "slack:C1"}) is None
+    assert Location(room, root).conversation == payload["conversation"]
 
 
 def test_only_the_edit_of_the_sender_counts() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class GapMessage:
     """A message of a gap, as far as it answers another one or can be answered."""
 
     id: str
@@ -20,18 +20,18 @@ class Said:
     """Ids of the messages that it answers."""
 
 
-def answered(messages: Iterable[Said]) -> set[str]:
+def find_answered(messages: Iterable[GapMessage]) -> set[str]:
     """Return the ids of messages that another person has answered since, in their thread or by a
     reply. Takes the messages oldest first."""
     found: set[str] = set()
     writers: dict[str, set[str]] = {}
     for message in reversed(list(messages)):
-        places = {message.id, message.thread or message.id}
-        if any(_has_others(writers.get(place), message.sender) for place in places):
+        keys = {message.id, message.thread or message.id}
+        if any(_has_others(writers.get(key), message.sender) for key in keys):
             found.add(message.id)
         if message.is_person:
-            for place in message.replies_to | ({message.thread} if message.thread else set()):
-                writers.setdefault(place, set()).add(message.sender)
+            for key in message.replies_to | ({message.thread} if message.thread else set()):
+                writers.setdefault(key, set()).add(message.sender)
     return found
 
 
