@@ -87,7 +87,9 @@ def _build_agent(id_: str, table: AgentTable, settings: Settings) -> Agent | Fun
 def _command(id_: str, table: CommandTable, settings: Settings) -> Agent:
     from holdfast.agents.command import CommandAgent
 
-    workspace = settings.home / "workspace" / id_
+    workspace = settings.workspace_folder / id_
+    with _errors_at(settings, "workspaces"):
+        _refuse_secrets(workspace, settings)
     return CommandAgent(
         _resolve_command(id_, table, settings),
         workspace,
@@ -121,16 +123,16 @@ def _paths(
     for path in resolved:
         if not os.path.exists(path):
             raise HoldfastError(f"{path} does not exist")
-        if may_write and _holds_secrets(path, settings):
-            raise HoldfastError(
-                f"{path} holds files of Holdfast itself; name a folder without them"
-            )
+        if may_write:
+            _refuse_secrets(path, settings)
     return resolved
 
 
-def _holds_secrets(path: Path, settings: Settings) -> bool:
+def _refuse_secrets(path: Path, settings: Settings) -> None:
+    """Raise an error if a folder that a program may write holds files of ours."""
     folder = path.resolve()
-    return any(secret.resolve().is_relative_to(folder) for secret in secret_paths(settings))
+    if any(secret.resolve().is_relative_to(folder) for secret in secret_paths(settings)):
+        raise HoldfastError(f"{path} holds files of Holdfast itself; name a folder without them")
 
 
 def _llm(id_: str, table: LlmTable, settings: Settings) -> Agent:

@@ -57,6 +57,8 @@ def unsandboxed_agents(harness: AgentHarness, settings: Settings) -> list[str]:
     remedy = (
         'set sandbox = "auto"' if problem is None else f"bubblewrap does not work here: {problem}"
     )
+    if settings.workspace_folder.resolve().is_relative_to(settings.home.resolve()):
+        remedy += "; their workspaces lie inside of it: set workspaces to a folder elsewhere"
     return [
         f"command agents without a sandbox can read the tokens and the database in {settings.home}:"
         f" {', '.join(free)}; {remedy}"

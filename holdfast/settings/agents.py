@@ -119,7 +119,7 @@ class CommandTable(RunTable):
     command: tuple[str, ...] = Field(
         min_length=1, examples=[["claude", "-p", "--output-format", "stream-json", "--verbose"]]
     )
-    """Program and arguments, run in $HOLDFAST_HOME/workspace/<agent>; ./ is the folder of this
+    """Program and arguments, run in the agent's folder in `workspaces`; ./ is the folder of this
     file."""
     variables: tuple[str, ...] = Field(default=(), examples=[["ANTHROPIC_API_KEY"]])
     """Environment variables that the program gets, beside ordinary ones such as PATH and HOME."""

@@ -41,6 +41,9 @@ class Settings(BaseSettings):
     # `holdfast init` writes the text below each field; an example replaces a missing default.
     home: Path = Path("~/.holdfast")
     """Folder for all files of Holdfast."""
+    workspaces: Path | None = Field(default=None, examples=["/srv/holdfast-workspaces"])
+    """Folder with one workspace for each command agent; by default `workspace` in the home folder.
+    In production, choose one outside of the home folder, which holds the tokens."""
     database: str = Field(default="", repr=False, examples=["sqlite:///~/.holdfast/holdfast.db"])
     """sqlite:///path or postgresql://…; by default DATABASE_URL, then PGHOST and the like, then
     holdfast.db in the home folder."""
@@ -196,6 +199,11 @@ class Settings(BaseSettings):
         return self.home / "files"
 
     @property
+    def workspace_folder(self) -> Path:
+        """The folder that holds the workspaces of command agents."""
+        return self.workspaces or self.home / "workspace"
+
+    @property
     def exports_as(self) -> str | None:
         """The service name of exported spans and metrics; None if no exporter is set."""
         name = service_name()
@@ -220,10 +228,10 @@ class Settings(BaseSettings):
             raise ValueError(f"two schedules have the id {twice!r}")
         return schedules
 
-    @field_validator("home")
+    @field_validator("home", "workspaces")
     @classmethod
-    def _absolute(cls, home: Path) -> Path:
-        return home.expanduser().absolute()
+    def _absolute(cls, folder: Path | None) -> Path | None:
+        return folder and folder.expanduser().absolute()
 
     @field_validator("api_url")
     @classmethod

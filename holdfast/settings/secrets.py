@@ -18,7 +18,8 @@ def secret_paths(settings: Settings) -> tuple[Path, ...]:
     files = [Path(".env").absolute(), *database_files(settings), *secret_files()]
     if isinstance(config, Path):
         files += [config.absolute(), config.absolute().with_name(".env")]
-    return (settings.home, *dict.fromkeys(files))
+    # Each program gets its own workspace, and must not see those of others.
+    return (settings.home, settings.workspace_folder, *dict.fromkeys(files))
 
 
 def exposed_paths(settings: Settings) -> list[Path]:

@@ -344,6 +344,48 @@ def test_programs_without_a_sandbox_are_warned_of(scripts: Scripts, shell: Shell
     assert "warn  sandbox: command agents without a sandbox" in shell.run("doctor").stdout
 
 
+WORKSPACES = 'sandbox = "none"\nworkspaces = "../workspaces"\n'
+
+
+def test_workspaces_can_lie_outside_of_the_home_and_doctor_says_when_they_do_not(
+    scripts: Scripts, shell: Shell
+) -> None:
+    advice = "workspaces lie inside of it: set workspaces to a folder elsewhere"
+    scripts.write("pwd")
+    shell.write("holdfast.toml", 'sandbox = "none"\n' + AGENT)
+    assert advice in shell.run("doctor").stdout
+    shell.write("holdfast.toml", WORKSPACES + AGENT)
+    doctor = shell.run("doctor").stdout
+    assert "warn  sandbox: command agents without a sandbox" in doctor
+    assert advice not in doctor
+    with shell.running("up", "--port", "0"):
+        answer = shell.out("send", "hello", "--wait").strip()
+    assert answer == str(shell.folder.parent / "workspaces" / "coder")
+    assert not (shell.folder / ".holdfast" / "workspace").exists()
+
+
+def test_a_workspace_that_would_hold_the_home_is_refused(scripts: Scripts, shell: Shell) -> None:
+    scripts.write("cat")
+    shell.write("holdfast.toml", f'home = "../coder/home"\nworkspaces = "../"\n{AGENT}')
+    refused = shell.refused("work", HOLDFAST_HOME="")
+    assert "holdfast.toml:2: workspaces:" in refused
+    assert "holds files of Holdfast itself" in refused
+
+
+@pytest.mark.usefixtures("bubblewrap")
+def test_workspaces_of_others_stay_hidden_wherever_they_lie(scripts: Scripts, shell: Shell) -> None:
+    other = shell.folder / "shared" / "workspaces" / "other"
+    other.mkdir(parents=True)
+    (other / "diary").write_text("precious")
+    scripts.write("cat ../other/diary 2>&1; pwd")
+    shared = 'workspaces = "shared/workspaces"\n' + AGENT + 'readable = ["./shared"]\n'
+    shell.write("holdfast.toml", shared)
+    with shell.running("up", "--port", "0"):
+        answer = shell.out("send", "hello", "--wait")
+    assert "No such file" in answer
+    assert answer.strip().endswith(str(other.with_name("coder")))
+
+
 def test_a_file_without_its_x_bit_is_reported(scripts: Scripts, shell: Shell) -> None:
     Path(scripts.write("cat")).chmod(0o644)
     shell.write("holdfast.toml", AGENT)
