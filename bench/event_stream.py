@@ -28,7 +28,7 @@ class Frame:
         return json.loads(self.text)
 
 
-class Refused(Exception):
+class Refusal(Exception):
     """The server answered with a status and body instead of a stream."""
 
     def __init__(self, status: int, body: str) -> None:
@@ -123,7 +123,7 @@ async def watching(
         stream = Stream(reader)
         status = await stream.read_head()
         if status != 200:
-            raise Refused(status, await stream.body())
+            raise Refusal(status, await stream.body())
         yield stream
     finally:
         writer.close()

@@ -18,7 +18,7 @@ from holdfast.queue.event import Event, NewEvent
 from holdfast.settings.channels.table import ChannelTable
 
 log = logging.getLogger(__name__)
-LOOK_EVERY_SECONDS = 0.1
+POLL_SECONDS = 0.1
 LIMIT = 1000
 
 
@@ -56,7 +56,7 @@ class FolderChannel(Channel):
                     path.unlink()
             except HoldfastError as error:
                 log.warning("could not store a message, will try again: %s", error)
-            await asyncio.sleep(LOOK_EVERY_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _receive(self, name: str, text: str, put: Put) -> None:
         sender = name.partition(".")[0]

@@ -84,7 +84,7 @@ def check_name(name: object) -> None:
         raise StepError(f"the name of step {name!r} has characters that cannot be stored")
 
 
-def checked(key: str, options: StepOptions) -> StepOptions:
+def check_options(key: str, options: StepOptions) -> StepOptions:
     if options.effect not in ("repeatable", "once"):
         raise StepError(
             f'the effect of step {key!r} is "repeatable" or "once", not {options.effect!r}'

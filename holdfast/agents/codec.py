@@ -79,7 +79,7 @@ def _build_codec(function: Callable[..., Any]) -> Codec:
     if kind is inspect.Signature.empty or kind is Any:
         return UNTYPED
     try:
-        return _typed(kind)
+        return _typed_codec(kind)
     except TypeError:
         # Not hashable, such as Annotated[int, {}]: not worth a cache.
         return Codec(TypeAdapter(kind))
@@ -88,7 +88,7 @@ def _build_codec(function: Callable[..., Any]) -> Codec:
 
 
 @functools.lru_cache(maxsize=1000)
-def _typed(kind: Any) -> Codec:
+def _typed_codec(kind: Any) -> Codec:
     return Codec(TypeAdapter(kind))
 
 

@@ -15,17 +15,17 @@ def pair_answers(lines: Iterable[AgentMessage]) -> list[AgentMessage]:
     with it, or it died."""
     in_order = sorted(lines, key=_id)
     answers: dict[str, int] = {}
-    places: dict[int, int] = {}
+    positions: dict[int, int] = {}
     for line in reversed(in_order):
         if line.role == "user":
-            places[_id(line)] = answers.get(line.message_id, 0)
+            positions[_id(line)] = answers.get(line.message_id, 0)
         else:
-            places[_id(line)] = answers[line.message_id] = _id(line)
+            positions[_id(line)] = answers[line.message_id] = _id(line)
     previous = 0
     for line in in_order:
         if line.role == "user":
-            previous = places[_id(line)] = places[_id(line)] or max(previous, _id(line))
-    return sorted(in_order, key=lambda line: (places[_id(line)], _id(line)))
+            previous = positions[_id(line)] = positions[_id(line)] or max(previous, _id(line))
+    return sorted(in_order, key=lambda line: (positions[_id(line)], _id(line)))
 
 
 def _id(line: AgentMessage) -> int:

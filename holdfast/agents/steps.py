@@ -17,7 +17,7 @@ from holdfast.agents.call import (
     StepOptions,
     arguments_of,
     check_name,
-    checked,
+    check_options,
     name_of,
     options_of,
 )
@@ -93,7 +93,7 @@ class Steps:
             function=function,
             args=args,
             kwargs=kwargs or {},
-            options=checked(key, options or options_of(function) or PLAIN),
+            options=check_options(key, options or options_of(function) or PLAIN),
             codec=codec,
         )
         return self._counted(call)

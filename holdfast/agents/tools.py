@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
-from holdfast.agents.call import RUNNING, Effect, StepOptions, checked, set_options
+from holdfast.agents.call import RUNNING, Effect, StepOptions, check_options, set_options
 from holdfast.agents.journal import CURRENT
 from holdfast.agents.threads import is_async
 
@@ -78,7 +78,7 @@ def step(
     """Decorate an async function: inside of a turn, each call is a step named after it.
 
     Outside of turns it is a plain call. A decorated plain function becomes async."""
-    options = checked(_NAMELESS, StepOptions(effect, probe))
+    options = check_options(_NAMELESS, StepOptions(effect, probe))
     return _decorate(function, lambda decorated: as_step(decorated, options))
 
 
@@ -106,7 +106,7 @@ def tool(
     The decorated function is async. With `effect="once"` it never runs twice for one message:
     `probe`, called with the same arguments, returns the value if it was done and raises NotDone if
     it was not."""
-    options = checked(_NAMELESS, StepOptions(effect, probe))
+    options = check_options(_NAMELESS, StepOptions(effect, probe))
     return _decorate(function, lambda decorated: as_step(decorated, options, is_tool=True))
 
 

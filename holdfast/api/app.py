@@ -155,10 +155,10 @@ def _application(harness: Harness, host: str, limits: Limits, *, metrics: bool =
     handlers: dict[Any, Any] = {
         HTTPException: _no_route,
         RequestValidationError: _invalid,
-        ApiError: _refused,
+        ApiError: _answer_refusal,
         Unknown: _unknown,
         StoreUnavailable: _unavailable,
-        Exception: _failed,
+        Exception: _answer_failure,
     }
     for kind, handler in handlers.items():
         app.add_exception_handler(kind, handler)
@@ -187,7 +187,7 @@ async def _invalid(_: Request, error: RequestValidationError) -> JsonResponse:
     return JsonResponse({"error": describe_error(error.errors()[0])}, 400)
 
 
-async def _refused(_: Request, error: ApiError) -> JsonResponse:
+async def _answer_refusal(_: Request, error: ApiError) -> JsonResponse:
     return error.answer
 
 
@@ -199,7 +199,7 @@ async def _unavailable(_: Request, error: HoldfastError) -> JsonResponse:
     return JsonResponse({"error": redact(str(error))}, 503, {"retry-after": "1"})
 
 
-async def _failed(request: Request, error: Exception) -> JsonResponse:
+async def _answer_failure(request: Request, error: Exception) -> JsonResponse:
     """Log an unexpected error; the client gets no details."""
     log.error(Entry(REQUEST_FAILED, path=request.url.path, error=error))
     return JsonResponse({"error": "internal error; see the log of the server"}, 500)

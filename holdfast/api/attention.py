@@ -14,7 +14,7 @@ from holdfast.queue.store import Count
 from holdfast.routing.directory import Directory
 from holdfast.store.overview import Approval, DatabaseState, DeadCount
 from holdfast.store.pairing import Pairing
-from holdfast.store.pauses import QUEUES, Paused
+from holdfast.store.pauses import QUEUES, ActivePauses
 
 Severity = Literal["high", "medium", "low"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low")
@@ -46,7 +46,7 @@ class Situation:
     now: datetime
     directory: Directory
     counts: Sequence[Count]
-    paused: Paused
+    paused: ActivePauses
     database: DatabaseState
     channels: Sequence[ChannelHealth]
     providers: Sequence[ProviderHealth]
@@ -97,16 +97,16 @@ def _approvals(now: Situation) -> Iterator[Concern]:
 
 def _dead(now: Situation) -> Iterator[Concern]:
     for one in now.dead:
-        letters = "1 dead letter" if one.count == 1 else f"{one.count} dead letters"
+        counted = "1 dead letter" if one.count == 1 else f"{one.count} dead letters"
         age = now.now - one.newest_at
         if one.is_effect_unknown:
             kind, text = (
                 "effect_unknown",
-                f"{letters} of {one.queue} may have acted already: decide",
+                f"{counted} of {one.queue} may have acted already: decide",
             )
             severity: Severity = "high"
         else:
-            kind, text = "dead", f"{letters} of {one.queue}"
+            kind, text = "dead", f"{counted} of {one.queue}"
             severity = "high" if age < RECENT else "medium" if age < TODAY else "low"
         yield Concern(
             kind=kind,
@@ -118,7 +118,7 @@ def _dead(now: Situation) -> Iterator[Concern]:
         )
 
 
-def _unserved(now: Situation) -> Iterator[Concern]:
+def _unserved_agents(now: Situation) -> Iterator[Concern]:
     for agent, counts in _by_agent(now).items():
         waiting = sum(one.ready + one.delayed + one.queued for one in counts)
         if waiting and not now.directory.is_served(agent):
@@ -192,7 +192,7 @@ def _pairing(now: Situation) -> Iterator[Concern]:
         )
 
 
-def _paused(now: Situation) -> Iterator[Concern]:
+def _pauses(now: Situation) -> Iterator[Concern]:
     for one in now.paused.pauses:
         queue = QUEUES.get(one.kind, one.name)
         why = f": {one.reason}" if one.reason else ""
@@ -238,12 +238,12 @@ def _messages_of(agent: str) -> str:
 FINDERS = (
     _database,
     _channels,
-    _unserved,
+    _unserved_agents,
     _approvals,
     _dead,
     _providers,
     _waiting,
     _memory,
     _pairing,
-    _paused,
+    _pauses,
 )

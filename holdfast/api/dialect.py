@@ -35,7 +35,7 @@ class Translator:
         self._answer: tuple[str, str] = ("", "")
 
     @property
-    def needed(self) -> set[str]:
+    def needed_types(self) -> set[str]:
         """Our types of frames that the client's filter lets through; empty means all."""
         theirs = {ours for ours, name in NAMES.items() if name in self._types}
         # The text of `message:done` is in another frame.

@@ -124,11 +124,11 @@ def memory_health(
     """Return how far the index lags behind the observations."""
     own = [one for one in counts if one.queue == MEMORY]
     oldest = min((one.pending_since for one in own if one.pending_since), default=None)
-    letters = sum(one.count for one in dead if one.queue == MEMORY)
+    number = sum(one.count for one in dead if one.queue == MEMORY)
     is_late = oldest is not None and now - oldest > LATE_INDEX
     return MemoryHealth(
-        status="warning" if is_late or letters else "ok",
+        status="warning" if is_late or number else "ok",
         pending=sum(one.ready + one.delayed + one.queued + one.leased for one in own),
         oldest_at=oldest,
-        dead=letters,
+        dead=number,
     )

@@ -17,7 +17,7 @@ def printable(text: str) -> str:
     return text
 
 
-def said(text: str) -> str:
+def require_text(text: str) -> str:
     if not text.strip():
         raise PydanticCustomError("missing", "is required")
     return text
@@ -25,6 +25,6 @@ def said(text: str) -> str:
 
 Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
 Printable = Annotated[Name, AfterValidator(printable)]
-Named = Annotated[Name, AfterValidator(said)]
-Text = Annotated[str, AfterValidator(said)]
+Named = Annotated[Name, AfterValidator(require_text)]
+Text = Annotated[str, AfterValidator(require_text)]
 Channel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,32}$")]

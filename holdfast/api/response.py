@@ -31,7 +31,7 @@ class Error(TypedDict):
     error: str
 
 
-class Stored(TypedDict):
+class StoredMessage(TypedDict):
     """The message is stored durably."""
 
     ok: bool

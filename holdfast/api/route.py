@@ -47,7 +47,7 @@ class AuthorizedRoute(APIRoute):
         handle = self.endpoint if alone else super().get_route_handler()
         needed: Role = (self.openapi_extra or {})[ROLE]
 
-        async def guarded(request: Request) -> Response:
+        async def call(request: Request) -> Response:
             caller = await find_caller(request)
             if caller is None:
                 raise ApiError(401, UNAUTHENTICATED, headers={"www-authenticate": "Bearer"})
@@ -57,7 +57,7 @@ class AuthorizedRoute(APIRoute):
                 )
             return await handle(request)
 
-        return guarded
+        return call
 
 
 def route_options(

@@ -63,7 +63,7 @@ async def _serve(app: FastAPI, host: str, port: int) -> AsyncIterator[int]:
         async with asyncio.TaskGroup() as group:
             group.create_task(server.serve([listener]))
             try:
-                with _fed(app, group):
+                with _feeding(app, group):
                     yield listener.getsockname()[1]
             finally:
                 server.should_exit = True
@@ -105,7 +105,7 @@ def _allow_files(needed: int) -> None:
 
 
 @contextmanager
-def _fed(app: FastAPI, group: asyncio.TaskGroup) -> Iterator[None]:
+def _feeding(app: FastAPI, group: asyncio.TaskGroup) -> Iterator[None]:
     """Run the feed of event streams during the block, and end all streams with it."""
     feed: Feed | None = getattr(app.state, "feed", None)
     if feed is None:

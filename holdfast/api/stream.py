@@ -66,7 +66,7 @@ async def events(
         names = (await state_of(request).routing()).names
         translator = Translator(names, types)
         _check_types(types, {*TYPES, *CONVERSATIONS, *OWN, *NAMES.values()})
-        types = translator.needed
+        types = translator.needed_types
     wants = _frame_filter(_names(agent), _names(channel), types, sees)
     given = _read_cursor(last_event_id or since)
     first, following = await feed.span()

@@ -104,7 +104,7 @@ async def _run_crash(
     async def serve(running: Harness) -> AsyncIterator[None]:
         async with serve_http(running, "127.0.0.1", port, further=[routes_for(workers)]) as bound:
             addresses.append(f"http://127.0.0.1:{bound}/demo")
-            async with workers.started():
+            async with workers.running():
                 yield
 
     def show() -> None:

@@ -69,5 +69,5 @@ def _heading(event: Event) -> str:
 
 def _row(step: Step) -> tuple[object, ...]:
     took = step.ended_at - step.started_at if step.ended_at and step.started_at else None
-    told = short(step.error or step.result or "")
-    return step.key, step.kind, step.state, step.attempt, step.started_at, took, told
+    detail = short(step.error or step.result or "")
+    return step.key, step.kind, step.state, step.attempt, step.started_at, took, detail

@@ -96,7 +96,7 @@ async def _list(settings: Settings, approved: bool) -> list[Pairing]:
 
     async with open_existing(settings) as store:
         pairings = open_pairings(store)
-        return await (pairings.approved() if approved else pairings.requests())
+        return await (pairings.list_approved() if approved else pairings.requests())
 
 
 async def _approve(settings: Settings, code: str) -> Pairing | None:

@@ -26,7 +26,7 @@ schedule = typer.Typer(
 )
 
 
-class Missed(StrEnum):
+class MissedPolicy(StrEnum):
     """Policies for missed runs, as the option names them."""
 
     skip = "skip"
@@ -63,8 +63,8 @@ def add(
         ),
     ] = None,
     missed: Annotated[
-        Missed, typer.Option(help="Runs to make up for after a time without a process.")
-    ] = Missed.once,
+        MissedPolicy, typer.Option(help="Runs to make up for after a time without a process.")
+    ] = MissedPolicy.once,
     database: Database = None,
     config: Config = None,
     home: Home = None,

@@ -78,7 +78,7 @@ class QueueState:
     finishing: float | None = None
 
     @property
-    def stored(self) -> int:
+    def total(self) -> int:
         """The number of events, live and finished."""
         live = self.ready + self.delayed + self.queued + self.leased
         return live + self.to_fetch + self.finished
@@ -185,7 +185,7 @@ async def _read_state(store: Store) -> State:
         queues=queues,
         processes=await store.processes(),
         running=await _read_running(store, directory),
-        unserved=_unserved([count for count in counts if count.queue == INBOX], directory),
+        unserved=_unserved_counts([count for count in counts if count.queue == INBOX], directory),
         paused=list(directory.paused.pauses),
         index=index,
     )
@@ -207,7 +207,7 @@ async def _read_running(store: Store, directory: Directory) -> list[RunningTurn]
     ]
 
 
-def _unserved(counts: list[Count], directory: Directory) -> dict[str, int]:
+def _unserved_counts(counts: list[Count], directory: Directory) -> dict[str, int]:
     """Count the messages that wait for a process to serve their agent, by agent."""
     waiting: dict[str, int] = {}
     for count in counts:
@@ -249,7 +249,7 @@ def _with_rates(state: State, before: State, seconds: float) -> State:
         # Retention deletes finished events; that is no negative arrival.
         replace(
             queue,
-            arriving=max(0.0, (queue.stored - last[queue.queue].stored) / seconds),
+            arriving=max(0.0, (queue.total - last[queue.queue].total) / seconds),
             finishing=max(0.0, (queue.finished - last[queue.queue].finished) / seconds),
         )
         if queue.queue in last

@@ -20,7 +20,7 @@ from holdfast.memory.observation import ObservationStore, document_of
 from holdfast.queue.consumer import Consumer
 from holdfast.queue.event import MEMORY
 from holdfast.queue.outcome import Dead, Done, Lost, Outcome, Retry, Settled, Snooze
-from holdfast.queue.policy import Policy, TargetGroup, failed
+from holdfast.queue.policy import Policy, TargetGroup, outcome_of
 from holdfast.queue.store import Store
 from holdfast.queue.turn import LeasedTurn
 from holdfast.telemetry import INDEX_UNREACHABLE, INDEXING_FAILED
@@ -187,7 +187,7 @@ class KnowledgeStoreOutboxRelay:
             async with asyncio.timeout(self.options.claim_duration.total_seconds() / 2):
                 await self._dispatch(turn)
         except Unreadable as error:
-            return failed(error)
+            return outcome_of(error)
         except Exception as error:  # noqa: BLE001 - the relay survives any error
             return self._classify_failure(turn, error, answers_before)
         self._timeouts.note_answer(turn.primary.id)

@@ -10,7 +10,7 @@ from datetime import timedelta
 from holdfast.errors import HoldfastError
 from holdfast.queue.consumer import Consumer
 from holdfast.queue.store import Store
-from holdfast.store.pauses import Paused, Pauses
+from holdfast.store.pauses import ActivePauses, Pauses
 
 FOLLOW_EVERY = timedelta(seconds=5)
 """Interval between looks at the pauses, beside those on a signal."""
@@ -48,7 +48,7 @@ class PausedConsumers:
             await asyncio.sleep(FOLLOW_AT_MOST.total_seconds())
 
 
-def apply_pauses(consumer: Consumer, paused: Paused) -> None:
+def apply_pauses(consumer: Consumer, paused: ActivePauses) -> None:
     """Let a consumer claim nothing that is paused."""
     queue = consumer.policy.queue
     consumer.pause(None if paused.has_queue(queue) else paused.targets(queue))

@@ -54,5 +54,5 @@ class Pruner:
         removed = remove_uploads(root, await stored.prune(now - KEEP_UNSENT, before))
         old = time.time() - KEEP_UNSENT.total_seconds()
         found = await asyncio.to_thread(stray_uploads, root, old)
-        stray = set(found) - await stored.known(found)
+        stray = set(found) - await stored.known_ids(found)
         return removed + await asyncio.to_thread(remove_uploads, root, stray)

@@ -26,13 +26,13 @@ class WaitingTurns:
     def after(self, on_settled: OnSettled | None) -> OnSettled:
         """Return a callback for settled turns, which calls the given one first."""
 
-        def settled(turn: LeasedTurn, outcome: Outcome, result: Settled | Lost) -> None:
+        def note_settled(turn: LeasedTurn, outcome: Outcome, result: Settled | Lost) -> None:
             if on_settled is not None:
                 on_settled(turn, outcome, result)
             if isinstance(outcome, Snooze) and isinstance(result, Settled):
                 self._settled.put_nowait(turn.primary.id)
 
-        return settled
+        return note_settled
 
     async def run(self) -> None:
         """Resume turns until cancelled. The next sweep resumes those that fail."""

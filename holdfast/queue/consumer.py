@@ -12,14 +12,14 @@ from contextlib import suppress
 from datetime import timedelta
 
 from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.queue.lost_claims import LostClaims
 from holdfast.queue.metrics import TurnMetrics
 from holdfast.queue.outcome import Dead, Outcome, Retry
-from holdfast.queue.policy import Policy, TargetGroup, failed
+from holdfast.queue.policy import Policy, TargetGroup, outcome_of
 from holdfast.queue.settler import OUTAGE, HeldTurn, OnSettled, Settler
 from holdfast.queue.slots import Request, Slots
 from holdfast.queue.store import EventQueue
 from holdfast.queue.turn import LeasedTurn
-from holdfast.queue.unheard import UnheardClaims
 from holdfast.queue.wake import Reason, Wake
 from holdfast.telemetry import (
     CLAIM_FAILED,
@@ -78,7 +78,7 @@ class Consumer:
         self._expects = False
         self._full_since: float | None = None
         self._claiming = asyncio.Lock()
-        self._unheard = UnheardClaims(
+        self._lost_claims = LostClaims(
             store, policy.queue, holder, lambda: [held.turn for held in self._held], self._claiming
         )
         self._paused: frozenset[str] | None = frozenset()
@@ -133,7 +133,7 @@ class Consumer:
             keepers = [
                 tasks.create_task(self._renew()),
                 tasks.create_task(self._settler.run()),
-                tasks.create_task(self._unheard.run()),
+                tasks.create_task(self._lost_claims.run()),
             ]
             await self._pause(random.random() * self.policy.start_stagger)
             await self._worker(tasks)
@@ -149,7 +149,7 @@ class Consumer:
                 is_idle, due_in = await self._look(tasks)
             except StoreUnavailable as error:
                 failures += 1
-                self._unheard.lost()
+                self._lost_claims.note_lost()
                 if failures == 1:
                     away_since = time.monotonic()
                     log.warning(Entry(CLAIM_FAILED, queue=self.policy.queue, error=error))
@@ -250,7 +250,7 @@ class Consumer:
                 await self._store.release(turns)
                 return 0
             self._drop_claimed_again(turns)
-            self._unheard.heard(turns)
+            self._lost_claims.note_claimed(turns)
             for turn in turns:
                 turn.until = until
                 slot = turn.primary.target or unnamed
@@ -275,7 +275,7 @@ class Consumer:
             if held.task is not None and held.task.cancelling():
                 # Lost, or stopped: the canceller takes care of the turn.
                 return
-            outcome, raised = failed(error), error
+            outcome, raised = outcome_of(error), error
         if isinstance(outcome, Retry | Dead):
             self._metrics.record_failure(held.turn, outcome, held.group.max_attempts, raised)
         held.outcome = self.policy.with_backoff(held.turn, outcome)

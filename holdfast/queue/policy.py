@@ -72,7 +72,7 @@ class Policy:
         return outcome
 
 
-def failed(error: BaseException) -> Retry | Dead | Snooze:
+def outcome_of(error: BaseException) -> Retry | Dead | Snooze:
     """Turn an exception of a handler into an outcome. Unreadable events are not retried.
 
     An outage of the database is not the fault of the event: it uses no attempt."""

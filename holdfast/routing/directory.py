@@ -25,7 +25,7 @@ from holdfast.queue.store import Process, Store
 from holdfast.routing.router import PLATFORMS, SETTING, Routing
 from holdfast.settings import Settings
 from holdfast.settings.agents import COMMAND_POLICY, CommandTable
-from holdfast.store.pauses import Paused, Pauses
+from holdfast.store.pauses import ActivePauses, Pauses
 from holdfast.store.payload import dump, parse
 from holdfast.telemetry import AGENTS_CONFLICT, logs
 
@@ -57,7 +57,7 @@ class Directory:
     entries: Sequence[Entry] = ()
     channels: frozenset[str] = frozenset()
     """Channels that a live process serves. Processes of older releases do not name theirs."""
-    paused: Paused = field(default_factory=Paused)
+    paused: ActivePauses = field(default_factory=ActivePauses)
     """Pauses of operators; empty unless `read` read them."""
 
     @cached_property

@@ -20,7 +20,7 @@ class PauseProblem:
 def check_pause(kind: PauseKind, name: str, directory: Directory) -> PauseProblem | None:
     """Return why a name cannot be paused, None if it can. Any queue can: users add their own."""
     if kind == "agent" and name not in directory.routing.lanes:
-        return PauseProblem(f"there is no agent {name!r}; {_known(directory.routing.lanes)}")
+        return PauseProblem(f"there is no agent {name!r}; {_known_names(directory.routing.lanes)}")
     if kind == "channel" and not directory.is_delivered(name):
         return PauseProblem(
             f"no process delivers to the channel {name!r}: its clients fetch their responses"
@@ -30,6 +30,6 @@ def check_pause(kind: PauseKind, name: str, directory: Directory) -> PauseProble
     return None
 
 
-def _known(names: Iterable[str]) -> str:
+def _known_names(names: Iterable[str]) -> str:
     found = ", ".join(sorted(names))
     return f"there are {found}" if found else "no agent is known yet"

@@ -43,7 +43,9 @@ def explain(
     """Describe the first problem: file and line, variable or option; key; valid values."""
     keys = _without_kinds(problem["loc"], path)
     if problem["type"] == "extra_forbidden":
-        return f"{locate(path, keys)}: there is no setting {dotted(keys)}; {_suggest(model, keys)}"
+        return (
+            f"{locate(path, keys)}: there is no setting {join_keys(keys)}; {_suggest(model, keys)}"
+        )
     if problem["type"] in _KIND_ERRORS:
         # The error is that of the table; its cause is the key `kind`.
         return f"{_source(path, (*keys, KIND), given)}: {_kinds(problem)}"
@@ -57,15 +59,15 @@ def wrong_option(problem: ErrorDetails, model: type[BaseModel]) -> str:
     if problem["type"] == "extra_forbidden":
         like = get_close_matches(str(keys[-1]), model.model_fields, n=1)
         known = f"did you mean {like[0]}?" if like else f"there are {', '.join(model.model_fields)}"
-        return f"there is no option {dotted(keys)}; {known}"
-    return f"{dotted(keys)}: {_message(problem)}{_show_value(problem, model, keys)}"
+        return f"there is no option {join_keys(keys)}; {known}"
+    return f"{join_keys(keys)}: {_message(problem)}{_show_value(problem, model, keys)}"
 
 
 def _message(problem: ErrorDetails) -> str:
     """Return pydantic's message in lower case, with readable shapes and durations."""
     if problem["type"] in _SHAPES:
         return _SHAPES[problem["type"]]
-    message = _BOUND.sub(_bound, problem["msg"].removeprefix("Value error, "))
+    message = _BOUND.sub(_bound_text, problem["msg"].removeprefix("Value error, "))
     return f"{message[:1].lower()}{message[1:]}"
 
 
@@ -83,7 +85,7 @@ def _header_hint(problem: ErrorDetails, model: type[BaseModel], keys: Keys) -> s
     return hint if problem["type"] in _SHAPES else ""
 
 
-def _bound(found: re.Match[str]) -> str:
+def _bound_text(found: re.Match[str]) -> str:
     return duration_text(timedelta(**{found[1] or "days": int(found[2])}))
 
 
@@ -113,7 +115,7 @@ def locate(path: Path, keys: Keys) -> str:
     return f"{path}:{before + 1}"
 
 
-def dotted(keys: Keys) -> str:
+def join_keys(keys: Keys) -> str:
     """Join keys by dots; the tables of a list count from 1."""
     return ".".join(str(key + 1) if isinstance(key, int) else key for key in keys)
 
@@ -125,7 +127,7 @@ def _source(path: Path, keys: Keys, given: Mapping[str, object]) -> str:
         return _OPTIONS.get(name, f"--{name.replace('_', '-')}")
     if is_set(variable_of(name)):
         return variable_of(name)
-    return f"{locate(path, keys)}: {dotted(keys)}"
+    return f"{locate(path, keys)}: {join_keys(keys)}"
 
 
 def _beginning(lines: Sequence[str], count: int) -> object:

@@ -13,8 +13,8 @@ from holdfast.settings.timing import parse_timing
 
 
 def _conversation(text: str) -> str:
-    channel, _, place = text.partition(":")
-    if not (channel and place):
+    channel, _, name = text.partition(":")
+    if not (channel and name):
         raise ValueError("a conversation is CHANNEL:CONVERSATION, such as slack:C123")
     return text
 

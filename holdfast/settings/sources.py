@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsConfigDict, SettingsError
 
 from holdfast.errors import HoldfastError, WrongUsage
-from holdfast.settings.explain import dotted, explain, locate
+from holdfast.settings.explain import explain, join_keys, locate
 from holdfast.settings.fields import Settings
 from holdfast.settings.secret_files import read_named_secrets, read_secret_files
 
@@ -24,7 +24,7 @@ def load(*, config: Path | None = None, **given: object) -> Settings:
             f"there is no settings file {config}: `holdfast init --config {config}` writes one"
         )
 
-    class Loaded(Settings):
+    class FileSettings(Settings):
         model_config = SettingsConfigDict(toml_file=path)
 
     wanted = {name: value for name, value in given.items() if value is not None}
@@ -32,7 +32,7 @@ def load(*, config: Path | None = None, **given: object) -> Settings:
         # Into the environment itself: libpq, Slack's libraries and the user's code read it there.
         load_dotenv(Path(".env"))
         read_secret_files()
-        loaded = Loaded(**wanted)  # type: ignore[arg-type]
+        loaded = FileSettings(**wanted)  # type: ignore[arg-type]
         read_named_secrets(loaded)
         return loaded.name_source("--database") if "database" in wanted else loaded
     except ValidationError as error:
@@ -49,4 +49,4 @@ def load(*, config: Path | None = None, **given: object) -> Settings:
 def locate_setting(settings: Settings, *keys: str | int) -> str:
     """Return file, line and name of a setting, for errors found after loading."""
     path = settings.model_config.get("toml_file")
-    return f"{locate(path, keys)}: {dotted(keys)}" if isinstance(path, Path) else dotted(keys)
+    return f"{locate(path, keys)}: {join_keys(keys)}" if isinstance(path, Path) else join_keys(keys)

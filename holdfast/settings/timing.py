@@ -100,16 +100,16 @@ def _in_utc(runs: CronSim) -> Iterator[datetime]:
 
 def parse_timing(text: str, zone: str, starts_at: datetime) -> Timing:
     """Parse the times of a schedule; intervals begin at `starts_at`. Raises ValueError."""
-    place, words = parse_zone(zone), text.strip()
+    tz, words = parse_zone(zone), text.strip()
     if words.lower().startswith(EVERY):
         return _interval(words[len(EVERY) :], starts_at)
     if len(words.split()) == CRON_FIELDS:
-        return _cron(words, place, starts_at)
+        return _cron(words, tz, starts_at)
     try:
         at = datetime.fromisoformat(words)
     except ValueError:
         raise ValueError(f"{EXPECTED}, not {text!r}") from None
-    return Once((at if at.tzinfo else at.replace(tzinfo=place)).astimezone(UTC))
+    return Once((at if at.tzinfo else at.replace(tzinfo=tz)).astimezone(UTC))
 
 
 def parse_zone(name: str) -> tzinfo:

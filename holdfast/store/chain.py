@@ -69,7 +69,7 @@ async def find_message(store: Store, message_id: str) -> Event | None:
 
 async def read_related(store: Store, event: Event) -> tuple[list[int], list[int]]:
     """Return the ids of the messages of an event's chain, and of its responses, oldest first."""
-    return await _ChainReader(store).related(event)
+    return await _ChainReader(store).related_ids(event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class _ChainReader:
             journal=journal or Journal(),
         )
 
-    async def related(self, event: Event) -> tuple[list[int], list[int]]:
+    async def related_ids(self, event: Event) -> tuple[list[int], list[int]]:
         root = event.root_id or event.id
         members = await self._members(root)
         responses = await self._response_ids(root, members, event)

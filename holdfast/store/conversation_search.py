@@ -48,7 +48,7 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class SearchResult:
     """Hits, latest conversation first. `next_before` is where to search on, None at the end."""
 
     hits: list[Hit]
@@ -70,7 +70,7 @@ class ConversationSearch:
         reader: str = "",
         limit: int = 20,
         before_id: int | None = None,
-    ) -> Found:
+    ) -> SearchResult:
         """Return up to `limit` conversations that contain all words, in any case."""
         words, hits, searched = fold(query).split()[:MOST_WORDS], list[Hit](), 0
         while searched < MOST_SEARCHED:
@@ -81,11 +81,11 @@ class ConversationSearch:
             for hit in found:
                 hits.append(hit)
                 if len(hits) == limit:
-                    return Found(hits=hits, next_before=hit.conversation.id)
+                    return SearchResult(hits=hits, next_before=hit.conversation.id)
             if len(page) < BATCH:
-                return Found(hits=hits, next_before=None)
+                return SearchResult(hits=hits, next_before=None)
             before_id, searched = page[-1].id, searched + len(page)
-        return Found(hits=hits, next_before=before_id)
+        return SearchResult(hits=hits, next_before=before_id)
 
     async def _search(
         self, page: Sequence[Conversation], words: Sequence[str], scope: Scope
@@ -176,10 +176,10 @@ def find_marks(text: str, words: Sequence[str]) -> Marks:
         while at >= 0:
             marks.append((at, at + len(word)))
             at = folded.find(word, at + len(word))
-    return _merged(sorted(marks))
+    return _merge(sorted(marks))
 
 
-def _merged(marks: Marks) -> Marks:
+def _merge(marks: Marks) -> Marks:
     merged: Marks = []
     for start, end in marks:
         if merged and start <= merged[-1][1]:
@@ -194,12 +194,12 @@ def cut_snippet(text: str, words: Sequence[str]) -> tuple[str, Marks] | None:
 
     None if the text does not contain all words."""
     folded = fold(text)
-    places = [folded.find(word) for word in words]
-    if not places or min(places) < 0:
+    positions = [folded.find(word) for word in words]
+    if not positions or min(positions) < 0:
         return None
-    start = max(min(places) - BEFORE, 0)
-    end = min(min(places) + AFTER, len(text))
+    start = max(min(positions) - BEFORE, 0)
+    end = min(min(positions) + AFTER, len(text))
     piece = "".join(" " if sign.isspace() else sign for sign in text[start:end])
     shown = f"{'…' if start else ''}{piece}{'…' if end < len(text) else ''}"
     marks = [mark for word in words for mark in find_marks(shown, [word])]
-    return shown, _merged(sorted(marks))
+    return shown, _merge(sorted(marks))

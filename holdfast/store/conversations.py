@@ -241,7 +241,7 @@ class Conversations:
             groups.setdefault(original, []).append(message_id)
         return {one: group for group in groups.values() for one in group}
 
-    async def unfinished(self, conversation: str, lanes: Iterable[str]) -> list[Line]:
+    async def unfinished_lines(self, conversation: str, lanes: Iterable[str]) -> list[Line]:
         """List messages of a conversation that wait, are worked or are dead letters, newest first.
 
         Live ones are looked for in these lanes."""
@@ -353,17 +353,19 @@ class Conversations:
         return self._dialect.mark.format(name)
 
 
-def merge_unfinished(page: Page[Line], unfinished: Sequence[Line], *, is_first: bool) -> Page[Line]:
+def merge_unfinished(
+    page: Page[Line], unfinished_lines: Sequence[Line], *, is_first: bool
+) -> Page[Line]:
     """Mark the lines of a page whose messages are not completed.
 
     The first page begins with those that wait or are being worked; dead letters have a line."""
-    by_id = {line.message_id: line for line in unfinished}
+    by_id = {line.message_id: line for line in unfinished_lines}
     for line in page:
         if line.role == "user" and (found := by_id.get(line.message_id)) is not None:
             line.status, line.event_id, line.error = found.status, found.event_id, found.error
     if not is_first:
         return page
-    merged: Page[Line] = Page([line for line in unfinished if line.status != "dead"])
+    merged: Page[Line] = Page([line for line in unfinished_lines if line.status != "dead"])
     merged += page
     merged.has_more = page.has_more
     return merged

@@ -72,7 +72,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changed:
+class ChangeResult:
     """Letters that were changed, or would be; those left out for want of a decision; whether some
     are left over."""
 
@@ -123,7 +123,7 @@ class DeadGroups:
         """Return a group, None if it has no letters."""
         return (await self._groups(None)).get(id_)
 
-    async def letters(
+    async def dead_ids(
         self, group: DeadGroup, *, before_id: int | None = None, limit: int = MOST_CHANGED
     ) -> list[int]:
         """Return ids of the letters of a group, newest first."""
@@ -137,29 +137,29 @@ class DeadGroups:
 
     async def retry(
         self, which: Selection, *, actor: str, assume: Assume | None = None, dry_run: bool = False
-    ) -> Changed:
+    ) -> ChangeResult:
         """Retry dead letters. Those with an unknown effect need a decision, `assume`."""
-        letters = await self._selected(which)
-        allowed = [id_ for id_, kind in letters if assume is not None or kind != EFFECT_UNKNOWN]
+        dead_ids = await self._select(which)
+        allowed = [id_ for id_, kind in dead_ids if assume is not None or kind != EFFECT_UNKNOWN]
         ids, count = allowed[:MOST_CHANGED], 0
         for start in range(0, 0 if dry_run else len(ids), BATCH):
             batch = Filter(ids=ids[start : start + BATCH])
             count += len(await self._store.retry(batch, actor=actor, assume=assume))
-        return Changed(
+        return ChangeResult(
             count=len(ids) if dry_run else count,
-            skipped=len(letters) - len(allowed),
+            skipped=len(dead_ids) - len(allowed),
             more=len(allowed) > len(ids),
         )
 
-    async def discard(self, which: Selection, *, actor: str, dry_run: bool = False) -> Changed:
+    async def discard(self, which: Selection, *, actor: str, dry_run: bool = False) -> ChangeResult:
         """Discard dead letters: payload and error are erased."""
-        letters = [id_ for id_, _ in await self._selected(which)]
-        ids, count = letters[:MOST_CHANGED], 0
+        dead_ids = [id_ for id_, _ in await self._select(which)]
+        ids, count = dead_ids[:MOST_CHANGED], 0
         for start in range(0, 0 if dry_run else len(ids), BATCH):
             batch = Filter(ids=ids[start : start + BATCH])
             count += len(await self._store.discard(batch, actor=actor))
-        return Changed(
-            count=len(ids) if dry_run else count, skipped=0, more=len(letters) > len(ids)
+        return ChangeResult(
+            count=len(ids) if dry_run else count, skipped=0, more=len(dead_ids) > len(ids)
         )
 
     async def note(self, id_: str, text: str, *, actor: str) -> None:
@@ -246,11 +246,11 @@ class DeadGroups:
         known.oldest_at = min(known.oldest_at, oldest_at)
         known.newest_id = max(known.newest_id, newest_id)
 
-    async def _selected(self, which: Selection) -> list[tuple[int, str | None]]:
+    async def _select(self, which: Selection) -> list[tuple[int, str | None]]:
         """Return ids and error classes of selected letters, newest first, one more than allowed."""
         if which.group is not None:
             group = await self.find(which.group)
-            ids = [] if group is None else await self.letters(group, limit=MOST_CHANGED + 1)
+            ids = [] if group is None else await self.dead_ids(group, limit=MOST_CHANGED + 1)
             return [] if group is None else [(id_, group.error_class) for id_ in ids]
         rows = await self._rows(which, None, MOST_CHANGED + 1)
         return [(id_, error_class) for id_, error_class, _ in rows]

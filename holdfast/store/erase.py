@@ -12,7 +12,7 @@ from holdfast.store.payload import parse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Erased:
+class ErasedRows:
     """Numbers of rows that were deleted with a conversation."""
 
     messages: int
@@ -28,7 +28,7 @@ class Erased:
 
 async def erase_conversation(
     store: Store, conversation: str, channel: str, lanes: Iterable[str], *, actor: str
-) -> Erased:
+) -> ErasedRows:
     """Delete messages, responses, journals, lines, frames, files and versions of a conversation.
 
     `lanes` are those in which its messages may wait. A turn that runs loses its lease. What was
@@ -41,7 +41,7 @@ async def erase_conversation(
 
 async def _erase(
     store: Store, conversation: str, channel: str, lanes: list[str], actor: str
-) -> Erased:
+) -> ErasedRows:
     if is_sqlite(store):
         from holdfast.store.sqlite.erase import erase_conversation as erase
 
@@ -51,4 +51,4 @@ async def _erase(
         (conversation, channel, lanes, actor),
     )
     found = parse(erased)
-    return Erased(messages=found["messages"], lines=found["lines"], files=tuple(found["files"]))
+    return ErasedRows(messages=found["messages"], lines=found["lines"], files=tuple(found["files"]))

@@ -70,7 +70,7 @@ class MessageFilter:
 
 
 @dataclass(slots=True)
-class Found:
+class MessagePage:
     """A page of messages with their states; where to go on, and how far back the search got."""
 
     messages: list[tuple[Event, State]] = field(default_factory=list)
@@ -97,7 +97,7 @@ class MessageSearch:
         self._dialect: Dialect = dialect_of(store)
         self._clock = clock
         self._sent_by = None if scope is None else scope.sent_by
-        limits = {} if scope is None else scope.given
+        limits = {} if scope is None else scope.as_params
         self._scope = [f"({self._dialect.conditions[name]})" for name in limits]
         self._scope_params = {
             name: value if isinstance(value, str) else self._dialect.array(value)
@@ -112,7 +112,7 @@ class MessageSearch:
         before_id: int | None = None,
         since_id: int | None = None,
         most_bytes: int | None = None,
-    ) -> Found:
+    ) -> MessagePage:
         """Return a page of messages, newest first. It may be empty and still name a next one."""
         start, end = await self._bounds(which, before_id, since_id)
         ids: set[int] = set()
@@ -140,7 +140,7 @@ class MessageSearch:
         """Yield windows, each twice as large as the last, until enough was examined."""
         size, searched, begun_at = FIRST_WINDOW, 0, self._clock()
         while searched < MOST_SEARCHED:
-            bound = await self._bound(which, before_id, size)
+            bound = await self._batch_bound(which, before_id, size)
             window = _Window(before_id, max(bound, after_id), is_last=bound <= after_id)
             yield window
             if window.is_last or self._clock() - begun_at > SEARCH_SECONDS:
@@ -148,13 +148,13 @@ class MessageSearch:
             searched, before_id = searched + size, window.after_id + 1
             size = min(size * 2, LARGEST_WINDOW)
 
-    async def _bound(self, which: MessageFilter, before_id: int, size: int) -> int:
+    async def _batch_bound(self, which: MessageFilter, before_id: int, size: int) -> int:
         """Return the greatest id such that at most `size` rows of each table are above it.
 
         Returns 0 if there are no more rows than that."""
         bounds = [
             f"(select id from {table} where id < {self._mark('before_id')}"
-            f"{self._indexed(condition)} order by id desc limit 1 offset {size})"
+            f"{self._index_condition(condition)} order by id desc limit 1 offset {size})"
             for table, condition in self._tables(which)
         ]
         # SQLite allows a limit in a part of a union only inside of a further select.
@@ -170,7 +170,7 @@ class MessageSearch:
             is_dead = set(which.outcomes) <= set(DEAD_OUTCOMES)
             yield f"{self._dialect.schema}event_hist", f" and {DEAD}" if is_dead else ""
 
-    def _indexed(self, condition: str) -> str:
+    def _index_condition(self, condition: str) -> str:
         own = " and sent_by = " + self._mark("sent_by") if self._sent_by is not None else ""
         queue = f" and queue = '{INBOX}'" if own or condition else ""
         return f"{queue}{own}{condition}"
@@ -260,9 +260,9 @@ class MessageSearch:
 
     async def _page(
         self, ids: Sequence[int], limit: int, window: _Window, most_bytes: int | None
-    ) -> Found:
+    ) -> MessagePage:
         messages = await self._read(ids, most_bytes)
-        found = Found(messages=messages)
+        found = MessagePage(messages=messages)
         if (len(messages) < len(ids) and messages) or len(ids) >= limit:
             found.next_before_id = messages[-1][0].id if messages else ids[-1]
         elif not window.is_last:

@@ -71,7 +71,7 @@ class Pairings(Protocol):
     async def requests(self) -> list[Pairing]:
         """List open requests, oldest first."""
 
-    async def approved(self) -> list[Pairing]:
+    async def list_approved(self) -> list[Pairing]:
         """List approved people, by channel and id."""
 
     async def approve(self, code: str, *, actor: str | None = None) -> Pairing | None:

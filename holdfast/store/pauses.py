@@ -37,7 +37,7 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class Paused:
+class ActivePauses:
     """The pauses of a store, as consumers ask for them."""
 
     pauses: Sequence[Pause] = ()
@@ -61,14 +61,14 @@ class Pauses:
         self._store = store
         self._dialect: Dialect = dialect_of(store)
 
-    async def all(self) -> Paused:
+    async def all(self) -> ActivePauses:
         """Return all pauses, by kind and name."""
         rows = await self._dialect.rows(
             f"select kind, name, reason, paused_by, paused_at from {self._table}"
             f" order by kind, name limit {MOST_PAUSES}",
             {},
         )
-        return Paused([self._pause(row) for row in rows])
+        return ActivePauses([self._pause(row) for row in rows])
 
     async def pause(self, kind: PauseKind, name: str, reason: str | None, *, actor: str) -> Pause:
         """Pause something for all processes. Paused again, it only gets the new reason."""
@@ -87,7 +87,7 @@ class Pauses:
             values,
         )
         pause = self._pause(row)
-        await self._tell("paused", pause, actor)
+        await self._publish("paused", pause, actor)
         return pause
 
     async def resume(self, kind: PauseKind, name: str, *, actor: str) -> bool:
@@ -101,7 +101,7 @@ class Pauses:
         for row in rows:
             pause = self._pause(row)
             await self._forgive_wait(pause)
-            await self._tell("resumed", pause, actor)
+            await self._publish("resumed", pause, actor)
             await self._store.wake(QUEUES.get(kind, name))
         return bool(rows)
 
@@ -126,7 +126,9 @@ class Pauses:
             values,
         )
 
-    async def _tell(self, action: Literal["paused", "resumed"], pause: Pause, actor: str) -> None:
+    async def _publish(
+        self, action: Literal["paused", "resumed"], pause: Pause, actor: str
+    ) -> None:
         """Record the act, show it to the streams, and wake all processes."""
         subject = f"{pause.kind}:{pause.name}"
         await self._store.audit(AuditEntry(actor=actor, action=action, subject=subject))

@@ -34,16 +34,16 @@ async def messages_ahead(store: Store, message: Event) -> tuple[int, int]:
         "now": dialect.moment(await store.now()),
         "target": message.target,
     }
-    place = {name: dialect.mark.format(name) for name in (*params, "lane")}
+    marks = {name: dialect.mark.format(name) for name in (*params, "lane")}
     ready = (
         "target = {target} and head and vt <= {now} and (vt < {vt} or (vt = {vt} and id < {id}))"
     )
-    for_agent = await _count(dialect, ready.format(**place), params)
+    for_agent = await _count(dialect, ready.format(**marks), params)
     if message.lane is None:
         return 0, for_agent
-    in_lane = f"lane = {place['lane']} and {dialect.lane_order} < {place['id']}"
+    in_lane = f"lane = {marks['lane']} and {dialect.lane_order} < {marks['id']}"
     params = {"id": message.id, "lane": message.lane}
-    return await _count(dialect, f"{in_lane} and id < {place['id']}", params), for_agent
+    return await _count(dialect, f"{in_lane} and id < {marks['id']}", params), for_agent
 
 
 async def _count(dialect: Dialect, where: str, params: dict[str, Any]) -> int:

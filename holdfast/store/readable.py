@@ -56,7 +56,7 @@ def shown_payload(text: str) -> Payload:
     )
 
 
-def shown(event: AnyEvent) -> AnyEvent:
+def make_readable(event: AnyEvent) -> AnyEvent:
     """Make an event safe to list: what cannot be read is replaced or left out."""
     event.__dict__["event"] = payload_to_show(event)
     claimed: tuple[object, ...] = event.claimed

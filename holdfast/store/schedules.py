@@ -314,8 +314,8 @@ def shortest_pause(times: Timing, now: datetime) -> timedelta:
 
 
 def _payload(draft: Draft, id: str) -> Payload:
-    channel, _, place = (draft.to or f"{SCHEDULE}:{id}").partition(":")
-    if not (channel and place):
+    channel, _, name = (draft.to or f"{SCHEDULE}:{id}").partition(":")
+    if not (channel and name):
         raise WrongUsage(f"{draft.to!r} is no conversation; give CHANNEL:CONVERSATION")
     return {
         "kind": "message",
@@ -323,7 +323,7 @@ def _payload(draft: Draft, id: str) -> Payload:
         "sender": SENDER,
         "sender_id": None,
         "message": draft.text,
-        "conversation": f"{channel}:{place}",
+        "conversation": f"{channel}:{name}",
         SCHEDULE: id,
     }
 

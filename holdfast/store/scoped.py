@@ -40,7 +40,7 @@ class Scope:
     agents: tuple[str, ...] | None = None
 
     @property
-    def given(self) -> dict[str, Any]:
+    def as_params(self) -> dict[str, Any]:
         """The limits that are set."""
         limits: dict[str, Any] = {
             "sent_by": self.sent_by,
@@ -97,7 +97,7 @@ class ScopedReads:
         self._store = store
         self._scope = scope
         self._dialect = dialect
-        limits = scope.given
+        limits = scope.as_params
         self._where = " and ".join(f"({dialect.conditions[name]})" for name in limits) or "true"
         self._params = {
             name: value if isinstance(value, str) else dialect.array(value)

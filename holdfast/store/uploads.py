@@ -104,7 +104,7 @@ class Files:
             params["before"] = self._dialect.moment(before)
         return await self._delete(where, **params)
 
-    async def known(self, ids: Sequence[str]) -> set[str]:
+    async def known_ids(self, ids: Sequence[str]) -> set[str]:
         """Return those ids that are noted here."""
         return {file.id for file in await self._select(self._dialect.texts("ids"), ids=ids)}
 

@@ -17,7 +17,7 @@ from holdfast.memory.recall import Recall
 from holdfast.migrations.runner import migrate
 from holdfast.queue.event import INBOX, OUTBOX, Event
 from holdfast.queue.outcome import Outcome, Snooze
-from holdfast.queue.policy import Policy, TargetGroup, failed
+from holdfast.queue.policy import Policy, TargetGroup, outcome_of
 from holdfast.queue.store import Filter, Store
 from holdfast.routing.rooms import post
 from holdfast.routing.router import Address, put_message
@@ -92,7 +92,7 @@ class Trial:
             try:
                 outcome = await handle(turn)
             except Exception as error:  # noqa: BLE001 - an outcome, as in the consumer
-                outcome = failed(error)
+                outcome = outcome_of(error)
             outcome = Policy(
                 queue=INBOX, target_groups=(TargetGroup(targets=(), lease=LEASE),), at_once=1
             ).with_backoff(turn, outcome)

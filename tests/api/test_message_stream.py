@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from bench import event_stream
-from bench.event_stream import Frame, Refused, Stream
+from bench.event_stream import Frame, Refusal, Stream
 from holdfast import AgentHarness, NewEvent
 from holdfast.activity.frames import turn_frame
 from holdfast.api.limits import Limits
@@ -214,7 +214,7 @@ async def test_a_token_that_is_revoked_gets_nothing_more(app: AgentHarness) -> N
             assert await revoke_token(app.store, "ada", "test")
             await writer.write("lo")
             assert [frame async for frame in frames(stream)] == []
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(Refusal) as refused:
             async with event_stream.watching(port, path=PATH, headers=given):
                 pass
         assert refused.value.status == 401

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bench import event_stream
-from bench.event_stream import Frame, Refused, Stream
+from bench.event_stream import Frame, Refusal, Stream
 from holdfast import AgentHarness, Dead, NewEvent, Turn
 from holdfast.api import feed
 from holdfast.api.limits import Limits
@@ -198,7 +198,7 @@ async def _said_by_ann_and_bob(app: AgentHarness, watched: Stream) -> list[Frame
 @pytest.mark.parametrize("last_id", ["x", "1.x", "-1", "1.2.3", "9" * 30, "١"])
 async def test_a_malformed_position_is_refused(app: AgentHarness, last_id: str) -> None:
     async with serving(app) as port:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(Refusal) as refused:
             async with watching(
                 port, headers={"last-event-id": last_id.encode().decode("latin-1")}
             ):
@@ -232,7 +232,7 @@ async def test_filters_leave_out_and_positions_pass_what_they_leave_out(
 
 async def test_a_stream_needs_a_token(app: AgentHarness) -> None:
     async with serving(app) as port:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(Refusal) as refused:
             async with event_stream.watching(port):
                 pass
     assert refused.value.status == 401
@@ -240,7 +240,7 @@ async def test_a_stream_needs_a_token(app: AgentHarness) -> None:
 
 async def test_an_unknown_type_is_refused(app: AgentHarness) -> None:
     async with serving(app) as port:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(Refusal) as refused:
             async with watching(port, query="?type=nonsense"):
                 pass
     assert refused.value.status == 400

@@ -64,7 +64,7 @@ async def test_a_message_is_answered_once_though_its_webhook_comes_again(
     assert ended[0].message_id == f"whatsapp_{NUMBER}_{ADA}_{message}"
     assert ended[0].event["conversation"] == f"whatsapp:{ADA}"
     assert (ended[0].event["sender"], ended[0].event["sender_id"]) == ("Ada", ADA)
-    assert whatsapp.received()[0]["context"] == {"message_id": message}
+    assert whatsapp.messages_to()[0]["context"] == {"message_id": message}
 
 
 @on_sqlite
@@ -213,7 +213,7 @@ async def test_a_rate_limit_of_the_number_lets_all_wait_and_that_of_a_person_nob
         await whatsapp.say("me, too", user=BOB)
         await whatsapp.answers(1, BOB)
         await whatsapp.answers(1)
-    [other] = whatsapp.received(BOB)
+    [other] = whatsapp.messages_to(BOB)
     has_waited = whatsapp.taken_at[other["id"]] - refused_at > 2
     assert has_waited if others_wait else whatsapp.sent[0] == other
 
@@ -256,7 +256,7 @@ async def test_files_come_in_for_known_senders_and_go_out(
         assert (await whatsapp.answers(2))[0] == "look picture"
         await whatsapp.send_file("document", b"text", name="../a b.txt")
         assert (await whatsapp.answers(4))[2] == "text"
-    picture, document = (whatsapp.received()[number] for number in (1, 3))
+    picture, document = (whatsapp.messages_to()[number] for number in (1, 3))
     assert whatsapp.media[picture["image"]["id"]][1] == b"picture"
     assert document["document"]["filename"].endswith("a b.txt")
     assert whatsapp.media[document["document"]["id"]][1] == b"text"

@@ -75,7 +75,7 @@ async def test_messages_without_an_agent_are_of_the_default_one(store: Store) ->
     [group] = await DeadGroups(store, "coder").all()
 
     assert (group.target, group.count) == ("coder", 2)
-    assert len(await DeadGroups(store, "coder").letters(group)) == 2
+    assert len(await DeadGroups(store, "coder").dead_ids(group)) == 2
 
 
 async def test_a_dry_run_counts_and_changes_nothing(store: Store) -> None:

@@ -70,7 +70,7 @@ async def test_an_approved_person_stays_until_revoked(store: Store, clock: Clock
     assert await pairings.approve(request.code) is None, "a code is used once"
     clock.tick(days=400)
     assert await pairings.find("post", "1") == person
-    assert (await pairings.requests(), await pairings.approved()) == ([], [person])
+    assert (await pairings.requests(), await pairings.list_approved()) == ([], [person])
     assert not await pairings.revoke("mail", "1")
     assert await pairings.revoke("post", "1", actor="cli:ann")
     assert await pairings.find("post", "1") is None
@@ -147,7 +147,7 @@ async def test_forgetting_a_person_removes_their_pairing(store: Store) -> None:
         open_observations(store), open_knowledge(store), "default", "USER", "4711"
     )
     assert removed["pairings"] == 1
-    assert await open_pairings(store).approved() == []
+    assert await open_pairings(store).list_approved() == []
     assert len(await open_pairings(store).requests()) == 1
 
 

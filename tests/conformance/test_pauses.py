@@ -13,7 +13,7 @@ from holdfast.queue.outcome import Done, Outcome
 from holdfast.queue.policy import Policy, TargetGroup
 from holdfast.queue.store import Store, SweepPolicy
 from holdfast.queue.turn import LeasedTurn
-from holdfast.store.pauses import Paused, Pauses
+from holdfast.store.pauses import ActivePauses, Pauses
 from holdfast.testing.clock import Clock
 from holdfast.testing.fixtures import StoreFactory
 
@@ -51,7 +51,7 @@ async def test_pausing_again_changes_the_reason_and_resuming_ends_it_once(
     assert (again.reason, again.paused_at, again.paused_by) == ("two", first.paused_at, ACTOR)
     assert await pauses.resume("channel", "slack", actor=ACTOR)
     assert not await pauses.resume("channel", "slack", actor=ACTOR)
-    assert await pauses.all() == Paused([])
+    assert await pauses.all() == ActivePauses([])
     log = await store.audit_log(AuditFilter())
     assert [(one.action, one.subject) for one in log] == [
         ("resumed", "channel:slack"),

@@ -13,7 +13,7 @@ from holdfast.memory.observation import Observation
 from holdfast.message import text_of
 from holdfast.queue.event import INBOX, NewEvent
 from holdfast.queue.outcome import Dead, Done, Retry, Snooze
-from holdfast.queue.policy import failed
+from holdfast.queue.policy import outcome_of
 from holdfast.queue.store import Filter, Store, SweepPolicy
 from holdfast.queue.turn import LeasedTurn
 from holdfast.store import open_store
@@ -53,7 +53,7 @@ async def _worked(store: Store, turn: LeasedTurn) -> list[int]:
     try:
         assert turn.primary.event["text"]
     except Unreadable as error:
-        await store.settle([(turn, failed(error))])
+        await store.settle([(turn, outcome_of(error))])
         return []
     await store.settle([(turn, Done())])
     return turn.ids

@@ -137,7 +137,7 @@ async def test_a_turn_that_runs_is_not_given_back_after_a_lost_claim(proxy: Prox
     async with consuming(proxy, gate, policy(at_once=2)) as consumer:
         [id] = await put(proxy)
         await until(lambda: gate.inside)
-        consumer._unheard.lost()
+        consumer._lost_claims.note_lost()
         await until(lambda: proxy.calls["held"] > 2)
         assert (proxy.calls["release"], consumer.running) == (0, 1)
         gate.open.set()

@@ -190,8 +190,8 @@ async def test_one_process_looks_one_stands_by_and_the_rest_wait(url: str) -> No
 async def test_the_deputy_takes_over_from_a_dead_looker(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.postgres.lookout.LOOK_EVERY", 0.0)
-    monkeypatch.setattr("holdfast.store.postgres.lookout.ASK_EVERY", 0.0)
+    monkeypatch.setattr("holdfast.store.postgres.lookout.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("holdfast.store.postgres.lookout.ROLE_REQUEST_SECONDS", 0.0)
     async with stores(url, 2) as rest:
         async with open_store(url) as looker:
             await register(looker, "looker")
@@ -208,7 +208,7 @@ async def test_the_deputy_takes_over_from_a_dead_looker(
 async def test_a_suspended_looker_is_replaced_and_replaces_again(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.postgres.lookout.LOOK_EVERY", 0.0)
+    monkeypatch.setattr("holdfast.store.postgres.lookout.LOOK_SECONDS", 0.0)
     async with stores(url, 2) as [looker, deputy]:
         for store in (looker, deputy):
             await register(store, f"process {id(store)}")

@@ -20,7 +20,7 @@ from tests.cli.shell import Shell
 from tests.transfer.filling import opened
 
 FINISHED, LIVE, LANES, LINES = 900_000, 100_000, 20_000, 200_000
-PATIENCE_SECONDS = 1800
+MOVE_SECONDS = 1800
 
 NUMBERS = (
     "with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < {})"
@@ -100,7 +100,7 @@ def _kill_when(
     shell: Shell, source: str, target: str, has_come_far: Callable[[dict[str, Any]], bool]
 ) -> None:
     process = _start(shell, source, target)
-    give_up_at = time.monotonic() + PATIENCE_SECONDS
+    give_up_at = time.monotonic() + MOVE_SECONDS
     while not has_come_far(_cursors(target)):
         assert process.poll() is None, "the move ended before it was killed"
         assert time.monotonic() < give_up_at
@@ -125,6 +125,6 @@ def _cursors(target: str) -> dict[str, Any]:
 
 def _finish(shell: Shell, source: str, target: str) -> Any:
     process = _start(shell, source, target, "--json")
-    output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    output, _ = process.communicate(timeout=MOVE_SECONDS)
     assert process.returncode == 0
     return json.loads(output)

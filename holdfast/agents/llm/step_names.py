@@ -48,9 +48,9 @@ class StepNames(JournalOperationNamer):
             case ModelCancelSuspendedResponseId(model_id=model):
                 text = f"cancel response{self._other_model(model)}"
             case ToolsetCallToolId(toolset_id=toolset):
-                text = f"tool {_qualified(toolset, tool)}"
+                text = f"tool {_qualified_name(toolset, tool)}"
             case ToolsetValidateToolArgumentsId(toolset_id=toolset):
-                text = f"arguments of {_qualified(toolset, tool)}"
+                text = f"arguments of {_qualified_name(toolset, tool)}"
             case ToolsetGetToolsId(toolset_id=toolset):
                 text = f"tools of {toolset}"
             case ToolsetGetInstructionsId(toolset_id=toolset):
@@ -65,5 +65,5 @@ class StepNames(JournalOperationNamer):
         return "" if model in (None, self._default_model) else f" ({model})"
 
 
-def _qualified(toolset: str, tool: str) -> str:
+def _qualified_name(toolset: str, tool: str) -> str:
     return tool if toolset == OWN_TOOLS else f"{toolset}.{tool}"

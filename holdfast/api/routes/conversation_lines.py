@@ -113,20 +113,20 @@ async def get_conversation_messages(
         id, agents=scope.agents, message_ids=named, **page.within(request)
     )
     if named is None:
-        unfinished = await _unfinished(request, conversations, id, scope)
+        unfinished = await _unfinished_lines(request, conversations, id, scope)
         found = merge_unfinished(found, unfinished, is_first=page.before_id is None)
     if not found and not await conversations.owners(id):
         raise ApiError(404, NOT_FOUND)
     return list_response(request, await shown_lines(store, found, html=page.html), _as_shown)
 
 
-async def _unfinished(
+async def _unfinished_lines(
     request: Request, conversations: Conversations, id_: str, scope: Scope
 ) -> list[Line]:
     """List messages that wait, are worked or are dead, as far as the caller may see them."""
     state = state_of(request)
     routing = await state.routing()
-    unfinished = await conversations.unfinished(id_, lanes_of(state.known_lanes, id_))
+    unfinished = await conversations.unfinished_lines(id_, lanes_of(state.known_lanes, id_))
     for line in unfinished:
         line.agent = line.agent or routing.default
     return [line for line in unfinished if scope.agents is None or line.agent in scope.agents]
@@ -141,7 +141,7 @@ async def shown_lines(store: Store, found: Rows[Line], *, html: bool = False) ->
     for at, (line, shown) in enumerate(zip(found, lines, strict=True)):
         if line.origin in versions:
             shown.shown["versions"] = versions[line.origin]
-        if own := files.get(_place(line)):
+        if own := files.get(_file_key(line)):
             shown.shown["files"] = own
         if texts is not None:
             shown.shown["html"] = texts[at]
@@ -157,7 +157,7 @@ async def _files_by_line(store: Store, found: Rows[Line]) -> dict[tuple[str, str
     return files
 
 
-def _place(line: Line) -> tuple[str, str]:
+def _file_key(line: Line) -> tuple[str, str]:
     return line.message_id, line.agent if line.role == "assistant" else ""
 
 

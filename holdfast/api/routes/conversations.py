@@ -169,7 +169,7 @@ async def post_conversation(request: Request, id: ConversationId) -> JsonRespons
     if change.archived:
         # The next message has to take it back.
         state.conversation_notes.forget(id)
-    await _tell(request, "conversation_changed", id)
+    await _publish_change(request, "conversation_changed", id)
     return await _found_conversation(request, id, scope)
 
 
@@ -195,7 +195,7 @@ async def delete_conversation(request: Request, id: ConversationId) -> JsonRespo
     await state.routing()
     [channel] = set(owners.values())
     lanes = lanes_of(state.known_lanes, id)
-    await _tell(request, "conversation_deleted", id)
+    await _publish_change(request, "conversation_deleted", id)
     erased = await erase_conversation(state.store, id, channel, lanes, actor=actor_of(request))
     state.conversation_notes.forget(id)
     await asyncio.to_thread(_remove_files, state.settings.files, channel, id, erased.files)
@@ -220,7 +220,7 @@ async def _found_conversation(request: Request, id_: str, scope: Scope) -> JsonR
     return JsonResponse(shown_conversation(found, scope))
 
 
-async def _tell(request: Request, kind: str, conversation: str) -> None:
+async def _publish_change(request: Request, kind: str, conversation: str) -> None:
     """Tell all pages that a conversation changed."""
     store, frames = state_of(request).store, list[Payload]()
     for owner, channel in (await Conversations(store).owners(conversation)).items():

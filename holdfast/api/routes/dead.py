@@ -13,7 +13,7 @@ from holdfast.api.names import Printable
 from holdfast.api.paging import EventId, Page, list_response
 from holdfast.api.response import OK, ApiError, JsonResponse, Ok, millis
 from holdfast.api.route import AuthorizedRoute, route_options
-from holdfast.api.routes.dead_groups import letters_of
+from holdfast.api.routes.dead_groups import dead_ids_of
 from holdfast.api.security.caller import actor_of
 from holdfast.api.security.scope import refuse_limited, visible_reads
 from holdfast.api.state import state_of
@@ -116,7 +116,7 @@ async def get_dead(request: Request, page: Annotated[DeadPage, Query()]) -> Json
 
 async def _of_group(request: Request, page: DeadPage, group: str) -> Rows[FinishedEvent]:
     await refuse_limited(request)
-    ids, has_more = await letters_of(request, group, page.limit, page.before_id)
+    ids, has_more = await dead_ids_of(request, group, page.limit, page.before_id)
     store, most_bytes = state_of(request).store, state_of(request).limits.page_bytes
     found = await store.dead(Filter(ids=ids), limit=page.limit, most_bytes=most_bytes)
     found.has_more = found.has_more and (has_more or len(found) < len(ids))

@@ -19,7 +19,7 @@ from holdfast.queue.journal import EFFECT_UNKNOWN, Assume
 from holdfast.store.dead_groups import (
     GROUP_ID,
     NOTE_LENGTH,
-    Changed,
+    ChangeResult,
     DeadGroup,
     DeadGroups,
     Note,
@@ -150,7 +150,7 @@ async def get_groups(request: Request, query: Annotated[GroupQuery, Query()]) ->
     groups. `GET /api/queue/dead?group=…` lists the letters of a group."""
     await refuse_limited(request)
     groups = await (await _groups(request)).all(query.queue)
-    return JsonResponse([_shown(group) for group in groups])
+    return JsonResponse([_group_to_show(group) for group in groups])
 
 
 @routes.post(
@@ -220,7 +220,7 @@ async def note_group(request: Request) -> JsonResponse:
     return JsonResponse(OK)
 
 
-async def letters_of(
+async def dead_ids_of(
     request: Request, group: str, limit: int, before_id: int | None
 ) -> tuple[list[int], bool]:
     """Return ids of a page of a group's letters, and whether there are more."""
@@ -228,7 +228,7 @@ async def letters_of(
     found = await groups.find(group) if GROUP_ID.fullmatch(group) else None
     if found is None:
         return [], False
-    ids = await groups.letters(found, before_id=before_id, limit=limit + 1)
+    ids = await groups.dead_ids(found, before_id=before_id, limit=limit + 1)
     return ids[:limit], len(ids) > limit
 
 
@@ -237,7 +237,7 @@ async def _groups(request: Request) -> DeadGroups:
     return DeadGroups(state.store, (await state.routing()).default)
 
 
-def _shown(group: DeadGroup) -> ShownGroup:
+def _group_to_show(group: DeadGroup) -> ShownGroup:
     return ShownGroup(
         group=group.id,
         queue=group.queue,
@@ -259,7 +259,7 @@ def _note(note: Note | None) -> ShownNote | None:
     return ShownNote(text=note.text, by=note.noted_by, at=millis(note.noted_at))
 
 
-def _change(changed: Changed, *, dry_run: bool) -> ShownChange:
+def _change(changed: ChangeResult, *, dry_run: bool) -> ShownChange:
     return ShownChange(
         count=changed.count, skipped=changed.skipped, more=changed.more, dryRun=dry_run
     )

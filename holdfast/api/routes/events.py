@@ -133,7 +133,7 @@ class EventPage(TypedDict):
     raw: dict[str, Any]
 
 
-class Replayed(TypedDict):
+class ReplayResult(TypedDict):
     """The new event."""
 
     ok: bool
@@ -219,7 +219,7 @@ async def get_event(request: Request, id: EventId) -> JsonResponse:
 @routes.post(
     "/api/events/{id}/replay",
     summary="Replay a finished event",
-    **route_options("admin", Replayed, {"ok": True, "id": 12, "messageId": "x~12"}, 404, 409),
+    **route_options("admin", ReplayResult, {"ok": True, "id": 12, "messageId": "x~12"}, 404, 409),
 )
 async def replay_event(request: Request, id: EventId) -> JsonResponse:
     """Put a finished event once more, as a new one with the same payload. 409 while it is live."""
@@ -232,7 +232,7 @@ async def replay_event(request: Request, id: EventId) -> JsonResponse:
         raise ApiError(404, NOT_FOUND)
     event = await store.live(new_ids[0])
     name = None if event is None else event.message_id
-    return JsonResponse(Replayed(ok=True, id=new_ids[0], messageId=name))
+    return JsonResponse(ReplayResult(ok=True, id=new_ids[0], messageId=name))
 
 
 async def _pause_of(request: Request, life: Life, default: str) -> ShownPause | None:

@@ -226,7 +226,7 @@ async def get_file(request: Request, id: FileId, inline: Inline = False) -> Resp
     """Return a file, to whoever may see its conversation or response. Lines of a conversation and
     `fileIds` of a response name their files. HTML and SVG are never shown inline."""
     root = state_of(request).settings.files
-    name, path = await (_stored if id.startswith("file_") else _of_response)(request, id)
+    name, path = await (_stored_path if id.startswith("file_") else _of_response)(request, id)
     stack = ExitStack()
     try:
         file = await asyncio.to_thread(stack.enter_context, open_below(root, path))
@@ -241,7 +241,7 @@ async def get_file(request: Request, id: FileId, inline: Inline = False) -> Resp
     return StreamingResponse(_chunks(stack, file), media_type=type_, headers=headers)
 
 
-async def _stored(request: Request, id_: str) -> tuple[str, str]:
+async def _stored_path(request: Request, id_: str) -> tuple[str, str]:
     """Return the name of an upload or of an answer's file, and its path below the root."""
     file = await _visible_file(request, id_)
     if file is None:

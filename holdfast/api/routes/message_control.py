@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from pydantic import AfterValidator, Field
 
 from holdfast.api.body import Body, read_body
-from holdfast.api.names import Printable, said
+from holdfast.api.names import Printable, require_text
 from holdfast.api.response import OK, ApiError, JsonResponse, Ok
 from holdfast.api.route import route_options
 from holdfast.api.routes.message_status import MessageId, MessagePart, visible_message
@@ -25,7 +25,7 @@ ENDED = "the message has ended"
 class Signal(Body):
     """A signal for a turn that waits, or will wait, for its name."""
 
-    name: Annotated[Printable, AfterValidator(said)] = Field(
+    name: Annotated[Printable, AfterValidator(require_text)] = Field(
         description="Name of the signal, as in `turn.signal`."
     )
     value: Any = Field(None, description="Any JSON value; `turn.signal` returns it.")

@@ -24,8 +24,8 @@ from holdfast.message import (
     written_of,
 )
 from holdfast.queue.event import INBOX, Event, FinishedEvent, payload_to_show
-from holdfast.store.messages import Ending, Found, MessageFilter, MessageSearch, State
-from holdfast.store.pauses import Paused, Pauses
+from holdfast.store.messages import Ending, MessageFilter, MessagePage, MessageSearch, State
+from holdfast.store.pauses import ActivePauses, Pauses
 
 routes = APIRouter(route_class=AuthorizedRoute, tags=["messages"])
 
@@ -124,7 +124,7 @@ async def get_messages(request: Request, query: Annotated[MessageQuery, Query()]
     search = MessageSearch(state.store, await scope_of(request))
     found = await search.find(_filter(query, default), **query.within(request))
     paused = await Pauses(state.store).all()
-    rows = [_listed(event, now, default, paused) for event, now in found.messages]
+    rows = [_listed_message(event, now, default, paused) for event, now in found.messages]
     return JsonResponse(rows, headers=_next_page(request, found))
 
 
@@ -146,7 +146,7 @@ def _filter(query: MessageQuery, default: str) -> MessageFilter:
 MICROSECONDS = timedelta(microseconds=999)
 
 
-def _next_page(request: Request, found: Found) -> dict[str, str]:
+def _next_page(request: Request, found: MessagePage) -> dict[str, str]:
     if found.next_before_id is None:
         return {}
     headers = {"x-next-before-id": str(found.next_before_id)}
@@ -155,7 +155,9 @@ def _next_page(request: Request, found: Found) -> dict[str, str]:
     return headers | next_page_header(request, "before_id", found.next_before_id)
 
 
-def _listed(event: Event, state: State, default: str, paused: Paused) -> ListedMessage:
+def _listed_message(
+    event: Event, state: State, default: str, paused: ActivePauses
+) -> ListedMessage:
     payload, agent = payload_to_show(event), event.target or default
     finished_at = event.finished_at if isinstance(event, FinishedEvent) else None
     is_paused = paused.find("agent", agent) is not None or paused.has_queue(INBOX)

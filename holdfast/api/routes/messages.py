@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 from holdfast.api.body import Body, read_body
 from holdfast.api.draft import Draft
 from holdfast.api.names import Channel, Name, Printable, Text, printable
-from holdfast.api.response import ApiError, JsonResponse, Stored
+from holdfast.api.response import ApiError, JsonResponse, StoredMessage
 from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.routes.resend import draft_of
 from holdfast.api.security.caller import Caller, caller_of
@@ -96,7 +96,7 @@ class NewMessage(Body):
     summary="Store a message for an agent",
     **route_options(
         "send",
-        Stored,
+        StoredMessage,
         {"ok": True, "messageId": "api_m8boovyb"},
         404,
         409,
@@ -137,7 +137,7 @@ async def post_message(request: Request) -> JsonResponse:
         state.conversation_notes.add(conversation, now)
     if stored is None:
         raise ApiError(409, "duplicate messageId", further={"messageId": id_})
-    answer = Stored(ok=True, messageId=id_)
+    answer = StoredMessage(ok=True, messageId=id_)
     if missing is not None:
         answer["warning"] = waits_for_a_server(missing)
     elif (paused := directory.paused_agent(text, agent)) is not None:

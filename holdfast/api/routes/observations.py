@@ -31,8 +31,8 @@ from holdfast.queue.audit import AuditEntry
 from holdfast.queue.event import Event, payload_to_show
 from holdfast.queue.store import Store
 from holdfast.store.memory import open_observations, open_people
+from holdfast.store.memory_overview import MemoryOverview, Person
 from holdfast.store.overview import OverviewReads
-from holdfast.store.remembered import Person, Remembered
 
 routes = APIRouter(route_class=AuthorizedRoute, tags=["memory"])
 
@@ -196,7 +196,7 @@ async def get_people(request: Request, query: Annotated[PeopleQuery, Query()]) -
     more, a header `Link` names the next page."""
     await refuse_limited(request)
     after = None if query.after is None else parts_or_refuse(query.after)
-    people, last = await Remembered(state_of(request).store).people(
+    people, last = await MemoryOverview(state_of(request).store).people(
         part=query.q, after=None if after is None else (after[0], after[2]), limit=query.limit
     )
     headers = {} if last is None else next_page_header(request, "after", last)
@@ -219,7 +219,7 @@ async def get_observations(
     keys = await open_people(store).identities(query.subject)
     found = await _newest(store, keys, query.limit)
     pending = {key: await open_observations(store).has_pending(key) for key in keys}
-    sources = await Remembered(store).sources(
+    sources = await MemoryOverview(store).sources(
         name for one in found for name in one.source_message_ids
     )
     return JsonResponse([_line(one, sources, pending) for one in found])
@@ -259,7 +259,7 @@ async def correct(request: Request, id: ObservationId) -> JsonResponse:
     await open_observations(store).save(replace(known, content=given.content.strip()))
     await _audit(request, "corrected", known)
     saved = await _find(store, given.workspace, id)
-    sources = await Remembered(store).sources(saved.source_message_ids)
+    sources = await MemoryOverview(store).sources(saved.source_message_ids)
     return JsonResponse(_line(saved, sources, {saved.subject_key: True}))
 
 
@@ -293,7 +293,7 @@ async def get_memory_status(request: Request) -> JsonResponse:
     health = memory_health(counts, await OverviewReads(store).dead(), await store.now())
     status = MemoryStatus(
         observations=await open_observations(store).count(),
-        people=await Remembered(store).count_people(),
+        people=await MemoryOverview(store).count_people(),
         pending=health.pending,
         oldestAt=None if health.oldest_at is None else millis(health.oldest_at),
         dead=health.dead,

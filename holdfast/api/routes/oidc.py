@@ -36,7 +36,7 @@ async def begin(request: Request) -> Response:
     try:
         answer = RedirectResponse(await provider.address(attempt, _redirect_uri(request)), 303)
     except ProviderError as error:
-        return _refused(request, str(error), 502)
+        return _refuse(request, str(error), 502)
     answer.headers["set-cookie"] = _cookie(request.scope, str(attempt), ATTEMPT_LIFE)
     return answer
 
@@ -55,15 +55,15 @@ async def come_back(
     attempt = Attempt.read(cookie_in(request, _cookie_name(request.scope)))
     if attempt is None or not hmac.compare_digest(attempt.state.encode(), state.encode()):
         access_of(request).count_wrong(client_of(request.scope))
-        return _refused(request, START_AGAIN, 400)
+        return _refuse(request, START_AGAIN, 400)
     if error or not code:
-        return _refused(request, f"the provider refused the login: {error or 'no code'}", 401)
+        return _refuse(request, f"the provider refused the login: {error or 'no code'}", 401)
     try:
         person = await provider.person(attempt, code, _redirect_uri(request))
     except LoginRefused as refused:
-        return _refused(request, str(refused), 403)
+        return _refuse(request, str(refused), 403)
     except ProviderError as failed:
-        return _refused(request, str(failed), 502)
+        return _refuse(request, str(failed), 502)
     answer = await open_session(request, _grant(person))
     answer.raw_headers.insert(0, (b"set-cookie", _cookie(request.scope, "", 0).encode()))
     return answer
@@ -101,7 +101,7 @@ def _cookie(scope: Scope, value: str, seconds: int) -> str:
     )
 
 
-def _refused(request: Request, text: str, status: int) -> Response:
+def _refuse(request: Request, text: str, status: int) -> Response:
     if wants_html(request):
         return refusal(text, status, has_provider=True)
     raise ApiError(status, text)

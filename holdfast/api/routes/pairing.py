@@ -40,7 +40,7 @@ class ApprovedPerson(TypedDict):
     approvedBy: str | None
 
 
-class Approved(ApprovedPerson):
+class ApprovalResult(ApprovedPerson):
     """The person who was approved."""
 
     ok: bool
@@ -82,7 +82,7 @@ async def get_requests(request: Request) -> JsonResponse:
 )
 async def get_approved(request: Request) -> JsonResponse:
     """List the people who were approved, by channel and id."""
-    found = await open_pairings(state_of(request).store).approved()
+    found = await open_pairings(state_of(request).store).list_approved()
     return JsonResponse([describe_person(one) for one in found])
 
 
@@ -90,7 +90,12 @@ async def get_approved(request: Request) -> JsonResponse:
     "/api/pairing/approve",
     summary="Approve a stranger",
     **route_options(
-        "admin", Approved, {"ok": True, **PERSON}, 404, body=Approval, given={"code": "K7MPQ2XZ"}
+        "admin",
+        ApprovalResult,
+        {"ok": True, **PERSON},
+        404,
+        body=Approval,
+        given={"code": "K7MPQ2XZ"},
     ),
 )
 async def approve(request: Request) -> JsonResponse:

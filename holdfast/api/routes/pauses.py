@@ -75,10 +75,12 @@ async def get_pauses(request: Request) -> JsonResponse:
         await refuse_limited(request)
     directory, counts = await state.directory(), await state.counts.get()
     pauses = (await Pauses(state.store).all()).pauses
-    return JsonResponse([_listed(one, counts, directory) for one in pauses if _sees(caller, one)])
+    return JsonResponse(
+        [_listed_pause(one, counts, directory) for one in pauses if _sees(caller, one)]
+    )
 
 
-def _listed(one: Pause, counts: Sequence[Count], directory: Directory) -> ListedPause:
+def _listed_pause(one: Pause, counts: Sequence[Count], directory: Directory) -> ListedPause:
     queue, target = QUEUES.get(one.kind, one.name), None if one.kind == "queue" else one.name
     waiting = waiting_for(counts, queue, target, directory)
     return ListedPause(**shown_pause(one), waiting=waiting)

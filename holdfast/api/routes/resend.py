@@ -43,30 +43,30 @@ async def draft_of(request: Request, message: NewMessage, address: Address) -> D
     files = await _own_files(request, message.files, address)
     # A file alone is a message, too: its name is the text.
     text = message.message or ", ".join(file.name for file in files)
-    draft = Draft(text=text, agent=message.agent, files=await _carried(request, files))
+    draft = Draft(text=text, agent=message.agent, files=await _files_to_carry(request, files))
     if message.edits is None:
         return draft
     if message.message is None:
         raise ApiError(400, "message is required")
-    line = await _replaced(request, message.edits, address)
+    line = await _replaced_line(request, message.edits, address)
     agent = message.agent or await _same_agent(request, text, line)
     return replace(draft, agent=agent, original=await _original(request, line))
 
 
 async def _again(request: Request, id_: str, agent: str | None, address: Address) -> Draft:
     """Return the same message once more, with copies of its files."""
-    line = await _replaced(request, id_, address)
+    line = await _replaced_line(request, id_, address)
     stored = await Files(state_of(request).store).of_messages([id_])
     files = [file for file in stored if not file.agent]
     return Draft(
         text=line.content,
         agent=agent or await _same_agent(request, line.content, line),
-        files=await _carried(request, files),
+        files=await _files_to_carry(request, files),
         original=await _original(request, line),
     )
 
 
-async def _replaced(request: Request, id_: str, address: Address) -> Line:
+async def _replaced_line(request: Request, id_: str, address: Address) -> Line:
     """Return the line of a person's message that has ended, in a conversation of the caller."""
     store, conversation = state_of(request).store, address.conversation
     conversations = Conversations(store)
@@ -116,7 +116,7 @@ async def _own_files(request: Request, ids: Sequence[str], address: Address) -> 
     return [found[id_] for id_ in ids]
 
 
-async def _carried(request: Request, files: Sequence[StoredFile]) -> list[Payload]:
+async def _files_to_carry(request: Request, files: Sequence[StoredFile]) -> list[Payload]:
     """Return the files as a message carries them. Those of another message are copied."""
     return [
         dict(file_info(file if file.message_id is None else await _copy(request, file)))

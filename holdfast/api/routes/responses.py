@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from holdfast.api.body import Body, read_body
 from holdfast.api.names import Channel, Name, Named, Printable, Text
 from holdfast.api.paging import EventId, Page, Paged, list_response
-from holdfast.api.response import OK, ApiError, JsonResponse, Ok, Stored, millis
+from holdfast.api.response import OK, ApiError, JsonResponse, Ok, StoredMessage, millis
 from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.routes.files import file_ids
 from holdfast.api.security.caller import Caller, caller_of
@@ -130,7 +130,7 @@ async def get_pending(request: Request, page: Annotated[PendingPage, Query()]) -
     summary="Send a proactive message",
     **route_options(
         "send",
-        Stored,
+        StoredMessage,
         {"ok": True, "messageId": "proactive_m8boovyb"},
         body=NewResponse,
         given={"channel": "api", "sender": "Ada", "message": "the build is green again"},
@@ -146,7 +146,7 @@ async def post_response(request: Request) -> JsonResponse:
         id_ = new_id("proactive")
         # A generated id that was taken is drawn again, or the message would be lost.
         if await state.store.put([_proactive(new, id_, caller_of(request).owner)]) != [None]:
-            return JsonResponse(Stored(ok=True, messageId=id_))
+            return JsonResponse(StoredMessage(ok=True, messageId=id_))
 
 
 @routes.post(

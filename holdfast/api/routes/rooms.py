@@ -51,7 +51,7 @@ class NewLine(Body):
     message: Text = Field(description="The text.")
 
 
-class Posted(TypedDict):
+class PostedLine(TypedDict):
     """The line is stored, and a copy of it for every agent of the team."""
 
     ok: bool
@@ -127,7 +127,12 @@ async def get_room(request: Request, team: TeamId, page: Paged) -> JsonResponse:
     "/api/chatroom/{team}",
     summary="Post to a team's room",
     **route_options(
-        "send", Posted, {"ok": True, "id": 3}, 404, body=NewLine, given={"message": "what is new?"}
+        "send",
+        PostedLine,
+        {"ok": True, "id": 3},
+        404,
+        body=NewLine,
+        given={"message": "what is new?"},
     ),
 )
 async def post_to_room(request: Request, team: TeamId) -> JsonResponse:
@@ -143,7 +148,7 @@ async def post_to_room(request: Request, team: TeamId) -> JsonResponse:
         )
     except Unknown:
         raise ApiError(404, NO_TEAM) from None
-    return JsonResponse(Posted(ok=True, id=line))
+    return JsonResponse(PostedLine(ok=True, id=line))
 
 
 def _line(line: ChatMessage) -> RoomLine:

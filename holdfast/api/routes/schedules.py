@@ -9,7 +9,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from holdfast.api.body import Body, read_body
-from holdfast.api.response import OK, ApiError, JsonResponse, Ok, Stored
+from holdfast.api.response import OK, ApiError, JsonResponse, Ok, StoredMessage
 from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.security.caller import actor_of
 from holdfast.api.security.scope import refuse_limited
@@ -46,7 +46,7 @@ class NewSchedule(Body):
     missed: Missed = Field("once", description="Runs to make up for: skip, once or all.")
 
 
-class Listed(TypedDict):
+class ListedSchedule(TypedDict):
     """A schedule."""
 
     id: str
@@ -91,7 +91,7 @@ EXAMPLE: dict[str, Any] = {
 @routes.get(
     "/api/schedules",
     summary="List the schedules",
-    **route_options("read", list[Listed], [EXAMPLE]),
+    **route_options("read", list[ListedSchedule], [EXAMPLE]),
 )
 async def get_schedules(request: Request) -> JsonResponse:
     """List all schedules by id."""
@@ -104,7 +104,7 @@ async def get_schedules(request: Request) -> JsonResponse:
     summary="Add a schedule",
     **route_options(
         "admin",
-        Listed,
+        ListedSchedule,
         EXAMPLE,
         404,
         body=NewSchedule,
@@ -139,7 +139,7 @@ async def post_schedule(request: Request) -> JsonResponse:
 @routes.post(
     "/api/schedules/{id}/pause",
     summary="Pause a schedule",
-    **route_options("admin", Listed, EXAMPLE | {"state": "paused"}, 404),
+    **route_options("admin", ListedSchedule, EXAMPLE | {"state": "paused"}, 404),
 )
 async def pause(request: Request, id: ScheduleId) -> JsonResponse:
     """Pause a schedule until it is resumed, also over restarts."""
@@ -150,7 +150,7 @@ async def pause(request: Request, id: ScheduleId) -> JsonResponse:
 @routes.post(
     "/api/schedules/{id}/resume",
     summary="Resume a schedule",
-    **route_options("admin", Listed, EXAMPLE, 404),
+    **route_options("admin", ListedSchedule, EXAMPLE, 404),
 )
 async def resume(request: Request, id: ScheduleId) -> JsonResponse:
     """Let a paused schedule run again; runs during the pause are not made up for."""
@@ -161,7 +161,7 @@ async def resume(request: Request, id: ScheduleId) -> JsonResponse:
 @routes.post(
     "/api/schedules/{id}/run",
     summary="Run a schedule now",
-    **route_options("admin", Stored, {"ok": True, "messageId": "schedule_9f86d081_…"}, 404),
+    **route_options("admin", StoredMessage, {"ok": True, "messageId": "schedule_9f86d081_…"}, 404),
 )
 async def run(request: Request, id: ScheduleId) -> JsonResponse:
     """Put the message of a schedule now; its next run stays."""
@@ -173,7 +173,7 @@ async def run(request: Request, id: ScheduleId) -> JsonResponse:
         max_attempts=state.settings.max_attempts,
         actor=actor_of(request),
     )
-    return JsonResponse(Stored(ok=True, messageId=message_id))
+    return JsonResponse(StoredMessage(ok=True, messageId=message_id))
 
 
 @routes.get(

@@ -35,7 +35,7 @@ class StatsQuery(BaseModel):
     )
 
 
-class Counted(TypedDict):
+class EventNumbers(TypedDict):
     """Numbers of events. `p50` and `p95` are milliseconds from receipt to end of completed ones."""
 
     received: int
@@ -47,7 +47,7 @@ class Counted(TypedDict):
     cost: float
 
 
-class Bucket(Counted):
+class Bucket(EventNumbers):
     """Numbers of a span of time that begins at `at`."""
 
     at: int
@@ -61,7 +61,7 @@ class Stats(TypedDict):
     agent: str | None
     step: int
     buckets: list[Bucket]
-    total: Counted
+    total: EventNumbers
 
 
 NUMBERS: dict[str, Any] = {
@@ -102,7 +102,7 @@ async def get_stats(request: Request, query: Annotated[StatsQuery, Query()]) -> 
         agent=query.agent,
         step=window.width // timedelta(milliseconds=1),
         buckets=[_bucket(at, numbers) for at, numbers in series.items()],
-        total=counted(add_up(series.values())),
+        total=numbers_to_show(add_up(series.values())),
     )
     return JsonResponse(answer)
 
@@ -127,12 +127,12 @@ async def _refuse_foreign(request: Request, agent: str | None) -> None:
 
 
 def _bucket(at: datetime, numbers: Numbers) -> Bucket:
-    return Bucket(at=millis(at), **counted(numbers))
+    return Bucket(at=millis(at), **numbers_to_show(numbers))
 
 
-def counted(numbers: Numbers) -> Counted:
+def numbers_to_show(numbers: Numbers) -> EventNumbers:
     """Return numbers as the API shows them."""
-    return Counted(
+    return EventNumbers(
         received=numbers.received,
         completed=numbers.completed,
         failed=numbers.failed,

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, PlainValidator
 from typing_extensions import TypedDict
 
 from holdfast.api.body import Body, read_body
-from holdfast.api.names import Channel, Name, said
+from holdfast.api.names import Channel, Name, require_text
 from holdfast.api.response import OK, ApiError, JsonResponse, Ok, millis
 from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.security.caller import actor_of
@@ -28,7 +28,7 @@ from holdfast.store.credentials import Credential, open_credentials
 
 routes = APIRouter(route_class=AuthorizedRoute, tags=["access"])
 
-Bound = Annotated[Name, AfterValidator(said)]
+Bound = Annotated[Name, AfterValidator(require_text)]
 
 
 class NewToken(Body):
@@ -66,7 +66,7 @@ class Token(TypedDict):
     expired: bool
 
 
-class Created(Token):
+class CreatedToken(Token):
     """A new token with its secret, which is shown this once."""
 
     token: str
@@ -101,7 +101,7 @@ async def get_tokens(request: Request) -> JsonResponse:
     summary="Create a token",
     **route_options(
         "admin",
-        Created,
+        CreatedToken,
         EXAMPLE | {"token": "hft_…"},
         409,
         body=NewToken,
@@ -125,7 +125,7 @@ async def post_token(request: Request) -> JsonResponse:
         raise ApiError(400, str(error)) from None
     except NameTaken as error:
         raise ApiError(409, str(error)) from None
-    return JsonResponse(Created(**_token(token, millis(token.created_at)), token=secret))
+    return JsonResponse(CreatedToken(**_token(token, millis(token.created_at)), token=secret))
 
 
 @routes.delete(

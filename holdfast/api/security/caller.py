@@ -100,7 +100,7 @@ class Callers:
         self._clock = clock
         self._cache: dict[tuple[Kind, str], tuple[float, Caller]] = {}
 
-    def cached(self, kind: Kind, secret: str) -> Caller | None:
+    def find_cached(self, kind: Kind, secret: str) -> Caller | None:
         good_until, caller = self._cache.get((kind, digest_of(secret)), (0.0, None))
         return caller if self._clock() < good_until else None
 

@@ -44,7 +44,7 @@ class Grant:
         return cls(**{one.name: getattr(credential, one.name) for one in fields(cls)})
 
 
-def checked(grant: Grant, life: timedelta | None) -> None:
+def check_grant(grant: Grant, life: timedelta | None) -> None:
     """Raise InvalidGrant unless a token can have these rights."""
     if not NAME.fullmatch(grant.name):
         raise InvalidGrant(
@@ -68,7 +68,7 @@ async def create_token(
     store: Store, grant: Grant, life: timedelta | None, actor: str
 ) -> tuple[str, Credential]:
     """Store a token and write to the audit log. Returns its secret, which is not stored."""
-    checked(grant, life)
+    check_grant(grant, life)
     secret, token = await issue(store, "token", grant, life)
     details = {"role": token.role, "id": token.id}
     await store.audit(

@@ -100,7 +100,7 @@ class Access:
             tokens=tokens,
             callers=callers,
             names=_host_names(settings, host),
-            origins=frozenset(_listed(settings.api_origins)),
+            origins=frozenset(_split_names(settings.api_origins)),
             rate=settings.api_rate,
             wrong=Rate(limits.wrong_tokens_per_second, limits.wrong_tokens_burst_seconds),
         )
@@ -112,12 +112,14 @@ class Access:
         if token:
             role = self.tokens.role_of(token)
             return (
-                bootstrap(role) if role is not None else await self._stored("token", token, client)
+                bootstrap(role)
+                if role is not None
+                else await self._find_stored("token", token, client)
             )
-        return await self._stored("session", session, client) if session else None
+        return await self._find_stored("session", session, client) if session else None
 
-    async def _stored(self, kind: Kind, secret: str, client: str) -> Caller | None:
-        found = self.callers.cached(kind, secret)
+    async def _find_stored(self, kind: Kind, secret: str, client: str) -> Caller | None:
+        found = self.callers.find_cached(kind, secret)
         if found is None and self.wrong.may_ask(client):
             found = await self.callers.find(kind, secret)
         if found is None:
@@ -151,14 +153,14 @@ class Access:
 
 def _host_names(settings: Settings, host: str) -> frozenset[str]:
     """Return the names under which browsers may reach this server."""
-    names = {host.lower(), *LOOPBACK_NAMES, *_listed(settings.api_hosts)}
+    names = {host.lower(), *LOOPBACK_NAMES, *_split_names(settings.api_hosts)}
     names |= {urlsplit(settings.api_url).hostname or host.lower()}
     if host in EVERY_ADDRESS:
         names.add(socket.gethostname().lower())
     return frozenset(names)
 
 
-def _listed(names: str) -> list[str]:
+def _split_names(names: str) -> list[str]:
     return [name.strip().lower().rstrip("/") for name in names.split(",") if name.strip()]
 
 

@@ -116,7 +116,7 @@ class Provider:
 
     async def address(self, attempt: Attempt, redirect_uri: str) -> str:
         """Return the address to send the browser to."""
-        metadata = await self._discovered()
+        metadata = await self._discover()
         query = {
             "response_type": "code",
             "client_id": self._client[0],
@@ -129,18 +129,20 @@ class Provider:
 
     async def person(self, attempt: Attempt, code: str, redirect_uri: str) -> Person:
         """Exchange the code and return the person of its id token."""
-        metadata = await self._discovered()
+        metadata = await self._discover()
         form = {"code": code, "redirect_uri": redirect_uri, "code_verifier": attempt.verifier}
         form["grant_type"] = "authorization_code"
-        answer = await self._ask(metadata["token_endpoint"], *self._authenticated(metadata, form))
-        claims = await self._verified(str(answer.get("id_token") or ""), attempt.nonce)
+        answer = await self._ask(
+            metadata["token_endpoint"], *self._client_authentication(metadata, form)
+        )
+        claims = await self._verify(str(answer.get("id_token") or ""), attempt.nonce)
         if self._groups_claim not in claims and "userinfo_endpoint" in metadata:
             claims |= await self._user_info(
                 metadata, str(answer.get("access_token")), claims["sub"]
             )
         return self._person(claims)
 
-    def _authenticated(
+    def _client_authentication(
         self, metadata: Mapping[str, Any], form: dict[str, str]
     ) -> tuple[dict[str, str], dict[str, str]]:
         """Return form and headers that authenticate this client, by a method of the provider."""
@@ -153,14 +155,14 @@ class Provider:
             return form, {"authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
         return form | {"client_id": id_, "client_secret": secret}, {}
 
-    async def _verified(self, id_token: str, nonce: str) -> dict[str, Any]:
+    async def _verify(self, id_token: str, nonce: str) -> dict[str, Any]:
         """Return the claims of an id token after all checks of OpenID Connect."""
         claims = await self._signed_claims(id_token)
         now = time.time()
         audience = claims.get("aud")
         audiences = audience if isinstance(audience, list) else [audience]
         problems = {
-            "another issuer": claims.get("iss") != (await self._discovered())["issuer"],
+            "another issuer": claims.get("iss") != (await self._discover())["issuer"],
             "another audience": self._client[0] not in audiences,
             "another party": claims.get("azp", self._client[0]) != self._client[0],
             "an expiry that has passed": not _is_number(claims.get("exp"))
@@ -216,7 +218,7 @@ class Provider:
         names = [group for group in groups if isinstance(group, str)]
         return [self._roles[name] for name in names if name in self._roles]
 
-    async def _discovered(self) -> dict[str, Any]:
+    async def _discover(self) -> dict[str, Any]:
         read_at, metadata = self._metadata
         if not metadata or time.monotonic() - read_at > METADATA_SECONDS:
             metadata = await self._ask(f"{self._issuer}/.well-known/openid-configuration")
@@ -233,7 +235,7 @@ class Provider:
     async def _key_set(self, is_fresh: bool) -> dict[str, Any]:
         read_at, keys = self._keys
         if not keys or (is_fresh and time.monotonic() - read_at > self._key_seconds):
-            keys = await self._ask((await self._discovered())["jwks_uri"])
+            keys = await self._ask((await self._discover())["jwks_uri"])
             self._keys = (time.monotonic(), keys)
         return keys
 

@@ -23,7 +23,7 @@ class Rate:
 
     def take(self, client: str) -> bool:
         """Whether the client may ask now; if so, it counts."""
-        left = self._left(client)
+        left = self._remaining(client)
         if left < 1:
             return False
         self._put(client, left - 1)
@@ -31,9 +31,9 @@ class Rate:
 
     def may_ask(self, client: str) -> bool:
         """Whether the client could ask now, without counting it."""
-        return self._left(client) >= 1
+        return self._remaining(client) >= 1
 
-    def _left(self, client: str) -> float:
+    def _remaining(self, client: str) -> float:
         left, at = self._buckets.get(client, (self._most, 0.0))
         return min(self._most, left + (self._clock() - at) * self._per_second)
 

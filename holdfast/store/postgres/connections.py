@@ -225,7 +225,7 @@ class Connections:
         until = time.monotonic() + WAIT_FOR_CONNECTION
         while True:
             try:
-                connection = await self._pool.getconn(self._patience)
+                connection = await self._pool.getconn(self._wait_seconds)
             except PoolTimeout:
                 if self._is_away or time.monotonic() > until:
                     self._is_away = True
@@ -238,7 +238,7 @@ class Connections:
             await self._pool.putconn(connection)
 
     @property
-    def _patience(self) -> float:
+    def _wait_seconds(self) -> float:
         return WAIT_WHILE_AWAY if self._is_away else WAIT_BEFORE_AWAY
 
     def _is_usable(self, connection: Connection) -> bool:

@@ -12,7 +12,7 @@ from holdfast.queue.wake import Wakeups
 from holdfast.store.payload import dump
 from holdfast.store.postgres.connections import Connections
 from holdfast.store.postgres.lookout import Lookout
-from holdfast.store.postgres.rows import PROCESS, beat_of, process_of
+from holdfast.store.postgres.rows import PROCESS, heartbeat_of, process_of
 from holdfast.store.postgres.session import Session
 from holdfast.store.postgres.waker import Waker
 from holdfast.store.watch import Watch
@@ -67,7 +67,7 @@ class Fleet:
         )
 
     async def refresh_process(self, process: Process) -> None:
-        await self._connections.value("select agent.beat(%s, %s, %s, %s)", beat_of(process))
+        await self._connections.value("select agent.beat(%s, %s, %s, %s)", heartbeat_of(process))
 
     async def processes(self) -> list[Process]:
         rows = await self._connections.rows(

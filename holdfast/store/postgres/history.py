@@ -16,7 +16,7 @@ from holdfast.store.activity import read_activity_row
 from holdfast.store.payload import dump, parse, storable
 from holdfast.store.postgres.connections import Connections
 from holdfast.store.postgres.rows import COLUMNS, FINISHED_COLUMNS, event_of, finished_of
-from holdfast.store.readable import shown
+from holdfast.store.readable import make_readable
 
 ANY_NUMBER = 2**31 - 1
 FORGET_BATCH = 1000
@@ -52,7 +52,7 @@ async def read_finished(
         limit,
         most_bytes,
     )
-    return found.map(lambda row: shown(finished_of(row)))
+    return found.map(lambda row: make_readable(finished_of(row)))
 
 
 async def read_dead_since(
@@ -61,7 +61,7 @@ async def read_dead_since(
     rows = await db.rows(
         f"select {FINISHED_COLUMNS} from agent.died(%s, %s, %s, %s)", (queue, *after, limit)
     )
-    return [shown(finished_of(row)) for row in rows]
+    return [make_readable(finished_of(row)) for row in rows]
 
 
 async def read_audit(
@@ -89,7 +89,7 @@ async def pseudonym(db: Connections, name: str) -> str:
 
 async def read_live_event(db: Connections, event_id: int) -> Event | None:
     rows = await db.rows(f"select {COLUMNS} from agent.event where id = %s", (event_id,))
-    return shown(event_of(rows[0])) if rows else None
+    return make_readable(event_of(rows[0])) if rows else None
 
 
 async def read_waiting(
@@ -109,7 +109,7 @@ async def read_waiting(
         limit,
         most_bytes,
     )
-    return found.map(lambda row: shown(event_of(row)))
+    return found.map(lambda row: make_readable(event_of(row)))
 
 
 async def read_recent(
@@ -127,7 +127,7 @@ async def read_recent(
         limit,
         most_bytes,
     )
-    return found.map(lambda row: shown(event_of(row)))
+    return found.map(lambda row: make_readable(event_of(row)))
 
 
 async def read_leased(
@@ -144,7 +144,7 @@ async def read_leased(
         ANY_NUMBER if limit is None else limit,
         most_bytes,
     )
-    return found.map(lambda row: shown(event_of(row)))
+    return found.map(lambda row: make_readable(event_of(row)))
 
 
 async def count_handed_on(db: Connections, root_id: int, before_id: int) -> int:

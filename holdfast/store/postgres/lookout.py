@@ -11,9 +11,9 @@ from holdfast.store.watch import Watch
 
 Role = Literal["looker", "deputy", "none"]
 
-LOOK_EVERY = 1.0
+LOOK_SECONDS = 1.0
 """Seconds between looks, and between the questions of the deputy."""
-ASK_EVERY = 2.0
+ROLE_REQUEST_SECONDS = 2.0
 """Seconds between questions of all others together."""
 SLACK = 0.1
 """Seconds that a periodic call may come early."""
@@ -56,7 +56,7 @@ class Lookout:
         self._role, self._has_lock, self._session.processes = row
         if self._role == "looker":
             self._watch.forget()
-        pause = LOOK_EVERY if self._role == "deputy" else ASK_EVERY * max(row[2], 1)
+        pause = LOOK_SECONDS if self._role == "deputy" else ROLE_REQUEST_SECONDS * max(row[2], 1)
         if self._role == "none":
             pause *= random.uniform(0.5, 1.5)
         self._next_at = time.monotonic() + pause - SLACK

@@ -44,7 +44,7 @@ class PostgresPairings:
         where = f"where code is not null and {_IS_LIVE}"
         return await self._all(f"from agent.pairing {where} order by requested_at, code")
 
-    async def approved(self) -> list[Pairing]:
+    async def list_approved(self) -> list[Pairing]:
         where = "where approved_at is not null"
         return await self._all(f"from agent.pairing {where} order by channel, sender_id")
 

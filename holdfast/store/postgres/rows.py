@@ -238,7 +238,7 @@ def process_of(row: Sequence[Any]) -> Process:
     return Process(**values | {"serves": serves, "problems": parse(values["problems"] or "{}")})
 
 
-def beat_of(process: Process) -> tuple[Any, ...]:
+def heartbeat_of(process: Process) -> tuple[Any, ...]:
     """Return the arguments of agent.beat."""
     problems = dump(process.problems) if process.problems else None
     return process.id, process.last_wake_reason, process.turns, problems

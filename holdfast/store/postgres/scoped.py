@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.queue.event import Event, FinishedEvent
 from holdfast.store.postgres.rows import event_of, finished_of
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.readable import shown
+from holdfast.store.readable import make_readable
 from holdfast.store.scoped import Dialect
 
 CONDITIONS = {
@@ -51,7 +51,7 @@ def postgres_dialect(store: PostgresStore) -> Dialect:
         to_datetime=lambda at: at,
         answers="event -> 'message_ids' ? %(message_id)s",
         event=_event,
-        finished=_finished,
+        finished=_finished_event,
         last_claim="claimed[cardinality(claimed)]",
         filters=FILTERS,
         contains="strpos(lower({0}), lower({1})) > 0",
@@ -60,8 +60,8 @@ def postgres_dialect(store: PostgresStore) -> Dialect:
 
 
 def _event(row: tuple[Any, ...]) -> Event:
-    return shown(event_of(row))
+    return make_readable(event_of(row))
 
 
-def _finished(row: tuple[Any, ...]) -> FinishedEvent:
-    return shown(finished_of(row))
+def _finished_event(row: tuple[Any, ...]) -> FinishedEvent:
+    return make_readable(finished_of(row))

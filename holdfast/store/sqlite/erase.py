@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.queue.audit import AuditEntry
 from holdfast.store.activity import FORGOTTEN
-from holdfast.store.erase import Erased
+from holdfast.store.erase import ErasedRows
 from holdfast.store.payload import dump
 from holdfast.store.sqlite.access import SQL as ACCESS
 from holdfast.store.sqlite.access import add_audit, pseudonym
@@ -23,7 +23,7 @@ SQL = load()
 
 async def erase_conversation(
     store: SqliteStore, conversation: str, channel: str, lanes: list[str], actor: str
-) -> Erased:
+) -> ErasedRows:
     """Delete a conversation. See `holdfast.store.erase`."""
     params = {
         "conversation": conversation,
@@ -55,7 +55,7 @@ def _ids(connection: Connection, query: str, params: dict[str, Any]) -> list[int
     return [id_ for (id_,) in connection.execute(SQL[query], params)]
 
 
-def _erase(db: Writing, params: dict[str, Any], answers: list[int], actor: str) -> Erased:
+def _erase(db: Writing, params: dict[str, Any], answers: list[int], actor: str) -> ErasedRows:
     run = db.connection.execute
     messages = _find(db.connection, params)
     late = _ids(db.connection, "answers_of", params | {"ids": dump(messages)})
@@ -68,12 +68,12 @@ def _erase(db: Writing, params: dict[str, Any], answers: list[int], actor: str) 
     files = [id_ for (id_,) in run(SQL["erase_conversation_files"], params)]
     for query in ("erase_versions", "erase_choice", "erase_conversation"):
         run(SQL[query], params)
-    erased = Erased(messages=len(messages), lines=len(lines), files=tuple(files))
+    erased = ErasedRows(messages=len(messages), lines=len(lines), files=tuple(files))
     _audit(db, params["conversation"], erased, actor)
     return erased
 
 
-def _audit(db: Writing, conversation: str, erased: Erased, actor: str) -> None:
+def _audit(db: Writing, conversation: str, erased: ErasedRows, actor: str) -> None:
     subject = pseudonym(db.connection, conversation)
     add_audit(
         db,

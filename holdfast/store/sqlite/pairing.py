@@ -42,7 +42,7 @@ class SqlitePairings:
     async def requests(self) -> list[Pairing]:
         return await self._list("open_pairings")
 
-    async def approved(self) -> list[Pairing]:
+    async def list_approved(self) -> list[Pairing]:
         return await self._list("approved_pairings")
 
     async def approve(self, code: str, *, actor: str | None = None) -> Pairing | None:

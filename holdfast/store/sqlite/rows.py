@@ -17,7 +17,7 @@ from holdfast.queue.pages import Measure, Page
 from holdfast.queue.record import AgentMessage, ChatMessage
 from holdfast.queue.store import Filter, Process
 from holdfast.store.payload import dump, parse, storable_name
-from holdfast.store.readable import EARLIEST, shown, state_of
+from holdfast.store.readable import EARLIEST, make_readable, state_of
 from holdfast.store.readable import LATEST as LATEST_READABLE
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -107,17 +107,17 @@ def event_of(columns: Row, moments: Moments | None = None) -> Event:
 def listed_event_of(columns: Row) -> Event:
     """Return the event of a row for a list, even if it is unreadable."""
     try:
-        return shown(event_of(columns))
+        return make_readable(event_of(columns))
     except (TypeError, ValueError):
-        return shown(event_of(_without_claims(columns)))
+        return make_readable(event_of(_without_claims(columns)))
 
 
 def finished_event_of(columns: Row) -> FinishedEvent:
     """Return the finished event of a row for a list, even if it is unreadable."""
     try:
-        return shown(_finished_event_of(columns))
+        return make_readable(_finished_event_of(columns))
     except (TypeError, ValueError):
-        return shown(_finished_event_of(_without_claims(columns)))
+        return make_readable(_finished_event_of(_without_claims(columns)))
 
 
 def _finished_event_of(columns: Row) -> FinishedEvent:

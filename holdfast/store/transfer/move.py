@@ -263,12 +263,12 @@ def _naming(table: Table, batch: Sequence[Row]) -> Iterator[None]:
     try:
         yield
     except HoldfastError as error:
-        first, last = (_shown(_key(table, row)) for row in (batch[0], batch[-1]))
+        first, last = (_key_text(_key(table, row)) for row in (batch[0], batch[-1]))
         which = first if first == last else f"{first} to {last}"
         raise HoldfastError(f"{table.name} {which}: {error}") from error
 
 
-def _shown(key: list[Any]) -> str:
+def _key_text(key: list[Any]) -> str:
     return "/".join(map(str, key))[:LONGEST_KEY]
 
 

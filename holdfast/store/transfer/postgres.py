@@ -217,7 +217,7 @@ class PostgresDatabase:
 
     def lock(self, state: State) -> None:
         self._lock("source", state, _moving(state.peer))
-        self._place_activity()
+        self._number_activity()
 
     def mark_moved(self, state: State) -> None:
         self._lock("source", state, f"this database was moved to {state.peer}: use that one")
@@ -255,13 +255,13 @@ class PostgresDatabase:
             (STATE_KEYS + role, state.dump()),
         )
 
-    def _place_activity(self) -> None:
+    def _number_activity(self) -> None:
         """Give every row of the activity its position, by which it is read."""
         with clear_errors():
-            placed = 1
-            while placed:
+            numbered = 1
+            while numbered:
                 with self.transaction():
-                    placed = self._value("select agent.place_activity(_wait => true)")
+                    numbered = self._value("select agent.place_activity(_wait => true)")
 
     @contextmanager
     def _changing(self) -> Iterator[Connection]:
@@ -395,7 +395,7 @@ def _column(column: Column) -> str:
 
 def _select(table: Table, after: Sequence[Any] | None) -> str:
     columns = ", ".join(READ.get(one.kind, "{0}").format(_column(one)) for one in table.columns)
-    key = ", ".join(_ordered(one) for one in table.key_columns)
+    key = ", ".join(_order_by(one) for one in table.key_columns)
     marks = ", ".join("%s::int8" if _is_number(one) else "%s" for one in table.key_columns)
     following = f"and ({key}) > ({marks})" if after is not None else ""
     return (
@@ -403,7 +403,7 @@ def _select(table: Table, after: Sequence[Any] | None) -> str:
     )
 
 
-def _ordered(column: Column) -> str:
+def _order_by(column: Column) -> str:
     """The order of both engines: by number, or by the bytes of a text."""
     return _column(column) if _is_number(column) else f'{_column(column)} collate "C"'
 

@@ -70,9 +70,7 @@ class SqliteDatabase:
 
     def count(self, table: Table) -> int:
         with self._clear_errors():
-            return int(
-                self._value(f"select count(*) from {quoted(table.name)} where {table.where}")
-            )
+            return int(self._value(f"select count(*) from {quote(table.name)} where {table.where}"))
 
     def rows(self, table: Table, after: Sequence[Any] | None = None) -> Generator[Row, None, None]:
         key_of = itemgetter(*map(table.names.index, table.key))
@@ -91,11 +89,11 @@ class SqliteDatabase:
         yield from self._rows(table, last if isinstance(last, tuple | list | None) else (last,))
 
     def _rows(self, table: Table, after: Sequence[Any] | None) -> Iterator[Row]:
-        key = ", ".join(map(quoted, table.key))
+        key = ", ".join(map(quote, table.key))
         marks = ", ".join("?" * len(table.key))
         following = f"and ({key}) > ({marks})" if after is not None else ""
         cursor = self._connection.execute(
-            f"select {', '.join(map(quoted, table.names))} from {quoted(table.name)}"
+            f"select {', '.join(map(quote, table.names))} from {quote(table.name)}"
             f" where {table.where} {following} order by {key}",
             tuple(after or ()),
         )
@@ -177,11 +175,11 @@ class SqliteDatabase:
                 for change in CHANGES:
                     connection.execute(
                         f"create trigger {LOCK_TRIGGER}{table}_{change} before {change}"
-                        f" on {quoted(table)} begin select raise(abort, {literal(text)}); end"
+                        f" on {quote(table)} begin select raise(abort, {literal(text)}); end"
                     )
 
     def _has_rows(self, table: str) -> bool:
-        return bool(self._value(f"select exists (select 1 from {quoted(table)})"))
+        return bool(self._value(f"select exists (select 1 from {quote(table)})"))
 
     def _value(self, statement: str, *values: object) -> Any:
         return self._connection.execute(statement, values).fetchone()[0]
@@ -239,10 +237,10 @@ class SqliteTarget(SqliteDatabase):
 
     def write(self, table: Table, rows: Sequence[Row], state: State) -> None:
         marks = ", ".join("?" * len(table.columns))
-        names = ", ".join(map(quoted, table.names))
+        names = ", ".join(map(quote, table.names))
         with self._changing() as connection:
             connection.executemany(
-                f"insert into {quoted(table.name)} ({names}) values ({marks})", rows
+                f"insert into {quote(table.name)} ({names}) values ({marks})", rows
             )
             _put_state(connection, "target", state)
 
@@ -299,7 +297,7 @@ def remove_draft(path: Path) -> None:
             draft.with_name(draft.name + suffix).unlink()
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     """Quote a name: `key`, `text` and `signal` are words of SQL."""
     return f'"{name}"'
 
@@ -326,7 +324,7 @@ def _take_triggers(connection: sqlite3.Connection, table: str) -> list[str]:
         "select name, sql from sqlite_master where type = 'trigger' and tbl_name = ?", (table,)
     ).fetchall()
     for name, _ in triggers:
-        connection.execute(f"drop trigger {quoted(name)}")
+        connection.execute(f"drop trigger {quote(name)}")
     return [statement for _, statement in triggers]
 
 
@@ -336,7 +334,7 @@ def _drop_triggers(connection: sqlite3.Connection) -> None:
         f" and (name like '{LOCK_TRIGGER}%' or name like '{DRAIN_TRIGGER}%')"
     ).fetchall()
     for (name,) in names:
-        connection.execute(f"drop trigger {quoted(name)}")
+        connection.execute(f"drop trigger {quote(name)}")
 
 
 def _take_guard(path: Path) -> LockFile:

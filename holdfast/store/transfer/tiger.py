@@ -134,7 +134,7 @@ def _import(
             rows.flush()
     if keeps_ids and last:
         writer.keep_ids(last)
-    report.left = _left(connection, schema, tables)
+    report.left = _count_others(connection, schema, tables)
 
 
 def _add(
@@ -239,10 +239,12 @@ def _count(connection: Connection, tables: dict[str, set[str]], report: ImportRe
             for chunk in _read(connection, SCHEMA, table, tables[table]):
                 for event in chunk:
                     report.count(_outcome(event)[0] or "live")
-        report.left = _left(connection, SCHEMA, tables)
+        report.left = _count_others(connection, SCHEMA, tables)
 
 
-def _left(connection: Connection, schema: str, tables: dict[str, set[str]]) -> dict[str, int]:
+def _count_others(
+    connection: Connection, schema: str, tables: dict[str, set[str]]
+) -> dict[str, int]:
     """Count the rows of tables that have no counterpart."""
     others = sorted(tables.keys() - {"event", "event_hist", "version", "migration"})
     counts = {}

@@ -135,11 +135,11 @@ class _Import:
             "max_attempts": MAX_ATTEMPTS,
             "last_error": record.get("last_error") or _unknown_status(record["status"], LIVE),
         }
-        values |= self._routed(payload, record.get("agent"))
+        values |= self._route_fields(payload, record.get("agent"))
         self._rows.add_event(id_, outcome, values)
         self._rows.report.count(f"messages {outcome or 'pending'}")
 
-    def _routed(self, payload: Record, agent: str | None) -> dict[str, Any]:
+    def _route_fields(self, payload: Record, agent: str | None) -> dict[str, Any]:
         new = self._route(payload, agent)
         names = ("target", "lane", "routed_text", "routed_team")
         return {name: getattr(new, name) for name in names}
@@ -155,8 +155,8 @@ class _Import:
             "kind": "response",
             "conversation": conversation,
             **{name: record.get(name) for name in (*names, "agent")},
-            **_parsed(record, "files", list),
-            **_parsed(record, "metadata", dict),
+            **_parse_json(record, "files", list),
+            **_parse_json(record, "metadata", dict),
         }
         parent = self._messages.get(str(record["message_id"]))
         values = self._times(record, outcome) | {
@@ -171,7 +171,7 @@ class _Import:
             "last_error": _unknown_status(record["status"], ("pending", "acked")),
         }
         self._rows.add_event(self._rows.draw(), outcome, values)
-        self._rows.report.count(f"responses {_shown(outcome)}")
+        self._rows.report.count(f"responses {_state_of(outcome)}")
 
     def _times(self, record: Record, outcome: str | None) -> dict[str, Any]:
         created = _moment(record["created_at"])
@@ -237,7 +237,7 @@ def _response_key(record: Record) -> str:
     return f"{record['message_id']}/tinyagi-{record['id']}"
 
 
-def _shown(outcome: str | None) -> str:
+def _state_of(outcome: str | None) -> str:
     return "acked" if outcome == "completed" else outcome or "pending"
 
 
@@ -246,7 +246,7 @@ def _unknown_status(status: Any, known: tuple[str, ...]) -> str | None:
     return None if status in ends else f"imported with the unknown status {status!r}"
 
 
-def _parsed(record: Record, name: str, kind: type) -> Record:
+def _parse_json(record: Record, name: str, kind: type) -> Record:
     """Return a column that holds JSON, if it does; any other text under its own name."""
     text = record.get(name)
     if not text:
@@ -318,7 +318,7 @@ def _count(
         for status, number in connection.execute(
             "select status, count(*) from responses group by 1"
         ):
-            report.count(f"responses {_shown(_response_outcome(status))}", number)
+            report.count(f"responses {_state_of(_response_outcome(status))}", number)
     for table, name in (("agent_messages", "agents"), ("chat_messages", "rooms")):
         if table in columns:
             [number] = connection.execute(f"select count(*) from {table}").fetchone()

@@ -27,7 +27,7 @@ class Workers:
         """Process ids of killed workers, in order."""
 
     @asynccontextmanager
-    async def started(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncIterator[None]:
         """Keep the workers running during the block."""
         async with asyncio.TaskGroup() as group:
             keepers = [group.create_task(self._keep_one_running()) for _ in range(WORKERS)]

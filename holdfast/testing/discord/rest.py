@@ -44,7 +44,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Dispatch = Callable[[str, dict[str, Any]], Awaitable[None]]
 
 
-class Refused(Exception):
+class Refusal(Exception):
     """A request that Discord refuses with one of its codes."""
 
     def __init__(self, code: int) -> None:
@@ -118,11 +118,11 @@ class Rest:
             ("POST", "/webhooks/{id}/{token}", "interaction", self._follow_up),
         ]
         return [
-            web.route(method, f"/api/v10{path}", self._guarded(name, handler))
+            web.route(method, f"/api/v10{path}", self._with_faults(name, handler))
             for method, path, name, handler in listed
         ]
 
-    def _guarded(self, name: str, handler: Handler) -> Handler:
+    def _with_faults(self, name: str, handler: Handler) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             self.faults.calls[name] += 1
             fault = self.faults.next(name)
@@ -144,7 +144,7 @@ class Rest:
             return rate_limit_response(wait)
         try:
             return await handler(request)
-        except Refused as refusal:
+        except Refusal as refusal:
             return error_response(refusal.code)
 
     async def _me(self, request: web.Request) -> web.Response:
@@ -165,7 +165,7 @@ class Rest:
     async def _open_direct(self, request: web.Request) -> web.Response:
         person = str((await request.json())["recipient_id"])
         if person not in self._guild.users:
-            raise Refused(50007)
+            raise Refusal(50007)
         return json_response(self._guild.direct_room(person).as_channel(self._guild.users))
 
     async def _channel(self, request: web.Request) -> web.Response:
@@ -174,14 +174,14 @@ class Rest:
     def _room(self, request: web.Request) -> Room:
         room = self._guild.rooms.get(request.match_info["room"])
         if room is None:
-            raise Refused(10003)
+            raise Refusal(10003)
         return room
 
     def _message(self, request: web.Request) -> tuple[Room, Message]:
         room = self._room(request)
         message = room.find(request.match_info["message"])
         if message is None:
-            raise Refused(10008)
+            raise Refusal(10008)
         return room, message
 
     async def _list(self, request: web.Request) -> web.Response:
@@ -225,7 +225,7 @@ class Rest:
         _, message = self._message(request)
         given, uploads = await _body(request)
         if message["author"]["id"] != BOT:
-            raise Refused(50005)
+            raise Refusal(50005)
         _check_content({**message, **given}, uploads)
         message |= {key: given[key] for key in ("content", "components") if key in given}
         await self._dispatch("MESSAGE_UPDATE", message)
@@ -240,7 +240,7 @@ class Rest:
     async def _start_thread(self, request: web.Request) -> web.Response:
         room, message = self._message(request)
         if message["id"] in self._guild.rooms or room.kind in (DIRECT, PUBLIC_THREAD):
-            raise Refused(160004)
+            raise Refusal(160004)
         name = str((await request.json())["name"])
         thread = self._guild.thread(room.id, name, message["id"])
         return json_response(thread.as_channel(self._guild.users), status=201)
@@ -252,7 +252,7 @@ class Rest:
     async def _interaction(self, request: web.Request) -> web.Response:
         id = request.match_info["id"]
         if id in self.answered_interactions:
-            raise Refused(40060)
+            raise Refusal(40060)
         self.answered_interactions[id], _ = await _body(request)
         return json_response({"interaction": {"id": id, "type": 3}})
 
@@ -278,9 +278,9 @@ class Rest:
 def _check_content(given: dict[str, Any], uploads: list[tuple[str, bytes]]) -> None:
     content = str(given.get("content") or "")
     if len(content) > LONGEST_CONTENT:
-        raise Refused(50035)
+        raise Refusal(50035)
     if not content and not uploads and not given.get("attachments"):
-        raise Refused(50006)
+        raise Refusal(50006)
 
 
 def _without_nonce(message: Message) -> Message:

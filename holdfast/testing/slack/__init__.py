@@ -17,7 +17,7 @@ from typing import Any
 from aiohttp import web
 
 from holdfast.testing.faults import Fault, Faults
-from holdfast.testing.slack.methods import Methods, Refused
+from holdfast.testing.slack.methods import Methods, Refusal
 from holdfast.testing.slack.sockets import Sockets
 from holdfast.testing.slack.workspace import (
     ADA,
@@ -215,7 +215,7 @@ class FakeSlack:
             return web.json_response({"ok": False, "error": "unknown_method"})
         try:
             answer = self._methods.by_name[method](given)
-        except Refused as refusal:
+        except Refusal as refusal:
             return web.json_response({"ok": False, "error": str(refusal)})
         scopes = ",".join(sorted(self.workspace.scopes))
         return web.json_response({"ok": True, **answer}, headers={"x-oauth-scopes": scopes})

@@ -18,7 +18,7 @@ LISTING_SCOPES = {
 """Scopes that Slack asks for to list conversations of each type."""
 
 
-class Refused(Exception):
+class Refusal(Exception):
     """Answered with `ok: false` and this error code."""
 
 
@@ -65,7 +65,7 @@ class Methods:
             str(given.get(key) or "") for key in ("username", "icon_emoji", "icon_url")
         )
         if (name or emoji or picture) and "chat:write.customize" not in self._workspace.scopes:
-            raise Refused("missing_scope")
+            raise Refusal("missing_scope")
         icons = {key: icon for key, icon in (("emoji", emoji), ("image_64", picture)) if icon}
         message = self._workspace.post_as_bot(
             room,
@@ -95,27 +95,27 @@ class Methods:
     def _set_status(self, given: dict[str, Any]) -> dict[str, Any]:
         workspace = self._workspace
         if not {"chat:write", "assistant:write"} & workspace.scopes:
-            raise Refused("missing_scope")
+            raise Refusal("missing_scope")
         room = self._room(given | {"channel": given.get("channel_id")})
         ts, status = str(given.get("thread_ts")), str(given.get("status"))
         if room.find(ts) is None:
-            raise Refused("invalid_thread_ts")
+            raise Refusal("invalid_thread_ts")
         workspace.set_status(ts, status)
         return {}
 
     def _own_message(self, given: dict[str, Any]) -> Message:
         message = self._room(given).find(str(given.get("ts")))
         if message is None:
-            raise Refused("message_not_found")
+            raise Refusal("message_not_found")
         if message.get("bot_id") != BOT_ID:
-            raise Refused("cant_update_message")
+            raise Refusal("cant_update_message")
         return message
 
     def _replies(self, given: dict[str, Any]) -> dict[str, Any]:
         room = self._room(given)
         thread = room.thread(str(given.get("ts")))
         if not thread:
-            raise Refused("thread_not_found")
+            raise Refusal("thread_not_found")
         return _page(thread, given)
 
     def _history(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -127,7 +127,7 @@ class Methods:
         """List all rooms: the bot is in each of them."""
         types = str(given.get("types") or "public_channel").split(",")
         if not {LISTING_SCOPES[kind] for kind in types} <= self._workspace.scopes:
-            raise Refused("missing_scope")
+            raise Refusal("missing_scope")
         rooms = [
             {"id": room.id, "name": room.name, "is_im": room.is_direct, "is_mpim": room.is_group}
             for room in self._workspace.rooms.values()
@@ -150,13 +150,13 @@ class Methods:
     def _open(self, given: dict[str, Any]) -> dict[str, Any]:
         user = str(given.get("users"))
         if user not in self._workspace.users:
-            raise Refused("user_not_found")
+            raise Refusal("user_not_found")
         return {"channel": {"id": self._workspace.room_with(user).id}}
 
     def _user(self, given: dict[str, Any]) -> dict[str, Any]:
         user = str(given.get("user"))
         if user not in self._workspace.users:
-            raise Refused("user_not_found")
+            raise Refusal("user_not_found")
         name = self._workspace.users[user]
         return {
             "user": {
@@ -170,21 +170,21 @@ class Methods:
     def _react(self, given: dict[str, Any]) -> dict[str, Any]:
         reactions = self._reactions(given)
         if given["name"] in reactions:
-            raise Refused("already_reacted")
+            raise Refusal("already_reacted")
         reactions.append(str(given["name"]))
         return {}
 
     def _unreact(self, given: dict[str, Any]) -> dict[str, Any]:
         reactions = self._reactions(given)
         if given["name"] not in reactions:
-            raise Refused("no_reaction")
+            raise Refusal("no_reaction")
         reactions.remove(str(given["name"]))
         return {}
 
     def _reactions(self, given: dict[str, Any]) -> list[str]:
         message = self._room(given).find(str(given.get("timestamp")))
         if message is None:
-            raise Refused("message_not_found")
+            raise Refusal("message_not_found")
         reactions: list[str] = message.setdefault("reactions", [])
         return reactions
 
@@ -198,7 +198,7 @@ class Methods:
             self._workspace.uploads.get(file["id"]) for file in _parse_json(given.get("files"))
         ]
         if any(file is None or file.completed for file in files):
-            raise Refused("file_not_found")
+            raise Refusal("file_not_found")
         room = self._writable({"channel": given.get("channel_id")})
         completed = [file for file in files if file is not None]
         for file in completed:
@@ -220,7 +220,7 @@ class Methods:
         """Answer for completed uploads only, as Slack does."""
         file = self._workspace.uploads.get(str(given.get("file")))
         if file is None or not file.completed:
-            raise Refused("file_not_found")
+            raise Refusal("file_not_found")
         shares = {"public": file.shares} if file.shares else {}
         return {
             "file": {
@@ -234,23 +234,23 @@ class Methods:
     def _room(self, given: dict[str, Any]) -> Room:
         room = self._workspace.rooms.get(str(given.get("channel")))
         if room is None:
-            raise Refused("channel_not_found")
+            raise Refusal("channel_not_found")
         return room
 
     def _writable(self, given: dict[str, Any]) -> Room:
         room = self._room(given)
         if room.archived:
-            raise Refused("is_archived")
+            raise Refusal("is_archived")
         return room
 
 
 def _text(given: dict[str, Any]) -> str:
     text = str(given.get("text") or "")
     if not text:
-        raise Refused("no_text")
+        raise Refusal("no_text")
     # Slack truncates the text instead, which would hide a fault in a test.
     if len(text) > LONGEST_TEXT:
-        raise Refused("msg_too_long")
+        raise Refusal("msg_too_long")
     return text
 
 

@@ -19,7 +19,7 @@ from aiohttp import ClientError, ClientSession, web
 
 from holdfast.testing.faults import Fault, Faults
 from holdfast.testing.telegram.chats import ADA, BOT, GROUP, USERNAME, Chats, Message, Upload
-from holdfast.testing.telegram.methods import Methods, Refused
+from holdfast.testing.telegram.methods import Methods, Refusal
 from holdfast.testing.waiting import CHECK_INTERVAL, WAIT_WITHIN, Calls
 
 SECRET = "fake-webhook-secret"  # noqa: S105
@@ -104,10 +104,10 @@ class FakeTelegram:
         user = more.pop("user", ADA)
         file = self.chats.upload(content, name)
         sizes = {"width": 90, "height": 90} if kind == "photo" else {}
-        described: Any = file.described(name if kind == "document" else None) | sizes
+        description: Any = file.description(name if kind == "document" else None) | sizes
         if kind in ("voice", "audio", "video"):
-            described |= {"duration": 1, "width": 1, "height": 1}
-        value = [described] if kind == "photo" else described
+            description |= {"duration": 1, "width": 1, "height": 1}
+        value = [description] if kind == "photo" else description
         message = self.chats.post(more.pop("chat", user), user, **{kind: value}, **more)
         await self.deliver({"message": message})
         return int(message["message_id"])
@@ -204,13 +204,13 @@ class FakeTelegram:
             if method not in self._methods.by_name:
                 return _refusal(404, "Not Found")
             return _success(self._methods.by_name[method](given))
-        except Refused as refusal:
+        except Refusal as refusal:
             return _refusal(refusal.code, str(refusal), refusal.parameters)
 
     async def _get_updates(self, given: dict[str, Any]) -> list[Update]:
         """Confirm what is below the offset, then wait for news. A newer poll ends this one."""
         if self.webhook_url:
-            raise Refused(
+            raise Refusal(
                 409,
                 "Conflict: can't use getUpdates method while webhook is active;"
                 " use deleteWebhook to delete the webhook first",
@@ -223,7 +223,7 @@ class FakeTelegram:
             wait = float(given.get("timeout") or 0)
             await self.until(lambda: self.updates or self._polls != own, wait)
         if self._polls != own:
-            raise Refused(
+            raise Refusal(
                 409,
                 "Conflict: terminated by other getUpdates request;"
                 " make sure that only one bot instance is running",

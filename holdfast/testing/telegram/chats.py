@@ -30,7 +30,7 @@ class Upload:
     def path(self) -> str:
         return f"documents/{self.id}"
 
-    def described(self, name: str | None = None) -> Message:
+    def description(self, name: str | None = None) -> Message:
         found = {"file_id": self.id, "file_unique_id": f"u{self.id}", "file_size": self.size}
         return found | ({"file_name": name} if name else {})
 

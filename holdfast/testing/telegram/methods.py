@@ -16,7 +16,7 @@ TAGS = ("b", "i", "u", "s", "a", "code", "pre", "blockquote")
 Given = dict[str, Any]
 
 
-class Refused(Exception):
+class Refusal(Exception):
     """Answered with `ok: false`, this error code and description."""
 
     def __init__(self, code: int, description: str, parameters: Given | None = None) -> None:
@@ -48,10 +48,10 @@ class Methods:
     def _get_file(self, given: Given) -> Message:
         upload = self._chats.uploads.get(str(given.get("file_id")))
         if upload is None:
-            raise Refused(400, "Bad Request: invalid file_id")
+            raise Refusal(400, "Bad Request: invalid file_id")
         if upload.size > LARGEST_DOWNLOAD:
-            raise Refused(400, "Bad Request: file is too big")
-        return upload.described() | {"file_path": upload.path}
+            raise Refusal(400, "Bad Request: file is too big")
+        return upload.description() | {"file_path": upload.path}
 
     def _send_message(self, given: Given) -> Message:
         chat = self._writable(given)
@@ -70,10 +70,10 @@ class Methods:
         attached = str(given.get("document")).removeprefix("attach://")
         name, content = given[attached]
         if len(content) > LARGEST_FILE:
-            raise Refused(413, "Request Entity Too Large")
+            raise Refusal(413, "Request Entity Too Large")
         upload = self._chats.upload(content, name)
         thread = _number(given, "message_thread_id")
-        document = upload.described(name)
+        document = upload.description(name)
         return self._chats.post(chat, self._chats.bot, document=document, message_thread_id=thread)
 
     def _send_action(self, given: Given) -> bool:
@@ -84,7 +84,7 @@ class Methods:
         message, text = self._own_message(given), _text(given)
         markup = _parse(given, "reply_markup")
         if message.get("text") == text and message.get("reply_markup") == markup:
-            raise Refused(
+            raise Refusal(
                 400,
                 "Bad Request: message is not modified: specified new message content and reply"
                 " markup are exactly the same as a current content and reply markup of the message",
@@ -102,7 +102,7 @@ class Methods:
         chat = self._writable(given)
         message = self._chats.find(chat, int(given["message_id"]))
         if message is None:
-            raise Refused(400, "Bad Request: message to delete not found")
+            raise Refusal(400, "Bad Request: message to delete not found")
         self._chats.messages[chat].remove(message)
         return True
 
@@ -113,29 +113,29 @@ class Methods:
     def _own_message(self, given: Given) -> Message:
         message = self._chats.find(self._writable(given), int(given["message_id"]))
         if message is None or message["from"]["id"] != self._chats.bot:
-            raise Refused(400, "Bad Request: message to edit not found")
+            raise Refusal(400, "Bad Request: message to edit not found")
         return message
 
     def _writable(self, given: Given) -> int:
         chat = int(given["chat_id"])
         if chat in self._chats.moved:
             description = "Bad Request: group chat was upgraded to a supergroup chat"
-            raise Refused(400, description, {"migrate_to_chat_id": self._chats.moved[chat]})
+            raise Refusal(400, description, {"migrate_to_chat_id": self._chats.moved[chat]})
         if not self._chats.exists(chat):
-            raise Refused(400, "Bad Request: chat not found")
+            raise Refusal(400, "Bad Request: chat not found")
         if chat in self._chats.blocked:
-            raise Refused(403, "Forbidden: bot was blocked by the user")
+            raise Refusal(403, "Forbidden: bot was blocked by the user")
         return chat
 
 
 def _text(given: Given) -> str:
     text = str(given.get("text") or "")
     if given.get("parse_mode") == "HTML":
-        text = _parsed(text)
+        text = _parse_html(text)
     if not text.strip():
-        raise Refused(400, "Bad Request: message text is empty")
+        raise Refusal(400, "Bad Request: message text is empty")
     if len(text.encode("utf-16-le")) // 2 > LONGEST_TEXT:
-        raise Refused(400, "Bad Request: message is too long")
+        raise Refusal(400, "Bad Request: message is too long")
     return text
 
 
@@ -157,21 +157,21 @@ class _Html(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag not in TAGS:
-            raise Refused(400, f'Bad Request: can\'t parse entities: Unsupported start tag "{tag}"')
+            raise Refusal(400, f'Bad Request: can\'t parse entities: Unsupported start tag "{tag}"')
         self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
         if not self.open or self.open.pop() != tag:
-            raise Refused(400, "Bad Request: can't parse entities: Unexpected end tag")
+            raise Refusal(400, "Bad Request: can't parse entities: Unexpected end tag")
 
     def handle_data(self, data: str) -> None:
         self.text += data
 
 
-def _parsed(text: str) -> str:
+def _parse_html(text: str) -> str:
     parser = _Html()
     parser.feed(text)
     parser.close()
     if parser.open:
-        raise Refused(400, "Bad Request: can't parse entities: Can't find end tag")
+        raise Refusal(400, "Bad Request: can't parse entities: Can't find end tag")
     return parser.text

@@ -152,14 +152,14 @@ class FakeWhatsApp:
                         return
                 await asyncio.sleep(CHECK_INTERVAL)
 
-    def received(self, user: str = ADA) -> list[Message]:
+    def messages_to(self, user: str = ADA) -> list[Message]:
         """Return the messages to a person, oldest first."""
         return [one for one in self.sent if one["to"] == user]
 
     async def answers(self, count: int, user: str = ADA) -> list[str]:
         """Wait for `count` messages to a person. Returns the texts of all."""
-        await self.until(lambda: len(self.received(user)) >= count)
-        return [str(one.get("text", {}).get("body", "")) for one in self.received(user)]
+        await self.until(lambda: len(self.messages_to(user)) >= count)
+        return [str(one.get("text", {}).get("body", "")) for one in self.messages_to(user)]
 
     def _on(self, method: str, answer: Any) -> Any:
         """Return a handler that counts calls, checks the token and causes planned faults."""

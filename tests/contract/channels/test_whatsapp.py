@@ -70,7 +70,7 @@ class WhatsAppPlatform(Platform):
         self._acknowledged.add(id)
 
     async def answers(self) -> list[str]:
-        return [one["text"]["body"] for one in self._whatsapp.received() if "text" in one]
+        return [one["text"]["body"] for one in self._whatsapp.messages_to() if "text" in one]
 
     async def say_again(self, message: str) -> None:
         assert await self._whatsapp.post_webhook(json.dumps(self._said[message])) == 200
@@ -83,7 +83,7 @@ class WhatsAppPlatform(Platform):
         return self._start("document", described, ADA)
 
     async def files(self) -> Mapping[str, bytes]:
-        sent = [one["document"] for one in self._whatsapp.received() if "document" in one]
+        sent = [one["document"] for one in self._whatsapp.messages_to() if "document" in one]
         return {file["filename"]: self._whatsapp.media[file["id"]][1] for file in sent}
 
     async def was_typing(self) -> bool:
@@ -93,7 +93,7 @@ class WhatsAppPlatform(Platform):
         self._start("text", {"body": text}, BOB)
 
     async def answers_to_stranger(self) -> list[str]:
-        return [one["text"]["body"] for one in self._whatsapp.received(BOB)]
+        return [one["text"]["body"] for one in self._whatsapp.messages_to(BOB)]
 
     async def limit_next(self, seconds: int) -> None:
         self._whatsapp.faults.plan("send", "ratelimited", seconds=seconds)

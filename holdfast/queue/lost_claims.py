@@ -18,15 +18,15 @@ from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY = timedelta(milliseconds=500)
-LOOK_FOR = timedelta(seconds=6)
+CLAIM_CHECK_INTERVAL = timedelta(milliseconds=500)
+CLAIM_CHECK_PERIOD = timedelta(seconds=6)
 """A server may go on with a claim, and commit it, after its connection broke."""
 
-HEARD = 1000
+MOST_FENCES = 1000
 """Latest turns to remember."""
 
 
-class UnheardClaims:
+class LostClaims:
     """Gives back, without using an attempt, turns of a queue that this process does not know.
 
     `busy` is held during claims, so that none is on its way during a look."""
@@ -44,16 +44,16 @@ class UnheardClaims:
         self._holder = holder
         self._known = known
         self._busy = busy
-        self._heard: deque[int] = deque(maxlen=HEARD)
+        self._fences: deque[int] = deque(maxlen=MOST_FENCES)
         self._lost_at = 0.0
         self._is_lost = asyncio.Event()
         self._seen: set[tuple[int, int]] = set()
 
-    def heard(self, turns: Iterable[LeasedTurn]) -> None:
+    def note_claimed(self, turns: Iterable[LeasedTurn]) -> None:
         """Note turns that were claimed and begun. If they are lost, their attempt is used."""
-        self._heard.extend(turn.fence for turn in turns)
+        self._fences.extend(turn.fence for turn in turns)
 
-    def lost(self) -> None:
+    def note_lost(self) -> None:
         """Note that a claim failed, and may have been committed nevertheless."""
         self._lost_at = time.monotonic()
         self._is_lost.set()
@@ -61,9 +61,12 @@ class UnheardClaims:
     async def run(self) -> None:
         while True:
             await self._is_lost.wait()
-            if await self._look() and time.monotonic() > self._lost_at + LOOK_FOR.total_seconds():
+            if (
+                await self._look()
+                and time.monotonic() > self._lost_at + CLAIM_CHECK_PERIOD.total_seconds()
+            ):
                 self._is_lost.clear()
-            await asyncio.sleep(LOOK_EVERY.total_seconds())
+            await asyncio.sleep(CLAIM_CHECK_INTERVAL.total_seconds())
 
     async def _look(self) -> bool:
         """Look once, and give back what is not ours. Returns False while the database is away."""
@@ -88,7 +91,7 @@ class UnheardClaims:
         known = self._known()
         ids = {id for turn in known for id in turn.ids}
         fences = {turn.fence for turn in known}
-        ended = set(self._heard) - fences
+        ended = set(self._fences) - fences
         rests = [
             replace(turn, events=tuple(event for event in turn.events if event.id not in ids))
             for turn in held

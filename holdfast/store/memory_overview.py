@@ -26,7 +26,7 @@ class Person:
     observations: int = 0
 
 
-class Remembered:
+class MemoryOverview:
     """Reads about memory for operators."""
 
     def __init__(self, store: Store) -> None:
