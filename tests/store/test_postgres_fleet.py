@@ -244,6 +244,28 @@ async def test_a_promoted_standby_declares_nobody_dead_for_a_while(url: str) -> 
             assert await until(later.reap) == ["other"]
 
 
+async def test_the_first_process_back_after_a_promotion_notes_it(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("select agent.set_setting('timeline', '{\"id\": \"0\"}')")
+        async with stores(url, 1) as [store]:
+            await register(store, "back")
+            noted = "select value ->> 'id' from agent.setting where key = 'timeline'"
+            assert connection.execute(noted).fetchone() == ("00000001",)
+
+
+async def test_a_dead_process_is_found_when_the_grace_after_a_promotion_ends(url: str) -> None:
+    async with open_store(url) as other:
+        await register(other, "other")
+    with psycopg.connect(url, autocommit=True) as connection:
+        name = connection.info.dbname
+        connection.execute(f"alter database {name} set holdfast.restart_grace = '0.7s'".encode())
+        async with stores(url, 1) as [store]:
+            connection.execute("select agent.set_setting('timeline', '{\"id\": \"0\"}')")
+            await register(store, "living")
+            # The second look follows within the same call, not with the next one a second later.
+            assert await store.reap() == ["other"]
+
+
 def roles(found: list[Store]) -> list[str]:
     return [engine(store)._fleet._lookout.role for store in found]
 

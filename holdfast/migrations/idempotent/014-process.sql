@@ -33,6 +33,8 @@ begin
     insert into agent.process (id, host, started_at, seen_at, serves)
     values (_id, _host, _started_at, agent.now(), _serves)
     on conflict (id) do update set seen_at = excluded.seen_at, serves = excluded.serves;
+    -- The first to reconnect notes a promotion, so that the grace begins with it.
+    perform agent.up_since();
     return pg_try_advisory_lock(agent.process_key(_id));
 end
 $$;
@@ -54,7 +56,7 @@ end
 $$;
 
 -- The later of two moments: the start of this server, and its promotion to primary, which begins a
--- new timeline. The first look after a promotion notes the timeline.
+-- new timeline. The first process to come back after a promotion notes the timeline.
 create or replace function agent.up_since() returns timestamptz
 language plpgsql security invoker
 as $$
@@ -66,7 +68,10 @@ begin
         -- An installation that has no note was not promoted while we looked.
         _noted := jsonb_build_object('id', _timeline, 'since'
             , case when _noted is null then pg_postmaster_start_time() else clock_timestamp() end);
-        perform agent.set_setting('timeline', _noted);
+        -- Many processes come back at once: the first note counts.
+        insert into agent.setting (key, value) values ('timeline', _noted)
+        on conflict (key) do update set value = excluded.value
+        where setting.value ->> 'id' <> _timeline;
     end if;
     return greatest(pg_postmaster_start_time(), (_noted ->> 'since')::timestamptz);
 end

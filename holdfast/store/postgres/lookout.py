@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from typing import Literal
@@ -71,5 +72,9 @@ class Lookout:
             self._role = "none"
             return []
         dead = self._watch.look(silent)
-        may_declare = min(up_for, self._session.reconnected_for) >= grace
-        return dead if may_declare else []
+        left = (grace - min(up_for, self._session.reconnected_for)).total_seconds()
+        if silent and 0 < left < LOOK_EVERY:
+            # The grace ends before the next look. The dead have waited for long enough.
+            await asyncio.sleep(left)
+            return await self._look()
+        return dead if left <= 0 else []
