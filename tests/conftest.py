@@ -50,8 +50,11 @@ ON_SQLITE_FIRST = (
 CHAOS_SECONDS = 3600
 """Time limit of a long fault run; every other test has the one in pyproject.toml."""
 
-SYNAPSE_SECONDS = 600
-"""Time limit of a test that uses Synapse: the first one may have to install it."""
+INSTALL_SECONDS = 600
+"""Time limit of a test that uses one of INSTALLED: the first one may have to install it."""
+
+INSTALLED = {"synapse", "patroni", "bouncer"}
+"""Fixtures of programs that are not in the lock."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -59,8 +62,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("chaos") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(CHAOS_SECONDS))
-        elif "synapse" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.timeout(SYNAPSE_SECONDS))
+        elif INSTALLED & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.timeout(INSTALL_SECONDS))
         if _is_on_further_engine(item):
             item.add_marker(pytest.mark.further_engine)
 

@@ -162,6 +162,13 @@ class Cluster:
                 return str(member["name"])
         return None
 
+    def timeline(self) -> int:
+        """Return the number of the timeline; each promotion begins another."""
+        with psycopg.connect(self.url()) as connection:
+            row = connection.execute("select pg_walfile_name(pg_current_wal_lsn())").fetchone()
+        assert row is not None
+        return int(row[0][:8], 16)
+
     def wait_healthy(self) -> None:
         """Wait for a primary, a synchronous standby and the third node."""
 
@@ -219,18 +226,25 @@ def wait_for(condition: Callable[[], bool], complaint: Callable[[], str]) -> Non
 @contextmanager
 def cluster() -> Iterator[Cluster]:
     """A running cluster. Raises Unavailable where the tool cannot prepare it."""
+    with debian_programs("holdfast-ha-") as programs:
+        started = Cluster(programs)
+        started.start()
+        yield started
+
+
+@contextmanager
+def debian_programs(prefix: str) -> Iterator[Programs]:
+    """Programs with a new folder. Raises Unavailable where the tool cannot prepare them."""
     done = subprocess.run(
         [str(Programs.TOOL), "prepare"], capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise Unavailable(done.stderr.strip())
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-ha-"))
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
     folder.chmod(0o755)
     programs = Programs(folder)
     try:
-        started = Cluster(programs)
-        started.start()
-        yield started
+        yield programs
     finally:
         programs.stop()
         shutil.rmtree(folder, ignore_errors=True)

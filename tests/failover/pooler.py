@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import psycopg
 
-from tests.failover.cluster import Programs, free_ports, wait_for
+from tests.failover.cluster import Programs, debian_programs, free_ports, wait_for
 
 CLIENTS = 200
 SERVERS = 20
@@ -43,11 +39,21 @@ class Pooler:
         server, pooler = free_ports(2)
         self.direct = f"postgresql://postgres@127.0.0.1:{server}/postgres"
         self.url = f"postgresql://postgres@127.0.0.1:{pooler}/postgres"
+        self._console = f"postgresql://postgres@127.0.0.1:{pooler}/pgbouncer"
         config = CONFIG.format(server=server, pooler=pooler, servers=SERVERS, statements=statements)
         (programs.folder / "pgbouncer.ini").write_text(config)
         programs.run("server", "sh", "-c", SERVE.format(port=server))
         programs.run("pgbouncer", "pgbouncer", "/mnt/pgbouncer.ini")
         wait_for(lambda: answers(self.direct) and answers(self.url), programs.log)
+
+    def clients(self) -> int:
+        """Return the number of connections that PgBouncer has from clients of the database."""
+        # The console knows no transactions and takes only the simple protocol.
+        with psycopg.connect(
+            self._console, autocommit=True, cursor_factory=psycopg.ClientCursor
+        ) as console:
+            rows = console.execute("show clients").fetchall()
+        return sum(row[2] == "postgres" for row in rows)
 
 
 def answers(url: str) -> bool:
@@ -61,12 +67,5 @@ def answers(url: str) -> bool:
 @contextmanager
 def pooler(statements: int) -> Iterator[Pooler]:
     """A running PgBouncer that keeps so many prepared statements; 0 keeps none."""
-    subprocess.run([str(Programs.TOOL), "prepare"], check=True)
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-pooler-"))
-    folder.chmod(0o755)
-    programs = Programs(folder)
-    try:
+    with debian_programs("holdfast-pooler-") as programs:
         yield Pooler(programs, statements)
-    finally:
-        programs.stop()
-        shutil.rmtree(folder, ignore_errors=True)

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from itertools import cycle, islice
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,14 @@ from holdfast.testing.servers import Unavailable
 from tests.crash.pool import LANES, WorkerPool, check_history, name_of, wait_until
 from tests.failover.cluster import Cluster, cluster
 
-pytestmark = pytest.mark.chaos
-
 FAILOVERS = int(os.environ.get("HOLDFAST_FAILOVERS", "50"))
+WAYS = [
+    "kill -9 of the server",
+    "switchover",
+    "dead machine",
+    *["kill -9 of the server"] * 6,
+    "machine that stays dead",
+]
 RESUME_SECONDS = 5.0
 """Time after the cluster's own in which puts and work must go on."""
 LEASE = 600.0
@@ -95,45 +101,51 @@ async def loading(url: str) -> AsyncIterator[Load]:
             putting.cancel()
 
 
-def fail_over(patroni: Cluster, how: str) -> None:
-    leader = patroni.leader()
-    assert leader is not None
+def fail_over(patroni: Cluster, how: str, leader: str) -> None:
     if how == "kill -9 of the server":
         patroni.kill_postgres(leader)
     elif how == "switchover":
         patroni.switch_over()
     else:
         patroni.kill_node(leader)
+    if how == "dead machine":
         patroni.start_node(leader)
-
-
-def ways() -> list[str]:
-    """A switchover in ten, a dead machine in ten, else a killed server."""
-    every_ten = ["kill -9 of the server"] * 8 + ["switchover", "dead machine"]
-    return [every_ten[number % 10] for number in range(FAILOVERS)]
 
 
 async def resume_times(patroni: Cluster, pool: WorkerPool, load: Load, how: str) -> list[float]:
     """Fail over. Returns the seconds from the cluster's return to the next put and the next run."""
-    await asyncio.to_thread(fail_over, patroni, how)
+    leader, timeline = patroni.leader(), patroni.timeline()
+    assert leader is not None
+    await asyncio.to_thread(fail_over, patroni, how, leader)
     await asyncio.sleep(0.2)
     back_at = await asyncio.to_thread(patroni.wait_writable)
     runs = len(pool.runs())
     await asyncio.to_thread(wait_until, lambda: load.last_at > back_at)
     put_after = load.last_at - back_at
     await asyncio.to_thread(wait_until, lambda: len(pool.runs()) > runs)
-    return [put_after, time.monotonic() - back_at]
+    run_after = time.monotonic() - back_at
+    assert patroni.timeline() == timeline + 1, f"{how} promoted no standby"
+    if how == "machine that stays dead":
+        patroni.start_node(leader)
+    return [put_after, run_after]
 
 
+@pytest.mark.parametrize(
+    "failovers", [3, pytest.param(FAILOVERS, marks=pytest.mark.chaos)], ids=["few", "many"]
+)
 async def test_failovers_under_load_lose_and_burn_nothing(
-    patroni: Cluster, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    patroni: Cluster,
+    url: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    failovers: int,
 ) -> None:
     with WorkerPool(url, tmp_path) as pool:
         workers = [pool.start(lease=LEASE, slowness=0.1) for _ in range(3)]
         pool.wait_ready(*workers)
         async with loading(url) as load:
             times = []
-            for how in ways():
+            for how in islice(cycle(WAYS), failovers):
                 times.append(await resume_times(patroni, pool, load, how))
                 await asyncio.to_thread(patroni.wait_healthy)
         async with open_store(url) as store:
@@ -153,6 +165,7 @@ async def test_failovers_under_load_lose_and_burn_nothing(
         assert max(max(pair) for pair in times) < RESUME_SECONDS
 
 
+@pytest.mark.chaos
 async def test_the_turn_of_a_worker_killed_during_a_failover_starts_again_soon(
     patroni: Cluster, url: str, tmp_path: Path
 ) -> None:

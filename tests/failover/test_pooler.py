@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -18,11 +19,10 @@ from holdfast.queue.outcome import Done
 from holdfast.queue.store import Filter, Store, SweepPolicy
 from holdfast.settings import Settings
 from holdfast.store import open_store
+from holdfast.testing.servers import Unavailable
 from tests.conformance.steps import message
 from tests.failover.pooler import CLIENTS, SERVERS, Pooler, pooler
 from tests.steps import AT_ONCE, finished, running
-
-pytestmark = pytest.mark.chaos
 
 PROCESSES = 20
 LEASE = timedelta(minutes=1)
@@ -30,9 +30,14 @@ LEASE = timedelta(minutes=1)
 
 @pytest.fixture(params=[200, 0], ids=["with prepared statements", "without"])
 def bouncer(request: pytest.FixtureRequest) -> Iterator[Pooler]:
-    with pooler(request.param) as running_one:
-        migrate(running_one.url)
-        yield running_one
+    try:
+        with pooler(request.param) as running_one:
+            migrate(running_one.url)
+            yield running_one
+    except Unavailable as reason:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(reason))
 
 
 async def work(store: Store, name: str) -> int:
@@ -66,6 +71,7 @@ async def test_200_clients_share_20_server_connections(bouncer: Pooler) -> None:
         ]
         worked = await asyncio.gather(*tasks)
         assert sum(worked) == 2 * CLIENTS
+        assert bouncer.clients() == CLIENTS
         with psycopg.connect(bouncer.direct) as connection:
             [backends] = connection.execute(
                 "select count(*) from pg_stat_activity where backend_type = 'client backend'"
