@@ -73,7 +73,7 @@ class Lookout:
             return []
         dead = self._watch.look(silent)
         left = (grace - min(up_for, self._session.reconnected_for)).total_seconds()
-        if silent and 0 < left < LOOK_EVERY:
+        if silent and 0 < left < LOOK_SECONDS:
             # The grace ends before the next look. The dead have waited for long enough.
             await asyncio.sleep(left)
             return await self._look()
