@@ -24,7 +24,7 @@ LONGEST_NAME = 200
 LONGEST_ARGUMENTS = 2000
 """Characters that are kept of the arguments of a once-step, for a person to read."""
 
-_NUMBERED = re.compile(r"#[0-9]+\Z")
+_NUMBERED = re.compile(r"#([0-9]+)\Z")
 _OPTIONS = "__holdfast_step__"
 
 
@@ -40,12 +40,18 @@ class StepOptions:
 class Call:
     """One use of a step: a function with its arguments, under the key of its result."""
 
+    name: str
+    number: int
+    """Number of the use of the name in the turn, 1 for the first."""
     key: str
     function: Callable[..., Any]
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
     options: StepOptions
     codec: Codec
+    arguments: str = ""
+    """Arguments of a once-step for a person to read."""
+    digest: str = ""
     tokens: int | None = None
     cost: float | None = None
 
@@ -66,6 +72,17 @@ def set_options(function: Callable[..., Any], options: StepOptions) -> None:
 def options_of(function: Callable[..., Any]) -> StepOptions | None:
     """Return the options that `tool` or `app.step` attached to a function."""
     return cast(StepOptions | None, getattr(function, _OPTIONS, None))
+
+
+def key_of(name: str, number: int) -> str:
+    """Return the key of a use of a name."""
+    return name if number == 1 else f"{name}#{number}"
+
+
+def use_of(key: str) -> tuple[str, int]:
+    """Return the name and the number of the use that a key stands for."""
+    numbered = _NUMBERED.search(key)
+    return (key, 1) if numbered is None else (key[: numbered.start()], int(numbered[1]))
 
 
 def check_name(name: object) -> None:
@@ -97,7 +114,11 @@ def check_options(key: str, options: StepOptions) -> StepOptions:
 def arguments_of(call: Call) -> tuple[str, str]:
     """Return the arguments of a call for a person to read, and the digest of all of them."""
     named = [dict(sorted(call.kwargs.items()))] if call.kwargs else []
-    given = [*call.args, *named]
+    # The order of a set differs between processes.
+    given = [
+        sorted(value, key=repr) if isinstance(value, set | frozenset) else value
+        for value in (*call.args, *named)
+    ]
     try:
         text = to_json(
             given, fallback=_describe, inf_nan_mode="constants", bytes_mode="base64"

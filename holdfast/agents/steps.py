@@ -18,11 +18,13 @@ from holdfast.agents.call import (
     arguments_of,
     check_name,
     check_options,
+    key_of,
     name_of,
     options_of,
 )
 from holdfast.agents.codec import Codec, Unencodable, codec_of
 from holdfast.agents.journal import NewFrame, TurnJournal
+from holdfast.agents.once import OnceUses
 from holdfast.agents.threads import is_async, run_in_thread
 from holdfast.errors import EffectUnknown, NotDone, StepError
 from holdfast.queue.journal import Step, StepKind, StepState
@@ -44,6 +46,8 @@ class Steps:
     def __init__(self, journal: TurnJournal) -> None:
         self._journal = journal
         self._uses: Counter[str] = Counter()
+        self._batches: dict[tuple[str, ...], dict[str, int]] = {}
+        self._once: OnceUses | None = None
         self._keys: set[str] = set()
         self._running = 0
         self._is_idle = asyncio.Event()
@@ -51,6 +55,14 @@ class Steps:
 
     def key(self, name: str) -> str:
         """Return the key of the next use of a name. Raises StepError for a bad name or use."""
+        return key_of(name, self._next_use(name))
+
+    def _next_use(self, name: str) -> int:
+        self._check_use(name)
+        self._uses[name] += 1
+        return self._uses[name]
+
+    def _check_use(self, name: str) -> None:
         running = RUNNING.get()
         if name.__class__ is not str or not self._uses.get(name):
             check_name(name)
@@ -60,11 +72,19 @@ class Steps:
                 f"step {name!r} was called inside of step {running.key!r}: "
                 "call it before or after that step, or make it a plain call"
             )
-        self._uses[name] += 1
-        number = self._uses[name]
-        key = name if number == 1 else f"{name}#{number}"
-        self._keys.add(key)
-        return key
+
+    def use_in_batch(self, name: str, batch: Sequence[str], member: str) -> int:
+        """Return the number of a use of a name by its place in a batch of uses.
+
+        Members of a batch may come in any order: the first one numbers all of them."""
+        numbers = self._batches.get((name, *batch), {})
+        if member not in numbers:
+            self._check_use(name)
+            first = self._uses[name] + 1
+            self._uses[name] += len(batch)
+            numbers = {one: first + place for place, one in enumerate(batch)}
+            self._batches[(name, *batch)] = numbers
+        return numbers.pop(member)
 
     def call(
         self,
@@ -75,13 +95,15 @@ class Steps:
         *,
         options: StepOptions | None = None,
         codec: Codec | None = None,
+        number: int | None = None,
     ) -> Coroutine[Any, Any, Any]:
         """Return a coroutine that runs a step, or returns the result that an earlier attempt
         recorded.
 
-        Its key is fixed now: occurrences of a name count in the order of calls. `codec` replaces
-        that of the function's return type."""
-        key = self.key(name)
+        The number of its use is fixed now: in the order of calls unless it is given. `codec`
+        replaces that of the function's return type."""
+        number = number or self._next_use(name)
+        key = key_of(name, number)
         if not callable(function):
             raise StepError(f"step {key!r} needs a function, not {type(function).__name__}")
         try:
@@ -89,6 +111,8 @@ class Steps:
         except ValueError as error:
             raise StepError(f"step {key!r}: {name_of(function)} {error}") from None
         call = Call(
+            name=name,
+            number=number,
             key=key,
             function=function,
             args=args,
@@ -100,6 +124,7 @@ class Steps:
 
     async def found(self, key: str, *kinds: StepKind) -> Step | None:
         """Return the step of this key that an earlier attempt recorded, if it is of use now."""
+        self._keys.add(key)
         journal = await self._journal.earlier()
         step = journal.steps.get(key)
         if step is None or step.kind not in kinds:
@@ -143,24 +168,45 @@ class Steps:
                 self._is_idle.set()
 
     async def _result(self, call: Call) -> Any:
-        found = await self.found(call.key, "step", "once")
+        is_once = call.kind == "once"
+        found = await (self._match(call) if is_once else self.found(call.key, "step", "once"))
         if found is not None and found.state == "done":
             try:
                 return call.codec.decode(found.result)
             except ValueError as error:
                 self._unreadable(call, found, error)
         self._journal.leased.check_lease()
-        if call.kind == "step":
-            return await self._run(call)
+        return await (self._run_once(call, found) if is_once else self._run(call))
+
+    async def _match(self, call: Call) -> Step | None:
+        """Return the recorded use that a once-step repeats, None if it may run.
+
+        Raises EffectUnknown if a use with other arguments is recorded in its place: that effect
+        could be repeated, and its result is not the result of this call."""
+        call.arguments, call.digest = arguments_of(call)
+        recorded = (await self._journal.earlier()).steps.values()
+        self._once = self._once or OnceUses(recorded)
+        found = self._once.take(call)
+        if found is None and (rival := self._once.rival(call)):
+            if rival.state == "done":
+                await self._journal.record_steps(self._once_step(call, "unknown"))
+            raise self._effect_unknown(call, rival, other=call.arguments)
+        self._keys.add(call.key)
+        return await self.found(call.key, "step") if found is None else found
+
+    async def _run_once(self, call: Call, found: Step | None) -> Any:
+        """Run a once-step whose start is committed, unless it may have happened before."""
         if found is not None and found.kind == "once" and found.state in ("started", "unknown"):
             try:
                 return await self._probe(call, found)
             except NotDone:
                 self._journal.leased.check_lease()
-        arguments, digest = arguments_of(call)
-        started = self.step(call.key, "once", "started", arguments=arguments, digest=digest)
+        started = self._once_step(call, "started")
         await self._journal.record_steps(started, frames=[_frame("step_start", call)])
         return await self._run(call)
+
+    def _once_step(self, call: Call, state: StepState) -> Step:
+        return self.step(call.key, "once", state, arguments=call.arguments, digest=call.digest)
 
     async def _run(self, call: Call) -> Any:
         """Run the function and record its result, or that it failed."""
@@ -247,22 +293,23 @@ class Steps:
     async def _probe(self, call: Call, found: Step) -> Any:
         """Find out whether a once-step happened. Returns its value; raises NotDone if it did not.
 
-        Without a probe, or if it would ask about other arguments, only a person can tell."""
-        _, digest = arguments_of(call)
-        is_same = found.digest is None or found.digest == digest
-        if call.options.probe is None or not is_same:
-            raise self._effect_unknown(call, found, is_same=is_same)
+        Without a probe only a person can tell."""
+        if call.options.probe is None:
+            raise self._effect_unknown(call, found)
         began_at = found.started_at or self._journal.now()
         value, text = self._encode(call, await self._invoke(call, call.options.probe))
         await self._record_done(call, None, began_at, text)
         return value
 
-    def _effect_unknown(self, call: Call, found: Step, *, is_same: bool) -> EffectUnknown:
+    def _effect_unknown(self, call: Call, found: Step, *, other: str = "") -> EffectUnknown:
+        """Return the error that asks a person about a recorded call, and about the `other`
+        arguments of this one."""
         id_, name = self._journal.leased.primary.id, name_of(call.function)
-        other = "" if is_same else " This attempt would call it with other arguments."
+        happened = "has happened" if found.state == "done" else "may have happened"
+        now = f" This attempt would call it with other arguments: {other}." if other else ""
         error = EffectUnknown(
-            f"step {call.key!r}: the call {name} with arguments {found.arguments or '[]'}"
-            f" of attempt {found.attempt} may have happened.{other} Find out, then run"
+            f"step {found.key!r}: the call {name} with arguments {found.arguments or '[]'}"
+            f" of attempt {found.attempt} {happened}.{now} Find out, then run"
             f" `holdfast dead retry {id_} --assume done` or `--assume not-done`"
         )
         self._journal.unknown = error

@@ -27,6 +27,7 @@ class Step:
     """The name; `name#2` for its second use in the turn."""
     state: StepState
     attempt: int
+    """0 if a person decided about a once-step that may have happened."""
     kind: StepKind = "step"
     events: int = 1
     """How many events the turn had. A result of several is of no use to one of them alone."""

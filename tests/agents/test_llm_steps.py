@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from datetime import timedelta
 from decimal import Decimal
@@ -29,8 +30,9 @@ from pydantic_ai.durable_exec import (
     ToolsetGetToolsId,
     ToolsetValidateToolArgumentsId,
 )
-from pydantic_ai.messages import ModelResponse, TextPart, ToolReturnPart
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.toolsets import WrapperToolset
 from pydantic_ai.usage import RequestUsage
 
 from holdfast import AgentHarness, Dead, NewEvent, NotDone, Retry, Turn, tool
@@ -295,7 +297,7 @@ async def test_a_once_tool_that_may_have_run_ends_the_turn() -> None:
         outcome = await work_twice(at_work)
     assert isinstance(outcome, Dead)
     assert outcome.error_class == "EffectUnknown"
-    assert "llm: tool pay" in str(outcome.reason)
+    assert "step 'llm: tool pay': the call pay with arguments" in str(outcome.reason)
     assert '"amount":5' in str(outcome.reason)
     assert (len(script.requests), paid) == (1, [5])
 
@@ -341,6 +343,41 @@ async def test_a_once_tool_that_a_person_calls_done_returns_nothing() -> None:
         )
         assert text(await work_later(at_work)) == "paid"
     assert returned(script) == [None]
+
+
+async def test_parallel_calls_of_a_once_tool_keep_their_places() -> None:
+    paid: list[str] = []
+
+    @tool(effect="once")
+    async def pay(who: str) -> str:
+        """Pay somebody."""
+        paid.append(who)
+        one_is_paid.set()
+        return f"receipt of {who}"
+
+    class LateFirst(WrapperToolset[Any]):
+        """In the first attempt, lets the call about `a` fail after that about `b` has ended."""
+
+        async def call_tool(self, name: str, tool_args: dict[str, Any], *rest: Any) -> Any:
+            if tool_args["who"] == "a" and not one_is_paid.is_set():
+                await one_is_paid.wait()
+                raise OSError("killed")
+            return await super().call_tool(name, tool_args, *rest)
+
+    one_is_paid = asyncio.Event()
+    both = ModelResponse(parts=[ToolCallPart("pay", {"who": who}) for who in ("a", "b")])
+    script = Script(both, call("pay", who="c"), "paid")
+    toolset = LateFirst(FunctionToolset([pay], id="bank"))
+    async with trial(own_app(script, toolsets=[toolset])) as at_work:
+        assert text(await work_twice(at_work)) == "paid"
+        steps = (await journal_of(at_work)).steps
+    assert paid == ["b", "a", "c"]
+    assert {key: step.arguments for key, step in steps.items() if step.kind == "once"} == {
+        "helper: tool bank.pay#2": '[{"who":"b"}]',
+        "helper: tool bank.pay": '[{"who":"a"}]',
+        "helper: tool bank.pay#3": '[{"who":"c"}]',
+    }
+    assert "receipt of a | receipt of b | receipt of c" in prompt_text(script.requests[-1])
 
 
 async def test_a_repeatable_tool_may_be_decorated_too() -> None:

@@ -9,6 +9,9 @@ import pytest
 
 from holdfast import AgentHarness, NotDone, StepError, Turn, tool
 from holdfast.agents.base import Answer
+from holdfast.agents.call import Call, StepOptions, arguments_of
+from holdfast.agents.codec import UNTYPED
+from holdfast.queue.journal import Assume
 from holdfast.queue.outcome import Dead, Retry
 from holdfast.queue.store import Filter, Store
 from holdfast.testing.clock import Clock
@@ -171,3 +174,98 @@ async def test_a_probe_is_not_asked_about_other_arguments() -> None:
     assert dead.error_class == "EffectUnknown"
     assert "with arguments [1] of attempt 1 may have happened." in dead.reason
     assert "This attempt would call it with other arguments" in dead.reason
+
+
+async def test_a_recorded_result_is_found_by_the_arguments_of_its_call(
+    store: Store, clock: Clock
+) -> None:
+    effects = Effects()
+
+    async def answer(turn: Turn) -> Answer:
+        order = [1, 2] if turn.attempt == 1 else [2, 1, 3]
+        paid = [await turn.step("pay", effects.note, n, effect="once") for n in order]
+        return AGAIN if turn.attempt == 1 else str(paid)
+
+    async with trial_on(store, clock, AgentHarness(answer)) as trial:
+        assert await trial.ask("hi") == "[2, 1, 3]"
+        steps = (await journal_of(trial)).steps
+    assert effects == [1, 2, 3]
+    assert {key: step.result for key, step in steps.items()} == {
+        "pay": "1",
+        "pay#2": "2",
+        "pay#3": "3",
+    }
+
+
+async def test_the_second_of_two_parallel_calls_may_be_recorded_alone() -> None:
+    effects = Effects()
+
+    async def answer(turn: Turn) -> Answer:
+        first = turn.step("pay", effects.note, 1, effect="once")
+        second = await turn.step("pay", effects.note, 2, effect="once")
+        if turn.attempt == 1:
+            first.close()
+            return AGAIN
+        return f"{await first} {second}"
+
+    async with trial(AgentHarness(answer)) as tried:
+        assert await tried.ask("hi") == "1 2"
+    assert effects == [2, 1]
+
+
+def paying(effects: Effects, *amounts: int) -> AgentHarness:
+    """Return an app that pays another amount in each attempt, and fails after the first."""
+
+    async def pay(amount: int) -> int:
+        return await effects.note(amount)
+
+    async def answer(turn: Turn) -> Answer:
+        amount = amounts[len(turn.leased.primary.claimed) - 1]
+        paid = await turn.step("pay", pay, amount, effect="once")
+        return AGAIN if amount == amounts[0] else f"paid {paid}"
+
+    return AgentHarness(answer)
+
+
+async def test_a_call_with_other_arguments_than_the_recorded_one_is_left_to_a_person(
+    store: Store, clock: Clock
+) -> None:
+    effects = Effects()
+    async with trial_on(store, clock, paying(effects, 5, 7)) as trial:
+        await trial.say("hi")
+        await trial.work()
+        [letter] = await store.dead(Filter())
+    assert effects == [5]
+    assert letter.error_class == "EffectUnknown"
+    error = letter.last_error or ""
+    assert "paying.<locals>.pay with arguments [5] of attempt 1 has happened." in error
+    assert "This attempt would call it with other arguments: [7]." in error
+
+
+@pytest.mark.parametrize("amount", [7, 8])
+@pytest.mark.parametrize(("assume", "text"), [("done", "paid None"), ("not-done", "paid {}")])
+async def test_a_person_decides_about_a_call_with_other_arguments(
+    store: Store, clock: Clock, assume: Assume, text: str, amount: int
+) -> None:
+    effects = Effects()
+    async with trial_on(store, clock, paying(effects, 5, 7, amount)) as trial:
+        await trial.say("hi")
+        await trial.work()
+        assert await store.retry(Filter(), assume=assume)
+        await trial.work()
+        assert await texts(trial) == [text.format(amount)]
+    assert effects == ([5] if assume == "done" else [5, amount])
+
+
+def test_the_digest_of_a_set_does_not_depend_on_its_order() -> None:
+    call = Call(
+        name="pay",
+        number=1,
+        key="pay",
+        function=print,
+        args=[set("edcba")],
+        kwargs={},
+        options=StepOptions("once"),
+        codec=UNTYPED,
+    )
+    assert arguments_of(call)[0] == '[["a","b","c","d","e"]]'

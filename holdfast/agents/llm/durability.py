@@ -192,8 +192,15 @@ async def _call_once(
         with _substituted(options.probe):
             return await body()
 
-    payload = await turn.step(
-        name, call, params.tool_args, effect="once", probe=probe if options.probe else None
+    assert turn.journal is not None
+    call.__qualname__ = params.name
+    steps, (called, calls) = turn.journal.steps, _calls_of_tool(params)
+    payload = await steps.call(
+        name,
+        call,
+        [params.tool_args],
+        options=StepOptions("once", probe if options.probe else None),
+        number=steps.use_in_batch(name, calls, called),
     )
     if payload is not None:
         return payload
@@ -229,12 +236,19 @@ def _numbered(name: str, params: object) -> str:
     """Tell several calls of one tool in one response apart, which may start in any order."""
     if not isinstance(params, ToolsetCallToolParams | DynamicToolsetCallToolParams):
         return name
+    called, calls = _calls_of_tool(params)
+    return f"{name} ({calls.index(called) + 1} of {len(calls)})" if len(calls) > 1 else name
+
+
+def _calls_of_tool(
+    params: ToolsetCallToolParams | DynamicToolsetCallToolParams,
+) -> tuple[str, list[str]]:
+    """Return the id of this call, and the ids of all calls of the same tool in the response."""
     responses = (one for one in reversed(params.ctx.messages) if isinstance(one, ModelResponse))
     response = next(responses, ModelResponse(parts=[]))
     tools = {call.tool_call_id: call.tool_name for call in response.tool_calls}
     called = params.ctx.tool_call_id or ""
-    same = [id_ for id_, tool in tools.items() if tool == tools.get(called)]
-    return f"{name} ({same.index(called) + 1} of {len(same)})" if len(same) > 1 else name
+    return called, [id_ for id_, tool in tools.items() if tool == tools.get(called)] or [called]
 
 
 def _response(name: str, payload: object) -> ModelResponse:

@@ -268,16 +268,18 @@ end
 $$;
 
 -- A once-step that started has no result if its process died or its function raised. _assume: done
--- (its result is null then) or not-done (it runs again); null leaves it.
+-- (its result is null then) or not-done (it runs again); null leaves it. Attempt 0 marks the
+-- decision, which also counts for other arguments.
 create or replace function agent.assume_effects(_ids int8[], _assume text) returns void
 language plpgsql security invoker
 as $$
 begin
     if _assume = 'done' then
-        update agent.step set state = 'done', result = 'null', error = null, ended_at = agent.now()
+        update agent.step
+        set state = 'done', attempt = 0, result = 'null', error = null, ended_at = agent.now()
         where event_id = any (_ids) and kind = 'once' and state in ('started', 'unknown');
     elsif _assume = 'not-done' then
-        delete from agent.step
+        update agent.step set state = 'failed', attempt = 0, ended_at = agent.now()
         where event_id = any (_ids) and kind = 'once' and state in ('started', 'unknown');
     elsif _assume is not null then
         raise invalid_parameter_value using message = 'a call is assumed to be done or not-done';

@@ -136,11 +136,12 @@ delete from signal where event_id in (select value from json_each(:ids));
 delete from attempt where event_id in (select value from json_each(:ids));
 
 -- name: assume_done
-update step set state = 'done', result = 'null', error = null, ended_at = :now
+-- Attempt 0 marks the decision, which also counts for other arguments.
+update step set state = 'done', attempt = 0, result = 'null', error = null, ended_at = :now
 where event_id in (select value from json_each(:ids)) and kind = 'once'
   and state in ('started', 'unknown');
 
 -- name: assume_not_done
-delete from step
+update step set state = 'failed', attempt = 0, ended_at = :now
 where event_id in (select value from json_each(:ids)) and kind = 'once'
   and state in ('started', 'unknown');
