@@ -29,6 +29,7 @@ from holdfast.cli.pairing import pairing
 from holdfast.cli.pauses import pause, resume
 from holdfast.cli.people import people
 from holdfast.cli.printing import echo
+from holdfast.cli.prove import prove
 from holdfast.cli.schedule import schedule
 from holdfast.cli.send import send
 from holdfast.cli.slack import slack
@@ -67,6 +68,7 @@ commands = [
     replay,
     audit,
     doctor,
+    prove,
     pause,
     resume,
     login,

@@ -12,7 +12,7 @@ HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 GROUPS = {
     "Run": ("up", "work", "serve", "demo"),
     "Talk": ("send", "chat", "tail", "stop", "schedule"),
-    "Look": ("status", "agents", "history", "audit", "doctor"),
+    "Look": ("status", "agents", "history", "audit", "doctor", "prove"),
     "Mend": ("dead", "replay", "pause", "resume"),
     "Set up": (
         "init",
