@@ -287,7 +287,7 @@ class RunningProcess:
         ended: OnSettled | None = None
         if settings.activity or app.listeners:
             self._reporter = Reporter(self._store, handle, app.default, app.listeners)
-            handle, ended = self._reporter.handle, self._reporter.ended
+            handle, ended = self._reporter.handle, self._reporter.report_end
             self._worker.frames = self._reporter.report
         on_settled = self._waiting.after(ended)
         self._inbox = Consumer(self._store, policy, handle, self._holder, on_settled)

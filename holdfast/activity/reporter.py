@@ -172,7 +172,7 @@ class Reporter:
             frames = (start, *frames)
         return Done(outcome.emits, (*outcome.records, Activity(frames)), outcome.state)
 
-    def ended(self, turn: LeasedTurn, outcome: Outcome, result: Settled | Lost) -> None:
+    def report_end(self, turn: LeasedTurn, outcome: Outcome, result: Settled | Lost) -> None:
         """Publish the end of a turn to the listeners of this process, once it is stored."""
         if not self.listeners or isinstance(result, Lost):
             return

@@ -120,9 +120,9 @@ class Steps:
             options=check_options(key, options or options_of(function) or PLAIN),
             codec=codec,
         )
-        return self._counted(call)
+        return self._run_counted(call)
 
-    async def found(self, key: str, *kinds: StepKind) -> Step | None:
+    async def find(self, key: str, *kinds: StepKind) -> Step | None:
         """Return the step of this key that an earlier attempt recorded, if it is of use now."""
         self._keys.add(key)
         journal = await self._journal.earlier()
@@ -157,7 +157,7 @@ class Steps:
         if unused := [key for key in journal.steps if key not in self._keys]:
             log.warning(Entry(STEPS_UNUSED, **self._log_fields(), steps=unused[:10]))
 
-    async def _counted(self, call: Call) -> Any:
+    async def _run_counted(self, call: Call) -> Any:
         self._running += 1
         self._is_idle.clear()
         try:
@@ -169,7 +169,7 @@ class Steps:
 
     async def _result(self, call: Call) -> Any:
         is_once = call.kind == "once"
-        found = await (self._match(call) if is_once else self.found(call.key, "step", "once"))
+        found = await (self._match(call) if is_once else self.find(call.key, "step", "once"))
         if found is not None and found.state == "done":
             try:
                 return call.codec.decode(found.result)
@@ -192,7 +192,7 @@ class Steps:
                 await self._journal.record_steps(self._once_step(call, "unknown"))
             raise self._effect_unknown(call, rival, other=call.arguments)
         self._keys.add(call.key)
-        return await self.found(call.key, "step") if found is None else found
+        return await self.find(call.key, "step") if found is None else found
 
     async def _run_once(self, call: Call, found: Step | None) -> Any:
         """Run a once-step whose start is committed, unless it may have happened before."""

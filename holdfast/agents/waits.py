@@ -37,7 +37,7 @@ class Waits:
     async def sleep(self, until: DurationLike | datetime) -> None:
         """Sleep for a duration or until a moment. Returns at once if that has passed."""
         steps, key = self._journal.steps, self._journal.steps.key("sleep")
-        now, found = await self._journal.store.now(), await steps.found(key, "sleep")
+        now, found = await self._journal.store.now(), await steps.find(key, "sleep")
         due_at = _due_at("turn.sleep", until, now) if found is None else found.due_at
         if found is not None and found.state == "done":
             return
@@ -60,7 +60,7 @@ class Waits:
         """Return the value of the next signal of this name. Raises TimeoutError after `timeout`."""
         check_name(name)
         steps, key = self._journal.steps, self._journal.steps.key(f"signal {name}")
-        now, found = await self._journal.store.now(), await steps.found(key, "signal")
+        now, found = await self._journal.store.now(), await steps.find(key, "signal")
         if found is None:
             due_at = None if timeout is None else _due_at("turn.signal", timeout, now)
         else:

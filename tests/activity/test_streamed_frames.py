@@ -129,15 +129,15 @@ async def test_the_delta_of_an_unstreamed_answer_has_the_text_of_the_response(
 
 async def test_listeners_hear_steps_and_texts(store: Store, settings: Settings) -> None:
     app = AgentHarness(streaming)
-    heard: list[Payload] = []
+    frames: list[Payload] = []
     for kind in ("step_start", "step_done", "response_delta", "response_reset", "response_ready"):
-        app.on(kind)(heard.append)
+        app.on(kind)(frames.append)
     async with running(app, settings, **QUICKLY):
         await app.put("hi", message_id="m")
         await finished(store)
-    assert put_together(heard) == "Looking. All of it."
-    assert types(heard)[:2] == ["step_start", "step_done"]
-    assert heard[0]["key"] == "look"
+    assert put_together(frames) == "Looking. All of it."
+    assert types(frames)[:2] == ["step_start", "step_done"]
+    assert frames[0]["key"] == "look"
 
 
 @pytest.mark.parametrize(

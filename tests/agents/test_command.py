@@ -44,7 +44,7 @@ def app_of(
     return app
 
 
-async def told(app: AgentHarness, text: str = "hello") -> tuple[Outcome, Trial]:
+async def outcome_of(app: AgentHarness, text: str = "hello") -> tuple[Outcome, Trial]:
     # A process that is left behind keeps the output open, which must not block the turn.
     async with trial(app) as at_work, asyncio.timeout(TIMEOUT_SECONDS):
         await at_work.say(text)
@@ -53,13 +53,13 @@ async def told(app: AgentHarness, text: str = "hello") -> tuple[Outcome, Trial]:
 
 
 async def answer(app: AgentHarness, text: str = "hello") -> str:
-    outcome, _ = await told(app, text)
+    outcome, _ = await outcome_of(app, text)
     assert isinstance(outcome, Done), outcome
     return str(outcome.emits[0].event["message"])
 
 
 async def failure(app: AgentHarness) -> Retry:
-    outcome, _ = await told(app)
+    outcome, _ = await outcome_of(app)
     assert isinstance(outcome, Retry), outcome
     return outcome
 
@@ -78,12 +78,12 @@ async def test_it_works_in_its_own_folder_with_an_environment_of_its_own(
 ) -> None:
     for name in ("HOLDFAST_DATABASE", "SLACK_BOT_TOKEN", "OPENAI_API_KEY", "PGPASSWORD"):
         monkeypatch.setenv(name, "secret")
-    said = await answer(app_of(scripts, "pwd; env"))
-    assert said.splitlines()[0] == str(scripts.folder.parent / "workspace")
-    assert "secret" not in said
-    assert f"MARK={scripts.mark}" in said
-    assert "HOLDFAST_AGENT=coder" in said
-    assert "HOLDFAST_CHANNEL=api" in said
+    output = await answer(app_of(scripts, "pwd; env"))
+    assert output.splitlines()[0] == str(scripts.folder.parent / "workspace")
+    assert "secret" not in output
+    assert f"MARK={scripts.mark}" in output
+    assert "HOLDFAST_AGENT=coder" in output
+    assert "HOLDFAST_CHANNEL=api" in output
 
 
 async def test_one_run_takes_all_that_waits_for_the_agent(scripts: Scripts) -> None:
@@ -183,7 +183,7 @@ async def test_output_that_is_no_text_is_decoded(scripts: Scripts) -> None:
 async def test_a_program_that_is_not_there_is_a_dead_letter_that_says_so(tmp_path: Path) -> None:
     app = AgentHarness()
     app.add("coder", CommandAgent(["/no/such/program"], tmp_path))
-    outcome, _ = await told(app)
+    outcome, _ = await outcome_of(app)
     assert isinstance(outcome, Dead)
     assert "/no/such/program cannot be started: No such file" in outcome.reason
 
@@ -240,7 +240,7 @@ async def test_tokens_that_a_program_tells_of_are_counted(scripts: Scripts) -> N
         '{"type": "result", "result": "done", "usage": {"input_tokens": 5, "output_tokens": 2}}'
     )
     app = app_of(scripts, f"echo '{result}'")
-    outcome, _ = await told(app)
+    outcome, _ = await outcome_of(app)
     assert isinstance(outcome, Done)
     assert outcome.emits[0].event["metadata"]["usage"] == {"input_tokens": 5, "output_tokens": 2}
     assert TOKENS.values["coder", "agent.sh", "output"] == 2

@@ -46,8 +46,8 @@ async def test_it_remembers_the_conversation_and_no_other() -> None:
 async def test_the_model_sees_each_answer_behind_its_message_and_no_message_that_waits() -> None:
     app = app_of(lambda messages, _: prompt_text(messages))
     async with trial(app) as at_work:
-        for said in ("one", "two", "three"):
-            await at_work.say(said, address=Address(sender="ann"))
+        for line in ("one", "two", "three"):
+            await at_work.say(line, address=Address(sender="ann"))
         outcomes = [text(outcome) for _, outcome in await at_work.work()]
     assert outcomes[:2] == ["one", "one | one | two"]
     assert outcomes[2] == "one | one | two | one | one | two | three"

@@ -30,12 +30,12 @@ async def test_a_tool_is_a_step_of_its_own_and_keeps_its_effect() -> None:
         return f"charged {amount}"
 
     async def answer(turn: Turn) -> Answer:
-        said = await charge(5)
+        receipt = await charge(5)
         # A step with the same effect may call it; one without would lose it.
         again = await turn.step("charge again", charge, 6)
         with pytest.raises(StepError, match="inside of step 'hidden'"):
             await turn.step("hidden", lambda: charge(7))
-        return AGAIN if turn.attempt == 1 else f"{said}, {again}"
+        return AGAIN if turn.attempt == 1 else f"{receipt}, {again}"
 
     async with trial(AgentHarness(answer)) as tried:
         assert await tried.ask("hi") == "charged 5, charged 6"

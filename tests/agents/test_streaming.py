@@ -43,8 +43,8 @@ async def test_what_is_written_is_the_response(store: Store, clock: Clock) -> No
     async with trial_on(store, clock, AgentHarness(answer)) as trial:
         assert await trial.ask("hi") == "one, two"
         assert await written(trial) == (1, "one, two")
-        [user, said] = (await store.agent_messages("agent"))[::-1]
-        assert (user.content, said.content) == ("hi", "one, two")
+        [user, reply] = (await store.agent_messages("agent"))[::-1]
+        assert (user.content, reply.content) == ("hi", "one, two")
 
 
 async def test_a_returned_text_is_added_behind_what_was_written(store: Store, clock: Clock) -> None:
@@ -360,9 +360,9 @@ async def test_any_text_can_be_written(store: Store, clock: Clock) -> None:
         return AGAIN if turn.attempt == 1 else None
 
     async with trial_on(store, clock, AgentHarness(answer)) as trial:
-        said = await trial.ask("hi")
-        assert await written(trial) == (1, said)
-    assert said == "nul \ufffd, half a pair \ufffd, 🦀, é, " * 3
+        reply = await trial.ask("hi")
+        assert await written(trial) == (1, reply)
+    assert reply == "nul \ufffd, half a pair \ufffd, 🦀, é, " * 3
 
 
 async def test_progress_is_recorded_while_the_agent_works(store: Store, clock: Clock) -> None:

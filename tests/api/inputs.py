@@ -300,16 +300,16 @@ class Inputs:
         )
         event["event"]["text"] = f"<@U0BOT> {self.text()}"
         for _ in range(self.chance.randrange(4)):
-            place = self.chance.choice(
+            fields = self.chance.choice(
                 (event, event["event"]) if isinstance(event.get("event"), dict) else (event,)
             )
             name = self.chance.choice(
-                [*place, "bot_id", "subtype", "payload", "command", "challenge"]
+                [*fields, "bot_id", "subtype", "payload", "command", "challenge"]
             )
             if self.chance.random() < 0.3:
-                place.pop(name, None)
+                fields.pop(name, None)
             else:
-                place[name] = self.value(1)
+                fields[name] = self.value(1)
         return self.encoded(event)
 
     def row(self) -> Row:

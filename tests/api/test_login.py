@@ -69,8 +69,8 @@ async def test_a_login_link_opens_a_session_that_is_no_token(app: AgentHarness, 
     assert await status(port, "/api/queue/dead/1/retry", "POST", cookie=cookie) == 403
     assert await status(port, authorization=f"Bearer {secret}") == 401, "a session is no token"
     _, _, body = await ask(port, "/api/session", cookie=cookie)
-    told = json.loads(body)
-    assert (told["name"], told["role"], told["isSession"]) == ("ada", "send", True)
+    answer = json.loads(body)
+    assert (answer["name"], answer["role"], answer["isSession"]) == ("ada", "send", True)
 
 
 async def test_a_login_link_works_once_even_for_two_at_the_same_time(
@@ -162,8 +162,8 @@ async def test_login_by_a_foreign_page_asks_first_and_uses_nothing(
     mine = await logged_in(app, port)
     link = await code_for(app, '<b>"mallory')
     for cookie in ({}, {"cookie": mine}):
-        code, told, body = await ask(port, link, "GET", None, **headers, **cookie)
-        assert (code, "set-cookie" in told) == (200, False)
+        code, answer, body = await ask(port, link, "GET", None, **headers, **cookie)
+        assert (code, "set-cookie" in answer) == (200, False)
         assert "&lt;b&gt;&quot;mallory" in body
         assert "<b>" not in body
     secret = link.partition("=")[2]
@@ -176,8 +176,8 @@ async def test_login_by_a_foreign_page_asks_first_and_uses_nothing(
     for foreign in refused:
         assert (await ask(port, "/login", "POST", form, **foreign))[0] == 403
     own = {"origin": f"http://{LOOPBACK}:{port}", "sec_fetch_site": "same-origin"}
-    code, told, _ = await ask(port, "/login", "POST", form, **own)
-    assert (code, told["location"], "set-cookie" in told) == (303, "/", True)
+    code, answer, _ = await ask(port, "/login", "POST", form, **own)
+    assert (code, answer["location"], "set-cookie" in answer) == (303, "/", True)
 
 
 async def test_a_login_does_not_replace_the_session_of_somebody_else_unasked(

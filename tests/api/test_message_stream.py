@@ -97,7 +97,7 @@ async def frames(stream: Stream) -> AsyncIterator[Frame]:
                 yield frame
 
 
-def told(frame: Frame) -> tuple[str, str]:
+def kind_and_text(frame: Frame) -> tuple[str, str]:
     return frame.event, frame.data.get("text") or frame.data.get("key") or ""
 
 
@@ -106,19 +106,19 @@ async def test_text_and_steps_are_told_as_they_come(app: AgentHarness) -> None:
         writer = await Writer.begin(app)
         async with watching(port) as stream:
             await writer.write("Hel")
-            assert told(await stream.next()) == ("response_delta", "Hel")
+            assert kind_and_text(await stream.next()) == ("response_delta", "Hel")
             await writer.step("look")
-            assert told(await stream.next()) == ("step_start", "look")
-            assert told(await stream.next()) == ("step_done", "look")
+            assert kind_and_text(await stream.next()) == ("step_start", "look")
+            assert kind_and_text(await stream.next()) == ("step_done", "look")
             await writer.write("lo 😀")
             delta = await stream.next()
-            assert (told(delta), delta.data["offset"]) == (("response_delta", "lo 😀"), 3)
+            assert (kind_and_text(delta), delta.data["offset"]) == (("response_delta", "lo 😀"), 3)
             await writer.begin_anew("Hi")
-            assert told(await stream.next()) == ("response_reset", "")
-            assert told(await stream.next()) == ("response_delta", "Hi")
+            assert kind_and_text(await stream.next()) == ("response_reset", "")
+            assert kind_and_text(await stream.next()) == ("response_delta", "Hi")
             await writer.answer("Hi, Ada")
-            assert told(await stream.next()) == ("response_delta", ", Ada")
-            assert told(await stream.next()) == ("response_ready", "")
+            assert kind_and_text(await stream.next()) == ("response_delta", ", Ada")
+            assert kind_and_text(await stream.next()) == ("response_ready", "")
             assert [frame async for frame in frames(stream)] == []
             assert not stream.broke_off
 
@@ -128,7 +128,7 @@ async def test_a_stopped_message_ends_the_stream_with_what_was_said(app: AgentHa
         writer = await Writer.begin(app)
         await writer.write("Hel")
         async with watching(port) as stream:
-            assert told(await stream.next()) == ("response_delta", "Hel")
+            assert kind_and_text(await stream.next()) == ("response_delta", "Hel")
             assert await app.store.cancel(writer.turn.primary.id, "enough", leased_only=False)
             end = await stream.next()
             assert (end.event, end.data["error"]) == ("message_failed", "cancelled: enough")
@@ -189,7 +189,7 @@ async def test_text_is_streamed_without_any_activity(app: AgentHarness) -> None:
         async with watching(port) as stream:
             entry = JournalEntry(turn=writer.turn, write=Write(1, 0, "quietly"))
             await app.store.record(entry)
-            assert told(await stream.next()) == ("response_delta", "quietly")
+            assert kind_and_text(await stream.next()) == ("response_delta", "quietly")
 
 
 async def test_a_quiet_stream_has_comments_and_ends_with_its_server(app: AgentHarness) -> None:
@@ -210,7 +210,7 @@ async def test_a_token_that_is_revoked_gets_nothing_more(app: AgentHarness) -> N
         given = {"authorization": f"Bearer {secret}"}
         async with event_stream.watching(port, path=PATH, headers=given) as stream:
             await writer.write("Hel")
-            assert told(await stream.next()) == ("response_delta", "Hel")
+            assert kind_and_text(await stream.next()) == ("response_delta", "Hel")
             assert await revoke_token(app.store, "ada", "test")
             await writer.write("lo")
             assert [frame async for frame in frames(stream)] == []
@@ -225,5 +225,5 @@ async def test_a_dead_letter_is_the_end(app: AgentHarness) -> None:
         writer = await Writer.begin(app)
         async with watching(port) as stream:
             await writer.end(Dead("no paper"))
-            assert told(await stream.next()) == ("message_failed", "")
+            assert kind_and_text(await stream.next()) == ("message_failed", "")
             assert [frame async for frame in frames(stream)] == []

@@ -292,13 +292,13 @@ async def test_issue_13_18_a_token_count_that_cannot_be_true_does_not_break_metr
 async def test_issue_13_18_a_command_that_reports_impossible_tokens_is_answered(
     app: AgentHarness,
 ) -> None:
-    said = {
+    answer = {
         "type": "result",
         "result": "hello",
         "usage": {"input_tokens": 10**400, "output_tokens": -1},
     }
-    heard = transcript_of(json.dumps(said))
-    assert (heard.text, heard.usage) == ("hello", {})
+    transcript = transcript_of(json.dumps(answer))
+    assert (transcript.text, transcript.usage) == ("hello", {})
 
 
 async def test_issue_13_18_any_error_class_is_a_label_that_can_be_written(

@@ -155,16 +155,18 @@ async def test_streams_end_cleanly_and_go_on_at_another_server(
             watching(other, last_id="0") as steady,
         ):
             for number in range(3):
-                await store.put([_said(number)])
-            told = [await stream.next() for _ in range(4)]
+                await store.put([_new_message(number)])
+            frames = [await stream.next() for _ in range(4)]
             first.signal()
-            told += await rest(stream)
+            frames += await rest(stream)
             assert await asyncio.to_thread(first.end) == 0
-            await store.put([_said(3)])
-            async with watching(other, last_id=told[-1].id) as again:
+            await store.put([_new_message(3)])
+            async with watching(other, last_id=frames[-1].id) as again:
                 assert (await again.next()).event == "connected"
-                told += [await again.next() for _ in range(9 - len(told))]
-            assert [frame.id for frame in told[1:]] == [(await _heard(steady)).id for _ in range(8)]
+                frames += [await again.next() for _ in range(9 - len(frames))]
+            assert [frame.id for frame in frames[1:]] == [
+                (await _next_frame(steady)).id for _ in range(8)
+            ]
         assert first.log == ""
 
 
@@ -176,11 +178,11 @@ async def rest(stream: Stream) -> list[Frame]:
     return found
 
 
-async def _heard(stream: Stream) -> Frame:
+async def _next_frame(stream: Stream) -> Frame:
     frame = await stream.next()
     return frame if frame.event != "connected" else await stream.next()
 
 
-def _said(number: int) -> NewEvent:
+def _new_message(number: int) -> NewEvent:
     event = {"kind": "message", "channel": "api", "sender": "ann", "message": str(number)}
     return NewEvent(event=event, message_id=f"m{number}")

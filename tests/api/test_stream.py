@@ -77,15 +77,15 @@ async def test_a_message_is_told_from_receipt_to_response(app: AgentHarness) -> 
     async with serving(app) as port, opened(port) as watched:
         assert watched.headers["content-type"].startswith("text/event-stream")
         message_id = await app.put("hi", sender="ann")
-        told = await take(watched, len(TURN))
-    assert [frame.event for frame in told] == TURN
-    assert [frame.data["type"] for frame in told] == TURN
+        frames = await take(watched, len(TURN))
+    assert [frame.event for frame in frames] == TURN
+    assert [frame.data["type"] for frame in frames] == TURN
     about = {"messageId": message_id, "agent": "coder", "channel": "api", "sender": "ann"}
     assert all(
-        about.items() <= frame.data.items() and frame.data["timestamp"] > 10**12 for frame in told
+        about.items() <= frame.data.items() and frame.data["timestamp"] > 10**12 for frame in frames
     )
-    assert told[3].data["response"] == "you said hi"
-    assert len({frame.id for frame in told}) == len(TURN)
+    assert frames[3].data["response"] == "you said hi"
+    assert len({frame.id for frame in frames}) == len(TURN)
 
 
 async def test_a_dead_letter_is_told_with_what_a_retry_needs(app: AgentHarness) -> None:
@@ -101,19 +101,19 @@ async def test_a_stream_begins_now_and_resumes_after_any_of_its_frames(app: Agen
         async with opened(port) as watched:
             begun_at = watched.last_id
             await app.put("one")
-            told = await take(watched, len(TURN))
+            frames = await take(watched, len(TURN))
         await app.put("two")
-        for nth, frame in enumerate(told):
+        for nth, frame in enumerate(frames):
             async with opened(port, last_id=frame.id) as again:
                 assert again.last_id == frame.id
                 more = await take(again, 2 * len(TURN) - nth - 1)
                 assert [one.id for one in more[: len(TURN) - nth - 1]] == [
-                    one.id for one in told[nth + 1 :]
+                    one.id for one in frames[nth + 1 :]
                 ]
                 assert [one.event for one in more[len(TURN) - nth - 1 :]] == TURN
         async with opened(port, query=f"?last_event_id={begun_at}") as again:
             assert [frame.id for frame in await take(again, len(TURN))] == [
-                frame.id for frame in told
+                frame.id for frame in frames
             ]
 
 
@@ -163,7 +163,7 @@ async def test_what_is_forgotten_keeps_its_place_from_which_others_go_on(
     app = AgentHarness(settings=Settings(home=tmp_path, database=database_url))
     async with serving(app) as port, opened(port) as steady:
         begun_at = steady.last_id
-        before = await _said_by_ann_and_bob(app, steady)
+        before = await _put_by_ann_and_bob(app, steady)
         await forget(
             open_observations(app.store), open_knowledge(app.store), "default", "user", "ann"
         )
@@ -178,9 +178,9 @@ async def test_what_is_forgotten_keeps_its_place_from_which_others_go_on(
                 assert [frame.id for frame in await take(again, len(left))] == left
 
 
-async def _said_by_ann_and_bob(app: AgentHarness, watched: Stream) -> list[Frame]:
+async def _put_by_ann_and_bob(app: AgentHarness, watched: Stream) -> list[Frame]:
     """Twelve frames, in one row or two; those on Ann are in the middle of each."""
-    said = [
+    new = [
         NewEvent(
             event={"kind": "message", "sender_id": sender, "message": "hi"}, message_id=message_id
         )
@@ -191,7 +191,7 @@ async def _said_by_ann_and_bob(app: AgentHarness, watched: Stream) -> list[Frame
         for kind in ("chain_step_start", "chain_step_done")
         for id in ("m0", "m1", "m2")
     ]
-    await app.store.put(said, records=[Activity(tuple(ends))])
+    await app.store.put(new, records=[Activity(tuple(ends))])
     return await take(watched, 12)
 
 

@@ -41,16 +41,16 @@ async def until_answered(
     port: int, count: int, begun: asyncio.Semaphore | None = None
 ) -> list[Frame]:
     """Return the frames that a client sees until `count` messages are answered."""
-    told: list[Frame] = []
+    frames: list[Frame] = []
     async with watching(port, headers=token_of(port, "read")) as stream:
         async for frame in stream.frames():
             if frame.event == "connected" and begun is not None:
                 begun.release()
             elif frame.event:
-                told.append(frame)
+                frames.append(frame)
                 count -= frame.event == "response_ready"
             if not count:
-                return told
+                return frames
     raise AssertionError("the stream ended early")
 
 
@@ -69,7 +69,7 @@ async def test_two_hundred_clients_see_two_hundred_messages_answered_once(
     assert len(set(sent)) == CROWD
     ids = [frame.id for frame in seen[0]]
     assert len(set(ids)) == len(ids)
-    assert all([frame.id for frame in told] == ids for told in seen)
+    assert all([frame.id for frame in frames] == ids for frames in seen)
     for kind in (
         "message_received",
         "agent_routed",
@@ -123,7 +123,7 @@ async def test_a_client_that_reconnects_ten_times_misses_and_repeats_nothing(
             was_committed_at = await late
             seen = [await task for task in (*steady, restless)]
     ids = [frame.id for frame in seen[0]]
-    assert [[frame.id for frame in told] for told in seen] == [ids] * 4
+    assert [[frame.id for frame in frames] for frames in seen] == [ids] * 4
     answered = Counter(
         frame.data["messageId"] for frame in seen[0] if frame.event == "response_ready"
     )
@@ -142,7 +142,7 @@ async def test_a_client_that_reconnects_ten_times_misses_and_repeats_nothing(
 
 async def _restless(port: int, count: int, begun: asyncio.Semaphore) -> list[Frame]:
     """Goes away ten times after a few frames, and comes back with its last id."""
-    told: list[Frame] = []
+    frames: list[Frame] = []
     last_id: str | None = None
     pauses = [random.randint(1, 12) for _ in range(10)]
     while count:
@@ -153,13 +153,13 @@ async def _restless(port: int, count: int, begun: asyncio.Semaphore) -> list[Fra
                 if frame.event in ("", "connected"):
                     begun.release()
                     continue
-                told.append(frame)
+                frames.append(frame)
                 left -= 1
                 count -= frame.event == "response_ready"
                 if not count or not left:
                     break
     assert not pauses, "it was to come back ten times"
-    return told
+    return frames
 
 
 async def _insert_late(url: str, engine: str) -> float:

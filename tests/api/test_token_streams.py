@@ -100,7 +100,7 @@ async def test_two_people_with_role_send_hear_nothing_of_each_other(
         name: await Watching.open(port, secret) for name, secret in (("ada", ada), ("bob", bob))
     }
     everything = await Watching.open(port, secret_of(port, "send"))
-    heard: list[dict[str, Any]] = []
+    frames: list[dict[str, Any]] = []
     for text, secret in (
         ("ada 1", ada),
         ("bob 1", bob),
@@ -110,9 +110,9 @@ async def test_two_people_with_role_send_hear_nothing_of_each_other(
     ):
         await say(port, secret, text)
         # Answered before the next one comes, so that the order of frames is known.
-        heard = await everything.until("response_ready")
+        frames = await everything.until("response_ready")
     assert {"message_received", "agent_routed", "chain_step_done", "response_ready"} <= {
-        one["type"] for one in heard
+        one["type"] for one in frames
     }
     for name, stream in streams.items():
         for turn in ("1", "2"):

@@ -167,4 +167,4 @@ async def test_there_is_no_heartbeat_by_default(settings: Settings) -> None:
     app.add("still", lambda turn: None, heartbeat=timedelta(0))
     now = datetime(2026, 1, 1, tzinfo=UTC)
     assert app.heartbeats(settings.heartbeat, now) == []
-    assert [beat.agent for beat in app.heartbeats(HOUR, now)] == ["coder"]
+    assert [heartbeat.agent for heartbeat in app.heartbeats(HOUR, now)] == ["coder"]

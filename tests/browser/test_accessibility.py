@@ -129,17 +129,17 @@ async def test_motion_stops_for_people_who_ask_for_it(browser: Browser, server: 
 
 
 async def test_an_answer_is_announced_once_and_complete(page: Page) -> None:
-    told = page.locator("#announcer")
-    await expect(told).to_have_attribute("aria-live", "polite")
+    announcer = page.locator("#announcer")
+    await expect(announcer).to_have_attribute("aria-live", "polite")
     await page.evaluate(
-        """() => { window.told = []; new MutationObserver(() => window.told.push(
+        """() => { window.announced = []; new MutationObserver(() => window.announced.push(
           document.querySelector("#announcer").textContent)).observe(
           document.querySelector("#announcer"), { childList: true }); }"""
     )
     await say(page, "hello")
-    await expect(told).to_have_text("echo answered: you said hello")
+    await expect(announcer).to_have_text("echo answered: you said hello")
     await exchanges(page, 1)
-    assert await page.evaluate("window.told.length") == 1
+    assert await page.evaluate("window.announced.length") == 1
     await expect(page.get_by_role("log")).to_have_attribute("aria-live", "off")
     await expect(page.locator("#notice")).to_have_attribute("role", "alert")
 

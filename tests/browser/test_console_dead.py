@@ -18,14 +18,14 @@ FIRE = "the printer is on fire"
 UNDO_ENDS = 11_000
 
 
-async def letters(page: Page) -> list[Any]:
+async def read_dead(page: Page) -> list[Any]:
     found: list[Any] = await ask(page, "GET", "/api/queue/dead?limit=100")
     return found
 
 
 async def until_dead(page: Page, number: int) -> None:
     async def are_there() -> bool:
-        return len(await letters(page)) == number
+        return len(await read_dead(page)) == number
 
     await eventually(are_there)
 
@@ -46,14 +46,14 @@ def group(page: Page, cause: str = FIRE) -> Locator:
     return page.locator(".group").filter(has_text=cause)
 
 
-def action(place: Locator, verb: str) -> Locator:
-    return place.locator(f'[data-verb="{verb.lower()}"]')
+def action(part: Locator, verb: str) -> Locator:
+    return part.locator(f'[data-verb="{verb.lower()}"]')
 
 
 async def test_a_group_is_retried_after_ten_seconds_unless_it_is_undone(admin: Operator) -> None:
     page = await open_with(admin, "one", "two", "three")
     await expect(group(page).locator(".group-count")).to_have_text("3")
-    before = await letters(page)
+    before = await read_dead(page)
     await action(group(page), "Retry").click()
     await page.get_by_role("button", name="Retry 3 dead letters").click()
     await expect(group(page)).to_have_class("card group pending")
@@ -61,7 +61,7 @@ async def test_a_group_is_retried_after_ten_seconds_unless_it_is_undone(admin: O
     await expect(group(page)).to_have_class("card group")
     await page.clock.fast_forward(UNDO_ENDS)
     await expect(page.locator(".toast")).to_have_count(0)
-    assert await letters(page) == before, "none of them was tried"
+    assert await read_dead(page) == before, "none of them was tried"
     admin.server.allow("mended")
     await action(group(page), "Retry").click()
     await page.get_by_role("button", name="Retry 3 dead letters").click()
@@ -100,7 +100,7 @@ async def test_leaving_the_page_is_no_undo(admin: Operator) -> None:
     await action(group(page), "Discard").click()
     await page.get_by_role("button", name="Discard 1 dead letter").click()
     await expect(page.get_by_role("button", name="Undo")).to_be_visible()
-    assert len(await letters(page)) == 1
+    assert len(await read_dead(page)) == 1
     await page.goto(f"{admin.server.address}/console/access?tab=schedules")
     await until_dead(page, 0)
 

@@ -21,5 +21,5 @@ def slack_channel(settings: Settings, **limits: Any) -> SlackChannel:
 
 async def undelivered(app: AgentHarness) -> list[tuple[str, str | None]]:
     """Return outcome and error class of the dead letters of the outbox."""
-    letters = await app.store.dead(Filter(queue=OUTBOX))
-    return [(letter.outcome, letter.error_class) for letter in letters]
+    dead_letters = await app.store.dead(Filter(queue=OUTBOX))
+    return [(letter.outcome, letter.error_class) for letter in dead_letters]

@@ -194,8 +194,8 @@ async def test_files_go_out_from_below_the_files_root_alone(
         [first] = await finished(app.store, queue="outbox")
         await app.store.put([response_event(first.event | {"files": ["../secret.txt"]})])
         await slack.until(lambda: len(slack.workspace.rooms[GENERAL].messages) == 4)
-        letters = await finished(app.store, 2, queue="outbox")
-    assert [letter.error_class for letter in letters] == [None, "file_refused"]
+        dead_letters = await finished(app.store, 2, queue="outbox")
+    assert [letter.error_class for letter in dead_letters] == [None, "file_refused"]
     assert len(slack.workspace.uploads) == 1
 
 

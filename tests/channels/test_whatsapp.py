@@ -99,8 +99,14 @@ async def test_unsigned_requests_are_refused_and_malformed_ones_are_no_error_of_
     whatsapp: FakeWhatsApp, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = str(int(time.time()))
-    said = {"from": ADA, "id": "wamid.9", "timestamp": now, "type": "text", "text": {"body": "x"}}
-    good = json.dumps(webhook([said]))
+    message = {
+        "from": ADA,
+        "id": "wamid.9",
+        "timestamp": now,
+        "type": "text",
+        "text": {"body": "x"},
+    }
+    good = json.dumps(webhook([message]))
     async with (
         answering(echo, settings, whatsapp) as app,
         httpx.AsyncClient(timeout=30) as client,
@@ -130,16 +136,16 @@ async def test_unsigned_requests_are_refused_and_malformed_ones_are_no_error_of_
 async def test_a_recorded_request_cannot_be_replayed(
     whatsapp: FakeWhatsApp, settings: Settings
 ) -> None:
-    def said(age: timedelta) -> dict[str, object]:
+    def message(age: timedelta) -> dict[str, object]:
         at = str(int(time.time() - age.total_seconds()))
         text = {"type": "text", "text": {"body": "hello"}}
         return webhook([{"from": ADA, "id": f"wamid.{age.days}", "timestamp": at, **text}])
 
     async with answering(echo, settings, whatsapp) as app:
         for _ in range(2):
-            await whatsapp.deliver(said(timedelta(days=6)))
+            await whatsapp.deliver(message(timedelta(days=6)))
         # The ids of older messages are forgotten, so they are not taken at all.
-        await whatsapp.deliver(said(timedelta(days=8)))
+        await whatsapp.deliver(message(timedelta(days=8)))
         assert await whatsapp.answers(1) == ["you said hello"]
         await finished(app.store, queue="outbox")
         assert await app.store.counts() == []

@@ -34,9 +34,9 @@ def test_a_move_prints_a_table_and_the_app_goes_on_with_the_new_url(
     would = alone.json("move", "--from", here, "--to", postgres, "--dry-run")
     assert would["dry_run"]
     assert would["rows"] >= 2
-    said = alone.out("move", "--from", here, "--to", postgres)
-    assert "counts and hashes are equal" in said
-    assert "message_key" in said
+    output = alone.out("move", "--from", here, "--to", postgres)
+    assert "counts and hashes are equal" in output
+    assert "message_key" in output
     refused = alone.refused("send", "late")
     assert refused.startswith("holdfast: this database was moved to postgresql://")
     refused = alone.refused("up", "--port", "0")

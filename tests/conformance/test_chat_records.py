@@ -22,7 +22,7 @@ def version(new: str, original: str = "m1") -> NewVersion:
     return NewVersion(message_id=new, original=original, conversation=CHAT)
 
 
-def said(name: str, role: str = "user") -> AgentMessage:
+def line(name: str, role: str = "user") -> AgentMessage:
     return AgentMessage(role=role, sender="ada", message_id=name, content=name, **LINE)
 
 
@@ -31,11 +31,11 @@ async def texts(store: Store) -> list[str]:
 
 
 async def test_only_the_last_version_of_a_message_is_listed(store: Store) -> None:
-    await store.put([], records=[said("m1"), said("other")])
+    await store.put([], records=[line("m1"), line("other")])
     assert await texts(store) == ["other", "m1"]
-    await store.put([], records=[said("m2"), version("m2")])
+    await store.put([], records=[line("m2"), version("m2")])
     assert await texts(store) == ["m2", "other"]
-    await store.put([], records=[said("m3"), version("m3")])
+    await store.put([], records=[line("m3"), version("m3")])
     assert await texts(store) == ["m3", "other"]
     assert await Conversations(store).versions(["m2", "other"]) == {
         name: ["m1", "m2", "m3"] for name in ("m1", "m2", "m3")
@@ -43,7 +43,7 @@ async def test_only_the_last_version_of_a_message_is_listed(store: Store) -> Non
 
 
 async def test_versions_that_come_at_once_leave_one_current(store: Store) -> None:
-    await store.put([], records=[said("m1"), said("m2"), said("m3")])
+    await store.put([], records=[line("m1"), line("m2"), line("m3")])
     await store.put([], records=[version("m2"), version("m3")])
     assert await texts(store) == ["m3"]
 

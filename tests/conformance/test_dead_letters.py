@@ -60,26 +60,28 @@ FILTERS = {
 
 @pytest.mark.parametrize("name", FILTERS)
 async def test_dead_letters_are_listed_by_filter_newest_first(store: Store, name: str) -> None:
-    letters = await bury_many(store)
+    dead_letters = await bury_many(store)
     which, expected = FILTERS[name]
-    assert [letter.id for letter in await store.dead(which)] == [letters[key] for key in expected]
+    assert [letter.id for letter in await store.dead(which)] == [
+        dead_letters[key] for key in expected
+    ]
 
 
 @pytest.mark.parametrize("name", FILTERS)
 async def test_dead_letters_are_retried_by_filter(store: Store, name: str) -> None:
-    letters = await bury_many(store)
+    dead_letters = await bury_many(store)
     which, expected = FILTERS[name]
-    assert sorted(await store.retry(which)) == sorted(letters[key] for key in expected)
-    for key, event_id in letters.items():
+    assert sorted(await store.retry(which)) == sorted(dead_letters[key] for key in expected)
+    for key, event_id in dead_letters.items():
         assert (await store.live(event_id) is not None) == (key in expected)
 
 
 @pytest.mark.parametrize("name", FILTERS)
 async def test_dead_letters_are_discarded_by_filter(store: Store, name: str) -> None:
-    letters = await bury_many(store)
+    dead_letters = await bury_many(store)
     which, expected = FILTERS[name]
-    assert sorted(await store.discard(which)) == sorted(letters[key] for key in expected)
-    for key, event_id in letters.items():
+    assert sorted(await store.discard(which)) == sorted(dead_letters[key] for key in expected)
+    for key, event_id in dead_letters.items():
         assert (await finished(store, event_id)).outcome == (
             "discarded" if key in expected else "dead"
         )

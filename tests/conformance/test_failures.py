@@ -28,14 +28,14 @@ async def test_issue_13_8_no_error_is_stored_with_a_secret(store: Store) -> None
     assert await store.cancel(cancelled, f"by {SECRET}")
     assert (await finished(store, tried)).last_error == "no luck with ***"
     assert (await finished(store, cancelled)).last_error == "cancelled: by ***"
-    letters = await store.dead(Filter())
+    dead_letters = await store.dead(Filter())
     frames = [frame for row in await store.activity(0) for frame in row.frames]
     assert [frame["error"] for frame in frames if "error" in frame] == [
         "401 for ***",
         "no luck with ***",
         "cancelled: by ***",
     ]
-    assert SECRET not in json.dumps([str(letters), frames])
+    assert SECRET not in json.dumps([str(dead_letters), frames])
 
 
 async def test_issue_13_8_what_is_stored_of_an_error_is_bounded(store: Store) -> None:

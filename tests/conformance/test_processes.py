@@ -68,7 +68,7 @@ async def test_a_beat_says_when_and_why(store: Store, clock: Clock) -> None:
     started_at = clock.now
     await store.register(process("one", started_at))
     clock.tick(minutes=1)
-    beat = Process(
+    stored = Process(
         id="one",
         host="here",
         started_at=started_at,
@@ -76,8 +76,8 @@ async def test_a_beat_says_when_and_why(store: Store, clock: Clock) -> None:
         last_wake_reason="triggered",
         turns=3,
     )
-    await store.refresh_process(beat)
-    assert await store.processes() == [beat]
+    await store.refresh_process(stored)
+    assert await store.processes() == [stored]
 
 
 async def test_seen_at_moves_with_every_beat_by_the_clock_of_the_database(

@@ -119,10 +119,10 @@ async def test_an_event_that_is_no_object_becomes_a_dead_letter(database_url: st
     good = insert(database_url, GOOD)
     async with open_store(database_url) as store:
         assert await work_off(store) == [good]
-        letters = await store.dead(Filter(), limit=100)
-        assert sorted(letter.id for letter in letters) == ids
-        assert {letter.error_class for letter in letters} == {"Unreadable"}
-        shown = [text_of(letter) for letter in letters if letter.id != ids[-1]]
+        dead_letters = await store.dead(Filter(), limit=100)
+        assert sorted(letter.id for letter in dead_letters) == ids
+        assert {letter.error_class for letter in dead_letters} == {"Unreadable"}
+        shown = [text_of(letter) for letter in dead_letters if letter.id != ids[-1]]
         assert all("be read" in text or "not a JSON object" in text for text in shown)
 
 

@@ -70,7 +70,7 @@ def test_everything_that_the_image_copies_is_there() -> None:
 @pytest.mark.chaos
 def test_the_commands_of_the_build_stage_install_a_program_that_works(tmp_path: Path) -> None:
     """There is no Docker here, so run the commands of the first stage in a folder."""
-    place = tmp_path / "opt"
+    prefix = tmp_path / "opt"
     for name, rest in instructions():
         *sources, target = rest.split()
         # The second stage copies to absolute paths.
@@ -78,12 +78,14 @@ def test_the_commands_of_the_build_stage_install_a_program_that_works(tmp_path: 
             for source in sources:
                 _copy(ROOT / source, tmp_path / target)
         if name == "RUN" and "useradd" not in rest:
-            command = rest.replace("/opt/holdfast", str(place)).replace(
+            command = rest.replace("/opt/holdfast", str(prefix)).replace(
                 "python -m", f"{sys.executable} -m"
             )
             subprocess.run(shlex.split(command), cwd=tmp_path, check=True, capture_output=True)
-    said = subprocess.run([place / "bin" / "holdfast", "--version"], capture_output=True, text=True)
-    assert said.stdout == f"holdfast {__version__}\n"
+    version = subprocess.run(
+        [prefix / "bin" / "holdfast", "--version"], capture_output=True, text=True
+    )
+    assert version.stdout == f"holdfast {__version__}\n"
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -100,11 +100,11 @@ def test_the_panels_of_the_dashboard_do_not_overlap() -> None:
     dashboard = json.loads((MONITORING / "dashboard.json").read_text())
     taken: set[tuple[int, int]] = set()
     for panel in dashboard["panels"]:
-        place = panel["gridPos"]
+        position = panel["gridPos"]
         cells = {
             (x, y)
-            for x in range(place["x"], place["x"] + place["w"])
-            for y in range(place["y"], place["y"] + place["h"])
+            for x in range(position["x"], position["x"] + position["w"])
+            for y in range(position["y"], position["y"] + position["h"])
         }
         assert not cells & taken, panel["title"]
         assert max(x for x, _ in cells) < 24

@@ -57,5 +57,5 @@ async def test_earlier_lines_keep_their_ids_and_later_ones_follow(
         )
         await store.put([], records=[answer])
         lines = [(line.id, line.content) for line in await store.agent_messages("coder")][::-1]
-    said = ["one", "two", "three", "waiting", "dead", "answer"]
-    assert lines == list(enumerate(said, 1))
+    contents = ["one", "two", "three", "waiting", "dead", "answer"]
+    assert lines == list(enumerate(contents, 1))

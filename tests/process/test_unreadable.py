@@ -40,8 +40,8 @@ def insert_odd_rows(url: str) -> int:
 async def test_one_unreadable_row_does_not_end_a_process(settings: Settings) -> None:
     good = insert_odd_rows(settings.database)
     async with running(AgentHarness(echo), settings) as app:
-        letters = await until(lambda: _dead(app, len(ODD_PAYLOADS)))
-        assert {letter.error_class for letter in letters} == {"Unreadable"}
+        dead_letters = await until(lambda: _dead(app, len(ODD_PAYLOADS)))
+        assert {letter.error_class for letter in dead_letters} == {"Unreadable"}
         await until(lambda: _completed(app, good))
         assert (await app.put("still here")) is not None
 
@@ -70,8 +70,8 @@ async def test_one_unreadable_row_does_not_end_a_command(
 
 
 async def _dead(app: AgentHarness, count: int) -> list[FinishedEvent]:
-    letters = await app.store.dead(Filter(queue=INBOX), limit=100)
-    return list(letters) if len(letters) == count else []
+    dead_letters = await app.store.dead(Filter(queue=INBOX), limit=100)
+    return list(dead_letters) if len(dead_letters) == count else []
 
 
 async def _completed(app: AgentHarness, id_: int) -> bool:

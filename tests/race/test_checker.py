@@ -270,9 +270,9 @@ def test_what_has_not_completed_emits_nothing() -> None:
 
 
 def test_the_answer_to_a_crash_after_the_commit_is_in_the_tables() -> None:
-    unheard = [run(1, 10, 20, emits=1, settles=[]), *RUNS[1:]]
-    assert violations(unheard, [*ROWS, Row(id=6, parent_id=1)], leases_may_end=True) == []
-    assert violations(unheard, leases_may_end=True) == ["event 1 emitted 0 events instead of 1"]
+    unsettled = [run(1, 10, 20, emits=1, settles=[]), *RUNS[1:]]
+    assert violations(unsettled, [*ROWS, Row(id=6, parent_id=1)], leases_may_end=True) == []
+    assert violations(unsettled, leases_may_end=True) == ["event 1 emitted 0 events instead of 1"]
 
 
 def turn_of(*ids: int, fence: int = 7) -> LeasedTurn:

@@ -61,13 +61,13 @@ async def test_a_root_message_has_a_budget(stage: Stage, play: Trial) -> None:
     message_id = await play.say("@dev go")
     await play.work()
     assert len(stage.received) == 1 + 64
-    letters = await play.store.dead(Filter(), limit=1000)
-    assert {letter.error_class for letter in letters} == {"budget"}
-    assert letters[0].last_error is not None
-    assert letters[0].last_error.startswith(
+    dead_letters = await play.store.dead(Filter(), limit=1000)
+    assert {letter.error_class for letter in dead_letters} == {"budget"}
+    assert dead_letters[0].last_error is not None
+    assert dead_letters[0].last_error.startswith(
         f"budget: 64 messages from message {message_id}; stopped what @"
     )
-    assert len(letters) == 40 + 40 - 64
+    assert len(dead_letters) == 40 + 40 - 64
 
 
 @pytest.mark.parametrize("posts", [1, 2])
@@ -134,14 +134,14 @@ async def test_room_lines_beyond_the_budget_are_not_stored(stage: Stage, play: T
     message_id = await play.say("@dev go")
     await play.work()
     assert len(await play.store.chat_messages("dev", limit=1000)) <= 64 / 3 + 1
-    letters = await play.store.dead(Filter())
-    assert all(letter.error_class == "budget" for letter in letters)
+    dead_letters = await play.store.dead(Filter())
+    assert all(letter.error_class == "budget" for letter in dead_letters)
     cut = [
         letter.last_error
-        for letter in letters
+        for letter in dead_letters
         if "at most 100 tags in a reply" in str(letter.last_error)
     ]
-    assert cut, [letter.last_error for letter in letters]
+    assert cut, [letter.last_error for letter in dead_letters]
     assert message_id in str(cut[0])
 
 
@@ -216,11 +216,11 @@ async def test_racing_processes_do_not_exceed_one_budget(
     stores = [play.store, *[await another_store() for _ in range(3)]]
     await asyncio.gather(*[drain(stage, store) for store in stores])
     assert len(stage.received) == 1 + 64
-    letters = await play.store.dead(Filter(), limit=1000)
-    assert len(letters) == 40 + 2 * 40 - 64
+    dead_letters = await play.store.dead(Filter(), limit=1000)
+    assert len(dead_letters) == 40 + 2 * 40 - 64
     assert all(
         str(one.last_error).startswith(f"budget: 64 messages from message {message_id}; ")
-        for one in letters
+        for one in dead_letters
     )
 
 

@@ -19,15 +19,15 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 def local_runs(cron: str, zone: str, day: datetime) -> list[str]:
     """Return the runs of a day, as a clock on the wall and the offset show them."""
-    place = ZoneInfo(zone)
-    begin = day.replace(tzinfo=place).astimezone(UTC)
+    tz = ZoneInfo(zone)
+    begin = day.replace(tzinfo=tz).astimezone(UTC)
     timing, runs = parse_timing(cron, zone, START), list[datetime]()
     run = timing.after(begin - timedelta(seconds=1))
-    while run is not None and run.astimezone(place).date() == day.date():
+    while run is not None and run.astimezone(tz).date() == day.date():
         runs.append(run)
         run = timing.after(run)
     assert timing.between(begin, runs[-1], 1000) == runs, "both directions agree"
-    return [run.astimezone(place).strftime("%H:%M%z") for run in runs]
+    return [run.astimezone(tz).strftime("%H:%M%z") for run in runs]
 
 
 @pytest.mark.parametrize(("zone", "offset"), [(BERLIN, "+0200"), (NEW_YORK, "-0400")])

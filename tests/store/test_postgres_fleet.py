@@ -41,7 +41,7 @@ def listening(url: str) -> Iterator[Listening]:
         yield connection
 
 
-def heard(listening: Listening) -> list[str]:
+def notifications(listening: Listening) -> list[str]:
     """Return what was notified so far. A notification of our own comes after all others."""
     with psycopg.connect(listening.info.dsn, autocommit=True) as other:
         other.execute("notify holdfast, 'end'")
@@ -73,7 +73,7 @@ async def test_no_wake_up_is_sent_where_nobody_waits(url: str, listening: Listen
         await store.put([message(lane="a"), message(lane="b")])
         await store.put([message(lane=f"{number}") for number in range(300)])
         await end(store, await claim_one(store), Done((message(queue="outbox"),)))
-    assert heard(listening) == []
+    assert notifications(listening) == []
 
 
 async def test_a_process_that_waits_for_a_queue_is_woken_for_it_alone(
@@ -84,10 +84,10 @@ async def test_a_process_that_waits_for_a_queue_is_woken_for_it_alone(
         await waiting.expect("outbox")
         await put(store)
         await end(store, await claim_one(store), Done((message(queue="outbox"),)))
-        await until(lambda: "outbox" in heard(listening))
+        await until(lambda: "outbox" in notifications(listening))
         await waiting.expect("outbox", False)
         await put(store, queue="outbox")
-    assert heard(listening) == []
+    assert notifications(listening) == []
 
 
 async def test_a_process_does_not_wake_itself_by_way_of_the_database(
@@ -97,7 +97,7 @@ async def test_a_process_does_not_wake_itself_by_way_of_the_database(
         await register(store, "alone")
         await store.expect("inbox")
         await put(store)
-    assert heard(listening) == []
+    assert notifications(listening) == []
 
 
 async def test_wake_ups_of_one_process_are_sent_together(url: str, listening: Listening) -> None:
@@ -108,7 +108,7 @@ async def test_wake_ups_of_one_process_are_sent_together(url: str, listening: Li
         for _ in range(100):
             await put(store)
         took = time.monotonic() - began_at
-    notes = heard(listening)
+    notes = notifications(listening)
     assert 1 <= len(notes) <= took / COALESCE_FOR.total_seconds() + 2
     assert len(notes) < 100
 
@@ -121,7 +121,7 @@ async def test_wake_ups_that_are_due_when_a_store_closes_are_sent(
         await waiting.expect("inbox")
         async with open_store(url) as store:
             await put(store)
-        assert heard(listening) == ["inbox"]
+        assert notifications(listening) == ["inbox"]
 
 
 @pytest.mark.parametrize("lanes", ["", ", 'channel': '%s', 'ts': '1'"], ids=["none", "own"])
@@ -132,9 +132,9 @@ def test_a_transaction_of_a_sql_caller_sends_one_wake_up(
         for number in range(100):
             event = "{'type': 'app_mention'" + (lanes % number if lanes else "") + "}"
             caller.execute("select agent.insert_event(%s)", [event.replace("'", '"')])
-        assert heard(listening) == []
+        assert notifications(listening) == []
         caller.commit()
-    assert heard(listening) == ["inbox"]
+    assert notifications(listening) == ["inbox"]
 
 
 async def test_a_consumer_with_all_slots_taken_asks_for_no_wake_ups(
@@ -146,13 +146,13 @@ async def test_a_consumer_with_all_slots_taken_asks_for_no_wake_ups(
         async with consuming(store, gate, policy(at_once=1)) as consumer:
             await put(other)
             await until(lambda: gate.inside)
-            heard(listening)
+            notifications(listening)
             # It finds that out when it is woken.
             await put(other)
             await until(lambda: not consumer._expects)
-            heard(listening)
+            notifications(listening)
             await put(other)
-            assert heard(listening) == []
+            assert notifications(listening) == []
             gate.open.set()
             await until(lambda: consumer._expects)
 

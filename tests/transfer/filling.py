@@ -66,13 +66,13 @@ def row_of(table: Table, number: int) -> tuple[Any, ...]:
         for column in table.columns
     }
     if table.name in ("event", "event_hist"):
-        _place_in_lane(values, number)
+        _put_in_lane(values, number)
     if table.name == "setting":
         values["key"] = f"default/api:{number}"
     return tuple(values.values())
 
 
-def _place_in_lane(values: dict[str, Any], number: int) -> None:
+def _put_in_lane(values: dict[str, Any], number: int) -> None:
     """Three events without a lane, then one lane whose head is not its least id."""
     values["id"] = number if "outcome" not in values else 1000 + number
     values["queue"] = "inbox"

@@ -39,8 +39,8 @@ def test_a_move_killed_five_times_ends_with_equal_databases(
     for source, target in ((filled, middle), (middle, back)):
         for step, count in DEATHS:
             die(source, target, step, count)
-        said = Shell(tmp_path).out("move", "--from", source, "--to", target)
-        assert "continuing an earlier move" in said
+        output = Shell(tmp_path).out("move", "--from", source, "--to", target)
+        assert "continuing an earlier move" in output
     assert contents(back) == before
     with opened_sqlite(back) as found, opened_sqlite(filled) as expected:
         kept = [one for one in triggers(expected) if not one[0].startswith("refuse_")]

@@ -54,7 +54,7 @@ async def of_a_hand_off(page: Page) -> None:
     await page.locator(".timeline").wait_for()
 
 
-async def with_letters(page: Page) -> None:
+async def with_dead_letters(page: Page) -> None:
     await page.locator(".group-toggle").first.click()
     await page.locator(".letter").first.wait_for()
 
@@ -82,7 +82,7 @@ PICTURES = [
     Picture("console-overview", "/console", with_numbers, ".chart"),
     Picture("console-messages", "/console/messages", wait_for="tr[data-id]"),
     Picture("console-message", "/console/messages", of_a_hand_off, "tr[data-id]"),
-    Picture("console-dead", "/console/dead", with_letters, ".group"),
+    Picture("console-dead", "/console/dead", with_dead_letters, ".group"),
     Picture("console-agents", "/console/agents", wait_for="tr .row-link"),
     Picture("console-memory", "/console/memory", of_a_person, ".person"),
     Picture("console-access", "/console/access", wait_for="tbody tr"),

@@ -54,7 +54,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedResult:
     """The stored result of a step."""
 
     step: str
@@ -74,7 +74,7 @@ class StepCodec(ResultCodec[Result], Generic[Result]):
             raise Unencodable(f"cannot be stored: {error}") from error
 
     def load(self, payload: object) -> Result:
-        assert isinstance(payload, Recorded)
+        assert isinstance(payload, RecordedResult)
         try:
             return self._codec.load(payload.payload)
         except ValidationError as error:
@@ -135,18 +135,18 @@ class StepBackend(CallableOperationBackend[StepOptions]):
     ) -> object:
         if isinstance(operation_id, EventStreamHandlerId):
             # Events are shown again in a later attempt; only answers are recorded.
-            return Recorded(name, await body())
+            return RecordedResult(name, await body())
         turn, [params] = _turn(), cache_key
         if config.effect == "repeatable":
-            name = _numbered(name, params)
-        body = _explained(name, body)
+            name = _number_call(name, params)
+        body = _with_clear_error(name, body)
         if isinstance(operation_id, ModelRequestId):
             payload = await self._request(turn, name, body)
         elif config.effect == "once":
             payload = await _call_once(turn, name, body, params, config)
         else:
             payload = await turn.step(name, body)
-        return Recorded(name, payload)
+        return RecordedResult(name, payload)
 
     async def _request(self, turn: Turn, name: str, body: Callable[[], Awaitable[Any]]) -> object:
         is_replayed = True
@@ -164,7 +164,9 @@ class StepBackend(CallableOperationBackend[StepOptions]):
         return payload
 
 
-def _explained(name: str, body: Callable[[], Awaitable[object]]) -> Callable[[], Awaitable[Any]]:
+def _with_clear_error(
+    name: str, body: Callable[[], Awaitable[object]]
+) -> Callable[[], Awaitable[Any]]:
     """Return the body of a step. It raises StepError if its result cannot be stored."""
 
     async def run() -> Any:
@@ -189,7 +191,7 @@ async def _call_once(
         return await body()
 
     async def probe(_: dict[str, Any]) -> Any:
-        with _substituted(options.probe):
+        with _substituting(options.probe):
             return await body()
 
     assert turn.journal is not None
@@ -205,12 +207,12 @@ async def _call_once(
     if payload is not None:
         return payload
     # A person said that it was done; the result is not known.
-    with _substituted(_nothing):
+    with _substituting(_nothing):
         return await body()
 
 
 @contextmanager
-def _substituted(function: Callable[..., Any] | None) -> Iterator[None]:
+def _substituting(function: Callable[..., Any] | None) -> Iterator[None]:
     token = _substitute.set(function)
     try:
         yield
@@ -232,7 +234,7 @@ def _nothing(**_: Any) -> None:
     """Return None, whatever the arguments."""
 
 
-def _numbered(name: str, params: object) -> str:
+def _number_call(name: str, params: object) -> str:
     """Tell several calls of one tool in one response apart, which may start in any order."""
     if not isinstance(params, ToolsetCallToolParams | DynamicToolsetCallToolParams):
         return name

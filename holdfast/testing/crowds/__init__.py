@@ -36,7 +36,7 @@ class Crowd(ABC):
     """Messages in a second of a measurement that does not queue up."""
     needs_http: bool = False
     """Whether the platform calls the app, which must therefore serve HTTP."""
-    look_every: float = 0.5
+    poll_seconds: float = 0.5
     """Seconds between two looks at all answers."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Crowd(ABC):
             if there >= count:
                 return found
             assert time.monotonic() < give_up_at, f"{there} of {count} answers"
-            await asyncio.sleep(self.look_every)
+            await asyncio.sleep(self.poll_seconds)
 
     async def ask(self, threads: int, each: int) -> None:
         """Write `each` messages, numbered, in each of many threads, one after the other."""

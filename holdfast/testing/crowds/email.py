@@ -21,7 +21,7 @@ class EmailCrowd(Crowd):
 
     title = "e-mail"
     per_second = 5
-    look_every = 0.5
+    poll_seconds = 0.5
 
     def __init__(self, server: MailServer) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ class MatrixCrowd(Crowd):
     title = "Matrix"
     per_second = 5
     # Reading a long room costs the homeserver more than answering in it.
-    look_every = 5.0
+    poll_seconds = 5.0
 
     def __init__(self, server: Synapse, ada: Person, bot: str, token: str, other: str) -> None:
         super().__init__()

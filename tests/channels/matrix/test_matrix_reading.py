@@ -116,25 +116,25 @@ def test_only_the_edit_of_the_sender_counts() -> None:
 
 
 def test_messages_that_another_person_has_answered_can_be_left_out() -> None:
-    def said(number: int, sender: str, **relation: object) -> dict[str, object]:
+    def room_event(number: int, sender: str, **relation: object) -> dict[str, object]:
         content = {"msgtype": "m.text", "body": "x", "m.relates_to": relation}
         kind = "m.room.message"
         return {"type": kind, "sender": sender, "event_id": f"${number}", "content": content}
 
     def threaded(number: int, sender: str, root: str) -> dict[str, object]:
         fallback = {"is_falling_back": True, "m.in_reply_to": {"event_id": "$9"}}
-        return said(number, sender, rel_type="m.thread", event_id=root, **fallback)
+        return room_event(number, sender, rel_type="m.thread", event_id=root, **fallback)
 
     reply = {"m.in_reply_to": {"event_id": "$2"}}
     events = [
-        said(1, "@ada:x"),  # answered in the thread of 4
-        said(2, "@ada:x"),  # answered by the reply 5
-        said(3, "@ada:x"),  # its sender alone goes on in its thread
+        room_event(1, "@ada:x"),  # answered in the thread of 4
+        room_event(2, "@ada:x"),  # answered by the reply 5
+        room_event(3, "@ada:x"),  # its sender alone goes on in its thread
         threaded(4, "@grace:x", "$1"),
-        said(5, "@grace:x", **reply),
+        room_event(5, "@grace:x", **reply),
         threaded(6, "@ada:x", "$3"),
         threaded(7, "@ada:x", "$8"),  # answered by 10
-        said(9, "@ada:x"),  # only the bot has answered
+        room_event(9, "@ada:x"),  # only the bot has answered
         threaded(10, "@grace:x", "$8"),
         threaded(11, BOT.user, "$9"),
     ]

@@ -42,25 +42,25 @@ class EmailPlatform(Platform):
     def __init__(self, mail: Mail, monkeypatch: pytest.MonkeyPatch) -> None:
         self._mail = mail
         self._monkeypatch = monkeypatch
-        self._letters: dict[str, EmailMessage] = {}
+        self._mails: dict[str, EmailMessage] = {}
         self._app: AgentHarness | None = None
 
     def prepare(self, app: AgentHarness) -> None:
         self._app = app
 
     async def say(self, text: str) -> str:
-        return await self._send(self._letter(text))
+        return await self._send(self._new_mail(text))
 
-    def _letter(self, text: str) -> EmailMessage:
+    def _new_mail(self, text: str) -> EmailMessage:
         """Return a message of the thread."""
-        root = next(iter(self._letters), None)
+        root = next(iter(self._mails), None)
         return self._mail.letter(text, **({"References": root} if root else {}))
 
     async def _send(self, letter: EmailMessage) -> str:
         """Send a message, and wait until it has arrived, so that the next one comes later."""
         count = len(await asyncio.to_thread(self._mail.server.read, self._mail.bot))
         id = await self._mail.send(letter)
-        self._letters[id] = letter
+        self._mails[id] = letter
         await self._mail.received(self._mail.bot, count + 1)
         return id
 
@@ -69,7 +69,7 @@ class EmailPlatform(Platform):
         return [text(message) for message in found]
 
     async def say_again(self, message: str) -> None:
-        await self._send(self._letters[message])
+        await self._send(self._mails[message])
 
     async def is_acknowledged(self, message: str) -> bool:
         """Return whether the watermark has passed the message, the last one in the mailbox."""
@@ -79,7 +79,7 @@ class EmailPlatform(Platform):
         return int(str(position).partition(":")[2]) >= len(found)
 
     async def send_file(self, text: str, name: str, content: bytes) -> str:
-        letter = self._letter(text)
+        letter = self._new_mail(text)
         letter.add_attachment(content, maintype="text", subtype="plain", filename=name)
         return await self._send(letter)
 

@@ -37,7 +37,7 @@ class WhatsAppPlatform(Platform):
     def __init__(self, whatsapp: FakeWhatsApp) -> None:
         self._whatsapp = whatsapp
         self._deliveries: list[asyncio.Task[None]] = []
-        self._said: dict[str, dict[str, Any]] = {}
+        self._bodies: dict[str, dict[str, Any]] = {}
         self._acknowledged: set[str] = set()
         self._order = asyncio.Lock()
 
@@ -55,7 +55,7 @@ class WhatsAppPlatform(Platform):
     def _start(self, kind: str, content: dict[str, Any], user: str) -> str:
         """Send a message in the background: the platform does not wait for the channel."""
         id_, body = self._whatsapp.message(kind, content, user)
-        self._said[id_] = body
+        self._bodies[id_] = body
         self._deliveries.append(asyncio.create_task(self._deliver(id_, body)))
         return id_
 
@@ -73,7 +73,7 @@ class WhatsAppPlatform(Platform):
         return [one["text"]["body"] for one in self._whatsapp.messages_to() if "text" in one]
 
     async def say_again(self, message: str) -> None:
-        assert await self._whatsapp.post_webhook(json.dumps(self._said[message])) == 200
+        assert await self._whatsapp.post_webhook(json.dumps(self._bodies[message])) == 200
 
     async def is_acknowledged(self, message: str) -> bool:
         return message in self._acknowledged

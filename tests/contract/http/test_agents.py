@@ -102,15 +102,15 @@ async def test_a_post_to_a_room_is_a_line_and_a_message_to_every_agent_of_the_te
     api: Api,
 ) -> None:
     status, answer = await api.post("/api/chatroom/dev", {"message": "what is new?"}, role="send")
-    [said] = await api.get("/api/chatroom/dev")
-    assert (status, answer) == (200, {"ok": True, "id": said["id"]})
-    assert (said["team_id"], said["message"]) == ("dev", "what is new?")
-    heard = []
+    [line] = await api.get("/api/chatroom/dev")
+    assert (status, answer) == (200, {"ok": True, "id": line["id"]})
+    assert (line["team_id"], line["message"]) == ("dev", "what is new?")
+    texts = []
     for agent in ("coder", "writer"):
         turn = await api.claim(targets=(agent,))
-        heard.append(text_of(turn.primary))
+        texts.append(text_of(turn.primary))
         await api.store.settle([(turn, Done())])
-    assert all("what is new?" in text for text in heard)
+    assert all("what is new?" in text for text in texts)
 
 
 @pytest.mark.parametrize("body", [{}, {"message": ""}, {"message": None}, {"message": "  "}])

@@ -200,14 +200,16 @@ async def test_dead_letters_are_grouped_retried_and_discarded_together(api: Api)
     orders = by_cause["order … failed"]
     assert (orders["count"], orders["agent"], orders["note"]) == (3, "coder", None)
     assert by_cause["did it happen?"]["needsAssume"] is True
-    letters = await api.get(f"/api/queue/dead?group={orders['group']}&limit=2")
-    assert [one["data"]["message"] for one in letters] == ["order 13", "order 12"]
-    rest = await api.get(f"/api/queue/dead?group={orders['group']}&before_id={letters[-1]['id']}")
+    dead_letters = await api.get(f"/api/queue/dead?group={orders['group']}&limit=2")
+    assert [one["data"]["message"] for one in dead_letters] == ["order 13", "order 12"]
+    rest = await api.get(
+        f"/api/queue/dead?group={orders['group']}&before_id={dead_letters[-1]['id']}"
+    )
     assert [one["data"]["message"] for one in rest] == ["order 11"]
     body = {"group": orders["group"], "dryRun": True}
     planned = await api.post("/api/dead/groups/retry", body)
     assert planned == (200, {"count": 3, "skipped": 0, "more": False, "dryRun": True})
-    _, done = await api.post("/api/dead/groups/discard", {"ids": [letters[0]["id"]]})
+    _, done = await api.post("/api/dead/groups/discard", {"ids": [dead_letters[0]["id"]]})
     assert (done["count"], done["dryRun"]) == (1, False)
     _, done = await api.post("/api/dead/groups/retry", {"all": True})
     assert (done["count"], done["skipped"]) == (2, 1)

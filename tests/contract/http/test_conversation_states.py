@@ -154,13 +154,13 @@ async def test_changes_are_told_in_the_stream(api: Api) -> None:
     await ask(api, ada, "POST", path(), {"pinned": True})
     await ask(api, ada, "DELETE", path())
     rows = await api.store.activity(0)
-    told = [
+    changes = [
         (frame["type"], frame.get("conversation"), frame.get("channel"), "sentBy" in frame)
         for row in rows
         for frame in row.frames
         if frame["type"].startswith("conversation_")
     ]
-    assert told == [
+    assert changes == [
         ("conversation_changed", TRIP, "web", True),
         ("conversation_deleted", TRIP, "web", True),
     ]

@@ -129,7 +129,7 @@ async def test_an_answer_that_was_not_streamed_is_one_delta(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("final", "told"),
+    ("final", "seen"),
     [
         ("Hello 😀!", [("response_delta", "!")]),
         ("Hello 😀", []),
@@ -138,7 +138,7 @@ async def test_an_answer_that_was_not_streamed_is_one_delta(api: Api) -> None:
     ],
 )
 async def test_the_end_of_a_streamed_answer_brings_it_to_the_text_of_the_response(
-    api: Api, final: str, told: list[tuple[str, str]]
+    api: Api, final: str, seen: list[tuple[str, str]]
 ) -> None:
     id_ = await api.say()
     turn = await api.claim()
@@ -147,7 +147,7 @@ async def test_the_end_of_a_streamed_answer_brings_it_to_the_text_of_the_respons
     await answer(api, turn, final)
     whole = await frames(api, id_)
     assert kinds(whole) == [("response_delta", final), ("response_ready", "")]
-    assert kinds(await frames(api, id_, "1.7.0")) == [*told, ("response_ready", "")]
+    assert kinds(await frames(api, id_, "1.7.0")) == [*seen, ("response_ready", "")]
 
 
 async def test_a_silent_agent_ends_the_stream_without_text(api: Api) -> None:
@@ -162,8 +162,8 @@ async def test_steps_are_told_once_each_and_before_the_text(api: Api) -> None:
     steps = [Step(key=key, state="done", attempt=1) for key in ("look", "look#2")]
     await api.store.record(JournalEntry(turn=turn, steps=steps))
     await answer(api, turn, "Hi")
-    told = await frames(api, id_)
-    assert kinds(told) == [
+    seen = await frames(api, id_)
+    assert kinds(seen) == [
         ("step_start", "look"),
         ("step_done", "look"),
         ("step_start", "look#2"),
@@ -171,8 +171,8 @@ async def test_steps_are_told_once_each_and_before_the_text(api: Api) -> None:
         ("response_delta", "Hi"),
         ("response_ready", ""),
     ]
-    for nth, frame in enumerate(told):
-        assert kinds(await frames(api, id_, frame["id"])) == kinds(told)[nth + 1 :]
+    for nth, frame in enumerate(seen):
+        assert kinds(await frames(api, id_, frame["id"])) == kinds(seen)[nth + 1 :]
 
 
 async def test_a_dead_letter_ends_with_what_was_said_and_why(api: Api) -> None:
