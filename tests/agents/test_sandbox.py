@@ -70,7 +70,7 @@ async def ran(
         return outcome
 
 
-async def answer_of(
+async def ask(
     scripts: Scripts, home: Path, script: str, kind: str = "bubblewrap", **view: object
 ) -> str:
     outcome = await ran(scripts, home, script, kind, **view)
@@ -95,8 +95,8 @@ async def test_a_program_in_bubblewrap_reads_no_token_no_environment_and_no_othe
 ) -> None:
     monkeypatch.setenv("SLACK_BOT_TOKEN", "precious")
     probe = READ_SECRETS.format(home=home, pid=os.getpid())
-    assert "precious" in await answer_of(scripts, home, probe, "none"), "without a sandbox it can"
-    answer = await answer_of(scripts, home, probe)
+    assert "precious" in await ask(scripts, home, probe, "none"), "without a sandbox it can"
+    answer = await ask(scripts, home, probe)
     assert "precious" not in answer
     assert "99999:7" not in answer, "of /etc/shadow"
     assert answer.count("No such file or directory") >= 6
@@ -107,9 +107,7 @@ async def test_a_program_in_bubblewrap_reads_no_token_no_environment_and_no_othe
 async def test_a_program_in_bubblewrap_sees_no_process_but_its_own(
     scripts: Scripts, home: Path
 ) -> None:
-    answer = await answer_of(
-        scripts, home, f"ls -d /proc/[0-9]*; kill -0 {os.getpid()} 2>&1; echo $$"
-    )
+    answer = await ask(scripts, home, f"ls -d /proc/[0-9]*; kill -0 {os.getpid()} 2>&1; echo $$")
     pids = [
         int(line.rpartition("/")[2]) for line in answer.splitlines() if line.startswith("/proc/")
     ]
@@ -125,7 +123,7 @@ async def test_the_system_is_read_only_and_the_workspace_is_not(
     pwd; echo kept > note; echo gone > ~/note; echo gone > /tmp/note
     for place in /usr /etc /; do touch $place/holdfast-was-here 2>&1; done; true
     """
-    answer = await answer_of(scripts, home, script)
+    answer = await ask(scripts, home, script)
     workspace = home / "workspace" / "coder"
     assert answer.splitlines()[0] == str(workspace)
     assert answer.count("Read-only file system") >= 2
@@ -145,9 +143,7 @@ async def test_paths_can_be_opened_by_name_and_secrets_inside_stay_hidden(
         f"cat {shared}/text {home}/token-admin 2>&1; "
         f"touch {shared}/new {tmp_path}/new 2>&1; touch {written}/new"
     )
-    answer = await answer_of(
-        scripts, home, script, readable=(tmp_path, shared), writable=(written,)
-    )
+    answer = await ask(scripts, home, script, readable=(tmp_path, shared), writable=(written,))
     assert "shared words" in answer
     assert "precious" not in answer
     assert not (shared / "new").exists()
@@ -163,8 +159,8 @@ async def test_secrets_stay_hidden_behind_links_and_inside_of_arguments(
     for folder in (link, tmp_path):
         tried = f"cat {folder}/home/token-admin {home}/token-admin 2>&1; ls {folder}"
         for answer in (
-            await answer_of(scripts, home, tried, readable=(folder,)),
-            await answer_of(scripts, home, tried, writable=(folder,)),
+            await ask(scripts, home, tried, readable=(folder,)),
+            await ask(scripts, home, tried, writable=(folder,)),
         ):
             assert "precious" not in answer
             assert "scripts" in answer
@@ -185,10 +181,8 @@ def test_an_argument_that_names_a_folder_above_the_home_shows_no_secret(
 @pytest.mark.usefixtures("bubblewrap")
 async def test_the_network_is_a_setting(scripts: Scripts, home: Path) -> None:
     script = "ls /sys >/dev/null 2>&1; tail -n +3 /proc/net/dev | cut -d: -f1"
-    assert set((await answer_of(scripts, home, script, network=False)).split()) == {"lo"}
-    assert set((await answer_of(scripts, home, script)).split()) == set(
-        os.listdir("/sys/class/net")
-    )
+    assert set((await ask(scripts, home, script, network=False)).split()) == {"lo"}
+    assert set((await ask(scripts, home, script)).split()) == set(os.listdir("/sys/class/net"))
 
 
 @pytest.mark.usefixtures("bubblewrap")
@@ -239,7 +233,7 @@ async def test_the_error_for_a_file_missing_in_the_sandbox_names_the_setting(
     outcome = await ran(scripts, home, f"exec {helper}")
     assert isinstance(outcome, Dead)
     assert "`readable`" in outcome.reason
-    assert await answer_of(scripts, home, f"exec {helper}", readable=(scripts.folder,)) == "helped"
+    assert await ask(scripts, home, f"exec {helper}", readable=(scripts.folder,)) == "helped"
 
 
 @AS_ROOT
@@ -257,7 +251,7 @@ async def test_a_program_of_another_user_reads_no_token_and_no_environment(
         if folder != Path("/tmp"):
             folder.chmod(folder.stat().st_mode | 0o011)
     script = "id -un; echo kept > note; " + READ_SECRETS.format(home=home, pid=os.getpid())
-    answer = await answer_of(scripts, home, script, "user:nobody")
+    answer = await ask(scripts, home, script, "user:nobody")
     assert answer.startswith("nobody\n")
     assert "precious" not in answer
     assert (home / "workspace" / "coder" / "note").owner() == "nobody"
