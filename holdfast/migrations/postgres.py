@@ -133,7 +133,7 @@ def _hold_lock(connection: Connection, migration: Migration) -> Iterator[None]:
             if _one(connection, "select pg_catalog.pg_try_advisory_xact_lock(%s)", LOCK_KEY)[0]:
                 yield
                 return
-        migration.on_step(f"another migration is running, try {number} of {LOCK_TRIES}")
+        migration.on_wait(f"another migration is running, try {number} of {LOCK_TRIES}")
         if number < LOCK_TRIES:
             time.sleep(migration.lock_interval.total_seconds())
     raise MigrationError("another migration is running: try again when it has ended")
@@ -170,7 +170,7 @@ def _watch_waits(pid: int, url: str, migration: Migration, done: threading.Event
             return
         if wait is not None and wait != reported:
             what, holders = wait
-            migration.on_step(
+            migration.on_wait(
                 f"waiting for a lock on {what or 'the database'}, held by process {holders}"
             )
         reported = wait

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast import __version__
 from holdfast.errors import MigrationError
-from holdfast.migrations.script import Migration, Report, read_scripts
+from holdfast.migrations.script import Migration, Report, log_wait, read_scripts
 from holdfast.settings import sqlite_path
 
 if TYPE_CHECKING:
@@ -28,12 +28,13 @@ def migrate(
     scripts: Path = SCRIPTS,
     version: str = __version__,
     on_step: Callable[[str], None] | None = None,
+    on_wait: Callable[[str], None] | None = None,
     lock_interval: timedelta = LOCK_INTERVAL,
 ) -> Report:
     """Bring the database at `url` to `version`. Raises MigrationError; then nothing was changed.
 
     `on_step` is called as each step begins. The steps take effect only if this function returns.
-    """
+    `on_wait` is called when the migration has to wait for others; by default, that is logged."""
     path = sqlite_path(url)
     migration = Migration(
         version=version,
@@ -42,6 +43,7 @@ def migrate(
         dry_run=dry_run,
         lock_interval=lock_interval,
         on_step=on_step or _ignore,
+        on_wait=on_wait or log_wait,
     )
     _require_scripts(migration, scripts)
     # Imported here, so that either engine works without the driver of the other.
@@ -65,6 +67,7 @@ def create_schema(connection: Connection) -> None:
         dry_run=False,
         lock_interval=LOCK_INTERVAL,
         on_step=_ignore,
+        on_wait=log_wait,
     )
     _require_scripts(migration, SCRIPTS)
     apply(connection, migration, None)

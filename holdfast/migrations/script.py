@@ -55,6 +55,10 @@ class Report:
         return replace(self, warnings=self.warnings + warnings)
 
 
+def log_wait(reason: str) -> None:
+    logger.warning(f"migration: {reason}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
     """The request for a migration: the version to reach, its scripts, and options."""
@@ -65,6 +69,7 @@ class Migration:
     dry_run: bool
     lock_interval: timedelta
     on_step: Callable[[str], None]
+    on_wait: Callable[[str], None]
 
     def is_due(self, found: str | None) -> bool:
         """Return whether a database at version `found` needs migrating; refuse a newer one."""

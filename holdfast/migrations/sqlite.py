@@ -89,7 +89,7 @@ def _file_lock(path: Path, migration: Migration) -> Iterator[None]:
     for number in range(1, LOCK_TRIES + 1):
         if lock.acquired.wait(migration.lock_interval.total_seconds()):
             break
-        migration.on_step(f"the file is locked, try {number} of {LOCK_TRIES}")
+        migration.on_wait(f"the file is locked, try {number} of {LOCK_TRIES}")
     if not lock.acquired.is_set() and lock.give_up():
         raise MigrationError("another migration is running: try again when it has ended")
     try:

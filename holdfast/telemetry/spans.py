@@ -222,6 +222,17 @@ def background_span(name: str, attributes: Attributes | None = None) -> Iterator
             _in_turn.reset(token)
 
 
+def record_span(name: str, since: float, attributes: Attributes) -> None:
+    """Record background work that began at a monotonic time and has just ended as a root span."""
+    if tracing is None:
+        return
+    from opentelemetry.context import Context
+
+    span = tracing.tracer.start_span(name, Context(), start_time=_nanoseconds(since))
+    span.set_attributes(_redact_attributes(attributes))
+    span.end()
+
+
 def _nanoseconds(moment: float) -> int:
     """Convert a monotonic time of this process to nanoseconds since 1970."""
     return time.time_ns() - int((time.monotonic() - moment) * 1e9)

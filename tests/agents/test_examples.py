@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from importlib import import_module
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
 from holdfast import AgentHarness
 from holdfast.testing.trial import trial
-from tests.cli.shell import Shell
+from tests.cli.shell import Running, Shell, eventually
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -43,6 +46,29 @@ async def test_a_function(app: AgentHarness) -> None:
             hint,
         ]
         assert await at_work.dead_letters() == ["division by zero"]
+
+
+@pytest.mark.parametrize("shell", ["function"], indirect=True)
+def test_issue_13_2_messages_of_200_kb_cost_the_calculator_little_time(shell: Shell) -> None:
+    """A quadratic pattern needs over a minute for one of them, on the event loop."""
+    hostile = ("a", " ", "sk-", "a://", "**", "`\ue0010\ue002`")
+    texts = [f"6 {text * (200_000 // len(text.encode()))} 7" for text in hostile]
+    with shell.running("up", "--port", "0", "--app", "calculator:app", "--no-auth") as up:
+        before = cpu_seconds(up)
+        for text in texts:
+            body = json.dumps({"message": text}).encode()
+            headers = {"Content-Type": "application/json"}
+            with urlopen(Request(f"{up.address}/api/message", body, headers)) as answer:
+                assert answer.status == 200
+        eventually(lambda: len(shell.json("history", "--queue", "inbox")) == len(texts))
+        assert cpu_seconds(up) - before < 10
+
+
+def cpu_seconds(running: Running) -> float:
+    """Return the CPU time of a process: the wall clock depends on what else the machine does."""
+    _, _, fields = Path(f"/proc/{running.process.pid}/stat").read_text().rpartition(") ")
+    user, system = fields.split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.parametrize("shell", ["llm"], indirect=True)

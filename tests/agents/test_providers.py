@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +12,15 @@ from pydantic_ai import RunContext
 from holdfast import AgentHarness, Dead, Done, Retry
 from holdfast.agents.llm import Context, LlmAgent, model_of
 from holdfast.queue.outcome import Outcome
+from holdfast.queue.store import Filter
+from holdfast.settings import Settings
 from holdfast.settings.providers import Provider
+from holdfast.telemetry import TURN_FAILED
+from holdfast.telemetry.logs import Entry
 from holdfast.testing.trial import trial
 from tests.agents.dialects import DIALECTS, Call, Dialect, Refusal
 from tests.agents.provider_server import BREAK_OFF, Server, serving
+from tests.steps import running, until
 
 
 @pytest.fixture(autouse=True)
@@ -131,3 +137,21 @@ async def test_a_permanent_failure_is_a_dead_letter_with_the_reason(
     assert outcome.error_class == error_class
     assert refusal.message in outcome.reason
     assert "sk-local" not in outcome.reason
+
+
+async def test_issue_14_24_a_401_of_a_provider_is_logged_like_any_failure(
+    dialect: Dialect, database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    refusal = Refusal(401, "invalid_api_key", "Incorrect API key provided")
+    async with serving(dialect, refusal) as server:
+        app = app_on(server)
+        async with running(app, Settings(home=tmp_path, database=database_url)):
+            await app.put("hello", message_id="api_hello")
+            await until(lambda: app.store.dead(Filter()))
+    [line] = [
+        record.msg.fields
+        for record in caplog.records
+        if isinstance(record.msg, Entry) and record.msg.event == TURN_FAILED
+    ]
+    assert (line["message_id"], line["error_class"]) == ("api_hello", "ModelAuthenticationError")
+    assert refusal.message in str(line["error"])

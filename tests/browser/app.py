@@ -24,8 +24,10 @@ async def slow(turn: Turn) -> str:
     return f"slowly: {turn.text}"
 
 
-@app.agent("broken")
+@app.agent("broken", max_attempts=1)
 async def broken(turn: Turn) -> str | Dead:
+    if turn.text == "raise":
+        raise RuntimeError("the printer is on fire")
     if not Path("mended").exists():  # noqa: ASYNC240
         return Dead("the printer is on fire")
     return f"mended: {turn.text}"

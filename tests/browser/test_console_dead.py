@@ -132,6 +132,14 @@ async def test_hostile_texts_stay_texts(admin: Operator) -> None:
     assert await page.locator("#page-body img, #page-body script").count() == 0
 
 
+async def test_issue_14_24_the_page_shows_the_traceback(admin: Operator) -> None:
+    page = await open_with(admin, "raise")
+    await action(group(page), "toggle").click()
+    trace = group(page).locator("details.trace")
+    await trace.get_by_text("Traceback", exact=True).click()
+    await expect(trace.locator("pre")).to_contain_text(f"RuntimeError: {FIRE}")
+
+
 async def test_a_note_is_seen_by_everybody(admin: Operator, browser: Browser) -> None:
     page = await open_with(admin, "noted")
     await group(page).get_by_role("button", name="Note").click()

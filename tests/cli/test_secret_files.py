@@ -40,7 +40,10 @@ def shell(tmp_path: Path) -> Shell:
 
 @pytest.mark.parametrize(
     "name",
-    ["SLACK_SIGNING_SECRET", "ANTHROPIC_API_KEY", "GITHUB_TOKEN", "FILES_TOKEN", "PGPASSWORD"],
+    [
+        *("SLACK_SIGNING_SECRET", "ANTHROPIC_API_KEY", "GITHUB_TOKEN", "FILES_TOKEN", "PGPASSWORD"),
+        "HOLDFAST_OIDC_CLIENT_SECRET",
+    ],
 )
 def test_every_secret_can_be_in_a_file(shell: Shell, name: str) -> None:
     secret = shell.write("secret", "precious\n")

@@ -144,6 +144,14 @@ def test_an_app_is_loaded_from_the_working_directory_and_from_the_environment(sh
         assert "channels" not in work.ready
 
 
+def test_issue_14_33_the_ready_line_names_channels(alone: Shell) -> None:
+    alone.write("my_app.py", APP)
+    nowhere = "http://127.0.0.1:9"
+    telegram = {"TELEGRAM_BOT_TOKEN": "1:a", "TELEGRAM_API_URL": nowhere}
+    with alone.running("work", "--app", "my_app:app", **telegram) as work:
+        assert "; channels telegram; " in work.ready
+
+
 def test_options_override_settings_of_the_app(alone: Shell) -> None:
     alone.write("my_app.py", APP_WITH_SETTINGS)
     with alone.running("up", "--app", "my_app:app") as up:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -11,13 +13,16 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 
+from holdfast import AgentHarness
 from holdfast.errors import HoldfastError, MigrationError, StoreUnavailable
 from holdfast.migrations.postgres import LOCK_KEY
 from holdfast.migrations.runner import migrate
+from holdfast.settings import Settings
 from holdfast.testing.databases import Databases
-from tests.cli.shell import Shell
+from tests.cli.shell import Shell, eventually
 from tests.conformance.by_hand import insert
 from tests.migrations.conftest import Scripts, ask, tables
+from tests.steps import running
 
 AT_ONCE = timedelta(0)
 
@@ -138,7 +143,7 @@ def test_after_ten_tries_for_the_lock_another_migration_is_running(
 ) -> None:
     steps: list[str] = []
     with lock_held(postgres), pytest.raises(MigrationError, match="another migration is running"):
-        scripts.migrate(postgres, lock_interval=AT_ONCE, on_step=steps.append)
+        scripts.migrate(postgres, lock_interval=AT_ONCE, on_wait=steps.append)
     assert len(steps) == 10
     assert tables(postgres) == set()
 
@@ -150,7 +155,7 @@ def test_a_migration_waits_for_a_lock_that_is_released_in_time(
         report = scripts.migrate(
             postgres,
             lock_interval=AT_ONCE,
-            on_step=lambda step: other.rollback() if "try 3" in step else None,
+            on_wait=lambda step: other.rollback() if "try 3" in step else None,
         )
     assert report.incremental
 
@@ -167,7 +172,7 @@ def test_between_tries_no_transaction_is_open(scripts: Scripts, postgres: str) -
 
     with lock_held(postgres), pytest.raises(MigrationError):
         scripts.migrate(
-            f"{postgres}&application_name=migrator", lock_interval=AT_ONCE, on_step=observe
+            f"{postgres}&application_name=migrator", lock_interval=AT_ONCE, on_wait=observe
         )
     assert states == {"idle"}
 
@@ -190,7 +195,7 @@ def test_scripts_applied_by_another_migrator_meanwhile_do_not_run_again(
                 other.rollback()
                 scripts.migrate(postgres)
 
-        report = scripts.migrate(postgres, lock_interval=AT_ONCE, on_step=finish_the_other)
+        report = scripts.migrate(postgres, lock_interval=AT_ONCE, on_wait=finish_the_other)
     assert (report.due, report.incremental) == (False, ())
 
 
@@ -327,19 +332,77 @@ def test_workers_go_on_while_older_rows_are_checked(databases: Databases) -> Non
 def test_a_migration_reports_a_lock_that_it_waits_for(scripts: Scripts, postgres: str) -> None:
     scripts.migrate(postgres)
     scripts.incremental("001-second.sql", "alter table agent.first add column name text;")
-    steps: list[str] = []
+    reasons: list[str] = []
     with psycopg.connect(postgres) as reader:
         reader.execute("select * from agent.first")
 
-        def release_lock(step: str) -> None:
-            steps.append(step)
-            if "waiting" in step:
-                reader.rollback()
+        def release_lock(reason: str) -> None:
+            reasons.append(reason)
+            reader.rollback()
 
-        scripts.migrate(postgres, version="2.0", on_step=release_lock)
-        assert (
-            f"waiting for a lock on agent.first, held by process {reader.info.backend_pid}" in steps
-        )
+        scripts.migrate(postgres, version="2.0", on_wait=release_lock)
+        assert reasons == [
+            f"waiting for a lock on agent.first, held by process {reader.info.backend_pid}"
+        ]
+
+
+@contextmanager
+def locked(url: str) -> Iterator[Callable[[], None]]:
+    """A database that is due, whose migration has to wait; the function ends the wait."""
+    migrate(url)
+    with psycopg.connect(url, autocommit=True) as session, psycopg.connect(url) as reader:
+        session.execute("update agent.version set version = '0.1.0'")
+        reader.execute("select * from agent.migration for update")
+        yield reader.rollback
+
+
+WAIT = "waiting for a lock on agent.migration, held by process"
+
+
+async def test_issue_14_16_an_app_logs_that_its_migration_waits(
+    postgres: str, tmp_path: Path
+) -> None:
+    app = AgentHarness(lambda turn: "hi")
+    reasons: list[str] = []
+    with locked(postgres) as release:
+
+        class Releaser(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                if "waiting" in record.getMessage():
+                    reasons.append(record.getMessage())
+                    release()
+
+        with handling(Releaser()):
+            async with running(app, Settings(home=tmp_path, database=postgres)):
+                pass
+    assert WAIT in reasons[0]
+
+
+@contextmanager
+def handling(handler: logging.Handler) -> Iterator[None]:
+    log = logging.getLogger("holdfast")
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+
+
+def test_issue_14_16_a_command_prints_that_its_migration_waits(
+    postgres: str, tmp_path: Path
+) -> None:
+    shell = Shell(tmp_path, postgres)
+    with locked(postgres) as release:
+
+        def release_later() -> None:
+            eventually(lambda: any(WAIT in log.read_text() for log in tmp_path.glob("*.log")))
+            release()
+
+        releasing = threading.Thread(target=release_later)
+        releasing.start()
+        with shell.running("work") as work:
+            releasing.join()
+            assert "is ready" in work.ready
 
 
 TIGER = """

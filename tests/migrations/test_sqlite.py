@@ -97,7 +97,7 @@ def test_a_migration_fails_if_a_writer_holds_the_file_lock_too_long(
     with Path(f"{path_of(url)}.lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(MigrationError, match="another migration is running"):
-            scripts.migrate(url, lock_interval=AT_ONCE, on_step=steps.append)
+            scripts.migrate(url, lock_interval=AT_ONCE, on_wait=steps.append)
     assert len(steps) == 10
     assert tables(url) == set()
 
@@ -134,7 +134,7 @@ def test_scripts_applied_by_another_migrator_meanwhile_do_not_run_again(
                 shutil.copyfile(f"{path_of(url)}-other", path_of(url))
                 fcntl.flock(other, fcntl.LOCK_UN)
 
-        report = scripts.migrate(url, lock_interval=AT_ONCE, on_step=finish_the_other)
+        report = scripts.migrate(url, lock_interval=AT_ONCE, on_wait=finish_the_other)
     assert (report.due, report.incremental) == (False, ())
 
 

@@ -6,6 +6,7 @@ import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -17,6 +18,7 @@ from holdfast.migrations.timescale import use_timescale
 from holdfast.store.facts import facts
 from holdfast.testing.databases import Databases
 from holdfast.testing.fixtures import available
+from tests.cli.shell import Shell
 from tests.migrations.conftest import Scripts
 from tests.migrations.test_postgres import as_role
 
@@ -133,6 +135,18 @@ def test_a_plain_history_becomes_a_hypertable_while_workers_go_on(plain: str) ->
         assert session.execute("select to_regclass('agent.event_hist_moved')").fetchone() == (None,)
     assert any("aside" in step for step in steps)
     assert not use_timescale(plain, check_dead_letters)
+
+
+def test_issue_14_1_the_command_makes_a_plain_history_a_hypertable(
+    plain: str, tmp_path: Path
+) -> None:
+    shell = Shell(tmp_path, plain)
+    assert "run holdfast migrate --timescale" in shell.run("doctor").stdout
+    done = shell.run("migrate", "--timescale")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert is_hypertable(plain)
+    assert "history is a hypertable" in shell.run("doctor").stdout
+    assert shell.run("migrate", "--timescale").returncode == 0
 
 
 def test_an_aborted_conversion_to_a_hypertable_is_finished_by_the_next_run(plain: str) -> None:

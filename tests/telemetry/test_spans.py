@@ -64,6 +64,38 @@ async def main():
 asyncio.run(main())
 """
 
+REAPING = """
+import asyncio, itertools, os, sqlite3
+from datetime import UTC, datetime
+from pathlib import Path
+from holdfast.migrations.runner import migrate
+from holdfast.queue.store import Process
+from holdfast.queue.sweeper import Sweeper
+from holdfast.settings import Settings
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.watch import Watch
+from holdfast.telemetry import startup
+
+async def main():
+    settings = Settings(database=os.environ["HOLDFAST_DATABASE"])
+    startup.start(settings)
+    path = Path(settings.database.removeprefix("sqlite:///"))
+    migrate(settings.database)
+    with sqlite3.connect(path) as shell:
+        shell.execute("insert into process (id, host, started_at, seen_at) values ('gone','h',1,1)")
+    seconds = itertools.count(step=60)
+    async with SqliteStore(path, watch=Watch(monotonic=lambda: next(seconds))) as store:
+        now, reaped = datetime.now(UTC), asyncio.Event()
+        own = Process(id="own", host="here", started_at=now, seen_at=now)
+        await store.register(own)
+        sweeper = Sweeper(store, [], lambda: own, on_reaped=reaped.set)
+        running = asyncio.ensure_future(sweeper.run())
+        await reaped.wait()
+        running.cancel()
+
+asyncio.run(main())
+"""
+
 
 class Collector:
     """Collect the exports that arrive over HTTP."""
@@ -125,7 +157,7 @@ def collector(tmp_path_factory: pytest.TempPathFactory) -> Collector:
     return run_and_collect(f"sqlite:///{tmp_path_factory.mktemp('spans')}/holdfast.db")
 
 
-def run_and_collect(database: str) -> Collector:
+def run_and_collect(database: str, script: str = SCRIPT) -> Collector:
     collector = Collector()
     with collector.listening() as url:
         environment = os.environ | {
@@ -133,7 +165,7 @@ def run_and_collect(database: str) -> Collector:
             "HOLDFAST_DATABASE": database,
         }
         subprocess.run(
-            [sys.executable, "-c", SCRIPT], env=environment, cwd=ROOT, check=True, timeout=60
+            [sys.executable, "-c", script], env=environment, cwd=ROOT, check=True, timeout=60
         )
     return collector
 
@@ -196,6 +228,13 @@ def test_issue_14_15_sweeps_and_the_migration_have_spans(collector: Collector) -
     assert {"sweep", "migrate"} <= set(names)
     sweep = next(span for span in collector.spans() if span.name == "sweep")
     assert "store.sweep" in below(collector, sweep)
+
+
+def test_issue_14_15_reaping_a_dead_process_has_a_span(tmp_path: Path) -> None:
+    collector = run_and_collect(f"sqlite:///{tmp_path}/holdfast.db", REAPING)
+    [reap] = [span for span in collector.spans() if span.name == "reap"]
+    assert attributes(reap)["holdfast.processes"] == "gone"
+    assert reap.end_time_unix_nano > reap.start_time_unix_nano
 
 
 def test_issue_14_15_spans_of_store_calls_name_the_sql_function(databases: Databases) -> None:

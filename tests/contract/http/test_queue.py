@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.queue.event import INBOX, OUTBOX, NewEvent
-from holdfast.queue.outcome import Done, Lost
+from holdfast.queue.outcome import Dead, Done, Lost
 from holdfast.queue.store import Process
 from holdfast.routing.router import Routing
 from holdfast.testing.clock import Clock
@@ -158,6 +158,14 @@ async def test_a_dead_letter_has_the_keys_of_the_contract(api: Api) -> None:
         "timestamp": pytest.approx(came_at, abs=1),
     }
     assert finished_at >= letter["timestamp"]
+
+
+async def test_issue_14_24_a_dead_letter_has_the_traceback_of_its_last_attempt(api: Api) -> None:
+    await api.say()
+    turn = await api.claim()
+    await api.store.settle([(turn, Dead("division by zero", traceback="in compute"))])
+    [letter] = await api.get("/api/queue/dead", role="read")
+    assert letter["traceback"] == "in compute"
 
 
 async def test_dead_letters_are_of_the_inbox_unless_another_queue_is_named_newest_first(
