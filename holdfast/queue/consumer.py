@@ -7,6 +7,7 @@ import logging
 import math
 import random
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -85,8 +86,15 @@ class Consumer:
         names = [target for group in policy.target_groups for target in group.targets]
         self.slots = Slots(names, each=policy.each or policy.at_once, total=policy.at_once)
         self.serve_unnamed(policy.unnamed)
-        most = self.slots.total
-        self._batch = max(most // 2, min(most, WHOLE))
+        self._tasks = asyncio.TaskGroup()
+        self._waiting: dict[str, deque[HeldTurn]] = {}
+        self._gives_back = False
+
+    @property
+    def _batch(self) -> int:
+        """Most turns of one claim."""
+        most = self.slots.most_claimed
+        return max(most // 2, min(most, WHOLE))
 
     @property
     def running(self) -> int:
@@ -129,24 +137,24 @@ class Consumer:
         self.wake.set()
 
     async def run(self, grace: timedelta) -> None:
-        async with asyncio.TaskGroup() as tasks:
+        async with self._tasks as tasks:
             keepers = [
                 tasks.create_task(self._renew()),
                 tasks.create_task(self._settler.run()),
                 tasks.create_task(self._lost_claims.run()),
             ]
             await self._pause(random.random() * self.policy.start_stagger)
-            await self._worker(tasks)
+            await self._worker()
             await self._drain(grace)
             await self._outlast()
             for keeper in keepers:
                 keeper.cancel()
 
-    async def _worker(self, tasks: asyncio.TaskGroup) -> None:
+    async def _worker(self) -> None:
         failures, away_since = 0, 0.0
         while not self._stop.is_set():
             try:
-                is_idle, due_in = await self._look(tasks)
+                is_idle, due_in = await self._look()
             except StoreUnavailable as error:
                 failures += 1
                 self._lost_claims.note_lost()
@@ -170,9 +178,9 @@ class Consumer:
                 )
                 self._metrics.record_wake(self.last_wake_reason)
 
-    async def _look(self, tasks: asyncio.TaskGroup) -> tuple[bool, timedelta | None]:
+    async def _look(self) -> tuple[bool, timedelta | None]:
         """Claim for all free slots. Returns whether to wait for a wake-up, and how long at most."""
-        was_cut = await self._claim_once(tasks) == self._batch
+        _, was_cut = await self._claim_once()
         wake_others_in = await self._wake_others() if self.slots.is_short else None
         targets = [target for served in self._served.values() for target in self.slots.open(served)]
         if not targets:
@@ -183,7 +191,8 @@ class Consumer:
         await self._expect_wakeups()
         # The due time is read before the last claim, which takes events that fall due in between.
         due_at = await self._store.next_due(self.policy.queue, targets)
-        if await self._claim_once(tasks):
+        has_claimed, _ = await self._claim_once()
+        if has_claimed:
             return False, None
         due_in = None if due_at is None else due_at - await self._store.now()
         waits = [wait for wait in (wake_others_in, due_in) if wait is not None]
@@ -221,17 +230,21 @@ class Consumer:
             async with asyncio.timeout(duration.total_seconds()):
                 await self._stop.wait()
 
-    async def _claim_once(self, tasks: asyncio.TaskGroup) -> int:
-        """Claim once for every group of targets. Returns the most turns that one claim brought."""
-        most = 0
+    async def _claim_once(self) -> tuple[bool, bool]:
+        """Claim once for every group of targets.
+
+        Returns whether that brought a turn, and whether one claim brought all that it asked for."""
+        has_claimed = was_cut = False
         for which in self.slots.rounds():
             for group in random.sample(self.policy.target_groups, len(self.policy.target_groups)):
                 request = self.slots.request(self._served[group], which, self._batch)
                 if request is not None and not self._stop.is_set():
-                    most = max(most, await self._claim(tasks, group, request))
-        return most
+                    claimed = await self._claim(group, request)
+                    has_claimed |= claimed > 0
+                    was_cut |= claimed == request.limit
+        return has_claimed, was_cut
 
-    async def _claim(self, tasks: asyncio.TaskGroup, group: TargetGroup, request: Request) -> int:
+    async def _claim(self, group: TargetGroup, request: Request) -> int:
         since, unnamed = time.monotonic(), self._unnamed
         until = since + group.lease.total_seconds()
         async with self._claiming:
@@ -254,20 +267,68 @@ class Consumer:
             for turn in turns:
                 turn.until = until
                 slot = turn.primary.target or unnamed
-                self._start(tasks, HeldTurn(turn, group, since, slot=slot))
+                self._hold(HeldTurn(turn, group, since, slot=slot))
+            self._start_waiting()
         return len(turns)
 
-    def _start(self, tasks: asyncio.TaskGroup, held: HeldTurn) -> None:
+    def _hold(self, held: HeldTurn) -> None:
         self._idle.clear()
         self._held.add(held)
         self.slots.take(held.slot)
         held.span = self._metrics.record_claim(held.turn, held.since)
-        held.task = tasks.create_task(self._process_event(held))
+        self._waiting.setdefault(held.slot, deque()).append(held)
+
+    def _start_waiting(self) -> None:
+        """Start claimed turns for which there are slots; the others wait for one."""
+        if self._stop.is_set():
+            return
+        for name, waiting in list(self._waiting.items()):
+            while waiting and self.slots.begin(name):
+                held = waiting.popleft()
+                held.task = self._tasks.create_task(self._process_event(held))
+            if not waiting:
+                del self._waiting[name]
+        if self._waiting and not self._gives_back:
+            self._gives_back = True
+            self._tasks.create_task(self._give_back_late())
+
+    async def _give_back_late(self) -> None:
+        """Release turns that wait too long for a slot: another process may have one."""
+        patience = self.policy.wait_for_slot
+        while self._waiting and not await self.is_stopping_within(patience):
+            late = time.monotonic() - patience.total_seconds()
+            await self._release_waiting(claimed_before=late)
+        self._gives_back = False
+
+    async def _release_waiting(self, claimed_before: float = math.inf) -> None:
+        """Give turns back that have not begun, without using an attempt."""
+        late = self._take_waiting(claimed_before)
+        if not late:
+            return
+        try:
+            await self._store.release([held.turn for held in late])
+        except StoreUnavailable as error:
+            log.warning(Entry(RELEASE_FAILED, queue=self.policy.queue, error=error))
+            for held in self._held.intersection(late):
+                self._waiting.setdefault(held.slot, deque()).append(held)
+            self._start_waiting()
+            return
+        for held in late:
+            self._forget(held)
+
+    def _take_waiting(self, claimed_before: float) -> list[HeldTurn]:
+        waiting = [held for turns in self._waiting.values() for held in turns]
+        taken = [held for held in waiting if held.since < claimed_before]
+        for held in taken:
+            self._waiting[held.slot].remove(held)
+            self.slots.be_cautious(held.slot)
+        return taken
 
     async def _process_event(self, held: HeldTurn) -> None:
         raised: BaseException | None = None
+        started_at = time.monotonic()
         try:
-            if time.monotonic() > held.turn.until:
+            if started_at > held.turn.until:
                 await self._wait_for_lease(held)
             handling = self._handler(held.turn)
             outcome = await (handling if held.span is None else held.span.follow(handling))
@@ -279,7 +340,8 @@ class Consumer:
         if isinstance(outcome, Retry | Dead):
             self._metrics.record_failure(held.turn, outcome, held.group.max_attempts, raised)
         held.outcome = self.policy.with_backoff(held.turn, outcome)
-        self.slots.finish(held.slot)
+        self.slots.finish(held.slot, time.monotonic() - started_at)
+        self._start_waiting()
         self._settler.add(held)
         self.wake.set()
 
@@ -293,7 +355,15 @@ class Consumer:
     def _forget(self, held: HeldTurn) -> None:
         if held in self._held:
             self._held.remove(held)
-            self.slots.leave(held.slot, finished=held.outcome is not None)
+            if held.task is None:
+                with suppress(KeyError, ValueError):
+                    self._waiting[held.slot].remove(held)
+            self.slots.leave(
+                held.slot,
+                is_running=held.task is not None,
+                is_finished=held.outcome is not None,
+            )
+            self._start_waiting()
         self._has_settled = True
         if not self._held:
             self._idle.set()
@@ -344,6 +414,7 @@ class Consumer:
 
     async def _drain(self, grace: timedelta) -> None:
         """Wait for running turns, then release the rest without using an attempt."""
+        await self._release_waiting()
         if await self._is_idle_within(grace):
             return
         await self._give_back([held for held in self._held if held.outcome is None])
@@ -377,7 +448,7 @@ class Consumer:
         free = [
             held
             for held in left
-            if held.outcome is None and held.task is not None and held.task.done()
+            if held.outcome is None and (held.task is None or held.task.done())
         ]
         try:
             async with asyncio.timeout(self.policy.let_go_within.total_seconds()):

@@ -60,6 +60,8 @@ class Policy:
     poll: timedelta = timedelta(seconds=60)
     jitter: timedelta = timedelta(seconds=15)
     start_stagger: timedelta = timedelta(0)
+    wait_for_slot: timedelta = timedelta(seconds=1)
+    """Longest wait of a turn that was claimed ahead; then any process may claim it."""
     let_go_within: timedelta = LET_GO_WITHIN
     """Time after the grace period for handlers to stop, and for outcomes to be stored."""
 

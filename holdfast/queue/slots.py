@@ -10,6 +10,15 @@ from enum import Enum, auto
 UNSETTLED = 2
 """Turns held per slot: one that runs, and one whose end waits to be stored."""
 
+AHEAD_SECONDS = 0.05
+"""Work to claim ahead of free slots: as long as a slow claim takes."""
+MOST_AHEAD = 200
+"""Most turns of a name that are claimed ahead. Each uses an attempt if the process is killed."""
+UNKNOWN_SECONDS = 1.0
+"""Expected length of the first turns of a name: nothing is claimed ahead of them."""
+SMOOTHING = 1 / 8
+"""Weight of a turn in the mean length. One turn of a second ends claiming ahead."""
+
 
 class Round(Enum):
     """The agents that a claim asks for."""
@@ -32,7 +41,10 @@ class Request:
 
 
 class Slots:
-    """Counts running turns by agent or channel. Turns that wait to be settled take no slot."""
+    """Counts turns by agent or channel: claimed, running, and held until their end is stored.
+
+    Turns that wait to be settled take no slot. While turns end at once, some are claimed ahead:
+    they wait for a slot here, so that no slot waits for a claim."""
 
     def __init__(self, names: Sequence[str], *, each: int, total: int) -> None:
         self.each = min(each, total)
@@ -40,34 +52,71 @@ class Slots:
         self._can_reserve = len(names) <= total
         self._may_be_scarce = self.each * len(names) > self.total
         self._working = dict.fromkeys(names, 0)
+        self._running = dict.fromkeys(names, 0)
         self._held = dict.fromkeys(names, 0)
-        self._all_working = self._all_held = 0
+        self._seconds = dict.fromkeys(names, UNKNOWN_SECONDS)
+        self._ahead = dict.fromkeys(names, 0)
+        self._all_working = self._all_running = self._all_held = self._all_ahead = 0
+
+    @property
+    def most_claimed(self) -> int:
+        """Turns that may be claimed and unfinished at once."""
+        return self.total + self._all_ahead
 
     def take(self, name: str) -> None:
+        """Count a claimed turn."""
         self._working[name] += 1
         self._held[name] += 1
         self._all_working += 1
         self._all_held += 1
 
-    def finish(self, name: str) -> None:
-        """Free the slot of a turn that has its outcome. It is held until the outcome is stored."""
-        self._working[name] -= 1
-        self._all_working -= 1
+    def begin(self, name: str) -> bool:
+        """Give a claimed turn a slot to run in. Returns False if none is free."""
+        if self._running[name] >= self.each or self._all_running >= self.total:
+            return False
+        self._running[name] += 1
+        self._all_running += 1
+        return True
 
-    def leave(self, name: str, *, finished: bool) -> None:
+    def finish(self, name: str, seconds: float) -> None:
+        """Free the slot of a turn that has its outcome. It is held until the outcome is stored."""
+        self._stop(name, is_running=True)
+        self._seconds[name] += (seconds - self._seconds[name]) * SMOOTHING
+        self._allow_ahead(name, int(self.each * AHEAD_SECONDS / max(self._seconds[name], 1e-6)))
+
+    def be_cautious(self, name: str) -> None:
+        """Claim nothing ahead until further turns have ended quickly."""
+        self._seconds[name] = UNKNOWN_SECONDS
+        self._allow_ahead(name, 0)
+
+    def leave(self, name: str, *, is_running: bool, is_finished: bool) -> None:
         """Forget a turn; one that never finished frees its slot now."""
-        if not finished:
-            self.finish(name)
+        if not is_finished:
+            self._stop(name, is_running=is_running)
         self._held[name] -= 1
         self._all_held -= 1
 
+    def _stop(self, name: str, *, is_running: bool) -> None:
+        self._working[name] -= 1
+        self._all_working -= 1
+        self._running[name] -= is_running
+        self._all_running -= is_running
+
+    def _allow_ahead(self, name: str, turns: int) -> None:
+        # While the total may be scarce, turns claimed ahead would keep other names waiting.
+        turns = 0 if self._may_be_scarce else min(turns, MOST_AHEAD)
+        self._all_ahead += turns - self._ahead[name]
+        self._ahead[name] = turns
+
     def free(self, name: str) -> int:
-        """Return the free slots of a name, regardless of the total."""
-        return min(self.each - self._working[name], UNSETTLED * self.each - self._held[name])
+        """Return the turns of a name that may be claimed now, regardless of the total."""
+        most = self.each + self._ahead[name]
+        return min(most - self._working[name], UNSETTLED * most - self._held[name])
 
     @property
     def all_free(self) -> int:
-        return min(self.total - self._all_working, UNSETTLED * self.total - self._all_held)
+        most = self.most_claimed
+        return min(most - self._all_working, UNSETTLED * most - self._all_held)
 
     @property
     def is_short(self) -> bool:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from holdfast.agents.turn import Turn
+from holdfast.errors import StoreUnavailable
+from holdfast.queue.consumer import Handler
+from holdfast.queue.event import Event
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
 from holdfast.queue.policy import Backoff
 from holdfast.queue.store import Filter, Store
 from holdfast.queue.turn import LeasedTurn
 from holdfast.store import open_store
 from tests.steps import (
+    AT_ONCE,
     NEVER,
     Proxy,
     both_engines,
@@ -72,6 +77,104 @@ async def test_many_slots_are_claimed_in_halves_until_all_are_taken(store: Store
         gate.open.set()
         await finished(store, 150)
     assert gate.most == 120
+
+
+class Crowd:
+    """A handler that counts the turns inside and ends each after one step of the loop."""
+
+    def __init__(self) -> None:
+        self.inside = self.most = 0
+
+    async def __call__(self, turn: LeasedTurn) -> Outcome:
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        await asyncio.sleep(0)
+        self.inside -= 1
+        return Done()
+
+
+async def test_turns_that_end_at_once_share_claims_beyond_the_slots(proxy: Proxy) -> None:
+    await put(proxy, 600)
+    crowd = Crowd()
+    async with consuming(proxy, crowd, policy(at_once=2)):
+        await finished(proxy, 600)
+    assert crowd.most == 2
+    # Without claiming ahead at least 300.
+    assert proxy.calls["claim"] < 150
+
+
+def stall_after(turns: int, gate: Gate) -> Handler:
+    """End the first turns at once, and keep the others."""
+    ended = itertools.count()
+
+    async def work(turn: LeasedTurn) -> Outcome:
+        return Done() if next(ended) < turns else await gate(turn)
+
+    return work
+
+
+@both_engines
+async def test_a_turn_that_finds_no_slot_in_time_is_given_back_with_its_attempt(
+    store: Store,
+) -> None:
+    await put(store, 300)
+    gate = Gate()
+    at_once = policy(at_once=2, wait_for_slot=AT_ONCE)
+    async with consuming(store, stall_after(200, gate), at_once):
+        await until(lambda: len(gate.inside) == 2)
+        await until(lambda: holds(store, 2))
+        waiting = await unleased(store)
+        assert len(waiting) == 98
+        assert any(event.claimed for event in waiting)
+        assert {event.attempts for event in waiting} == {0}
+        gate.open.set()
+        await finished(store, 300)
+    assert gate.most == 2
+
+
+async def unleased(store: Store) -> list[Event]:
+    return [event for event in await store.waiting("inbox", "", limit=1000) if not event.fence]
+
+
+async def holds(store: Store, turns: int) -> bool:
+    return len(await store.leased("inbox")) == turns
+
+
+@both_engines
+async def test_a_stop_gives_back_what_was_claimed_ahead(store: Store) -> None:
+    await put(store, 300)
+    gate = Gate()
+    async with consuming(store, stall_after(200, gate), policy(at_once=2)) as consumer:
+        await until(lambda: consumer.running > 2 and len(gate.inside) == 2)
+        consumer.stop()
+        await until(lambda: holds(store, 2))
+        gate.open.set()
+    left = await unleased(store)
+    assert len(left) == 98
+    assert any(event.claimed for event in left)
+    assert {event.attempts for event in left} == {0}
+
+
+async def test_turns_claimed_ahead_start_once_an_outage_is_over(proxy: Proxy) -> None:
+    """They cannot be given back while the database is away."""
+    await put(proxy, 300)
+    gate = Gate()
+    at_once = policy(at_once=2, wait_for_slot=AT_ONCE)
+    async with consuming(proxy, stall_after(200, gate), at_once):
+        proxy.before["release"] = take_down(proxy)
+        await until(lambda: proxy.down)
+        gate.open.set()
+        proxy.before.clear()
+        proxy.down = False
+        await finished(proxy, 300)
+
+
+def take_down(proxy: Proxy) -> Callable[[], Awaitable[None]]:
+    async def hook() -> None:
+        proxy.down = True
+        raise StoreUnavailable("the database cannot be reached: it is down on purpose")
+
+    return hook
 
 
 async def test_a_full_consumer_claims_nothing(proxy: Proxy) -> None:

@@ -10,12 +10,13 @@ import pytest
 from holdfast.agents.base import Answer
 from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
-from holdfast.queue.slots import Round, Slots
+from holdfast.queue.slots import MOST_AHEAD, Round, Slots
 from holdfast.settings import Settings
 from tests.queue.test_consumer import Gate
 from tests.steps import NEVER, both_engines, finished, running, until
 
 BATCH = 1000
+QUICK, SLOW = 0.0001, 2.0
 
 
 def app_of(**agents: Gate) -> AgentHarness:
@@ -205,7 +206,53 @@ def test_turns_that_wait_to_be_settled_take_no_slot_but_are_limited() -> None:
     slots = Slots(["one"], each=2, total=2)
     for _ in range(4):
         slots.take("one")
-        slots.finish("one")
+        assert slots.begin("one")
+        slots.finish("one", SLOW)
     assert (slots.free("one"), slots.all_free, slots.is_short) == (0, 0, True)
-    slots.leave("one", finished=True)
+    slots.leave("one", is_running=True, is_finished=True)
     assert slots.free("one") == 1
+
+
+def work(slots: Slots, name: str, turns: int, seconds: float) -> None:
+    for _ in range(turns):
+        slots.take(name)
+        assert slots.begin(name)
+        slots.finish(name, seconds)
+        slots.leave(name, is_running=True, is_finished=True)
+
+
+def test_turns_are_claimed_ahead_once_many_have_ended_quickly() -> None:
+    slots = Slots(["one"], each=5, total=5)
+    work(slots, "one", 10, QUICK)
+    assert slots.free("one") == 5
+    work(slots, "one", 90, QUICK)
+    assert slots.free("one") == slots.all_free == 5 + MOST_AHEAD
+
+
+def test_a_claim_ahead_is_no_slot_to_run_in() -> None:
+    slots = Slots(["one"], each=5, total=5)
+    work(slots, "one", 100, QUICK)
+    for _ in range(6):
+        slots.take("one")
+    assert [slots.begin("one") for _ in range(6)] == [True] * 5 + [False]
+
+
+@pytest.mark.parametrize("seconds", [SLOW, 0.5])
+def test_slow_turns_are_not_claimed_ahead(seconds: float) -> None:
+    slots = Slots(["one"], each=5, total=5)
+    work(slots, "one", 100, seconds)
+    assert slots.free("one") == 5
+
+
+def test_one_slow_turn_ends_claiming_ahead() -> None:
+    slots = Slots(["one"], each=5, total=5)
+    work(slots, "one", 100, QUICK)
+    work(slots, "one", 1, 10.0)
+    assert slots.free("one") == 5
+
+
+def test_nothing_is_claimed_ahead_while_agents_share_a_scarce_total() -> None:
+    slots = Slots(names(2), each=5, total=6)
+    work(slots, "agent 0", 100, QUICK)
+    assert slots.free("agent 0") == 5
+    assert slots.all_free == 6
