@@ -82,6 +82,12 @@ async def test_added_events_are_not_counted_again(store: Store, clock: Clock) ->
     assert (await total(store)).completed == 2
 
 
+async def test_an_empty_history_is_added_up_in_one_step(store: Store) -> None:
+    """A new database would otherwise begin with a transaction for each hour of a week."""
+    until = await store.now()
+    assert await open_statistics(store).roll_up(until) == until
+
+
 async def test_processes_that_add_up_at_once_count_once(
     store: Store, another_store: StoreFactory, clock: Clock
 ) -> None:

@@ -58,9 +58,9 @@ begin
 end
 $$;
 
--- Adds at most an hour of history, up to _until, and drops buckets that no chart shows. Returns the
--- end of what is added; null if another process is at it. A transaction that commits an event long
--- after it ended is not counted.
+-- Adds at most an hour of history, up to _until, and drops buckets that no chart shows; a history
+-- without events is added whole. Returns the end of what is added; null if another process is at
+-- it. A transaction that commits an event long after it ended is not counted.
 create or replace function agent.roll_up(_until timestamptz) returns timestamptz
 language plpgsql security invoker
 as $$
@@ -72,7 +72,9 @@ begin
         return null;
     end if;
     _since := greatest(agent.rolled_up_to(), _oldest);
-    _until := least(_until, _since + interval '1 hour');
+    if exists (select from agent.event_hist) then
+        _until := least(_until, _since + interval '1 hour');
+    end if;
     if _until <= _since then
         return _since;
     end if;

@@ -69,7 +69,9 @@ def _micros_of(window: Window) -> int:
 def _next_span(connection: Connection, last: int) -> tuple[int | None, int]:
     """Return up to when history is added up, None if nowhere, and where to begin."""
     mark = read_setting(connection, SETTING)
-    return mark, max(mark or 0, last - KEPT // MICROSECOND)
+    has_history = connection.execute(SQL["has_history"]).fetchone() is not None
+    # There is nothing to count in spans before the last one of an empty history.
+    return mark, max(mark or 0, last - (KEPT if has_history else STEP) // MICROSECOND)
 
 
 def _count(connection: Connection, since: int, until: int) -> list[Row]:

@@ -31,6 +31,9 @@ select created_at / :width * :width, queue, target, 'received', 0, count(*), 0, 
 from ended
 group by 1, 2, 3;
 
+-- name: has_history
+select 1 from event_hist limit 1;
+
 -- name: add_counts
 -- :counts is a JSON array of the rows of count_finished, :widths one of the widths to store
 insert into event_count (width, bucket, queue, target, kind, cell, events, tokens, cost)
