@@ -15,14 +15,14 @@ found=no; for marks in $(1); do \
 done; [ $$found = yes ] || { echo "no test matches $(ARGS)" >&2; exit 5; }
 endef
 
-.PHONY: help setup up test check fix bench chaos mutants audit sbom pins screenshots
+.PHONY: help setup up test check fix bench chaos mutants audit sbom pins screenshots dist
 
 help: ## list what there is
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 18
 
 setup: .venv/.setup ## create .venv with pinned dependencies and .venv/bin/holdfast
 
-up: .venv/.setup ## start Holdfast on SQLite
+up: .venv/.core ## install the core and start Holdfast on SQLite
 	@exec $(BIN)/holdfast up $(ARGS)
 
 test: check ## set-up, all checks and the whole suite
@@ -38,6 +38,10 @@ check: .venv/.dev ## format, lint, types, import rules, sizes, queries, referenc
 fix: .venv/.dev ## mend what can be mended
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
+	$(BIN)/python -m tools.manpage > docs/man/holdfast.1
+
+dist: .venv/.dev ## the wheel and the source archive, in dist/
+	$(BIN)/python -c 'from setuptools import build_meta as b; b.build_sdist("dist"); b.build_wheel("dist")'
 
 bench: .venv/.dev ## the benchmark: a table, JSON and a chart
 	$(BIN)/python -m bench $(ARGS)
@@ -58,16 +62,21 @@ screenshots: .venv/.dev ## pictures of all pages in docs/images
 	$(BIN)/python -m tools.screenshots $(ARGS)
 
 pins: ## pin the newest dependencies (needs uv)
-	for set in requirements requirements-dev requirements-synapse; do uv pip compile --upgrade --universal --python-version 3.11 \
-	  --generate-hashes --no-annotate --no-header --quiet $$set.in -o $$set.txt || exit 1; done
+	for set in requirements requirements-core requirements-dev requirements-synapse; do uv pip compile --upgrade --universal --python-version 3.11 \
+	  --generate-hashes --no-annotate --no-header --quiet $$set.in -o $$set.txt \
+	  $$(test $$set = requirements-core && echo -c requirements.txt) || exit 1; done
 
-.venv/.setup: requirements.txt pyproject.toml
+.venv/.core: requirements-core.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Holdfast needs Python 3.11 or newer; set PYTHON=/path/to/python3" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { rm -rf .venv; \
 	  echo "$(PYTHON) cannot create a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }
-	$(PIP) install --no-deps --require-hashes -r requirements.txt
+	$(PIP) install --no-deps --require-hashes -r requirements-core.txt
 	@$(PIP) uninstall --yes holdfast 2>/dev/null || true # the distribution's name before 0.5
 	$(PIP) install --no-deps --no-build-isolation --config-settings editable_mode=compat --editable .
+	@touch $@
+
+.venv/.setup: requirements.txt .venv/.core
+	$(PIP) install --no-deps --require-hashes -r requirements.txt
 	@touch $@
 
 .venv/.dev: requirements-dev.txt .venv/.setup

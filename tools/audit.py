@@ -49,9 +49,14 @@ def project_faults(root: Path) -> list[str]:
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     groups = [project["dependencies"], *project["optional-dependencies"].values()]
     known = {pin.name: pin for pin in pins(root / f"{LOCKS[0]}.txt")}
-    return list(
-        _unmet("pyproject.toml", [Requirement(text) for group in groups for text in group], known)
-    )
+    # The extra `all` names the package itself.
+    wanted = [
+        Requirement(text)
+        for group in groups
+        for text in group
+        if not text.startswith(f"{project['name']}[")
+    ]
+    return list(_unmet("pyproject.toml", wanted, known))
 
 
 def _unmet(
