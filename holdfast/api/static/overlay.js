@@ -36,7 +36,7 @@ export function openMenu(anchor, items, label = "Actions") {
   menu.addEventListener("keydown", (event) => onMenuKey(event, menu, close));
   anchor.setAttribute("aria-expanded", "true");
   (anchor.closest("dialog") ?? document.body).append(menu);
-  place(menu, anchor);
+  position(menu, anchor);
   document.addEventListener("pointerdown", onOutside, true);
   menu.querySelector("[role=menuitem]")?.focus();
 }
@@ -76,7 +76,7 @@ function onMenuKey(event, menu, close) {
   event.stopPropagation();
 }
 
-function place(menu, anchor) {
+function position(menu, anchor) {
   const from = anchor.getBoundingClientRect();
   const { width, height } = menu.getBoundingClientRect();
   const isBelow = from.bottom + height + MARGIN < innerHeight;
@@ -113,7 +113,7 @@ export function openDialog(title, build, values = {}) {
 }
 
 // Ask before something that cannot be undone. Returns whether the person agreed.
-export async function confirmed({ title, text, action, kind = "danger" }) {
+export async function confirmAction({ title, text, action, kind = "danger" }) {
   const answer = await openDialog(title, (close) => element("div", { class: "dialog-body" },
     element("p", { class: "soft" }, text),
     element("div", { class: "actions" },
@@ -123,7 +123,7 @@ export async function confirmed({ title, text, action, kind = "danger" }) {
 }
 
 // Ask for one line of text. Returns undefined if the person cancelled.
-export async function asked({ title, label, value = "", action = "Save", maxlength = 200 }) {
+export async function askForText({ title, label, value = "", action = "Save", maxlength = 200 }) {
   const input = element("input", { class: "input", value, maxlength, required: true, dir: "auto" });
   const answer = await openDialog(title, (close) => element("form", {
     class: "dialog-body",

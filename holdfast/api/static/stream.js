@@ -27,7 +27,7 @@ export class Stream {
     this.types = [...TYPES, ...types];
     this.pause = FIRST_PAUSE;
     addEventListener("online", () => this.#retryNow());
-    addEventListener("offline", () => this.source && this.#lost(this.source));
+    addEventListener("offline", () => this.source && this.#onLoss(this.source));
   }
 
   open() {
@@ -51,12 +51,12 @@ export class Stream {
         this.onPosition(event.lastEventId);
       });
     }
-    source.addEventListener("error", () => this.#lost(source));
+    source.addEventListener("error", () => this.#onLoss(source));
   }
 
   // A browser stops reconnecting at the first refusal, such as a 503 of a server that is stopping.
   // So the page reconnects by itself.
-  #lost(source) {
+  #onLoss(source) {
     source.close();
     if (source !== this.source) {
       return;

@@ -15,7 +15,7 @@ const money = new Intl.NumberFormat(undefined, {
 });
 const count = new Intl.NumberFormat();
 
-function shortened(text) {
+function shorten(text) {
   const signs = [...(text ?? "")];
   return signs.length > LONGEST_TEXT ? `${signs.slice(0, LONGEST_TEXT).join("")}…` : text ?? "";
 }
@@ -51,7 +51,7 @@ function stepItem(step) {
     element("span", { class: "step-name", dir: "auto" }, step.key),
     element("span", { class: "facts number" }, facts.filter(Boolean).join(" · ")),
     time || element("span"),
-    step.error && element("p", { class: "step-error", dir: "auto" }, shortened(step.error)));
+    step.error && element("p", { class: "step-error", dir: "auto" }, shorten(step.error)));
 }
 
 function stepList(steps) {
@@ -66,9 +66,9 @@ function handoffItem(one) {
       isRunning ? element("span", { class: "spinner" }) : icon(ICONS[one.status] ?? "clock"),
       element("strong", {}, `${one.fromAgent} → ${one.toAgent}`),
       element("span", { class: "facts number" }, usage(one).join(" · ")), time || element("span")),
-    element("p", { class: "handoff-text", dir: "auto" }, shortened(one.message)),
+    element("p", { class: "handoff-text", dir: "auto" }, shorten(one.message)),
     stepList(one.steps),
-    one.error && element("p", { class: "step-error", dir: "auto" }, shortened(one.error)));
+    one.error && element("p", { class: "step-error", dir: "auto" }, shorten(one.error)));
 }
 
 // Whether there is more to tell than the answer itself.

@@ -14,7 +14,7 @@ export class Composer {
     this.text = byId("text");
     this.agent = byId("agent");
     this.mentions = new Mentions({ text: this.text, list: byId("mentions") });
-    this.uploads = new Uploads({ list: byId("files"), onChange: () => this.#changed() });
+    this.uploads = new Uploads({ list: byId("files"), onChange: () => this.#onChange() });
     this.#listen();
   }
 
@@ -34,7 +34,7 @@ export class Composer {
 
   setText(text) {
     this.text.value = text;
-    this.#changed();
+    this.#onChange();
     this.text.focus();
   }
 
@@ -75,7 +75,7 @@ export class Composer {
     }
   }
 
-  #changed() {
+  #onChange() {
     const { text, conversation } = this;
     this.fit();
     this.#showSend();
@@ -98,12 +98,12 @@ export class Composer {
       return;
     }
     // The mention in the text decides, unless an agent is given beside it.
-    const agent = this.mentions.addressed(`${text} `) ? "" : this.agent.value;
+    const agent = this.mentions.findAddressed(`${text} `) ? "" : this.agent.value;
     // Kept as unsent before the draft goes.
     await this.onSend({ text, files, agent });
     this.text.value = "";
     this.uploads.clear();
-    this.#changed();
+    this.#onChange();
   }
 
   #listen() {
@@ -112,7 +112,7 @@ export class Composer {
       await this.submit();
       this.text.focus();
     });
-    this.text.addEventListener("input", () => this.#changed());
+    this.text.addEventListener("input", () => this.#onChange());
     this.text.addEventListener("keydown", (event) => {
       // While a word is being composed, Enter accepts it.
       if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {

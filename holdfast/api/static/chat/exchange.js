@@ -6,7 +6,7 @@ import { timeElement } from "../time.js";
 import { activity, elapsed, hasActivity } from "./activity.js";
 import { approval, choices } from "./approval.js";
 import { attachments } from "./attachments.js";
-import { copy, rendered } from "./markdown.js";
+import { copy, renderText } from "./markdown.js";
 
 const LABELS = {
   sending: "sending",
@@ -142,7 +142,7 @@ function answersKey({ shown }) {
 
 function answers({ shown }) {
   return shown.answers.map((answer) => {
-    const body = element("div", { class: "bubble theirs", dir: "auto" }, rendered(answer));
+    const body = element("div", { class: "bubble theirs", dir: "auto" }, renderText(answer));
     return element("article", { class: "answer", "data-line": answer.id },
       answerHead(answer.agent, answer.at), body, ...attachments(answer.files, "theirs"));
   });

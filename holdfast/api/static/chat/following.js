@@ -112,7 +112,7 @@ export class Following {
     this.chat.applyStatus(status);
     const after = this.chat.find(messageId)?.state;
     if (UNFINISHED.includes(before) && ["answered", "failed", "silent"].includes(after)) {
-      this.#ended(messageId);
+      this.#onEnd(messageId);
     }
     if (status.responses.length && this.shell.role !== "read") {
       await this.attempt(() => this.#acknowledge());
@@ -126,7 +126,7 @@ export class Following {
   }
 
   // An answer is complete: say so to people who listen, and mark it as read.
-  #ended(messageId) {
+  #onEnd(messageId) {
     const { answers, state, error } = this.chat.find(messageId);
     const last = answers.at(-1);
     const text = last ? `${last.agent} answered: ${last.text}` : `${state}: ${error ?? ""}`;

@@ -69,7 +69,7 @@ export function changesOf(message, frame) {
     case "chain_handoff":
       return withHandoff(message, frame);
     case "message_failed":
-      return failed(frame);
+      return failureOf(frame);
   }
   return undefined;
 }
@@ -81,7 +81,7 @@ function begun({ agent, timestamp }) {
   };
 }
 
-function failed({ dead, error, eventId }) {
+function failureOf({ dead, error, eventId }) {
   return {
     state: dead ? "failed" : "retrying", error, eventId,
     step: undefined, note: undefined, waitingFor: undefined,

@@ -1,7 +1,7 @@
 // The head of a conversation: title, actions, unread marks and the way to the newest message.
 
 import { byId, iconButton } from "../dom.js";
-import { asked } from "../overlay.js";
+import { askForText } from "../overlay.js";
 
 export class Head {
   constructor({ shell, chat, view, sidebar }) {
@@ -65,7 +65,7 @@ export class Head {
 
   async rename() {
     const { row } = this;
-    const title = row && await asked({ title: "Rename", label: "Title", value: row.title });
+    const title = row && await askForText({ title: "Rename", label: "Title", value: row.title });
     if (title && title !== row.title) {
       await this.sidebar.change(row, { title });
     }

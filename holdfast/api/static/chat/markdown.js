@@ -53,7 +53,7 @@ function withScrollingTables(fragment) {
   return fragment;
 }
 
-export function rendered({ html, text }) {
+export function renderText({ html, text }) {
   if (html === undefined) {
     return element("div", { class: "prose plain", dir: "auto" }, ...codeElements(text));
   }
@@ -134,7 +134,7 @@ export class GrowingText {
       .catch(() => undefined);
     // The text may have been begun anew meanwhile.
     if (answer && this.renderedLength === from && this.text.startsWith(block, from)) {
-      this.done.append(rendered(answer));
+      this.done.append(renderText(answer));
       this.renderedLength = from + block.length;
       this.#showTail();
     }

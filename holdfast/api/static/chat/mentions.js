@@ -33,7 +33,7 @@ export class Mentions {
   }
 
   // The entry that a text addresses: only at its beginning, followed by a blank.
-  addressed(text) {
+  findAddressed(text) {
     const name = /^@(\S+)\s/.exec(text)?.[1].toLowerCase();
     return name && this.known.find((one) => (
       one.id.toLowerCase() === name || one.name.toLowerCase() === name

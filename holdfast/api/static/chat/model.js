@@ -160,7 +160,7 @@ export class Chat {
     this.#rebuild();
   }
 
-  arrived(messageId) {
+  noteArrival(messageId) {
     const message = this.sent.get(messageId);
     if (message) {
       if (message.conversation === this.conversation) {
@@ -171,7 +171,7 @@ export class Chat {
     }
   }
 
-  failed(messageId, error, isRefused) {
+  noteFailure(messageId, error, isRefused) {
     this.put({ ...this.sent.get(messageId), state: "unsent", error, isRefused });
   }
 
@@ -241,7 +241,7 @@ export class Chat {
     this.#note(messageId, { ...this.progress.get(messageId), isUnknown: true });
   }
 
-  retried(messageId) {
+  noteRetry(messageId) {
     const { partials } = this.progress.get(messageId) ?? {};
     this.#note(messageId, { state: "received", error: undefined, eventId: undefined, partials });
   }

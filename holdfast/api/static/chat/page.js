@@ -108,11 +108,11 @@ async function post(message) {
       && error.message.startsWith("duplicate");
     if (!isKnown) {
       const isRefused = error instanceof Refused && error.status < 500;
-      chat.failed(id, isRefused ? error.message : "no connection", isRefused);
+      chat.noteFailure(id, isRefused ? error.message : "no connection", isRefused);
       return;
     }
   }
-  chat.arrived(id);
+  chat.noteArrival(id);
   if (message.conversation === chat.conversation) {
     keepHere("conversation", message.conversation, pageOf(message.conversation));
   }
@@ -175,7 +175,7 @@ async function retry(message, assume) {
     chat.askWhetherDone(message.id);
   }));
   if (done) {
-    chat.retried(message.id);
+    chat.noteRetry(message.id);
   }
 }
 

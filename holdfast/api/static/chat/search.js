@@ -9,7 +9,7 @@ const PAGE = 20;
 const MOST_REQUESTS = 8;
 
 // The text with marks. Offsets count code points.
-export function marked(text, marks = []) {
+export function withMarks(text, marks = []) {
   const signs = Array.from(text);
   const parts = [];
   let at = 0;
@@ -93,10 +93,11 @@ export class SearchResults {
 
   #item(row) {
     const title = this.link(row,
-      element("span", { class: "name clip", dir: "auto" }, ...marked(row.title, row.titleMarks)));
+      element("span", { class: "name clip", dir: "auto" },
+        ...withMarks(row.title, row.titleMarks)));
     const snippets = (row.snippets ?? []).map((one) => {
       const link = this.link(row,
-        element("span", { class: "snippet", dir: "auto" }, ...marked(one.text, one.marks)),
+        element("span", { class: "snippet", dir: "auto" }, ...withMarks(one.text, one.marks)),
         timeElement(one.timestamp, { class: "when" }));
       link.reveal = { lineId: one.lineId, messageId: one.messageId };
       return link;

@@ -2,7 +2,7 @@
 
 import { ask, askPage } from "../ask.js";
 import { byId, element, iconButton, skeletons, stateBox } from "../dom.js";
-import { confirmed, openMenu, toast } from "../overlay.js";
+import { confirmAction, openMenu, toast } from "../overlay.js";
 import { relative } from "../time.js";
 import { draftOf } from "./drafts.js";
 import { SearchResults } from "./search.js";
@@ -291,7 +291,7 @@ export class Sidebar {
   }
 
   async remove(row) {
-    const isSure = await confirmed({
+    const isSure = await confirmAction({
       title: "Delete this conversation?",
       text: `“${row.title}”, its answers, steps and files are erased everywhere, for good.`,
       action: "Delete",

@@ -73,12 +73,12 @@ export class Uploads {
         bar.value = item.share;
       }
     });
-    request.addEventListener("load", () => this.#ended(item, request));
-    request.addEventListener("error", () => this.#failed(item, "no connection"));
+    request.addEventListener("load", () => this.#onEnd(item, request));
+    request.addEventListener("error", () => this.#onFailure(item, "no connection"));
     request.send(blob);
   }
 
-  #ended(item, request) {
+  #onEnd(item, request) {
     let answer = {};
     try {
       answer = JSON.parse(request.responseText);
@@ -86,7 +86,7 @@ export class Uploads {
       // A proxy may answer with a page of its own.
     }
     if (request.status !== 200) {
-      this.#failed(item, answer.error ?? `the server answered ${request.status}`);
+      this.#onFailure(item, answer.error ?? `the server answered ${request.status}`);
       return;
     }
     item.state = "ready";
@@ -95,7 +95,7 @@ export class Uploads {
     this.onChange();
   }
 
-  #failed(item, error) {
+  #onFailure(item, error) {
     item.state = "failed";
     item.error = error;
     this.#show();

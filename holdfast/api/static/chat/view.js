@@ -73,15 +73,15 @@ export class View {
     }
     const first = this.column.firstElementChild;
     const before = first?.getBoundingClientRect().top;
-    let place = first;
+    let next = first;
     messages.forEach((message, nth) => {
       const known = this.shown.get(message.id)?.node;
       const isSame = known && changed && !changed.has(message.id);
       const node = isSame ? known : this.#sync(message, messages, nth);
-      if (node === place) {
-        place = place.nextElementSibling;
+      if (node === next) {
+        next = next.nextElementSibling;
       } else {
-        this.column.insertBefore(node, place);
+        this.column.insertBefore(node, next);
       }
     });
     // Older messages came above: browsers keep the place, except at the very top.

@@ -5,7 +5,7 @@ import { ask } from "../ask.js";
 import { element } from "../dom.js";
 import { openAudit } from "./audit.js";
 import { openPairing } from "./pairing.js";
-import { allows, denied, skeleton, tabLinks } from "./parts.js";
+import { allows, deniedBox, skeleton, tabLinks } from "./parts.js";
 import { openSchedules } from "./schedules.js";
 import { openSessions, openTokens } from "./tokens.js";
 
@@ -34,7 +34,7 @@ export async function open(page) {
   showWaiting(page, waiting).catch(() => {});
   const tab = TABS[current];
   if (!allows(page.session, tab.needed)) {
-    body.replaceChildren(denied(tab.what, page.session, tab.needed));
+    body.replaceChildren(deniedBox(tab.what, page.session, tab.needed));
     return;
   }
   await tab.open(page, body);

@@ -8,7 +8,7 @@ import { compact, count, duration, elapsed, money } from "./format.js";
 import { messageRow } from "./messages.js";
 import { pauseButton, pausedNote } from "./pause.js";
 import {
-  badge, card, definitions, empty, keyed, segments, showOnly, table, wrapped,
+  badge, card, definitions, empty, updateRows, segments, showOnly, table, scrollBox,
 } from "./parts.js";
 import { hrefOf } from "./router.js";
 
@@ -57,7 +57,7 @@ class AgentPage {
     this.charts = element("div", { class: "charts" });
     this.facts = element("div");
     this.lanes = element("ul", { class: "works" });
-    this.lanesPlace = element("div");
+    this.lanesBox = element("div");
     this.served = element("div");
     this.latest = table("Latest messages", LATEST);
     this.refresher = page.follow({ types: FOLLOWED, every: 10000, work: () => this.load(),
@@ -79,10 +79,10 @@ class AgentPage {
     const stats = { ...NONE, processes, ...all[this.name] };
     this.#showHead(agent, agent.paused ?? null);
     this.facts.replaceChildren(factsOf(stats));
-    keyed(this.lanes, stats.lanes, (one) => one.eventId, laneRow);
-    showOnly(this.lanesPlace, stats.lanes.length ? this.lanes : this.idle);
+    updateRows(this.lanes, stats.lanes, (one) => one.eventId, laneRow);
+    showOnly(this.lanesBox, stats.lanes.length ? this.lanes : this.idle);
     this.served.replaceChildren(servers(stats));
-    keyed(this.latest.body, rows, (one) => one.id, messageRow);
+    updateRows(this.latest.body, rows, (one) => one.id, messageRow);
     this.#showCharts(numbers);
   }
 
@@ -137,9 +137,9 @@ class AgentPage {
     this.page.body.replaceChildren(element("div", { class: "stack" },
       this.note, this.charts,
       element("div", { class: "thirds" },
-        card("Numbers", [this.facts]), card("Lanes in progress", [this.lanesPlace]),
+        card("Numbers", [this.facts]), card("Lanes in progress", [this.lanesBox]),
         card("Served by", [this.served])),
-      card("Latest messages", [wrapped(this.latest.node)], { class: "flush" })));
+      card("Latest messages", [scrollBox(this.latest.node)], { class: "flush" })));
   }
 }
 

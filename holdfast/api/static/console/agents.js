@@ -6,7 +6,7 @@ import { icon } from "../icons.js";
 import { compact, count, duration, elapsed, money, percent, plural } from "./format.js";
 import { pauseButton, pausedBadge, pausedNote } from "./pause.js";
 import {
-  badge, card, empty, keyed, roleNote, segments, showOnly, table, tableRow, wrapped,
+  badge, card, empty, updateRows, roleNote, segments, showOnly, table, tableRow, scrollBox,
 } from "./parts.js";
 import { hrefOf } from "./router.js";
 
@@ -107,7 +107,7 @@ class Agents {
     this.page = page;
     this.window = page.query.get("window") ?? "day";
     this.agents = table("Agents", COLUMNS);
-    this.agentsPlace = element("div");
+    this.agentsBox = element("div");
     this.teams = element("ul", { class: "teams" });
     this.channels = element("ul", { class: "healths" });
     this.queues = element("ul", { class: "healths" });
@@ -118,17 +118,17 @@ class Agents {
   async load() {
     const [agents, stats, teams, overview, pauses] = await Promise.all([
       ask("/api/agents"), agentNumbers(this.window), ask("/api/teams"),
-      ask("/api/overview").catch(refused), ask("/api/pauses"),
+      ask("/api/overview").catch(ignoreForbidden), ask("/api/pauses"),
     ]);
     const refresh = () => this.refresher.now();
     const rows = Object.entries(agents).map(([id, one]) => ({
       ...NONE, ...one, processes: one.processes.map((process) => ({ process })), ...stats[id], id,
       paused: one.paused ?? null,
     }));
-    keyed(this.agents.body, rows, (one) => one.id, agentRow(this.page, refresh));
-    showOnly(this.agentsPlace, rows.length ? this.wrappedAgents : this.noAgents);
-    keyed(this.teams, Object.entries(teams).map(([id, one]) => ({ id, ...one })), (one) => one.id,
-      teamCard);
+    updateRows(this.agents.body, rows, (one) => one.id, agentRow(this.page, refresh));
+    showOnly(this.agentsBox, rows.length ? this.wrappedAgents : this.noAgents);
+    const teamRows = Object.entries(teams).map(([id, one]) => ({ id, ...one }));
+    updateRows(this.teams, teamRows, (one) => one.id, teamCard);
     this.teamsCard.hidden = !Object.keys(teams).length;
     this.#showRest(overview, pauses, refresh);
   }
@@ -138,11 +138,11 @@ class Agents {
       pauses.find((one) => one.kind === kind && one.name === name) ?? null);
     this.rest.hidden = !overview;
     if (overview) {
-      keyed(this.processes.body, overview.workers, (one) => one.process, processRow);
-      keyed(this.channels, overview.health.channels.map((one) => (
+      updateRows(this.processes.body, overview.workers, (one) => one.process, processRow);
+      updateRows(this.channels, overview.health.channels.map((one) => (
         { ...one, paused: pausedOf("channel", one.channel) })), (one) => one.channel,
       channelRow(this.page, refresh));
-      keyed(this.queues, overview.queues.map(({ queue, paused }) => ({
+      updateRows(this.queues, overview.queues.map(({ queue, paused }) => ({
         channel: queue, kind: "queue", status: "ok", processes: [], problems: [],
         paused: paused ? pausedOf("queue", queue) ?? {} : null,
       })), (one) => one.channel, queueRow(this.page, refresh));
@@ -150,7 +150,7 @@ class Agents {
   }
 
   show() {
-    this.wrappedAgents = wrapped(this.agents.node);
+    this.wrappedAgents = scrollBox(this.agents.node);
     this.noAgents = empty("No agents",
       "Start a process with holdfast up or holdfast work; its agents"
       + " appear here while it lives.", { icon: "agents" });
@@ -159,10 +159,10 @@ class Agents {
     this.rest = element("div", { class: "stack" },
       element("div", { class: "halves" }, card("Channels", [this.channels]),
         card("Queues", [this.queues])),
-      card("Processes", [wrapped(this.processes.node)], { class: "flush" }));
+      card("Processes", [scrollBox(this.processes.node)], { class: "flush" }));
     this.page.body.replaceChildren(element("div", { class: "stack" },
       roleNote(this.page.session, "admin", "Pausing and resuming:"),
-      card("Agents", [this.agentsPlace], { class: "flush" }), this.teamsCard, this.rest));
+      card("Agents", [this.agentsBox], { class: "flush" }), this.teamsCard, this.rest));
   }
 }
 
@@ -175,7 +175,7 @@ function queueRow(page, refresh) {
 }
 
 // A login that is bound to some agents sees those, and not the processes.
-function refused(error) {
+function ignoreForbidden(error) {
   if (error.status === 403) {
     return null;
   }

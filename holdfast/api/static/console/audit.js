@@ -5,7 +5,7 @@ import { element } from "../dom.js";
 import { moment } from "./format.js";
 import { EndlessList } from "./endless.js";
 import { filterBar } from "./filters.js";
-import { badge, card, empty, table, tableRow, wrapped } from "./parts.js";
+import { badge, card, empty, table, tableRow, scrollBox } from "./parts.js";
 
 const COLUMNS = [{ name: "Time" }, { name: "Actor" }, { name: "Action" }, { name: "Subject" },
   { name: "Details" }];
@@ -47,7 +47,7 @@ export async function openAudit(page, body) {
   const { node, body: rows } = table("Audit log", COLUMNS);
   rows.id = "audit";
   const list = new EndlessList({
-    page, rows, shown: wrapped(node), build: auditRow, key: (act) => act.id,
+    page, rows, shown: scrollBox(node), build: auditRow, key: (act) => act.id,
     load: (before) => askPage(addressOf(page, before)),
     hint: () => empty("Nothing to show", "No act matches these filters.", { icon: "messages" }),
   });

@@ -34,7 +34,7 @@ class DeadPage {
     this.page = page;
     this.cards = new Map();
     this.list = element("div", { class: "groups" });
-    this.place = element("div", {}, skeleton());
+    this.box = element("div", {}, skeleton());
     this.total = element("span", { class: "soft small", role: "status" });
     this.refresher = page.follow({
       types: FOLLOWED, every: 15000, work: (frames) => this.load(frames),
@@ -53,18 +53,18 @@ class DeadPage {
     const shown = (this.groups ?? []).filter((group) => matches(this.page, group));
     const before = new Map(this.cards);
     this.cards.clear();
-    shown.forEach((group, index) => this.#place(group, index, before));
+    shown.forEach((group, index) => this.#insert(group, index, before));
     for (const card of before.values()) {
       card.node.remove();
     }
-    const letters = shown.reduce((sum, group) => sum + group.count, 0);
+    const number = shown.reduce((sum, group) => sum + group.count, 0);
     this.total.textContent = shown.length
-      ? `${plural(letters, "dead letter")} in ${plural(shown.length, "group")}` : "";
-    showOnly(this.place, shown.length ? this.list : this.#nothing());
+      ? `${plural(number, "dead letter")} in ${plural(shown.length, "group")}` : "";
+    showOnly(this.box, shown.length ? this.list : this.#nothing());
     this.shown = shown;
   }
 
-  #place(group, index, before) {
+  #insert(group, index, before) {
     const known = before.get(group.group);
     before.delete(group.group);
     const card = known ?? new DeadGroup(this.page, group, () => this.refresher.now());
@@ -115,6 +115,6 @@ export async function open(page) {
   });
   page.body.replaceChildren(element("div", { class: "stack" },
     roleNote(page.session, "admin", "Retrying, discarding and notes:"),
-    filterBar(page, FILTERS, () => dead.show()), dead.place));
+    filterBar(page, FILTERS, () => dead.show()), dead.box));
   await dead.refresher.first();
 }

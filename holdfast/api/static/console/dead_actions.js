@@ -2,7 +2,7 @@
 
 import { ask } from "../ask.js";
 import { button, element } from "../dom.js";
-import { confirmed as agreed, openDialog } from "../overlay.js";
+import { confirmAction as agreed, openDialog } from "../overlay.js";
 import { plural } from "./format.js";
 import { toast, undoable } from "./forms.js";
 
@@ -56,9 +56,9 @@ export async function act({ kind, bodies, hint = "", assume, cards = [], isOne =
     await settled({ count: 0, expected: 0 });
     return;
   }
-  const letters = plural(preview.count, "dead letter");
+  const what = plural(preview.count, "dead letter");
   const isAgreed = isOne || await agreed({
-    title: `${verb} ${letters}?`, text: EXPLAINED[kind] + hint, action: `${verb} ${letters}`,
+    title: `${verb} ${what}?`, text: EXPLAINED[kind] + hint, action: `${verb} ${what}`,
     kind: tone,
   });
   if (!isAgreed) {
@@ -67,7 +67,7 @@ export async function act({ kind, bodies, hint = "", assume, cards = [], isOne =
   const mark = (state) => cards.forEach((card) => card.setPending(state));
   mark(kind);
   await undoable({
-    text: `${letters} ${doing}.`,
+    text: `${what} ${doing}.`,
     onUndo: () => mark(""),
     run: async (options) => {
       try {

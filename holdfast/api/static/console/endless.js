@@ -13,8 +13,8 @@ export class EndlessList {
   constructor({ page, rows, shown, load, build, key, hint }) {
     Object.assign(this, { page, rows, shown, load, build, key, hint });
     this.end = element("div", { class: "list-end", role: "status" });
-    this.place = element("div");
-    this.node = element("div", {}, this.place, this.end);
+    this.box = element("div");
+    this.node = element("div", {}, this.box, this.end);
     this.known = new Map();
     this.turn = 0;
     const watcher = new IntersectionObserver((seen) => {
@@ -32,7 +32,7 @@ export class EndlessList {
     this.isLoading = false;
     this.hasStarted = false;
     if (!this.known.size) {
-      showOnly(this.place, skeleton());
+      showOnly(this.box, skeleton());
     }
     await this.more();
   }
@@ -49,7 +49,7 @@ export class EndlessList {
       await this.#loadPage(turn);
     } catch (error) {
       if (turn === this.turn && !this.page.signal.aborted) {
-        this.#failed(error);
+        this.#onFailure(error);
       }
     }
     if (turn === this.turn) {
@@ -79,10 +79,10 @@ export class EndlessList {
     } while (!found.rows.length && this.next && empties < MOST_EMPTY_PAGES);
     this.#add(found.rows, !this.hasStarted);
     this.hasStarted = true;
-    this.#tellEnd(found.rows.length);
+    this.#showEnd(found.rows.length);
   }
 
-  #tellEnd(number) {
+  #showEnd(number) {
     if (this.next && !number) {
       this.end.replaceChildren("Searched far back without a match. ", element("button", {
         type: "button", class: "button small", onclick: () => this.more(),
@@ -92,7 +92,7 @@ export class EndlessList {
     }
   }
 
-  #failed(error) {
+  #onFailure(error) {
     const again = () => {
       this.end.replaceChildren();
       this.isLoading = false;
@@ -102,7 +102,7 @@ export class EndlessList {
       this.end.replaceChildren(failure(error, again));
       this.next = undefined;
     } else {
-      this.place.replaceChildren(failure(error, () => this.restart()));
+      this.box.replaceChildren(failure(error, () => this.restart()));
     }
   }
 
@@ -112,7 +112,7 @@ export class EndlessList {
       this.rows.replaceChildren();
     }
     rows.forEach((row) => this.#put(row));
-    showOnly(this.place, this.known.size ? this.shown : this.hint());
+    showOnly(this.box, this.known.size ? this.shown : this.hint());
   }
 
   #put(row) {
@@ -130,23 +130,23 @@ export class EndlessList {
         node.querySelector("a, button")?.focus();
       }
     } else {
-      this.rows.insertBefore(node, this.#placeOf(id));
+      this.rows.insertBefore(node, this.#rowAfter(id));
     }
     node.rowId = id;
     this.known.set(id, { node, content });
   }
 
   // Ids fall from top to bottom. New rows belong near the top, rows of the next page at the end.
-  #placeOf(id) {
+  #rowAfter(id) {
     const last = this.rows.lastChild;
     if (!last || last.rowId > id) {
       return null;
     }
-    let place = this.rows.firstChild;
-    while (place && place.rowId > id) {
-      place = place.nextSibling;
+    let row = this.rows.firstChild;
+    while (row && row.rowId > id) {
+      row = row.nextSibling;
     }
-    return place;
+    return row;
   }
 
   // Take the first page once more: show what is new or changed, and remove what no longer matches.
@@ -160,7 +160,7 @@ export class EndlessList {
     }
     const kept = this.known.size;
     rows.forEach((row) => this.#put(row));
-    showOnly(this.place, this.known.size ? this.shown : this.hint());
+    showOnly(this.box, this.known.size ? this.shown : this.hint());
     return before ? this.known.size - kept : 0;
   }
 
@@ -172,7 +172,7 @@ export class EndlessList {
     this.known.get(id)?.node.remove();
     this.known.delete(id);
     if (!this.known.size && !this.next) {
-      showOnly(this.place, this.hint());
+      showOnly(this.box, this.hint());
     }
   }
 }

@@ -2,7 +2,7 @@
 // colleague.
 
 import { element } from "../dom.js";
-import { labelled } from "./parts.js";
+import { withLabel } from "./parts.js";
 
 const TYPING_PAUSE = 250;
 
@@ -61,7 +61,7 @@ export function filterBar(page, filters, onChange) {
   return element("form", {
     class: "filters", role: "search", onsubmit: (event) => event.preventDefault(),
   },
-  ...filters.map((filter, index) => labelled(filter.label, controls[index], {
+  ...filters.map((filter, index) => withLabel(filter.label, controls[index], {
     className: filter.isWide ? "field wide" : "field",
   })), toggle, clear);
 }

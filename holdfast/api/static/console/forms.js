@@ -1,13 +1,13 @@
 // Dialogs with a question or a form, and work that can be undone for ten seconds.
 
 import { button, element } from "../dom.js";
-import { confirmed as agreed, openDialog, toast } from "../overlay.js";
-import { attempt, labelled } from "./parts.js";
+import { confirmAction as agreed, openDialog, toast } from "../overlay.js";
+import { attempt, withLabel } from "./parts.js";
 
 const UNDO_SECONDS = 10;
 
 // Ask, then do. Returns whether it was done.
-export async function confirmed({ title, text, confirm, tone = "danger" }, work) {
+export async function confirmAction({ title, text, confirm, tone = "danger" }, work) {
   if (!await agreed({ title, text, action: confirm, kind: tone })) {
     return false;
   }
@@ -53,7 +53,7 @@ export async function formDialog({ title, text, fields, confirm, tone = "primary
     },
   },
   text ? element("p", { class: "soft" }, text) : "",
-  ...fields.map((field) => labelled(field.label, control(field), field)), notice,
+  ...fields.map((field) => withLabel(field.label, control(field), field)), notice,
   element("div", { class: "actions" }, button("Cancel", () => close()), submit)));
   return result;
 }

@@ -15,7 +15,7 @@ export class FrameSource {
       onPosition: (position) => { this.position = position; },
       onFrame: (frame) => this.#deliver(frame),
       onGap: () => this.#refreshAll(),
-      onState: (state) => this.#changed(state, onState),
+      onState: (state) => this.#onChange(state, onState),
     });
   }
 
@@ -37,7 +37,7 @@ export class FrameSource {
   }
 
   // A server that was away may have lost nothing, but numbers moved on without frames.
-  #changed(state, onState) {
+  #onChange(state, onState) {
     onState(state);
     if (state === "live" && this.wasAway) {
       this.#refreshAll();

@@ -5,7 +5,7 @@ import { addShortcuts } from "../shortcuts.js";
 import { Shell } from "../shell.js";
 import { FrameSource } from "./frames.js";
 import { Refresher } from "./live.js";
-import { denied, empty, failure, showOnly, skeleton } from "./parts.js";
+import { deniedBox, empty, failure, showOnly, skeleton } from "./parts.js";
 import { Router } from "./router.js";
 
 const SECTION_OF = { message: "messages", agent: "agents", room: "agents" };
@@ -66,7 +66,7 @@ class Page {
   follow({ types, work, interval, every = 30000, wants = () => true }) {
     const refresher = new Refresher({
       work: (given) => this.#noted(work(given)), interval, every, signal: this.signal,
-      onError: (error) => this.failed(error),
+      onError: (error) => this.showFailure(error),
     });
     frames.add({ types: new Set(types), wants, refresher }, this.signal);
     return refresher;
@@ -81,7 +81,7 @@ class Page {
   }
 
   // A page that was loaded once stays as it is while the server is away: the line says so.
-  failed(error) {
+  showFailure(error) {
     if (error.status === 401) {
       shell.attempt(() => Promise.reject(error));
     } else if (error.status) {
@@ -125,11 +125,11 @@ function showFailure(page, error) {
   const again = () => router.reload();
   frames.add({ types: new Set(), wants: () => false, refresher: { want: again } }, page.signal);
   if (error.status === 401) {
-    page.failed(error);
+    page.showFailure(error);
   }
   const isRefused = error.status === 403;
   showOnly(page.body, isRefused
-    ? denied("This is not for your login", page.session, "read", error.message)
+    ? deniedBox("This is not for your login", page.session, "read", error.message)
     : failure(error, again));
 }
 

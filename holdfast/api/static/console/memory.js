@@ -4,9 +4,9 @@ import { ask, Refused } from "../ask.js";
 import { avatar, element } from "../dom.js";
 import { filterBar } from "./filters.js";
 import { count, duration, elapsed, moment, percent, plural } from "./format.js";
-import { confirmed, formDialog, toast } from "./forms.js";
+import { confirmAction, formDialog, toast } from "./forms.js";
 import { openDialog } from "../overlay.js";
-import { action, badge, card, empty, keyed, roleNote, showOnly, skeleton } from "./parts.js";
+import { action, badge, card, empty, updateRows, roleNote, showOnly, skeleton } from "./parts.js";
 import { addressWith, hrefOf } from "./router.js";
 
 const FILTERS = [{ name: "q", label: "Person or thing", placeholder: "part of a name or id",
@@ -39,7 +39,7 @@ class Memory {
   constructor(page) {
     this.page = page;
     this.people = element("ul", { class: "people" });
-    this.peoplePlace = element("div", {}, skeleton());
+    this.peopleBox = element("div", {}, skeleton());
     this.lines = element("ul", { class: "observations" });
     this.detail = element("div");
     this.state = element("div");
@@ -63,8 +63,8 @@ class Memory {
     }
     const people = await ask(`/api/memory/people?${query}`);
     const shown = people.map((one) => ({ ...one, isOpen: one.person === this.person }));
-    keyed(this.people, shown, (one) => one.person, (one) => personRow(one));
-    showOnly(this.peoplePlace, people.length ? this.people : this.page.query.get("q")
+    updateRows(this.people, shown, (one) => one.person, (one) => personRow(one));
+    showOnly(this.peopleBox, people.length ? this.people : this.page.query.get("q")
       ? empty("Nobody matches", "No person or thing has this in its id.", { icon: "search" })
       : empty("Nobody is remembered yet", "What agents observe about people appears here.",
         { icon: "memory" }));
@@ -92,7 +92,7 @@ class Memory {
     }
     const query = new URLSearchParams({ subject: this.person, limit: LINES });
     const lines = await ask(`/api/observations?${query}`);
-    keyed(this.lines, lines, (one) => one.id, (one) => this.lineRow(one));
+    updateRows(this.lines, lines, (one) => one.id, (one) => this.lineRow(one));
     this.#showPerson(lines);
   }
 
@@ -152,7 +152,7 @@ class Memory {
   async remove(line) {
     const query = new URLSearchParams({ workspace: line.subject.split(":")[0] });
     const path = `/api/observations/${encodeURIComponent(line.id)}?${query}`;
-    await confirmed({ title: "Remove this line?", text: line.content, confirm: "Remove line" },
+    await confirmAction({ title: "Remove this line?", text: line.content, confirm: "Remove line" },
       () => ask(path, { method: "DELETE" }));
     await this.refresher.now();
   }
@@ -253,7 +253,7 @@ export async function open(page) {
     element("div", { class: "master" },
       element("div", { class: "stack" },
         filterBar(page, FILTERS, () => memory.refresher.now()),
-        card("People and things", [memory.peoplePlace], { class: "flush" })),
+        card("People and things", [memory.peopleBox], { class: "flush" })),
       memory.detail)));
   await memory.refresher.first();
 }

@@ -3,7 +3,7 @@
 import { ask, Refused } from "../ask.js";
 import { element } from "../dom.js";
 import { duration, elapsed, moment } from "./format.js";
-import { confirmed, toast } from "./forms.js";
+import { confirmAction, toast } from "./forms.js";
 import { askAssumption } from "./dead_actions.js";
 import { action, badge, card, definitions, empty, roleNote, stateBadge,
   tabLinks } from "./parts.js";
@@ -16,7 +16,7 @@ const FOLLOWED = [
 ];
 const TABS = { life: "Timeline", conversation: "Conversation", json: "Raw JSON" };
 
-function quoted(text) {
+function quote(text) {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }
 
@@ -28,10 +28,10 @@ export function curlOf(event, origin = location.origin) {
     sender: event.sender || undefined, senderId: event.senderId ?? undefined,
   };
   return [
-    `curl ${quoted(`${origin}/api/message`)}`,
+    `curl ${quote(`${origin}/api/message`)}`,
     '-H "authorization: Bearer $(holdfast token --role send)"',
     "-H 'content-type: application/json'",
-    `--data ${quoted(JSON.stringify(body))}`,
+    `--data ${quote(JSON.stringify(body))}`,
   ].join(" \\\n  ");
 }
 
@@ -170,7 +170,7 @@ class MessagePage {
       + " retried.";
     const path = event.queue === "inbox" && event.messageId
       ? messagePath(event, "stop") : `/api/queue/processing/${event.id}/kill`;
-    await confirmed({ title: "Cancel this message?", text, confirm: "Cancel message" },
+    await confirmAction({ title: "Cancel this message?", text, confirm: "Cancel message" },
       () => ask(path, { method: "POST" }));
     await this.refresher.now();
   }
@@ -188,7 +188,7 @@ class MessagePage {
 
   async discard() {
     const text = "Text and error are deleted. Only ids and times stay.";
-    await confirmed({ title: "Discard this dead letter?", text, confirm: "Discard" },
+    await confirmAction({ title: "Discard this dead letter?", text, confirm: "Discard" },
       () => ask(`/api/queue/dead/${this.event.id}`, { method: "DELETE" }));
     await this.refresher.now();
   }

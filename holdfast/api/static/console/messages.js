@@ -5,7 +5,7 @@ import { element } from "../dom.js";
 import { EndlessList } from "./endless.js";
 import { filterBar, suggestions } from "./filters.js";
 import { count, duration, elapsed, moment, plural } from "./format.js";
-import { badge, card, empty, labelled, stateBadge, table, tableRow, wrapped } from "./parts.js";
+import { badge, card, empty, withLabel, stateBadge, table, tableRow, scrollBox } from "./parts.js";
 import { hrefOf } from "./router.js";
 
 const PAGE = 50;
@@ -100,7 +100,7 @@ function customTimes(page, onChange) {
       },
     });
     input.value = page.query.get(name) ?? "";
-    return labelled(name === "since" ? "From" : "Until", input);
+    return withLabel(name === "since" ? "From" : "Until", input);
   }));
   const show = () => { box.hidden = page.query.get("time") !== "custom"; };
   show();
@@ -134,11 +134,11 @@ function newPill(page) {
   };
 }
 
-async function addSuggestions(place) {
+async function addSuggestions(box) {
   const [agents, overview] = await Promise.all([
     ask("/api/agents").catch(() => ({})), ask("/api/status").catch(() => ({ channels: {} })),
   ]);
-  place.replaceChildren(
+  box.replaceChildren(
     suggestions("known-agents", Object.keys(agents)),
     suggestions("known-channels", ["api", "web", ...Object.keys(overview.channels)]),
   );
@@ -158,7 +158,7 @@ export async function open(page) {
   page.head("Messages", { lead: "Everything that came in, newest first", actions: [live] });
   const { pill, add } = newPill(page);
   const list = new EndlessList({
-    page, rows, shown: wrapped(node), build: messageRow, key: (one) => one.id,
+    page, rows, shown: scrollBox(node), build: messageRow, key: (one) => one.id,
     load: (before) => askPage(addressOf(page, { before_id: before })), hint: () => hint(page),
   });
   const times = customTimes(page, () => list.restart());

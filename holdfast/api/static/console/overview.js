@@ -9,7 +9,7 @@ import {
 } from "./format.js";
 import { pauseButton } from "./pause.js";
 import {
-  badge, card, empty, keyed, segments, showOnly, skeleton, table, tableRow, wrapped,
+  badge, card, empty, updateRows, segments, showOnly, skeleton, table, tableRow, scrollBox,
 } from "./parts.js";
 import { hrefOf } from "./router.js";
 
@@ -194,7 +194,7 @@ class Overview {
     this.charts = element("div", { class: "charts" });
     this.queues = table("Queues", QUEUES);
     this.workers = element("ul", { class: "workers" });
-    this.workersPlace = element("div", {}, skeleton(3));
+    this.workersBox = element("div", {}, skeleton(3));
     this.health = element("ul", { class: "healths" });
     this.state = page.follow({ types: FOLLOWED, every: 5000, work: () => this.loadState() });
     this.stats = page.follow({
@@ -206,14 +206,15 @@ class Overview {
   async loadState() {
     this.overview = await ask("/api/overview");
     const { attention, queues, workers, health } = this.overview;
-    keyed(this.attention, attention, (one) => `${one.kind} ${one.link} ${one.text}`, attentionRow);
+    updateRows(this.attention, attention, (one) => `${one.kind} ${one.link} ${one.text}`,
+      attentionRow);
     this.needsTitle.textContent = attention.length
       ? `Needs a person (${count(attention.length)})` : "Needs a person";
     showOnly(this.needs, attention.length ? this.attention : this.nothing);
-    keyed(this.queues.body, queues, (one) => one.queue,
+    updateRows(this.queues.body, queues, (one) => one.queue,
       queueRow(this.page, () => this.state.now()));
-    keyed(this.workers, workers, (one) => one.process, workerRow);
-    showOnly(this.workersPlace, workers.length ? this.workers : this.noWorkers);
+    updateRows(this.workers, workers, (one) => one.process, workerRow);
+    showOnly(this.workersBox, workers.length ? this.workers : this.noWorkers);
     this.health.replaceChildren(...healthRows(health));
     this.#showTiles();
   }
@@ -246,9 +247,9 @@ class Overview {
     this.needsTitle = needs.querySelector("h2");
     this.page.body.replaceChildren(element("div", { class: "stack" },
       needs, this.tiles, this.charts,
-      card("Queues", [wrapped(this.queues.node)], { class: "flush" }),
+      card("Queues", [scrollBox(this.queues.node)], { class: "flush" }),
       element("div", { class: "halves" },
-        card("Workers", [this.workersPlace]), card("Health", [this.health]))));
+        card("Workers", [this.workersBox]), card("Health", [this.health]))));
   }
 }
 

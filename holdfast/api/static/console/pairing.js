@@ -3,8 +3,8 @@
 import { ask } from "../ask.js";
 import { element } from "../dom.js";
 import { moment } from "./format.js";
-import { confirmed, toast } from "./forms.js";
-import { action, badge, card, empty, keyed, table, tableRow, wrapped } from "./parts.js";
+import { confirmAction, toast } from "./forms.js";
+import { action, badge, card, empty, updateRows, table, tableRow, scrollBox } from "./parts.js";
 
 const REQUESTS = [
   { name: "Person" }, { name: "Channel" }, { name: "Code" }, { name: "Asked" },
@@ -45,7 +45,7 @@ function requestRow(page, refresher) {
 async function revoke({ channel, senderId, sender }, refresher) {
   const title = `Refuse ${sender || senderId}?`;
   const text = "Their next message is a stranger's again.";
-  await confirmed({ title, text, confirm: "Refuse", tone: "danger" },
+  await confirmAction({ title, text, confirm: "Refuse", tone: "danger" },
     () => ask("/api/pairing/revoke", { method: "POST", body: { channel, senderId } }));
   await refresher.now();
 }
@@ -71,13 +71,13 @@ export async function openPairing(page, body) {
     const [open, approved] = await Promise.all([
       ask("/api/pairing"), ask("/api/pairing/approved"),
     ]);
-    keyed(asked.body, open, (one) => one.code, requestRow(page, () => refresher));
-    keyed(known.body, approved, (one) => `${one.channel} ${one.senderId}`,
+    updateRows(asked.body, open, (one) => one.code, requestRow(page, () => refresher));
+    updateRows(known.body, approved, (one) => `${one.channel} ${one.senderId}`,
       personRow(page, () => refresher));
-    requests.replaceChildren(open.length ? wrapped(asked.node) : empty("Nobody waits",
+    requests.replaceChildren(open.length ? scrollBox(asked.node) : empty("Nobody waits",
       "Strangers who write on a channel with pairing appear here with the code they were told.",
       { icon: "check" }));
-    people.replaceChildren(approved.length ? wrapped(known.node) : empty("Nobody is approved yet",
+    people.replaceChildren(approved.length ? scrollBox(known.node) : empty("Nobody is approved yet",
       "Members of a workspace, such as Slack's, need no approval.", { icon: "team" }));
   } });
   await refresher.first();

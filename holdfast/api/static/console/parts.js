@@ -106,7 +106,7 @@ export function skeleton(rows = 8) {
     ...Array.from({ length: rows }, () => element("span", { class: "skeleton" })));
 }
 
-export function denied(what, session, needed, reason = reasonAgainst(session, needed)) {
+export function deniedBox(what, session, needed, reason = reasonAgainst(session, needed)) {
   const text = `${reason} An admin can print a link with more rights: holdfast login`;
   return stateBox({ icon: "key", title: what, text });
 }
@@ -123,10 +123,10 @@ export function failure(error, onRetry) {
 
 // Show rows in order, and build only those anew whose content changed: focus, selection and scroll
 // position stay. `key` names a row; `build` makes its node.
-export function keyed(parent, rows, key, build) {
+export function updateRows(parent, rows, key, build) {
   const before = parent.shownRows ?? new Map();
   const now = new Map();
-  let place = parent.firstChild;
+  let next = parent.firstChild;
   for (const row of rows) {
     const id = String(key(row));
     const content = JSON.stringify(row);
@@ -135,13 +135,13 @@ export function keyed(parent, rows, key, build) {
     before.delete(id);
     now.set(id, { node, content });
     if (known && known.node !== node) {
-      place = place === known.node ? known.node.nextSibling : place;
+      next = next === known.node ? known.node.nextSibling : next;
       keepFocus(known.node, node);
     }
-    if (node === place) {
-      place = place.nextSibling;
+    if (node === next) {
+      next = next.nextSibling;
     } else {
-      parent.insertBefore(node, place);
+      parent.insertBefore(node, next);
     }
   }
   for (const { node } of before.values()) {
@@ -189,14 +189,14 @@ export function tableRow(columns, cells, values = {}) {
 }
 
 // A table that is too wide scrolls by itself; the page never does.
-export function wrapped(node) {
+export function scrollBox(node) {
   return element("div", { class: "table-wrap" }, node);
 }
 
 // Replace a child only if it is another one, so that focus in it stays.
-export function showOnly(place, node) {
-  if (place.firstChild !== node || place.childNodes.length !== 1) {
-    place.replaceChildren(node);
+export function showOnly(parent, node) {
+  if (parent.firstChild !== node || parent.childNodes.length !== 1) {
+    parent.replaceChildren(node);
   }
 }
 
@@ -211,7 +211,7 @@ export function tabLinks(label, tabs, current) {
 
 // A control with its label, and a hint that belongs to its description. The label stands beside the
 // control, not around it: the choices of a select are no part of its name.
-export function labelled(label, control, { hint, className = "field" } = {}) {
+export function withLabel(label, control, { hint, className = "field" } = {}) {
   const id = unique("field");
   control.id = id;
   if (hint) {

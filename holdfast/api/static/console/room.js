@@ -3,7 +3,9 @@
 import { ask, askPage } from "../ask.js";
 import { avatar, element } from "../dom.js";
 import { moment } from "./format.js";
-import { action, allows, attempt, card, empty, keyed, reasonAgainst, showOnly } from "./parts.js";
+import {
+  action, allows, attempt, card, empty, reasonAgainst, showOnly, updateRows,
+} from "./parts.js";
 
 const PAGE = 50;
 const FOLLOWED = ["message_received", "chain_step_done", "response_ready"];
@@ -23,7 +25,7 @@ class Room {
     this.path = `/api/chatroom/${encodeURIComponent(page.params.team)}`;
     this.lines = element("ol", { class: "room", role: "log", "aria-live": "polite",
       "aria-label": "Lines of the room" });
-    this.place = element("div");
+    this.box = element("div");
     this.older = element("button", {
       type: "button", class: "button small", hidden: true,
       onclick: () => attempt(() => this.more()),
@@ -56,8 +58,8 @@ class Room {
 
   show() {
     this.older.hidden = !this.next;
-    keyed(this.lines, this.known, (line) => line.id, lineRow);
-    showOnly(this.place, this.known.length ? this.lines : empty("Nobody has said anything yet",
+    updateRows(this.lines, this.known, (line) => line.id, lineRow);
+    showOnly(this.box, this.known.length ? this.lines : empty("Nobody has said anything yet",
       "Agents of the team write here, and so can you.", { icon: "chat" }));
   }
 
@@ -110,7 +112,7 @@ export async function open(page) {
   });
   const room = new Room(page, team);
   page.body.replaceChildren(element("div", { class: "stack room-page" },
-    card("Room", [room.older, room.place], { class: "no-head" }),
+    card("Room", [room.older, room.box], { class: "no-head" }),
     team.agents.length ? room.composer() : ""));
   await room.refresher.first();
 }

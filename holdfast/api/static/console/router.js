@@ -13,7 +13,7 @@ const PAGES = [
   [/^\/console\/access\/?$/, "access", []],
 ];
 
-function decoded(text) {
+function decode(text) {
   try {
     return decodeURIComponent(text);
   } catch {
@@ -25,7 +25,7 @@ export function pageAt(pathname) {
   for (const [pattern, name, keys] of PAGES) {
     const match = pattern.exec(pathname);
     if (match) {
-      const values = keys.map((key, index) => [key, decoded(match[index + 1])]);
+      const values = keys.map((key, index) => [key, decode(match[index + 1])]);
       return { name, params: Object.fromEntries(values) };
     }
   }
@@ -63,7 +63,7 @@ export class Router {
   }
 
   start() {
-    document.addEventListener("click", (event) => this.#clicked(event));
+    document.addEventListener("click", (event) => this.#onClick(event));
     window.addEventListener("popstate", () => this.#open());
     this.#open();
   }
@@ -84,7 +84,7 @@ export class Router {
     history.replaceState(history.state, "", addressWith(changes));
   }
 
-  #clicked(event) {
+  #onClick(event) {
     const link = event.target.closest?.("a[href]");
     if (!link || !isPlainClick(event) || link.target || link.hasAttribute("download")) {
       return;

@@ -3,9 +3,9 @@
 import { ask } from "../ask.js";
 import { element } from "../dom.js";
 import { moment } from "./format.js";
-import { confirmed, formDialog, toast } from "./forms.js";
+import { confirmAction, formDialog, toast } from "./forms.js";
 import {
-  action, badge, card, empty, keyed, stateBadge, table, tableRow, wrapped,
+  action, badge, card, empty, updateRows, stateBadge, table, tableRow, scrollBox,
 } from "./parts.js";
 
 const COLUMNS = [
@@ -41,9 +41,9 @@ async function create(fields) {
 
 function actionsOf(page, schedule, refresher) {
   const name = schedule.id;
-  const post = (verb, told) => async () => {
+  const post = (verb, done) => async () => {
     const { messageId } = await ask(pathOf(schedule, verb), { method: "POST" });
-    toast(messageId ? `${told}: ${messageId}` : told);
+    toast(messageId ? `${done}: ${messageId}` : done);
     await refresher().now();
   };
   const isPaused = schedule.state === "paused";
@@ -57,7 +57,7 @@ function actionsOf(page, schedule, refresher) {
     action(page.session, {
       label: "Remove", name, onclick: async () => {
         const text = "Its past messages stay.";
-        await confirmed({ title: `Remove ${name}?`, text, confirm: "Remove", tone: "danger" },
+        await confirmAction({ title: `Remove ${name}?`, text, confirm: "Remove", tone: "danger" },
           () => ask(pathOf(schedule), { method: "DELETE" }));
         await refresher().now();
       },
@@ -101,8 +101,8 @@ export async function openSchedules(page, body) {
     { actions: [addButton(page, () => refresher)], class: "flush" }));
   refresher = page.follow({ types: ["message_received"], every: 10000, work: async () => {
     const schedules = await ask("/api/schedules");
-    keyed(rows, schedules, (one) => one.id, scheduleRow(page, () => refresher));
-    list.replaceChildren(schedules.length ? wrapped(node) : empty("No schedules yet",
+    updateRows(rows, schedules, (one) => one.id, scheduleRow(page, () => refresher));
+    list.replaceChildren(schedules.length ? scrollBox(node) : empty("No schedules yet",
       "A schedule sends a message to an agent by cron, by interval, or once.", { icon: "clock" }));
   } });
   await refresher.first();

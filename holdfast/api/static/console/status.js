@@ -1,4 +1,4 @@
-// The status page for a screen on the wall: a verdict, a few large numbers, and what needs a
+// The status page for a screen on the wall: a headline, a few large numbers, and what needs a
 // person.
 
 import { ask } from "../ask.js";
@@ -14,7 +14,7 @@ import { failure, showOnly } from "./parts.js";
 const LINES = { live: "", away: "The server is away. Numbers are old.", connecting: "Connecting" };
 const SHOWN = 6;
 
-function verdictOf(attention) {
+function headlineOf(attention) {
   const high = attention.filter((one) => one.severity === "high").length;
   const medium = attention.filter((one) => one.severity === "medium").length;
   if (high) {
@@ -89,9 +89,9 @@ function needs(attention) {
 async function load() {
   const [overview, stats] = await Promise.all([ask("/api/overview"),
     ask("/api/stats?window=hour")]);
-  const [tone, text] = verdictOf(overview.attention);
-  if (byId("verdict").textContent !== text) {
-    byId("verdict").textContent = text;
+  const [tone, text] = headlineOf(overview.attention);
+  if (byId("headline").textContent !== text) {
+    byId("headline").textContent = text;
   }
   document.body.dataset.tone = tone;
   document.title = `${text} · Holdfast`;
@@ -101,9 +101,9 @@ async function load() {
   ].filter(Boolean));
 }
 
-function failed(error) {
+function showFailure(error) {
   if (error.status) {
-    byId("verdict").textContent = "Not available";
+    byId("headline").textContent = "Not available";
     document.body.dataset.tone = "bad";
     showOnly(byId("wall"), failure(error));
   }
@@ -118,7 +118,7 @@ async function start() {
   setInterval(showClock, 1000);
   const leaving = new AbortController();
   const refresher = new Refresher({
-    work: load, interval: 2000, every: 5000, signal: leaving.signal, onError: failed,
+    work: load, interval: 2000, every: 5000, signal: leaving.signal, onError: showFailure,
   });
   const frames = new FrameSource((state) => {
     byId("line").textContent = LINES[state] ?? "";

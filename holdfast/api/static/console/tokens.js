@@ -3,9 +3,9 @@
 import { ask } from "../ask.js";
 import { element } from "../dom.js";
 import { moment } from "./format.js";
-import { confirmed, formDialog, toast } from "./forms.js";
+import { confirmAction, formDialog, toast } from "./forms.js";
 import {
-  action, badge, card, empty, keyed, table, tableRow, wrapped,
+  action, badge, card, empty, updateRows, table, tableRow, scrollBox,
 } from "./parts.js";
 
 const TOKENS = [
@@ -62,14 +62,14 @@ async function create(fields) {
 }
 
 // The secret is shown once, in the page, until the person has taken it.
-function showSecret(place, { name, token }) {
+function showSecret(box, { name, token }) {
   const copy = element("button", {
     type: "button", class: "button small", onclick: async () => {
       await navigator.clipboard.writeText(token);
       toast("Token copied");
     },
   }, "Copy");
-  place.replaceChildren(element("div", { class: "secret", role: "status" },
+  box.replaceChildren(element("div", { class: "secret", role: "status" },
     element("p", {}, element("strong", {}, `Token of ${name}. `),
       "It is shown only once: copy it now."),
     element("p", { class: "secret-line" }, element("code", { id: "secret-text" }, token), copy)));
@@ -90,7 +90,7 @@ function tokenRow(page, refresher) {
 
 async function revoke(name, refresher) {
   const text = "Programs that use it are refused at once, and sessions opened with it end.";
-  await confirmed({ title: `Revoke ${name}?`, text, confirm: "Revoke token", tone: "danger" },
+  await confirmAction({ title: `Revoke ${name}?`, text, confirm: "Revoke token", tone: "danger" },
     () => ask(`/api/tokens/${encodeURIComponent(name)}`, { method: "DELETE" }));
   await refresher.now();
 }
@@ -114,8 +114,8 @@ export async function openTokens(page, body) {
   body.replaceChildren(secret, card("Tokens", [list], { actions: [add], class: "flush" }));
   refresher = page.follow({ types: [], every: 30000, work: async () => {
     const tokens = await ask("/api/tokens");
-    keyed(rows, tokens, (one) => one.id, tokenRow(page, () => refresher));
-    list.replaceChildren(tokens.length ? wrapped(node) : empty("No tokens yet",
+    updateRows(rows, tokens, (one) => one.id, tokenRow(page, () => refresher));
+    list.replaceChildren(tokens.length ? scrollBox(node) : empty("No tokens yet",
       "Every person and every program should have one of its own, with the least rights it needs.",
       { icon: "key" }));
   } });
@@ -139,7 +139,7 @@ async function endSession(session, refresher) {
   if (session.current) {
     const title = "End your own session?";
     const text = "This browser is logged out. Run holdfast login for a new link.";
-    if (await confirmed({ title, text, confirm: "Log out" }, () => remove(session))) {
+    if (await confirmAction({ title, text, confirm: "Log out" }, () => remove(session))) {
       location.assign("/");
     }
     return;
@@ -155,9 +155,10 @@ function remove(session) {
 
 export async function openSessions(page, body) {
   const { node, body: rows } = table("Sessions", SESSIONS);
-  body.replaceChildren(card("Sessions of browsers", [wrapped(node)], { class: "flush" }));
+  body.replaceChildren(card("Sessions of browsers", [scrollBox(node)], { class: "flush" }));
   const refresher = page.follow({ types: [], every: 15000, work: async () => {
-    keyed(rows, await ask("/api/sessions"), (one) => one.id, sessionRow(page, () => refresher));
+    updateRows(rows, await ask("/api/sessions"), (one) => one.id,
+      sessionRow(page, () => refresher));
   } });
   await refresher.first();
 }
