@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.async_api import Browser, Page, expect
 
@@ -136,6 +138,7 @@ async def test_filters_of_the_audit_log_live_in_the_address(admin: Operator) -> 
     assert "actor" not in page.url
     await page.get_by_label("Action").fill("logged_in")
     await expect(page.get_by_role("cell", name="token_created")).to_have_count(0)
+    await expect(page).to_have_url(re.compile("action=logged_in"))
     await page.reload()
     await expect(page.get_by_label("Action")).to_have_value("logged_in")
 
