@@ -10,10 +10,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from holdfast import AgentHarness, Turn
 from holdfast.agents.base import Reply, Team
+from holdfast.api.app import create_app
 from holdfast.consumers.inbox import response
 from holdfast.consumers.memory import KnowledgeStoreOutboxRelay
 from holdfast.memory.observation import Observation
@@ -33,6 +35,7 @@ from holdfast.store.files import person_folder, write_file
 from holdfast.store.forget import forget
 from holdfast.store.memory import open_knowledge, open_observations, open_people
 from tests.conformance.steps import claim_one
+from tests.contract.http.steps import HOST
 from tests.memory.steps import has_live, tables_that_hold, wait_indexed
 
 NAME = "zyzzyva"
@@ -43,11 +46,19 @@ NOW = timedelta(0)
 
 
 def team_app(url: str, home: Path) -> AgentHarness:
-    """Return an app with two agents that repeat messages to each other, a room and memory."""
+    """Return an app with a room and two agents, which repeat messages to each other, to their
+    memory, as results of steps and in texts that grow."""
     app = AgentHarness(default="coder", settings=Settings(home=home, database=url, api_auth="none"))
+
+    async def note(text: str) -> str:
+        return f"noted {text}"
 
     @app.agent("coder", max_attempts=1, memory=True)
     async def coder(turn: Turn) -> str:
+        await turn.step(f"note for {turn.sender}", note, turn.text)
+        await turn.files()
+        turn.progress(f"reading what {turn.sender} wrote")
+        await turn.write(f"dear {turn.sender}, ")
         if "break" in turn.text:
             raise RuntimeError(f"cannot do what {turn.sender} wants: {turn.text}")
         turn.memory.observe(f"{turn.sender} wrote {turn.text}")
@@ -91,8 +102,31 @@ async def talk(app: AgentHarness, store: Store, who: str, sender: str) -> None:
     ):
         await app.put(text, **address)
     await settled(store)
+    await send_upload(app, who, sender)
+    await settled(store)
     for answer in await app.responses("web"):
         await app.ack(answer.id)
+
+
+async def send_upload(app: AgentHarness, who: str, sender: str) -> None:
+    """Upload a file and send it with a message, as the page does."""
+    transport = httpx.ASGITransport(create_app(app, HOST), client=("127.0.0.1", 1))
+    async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
+        content = f"a letter of {sender}"
+        file = await client.post("/api/files", params={"name": f"{who}.txt"}, content=content)
+        message = {"message": f"@coder read it, {who}", "files": [file.json()["id"]]}
+        address = {"channel": "web", "sender": sender, "senderId": who}
+        sent = await client.post("/api/message", json=message | address)
+        assert sent.status_code == 200, sent.text
+
+
+def files_that_hold(root: Path, text: str) -> list[Path]:
+    """Return the files and folders whose name or content contains a text."""
+    return [
+        path
+        for path in root.rglob("*")
+        if text in path.name or (path.is_file() and text.encode() in path.read_bytes())
+    ]
 
 
 async def prune(store: Store) -> None:
@@ -144,13 +178,14 @@ async def test_forgetting_after_pruning_leaves_no_trace_in_tables_index_and_raw_
         mine, others = keep_files(app, NAME, PERSON["sender"]), keep_files(app, "bob", "Bob")
         await prune(store)
         assert {event.outcome for event in await store.finished(Filter(queue=INBOX))} == {"dead"}
-        assert {"agent_message", "chat_message", "activity", "observation", "knowledge"} <= set(
-            tables_that_hold(database_url, NAME)
-        )
+        held = {*tables_that_hold(database_url, NAME), *tables_that_hold(database_url, "Quux")}
+        assert {"agent_message", "chat_message", "activity", "observation", "knowledge"} <= held
+        assert {"step", "journal_text", "file"} <= held
         root = tmp_path / "files"
+        assert len(files_that_hold(root, "Quux")) == 4
         known = open_observations(store), open_knowledge(store)
         removed = await forget(*known, "default", "USER", NAME, actor="cli:root", files=root)
-        assert removed["files"] == 2
+        assert removed["files"] == 4
         assert [path.exists() for path in (*mine, *others)] == [False, False, True, True]
         assert {name for name, count in removed.items() if count} >= {
             "history",
@@ -164,6 +199,8 @@ async def test_forgetting_after_pruning_leaves_no_trace_in_tables_index_and_raw_
         for word in (NAME, "Quux"):
             assert tables_that_hold(database_url, word) == []
             assert bytes_left(database_url, word) == 0
+            assert files_that_hold(root, word) == []
+        assert len(files_that_hold(root, "Bob")) == 4
         assert "agent_message" in tables_that_hold(database_url, "my word is bob")
         assert any("Bob is here" in line.message for line in await store.chat_messages("dev"))
         assert len(await store.dead(Filter(queue=INBOX))) == 1
