@@ -90,7 +90,7 @@ true
 
 
 @pytest.mark.usefixtures("bubblewrap")
-async def test_a_program_in_bubblewrap_reads_no_token_no_environment_and_no_other_workspace(
+async def test_issue_13_5_a_program_in_bubblewrap_reads_no_token_environment_or_workspace(
     scripts: Scripts, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLACK_BOT_TOKEN", "precious")

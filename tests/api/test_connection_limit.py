@@ -95,7 +95,9 @@ ATTACKS: dict[str, Callable[[int], bytes]] = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-async def test_1000_connections_that_drip_lock_nobody_out(settings: Settings, attack: str) -> None:
+async def test_issue_13_6_1000_connections_that_drip_lock_nobody_out(
+    settings: Settings, attack: str
+) -> None:
     async with (
         serving(AgentHarness(echo, settings=settings)) as port,
         dripping(port, ATTACKS[attack](port)),

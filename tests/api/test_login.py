@@ -58,7 +58,9 @@ async def logged_in(app: AgentHarness, port: int, name: str = "ada", role: Role 
     return headers["set-cookie"].partition(";")[0]
 
 
-async def test_a_login_link_opens_a_session_that_is_no_token(app: AgentHarness, port: int) -> None:
+async def test_issue_13_14_a_login_link_opens_a_session_that_is_no_token(
+    app: AgentHarness, port: int
+) -> None:
     code, headers, _ = await ask(port, await code_for(app, role="send"))
     assert (code, headers["location"], headers["cache-control"]) == (303, "/", "no-store")
     cookie, *attributes = headers["set-cookie"].split("; ")

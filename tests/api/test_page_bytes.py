@@ -84,7 +84,7 @@ def server(database_url: str, tmp_path: Path) -> Iterator[tuple[Running, int]]:
         yield running, urlsplit(running.address).port or 0
 
 
-def test_150_messages_of_a_megabyte_are_listed_in_bounded_memory_while_health_is_answered(
+def test_issue_13_7_150_messages_of_a_megabyte_are_listed_while_health_is_answered(
     server: tuple[Running, int],
 ) -> None:
     running, port = server

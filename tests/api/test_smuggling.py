@@ -68,7 +68,7 @@ async def refused(port: int, status: int, *parts: bytes) -> None:
     assert await ask_json(port, "/api/responses/pending?channel=hidden") == (200, [])
 
 
-async def test_length_and_chunked_together_are_refused_and_the_hidden_request_does_not_run(
+async def test_issue_13_12_length_and_chunked_are_refused_and_the_hidden_request_does_not_run(
     port: int,
 ) -> None:
     both = ("content-length: 5", "transfer-encoding: chunked")

@@ -123,7 +123,7 @@ async def test_an_agent_that_collects_gets_waiting_messages_in_one_turn(settings
 
 
 @both_engines
-async def test_people_mixed_in_one_lane_are_answered_in_their_own_conversations(
+async def test_issue_13_3_people_mixed_in_one_lane_are_answered_in_their_own_conversations(
     settings: Settings,
 ) -> None:
     """The defaults of a command agent: one lane, and turns that collect."""

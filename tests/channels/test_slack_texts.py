@@ -95,7 +95,7 @@ def test_allow_and_deny_lists_decide_whose_messages_are_accepted() -> None:
 
 
 @pytest.mark.parametrize("name", ["user_team", "source_team", "team"])
-def test_people_of_other_companies_in_shared_channels_are_not_answered_unless_it_is_set(
+def test_issue_13_13_people_of_other_companies_are_not_answered_unless_it_is_set(
     name: str,
 ) -> None:
     assert accepted_id(None, **{name: "T2"}) is None

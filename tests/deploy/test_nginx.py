@@ -158,7 +158,9 @@ def browser(shell: Shell, port: int, tmp_path: Path) -> Iterator[Browser]:
     browser.close()
 
 
-def test_a_login_link_and_a_message_go_through_nginx(browser: Browser, shell: Shell) -> None:
+def test_issue_13_19_a_login_link_and_a_message_go_through_nginx(
+    browser: Browser, shell: Shell
+) -> None:
     answer = browser.ask("POST", "/api/message", {"message": "hello", "messageId": "mine-1"})
     assert (answer.status, json.loads(answer.read())["messageId"]) == (200, "mine-1")
     assert "max-age" in answer.headers["strict-transport-security"]

@@ -165,7 +165,7 @@ def bytes_left(url: str, text: str) -> int:
     return sum(file.read_bytes().lower().count(text.lower().encode()) for file in files)
 
 
-async def test_forgetting_after_pruning_leaves_no_trace_in_tables_index_and_raw_files(
+async def test_issue_13_4_forgetting_after_pruning_leaves_no_trace_in_tables_index_and_raw_files(
     database_url: str, tmp_path: Path
 ) -> None:
     app = team_app(database_url, tmp_path)

@@ -258,7 +258,9 @@ async def know(store: Store, key: str, content: str) -> None:
     await store.settle([(turn, Done()) for turn in turns])
 
 
-async def test_a_person_known_by_name_does_not_see_observations_about_an_id(store: Store) -> None:
+async def test_issue_13_10_a_person_known_by_name_does_not_see_observations_about_an_id(
+    store: Store,
+) -> None:
     """The subject carries the channel, and names and ids never mix."""
     await know(store, subject_of(WHO["ann"]), "Ann likes jasmine tea")
     found = {

@@ -37,7 +37,7 @@ def insert_odd_rows(url: str) -> int:
 
 
 @both_engines
-async def test_one_unreadable_row_does_not_end_a_process(settings: Settings) -> None:
+async def test_issue_13_11_one_unreadable_row_does_not_end_a_process(settings: Settings) -> None:
     good = insert_odd_rows(settings.database)
     async with running(AgentHarness(echo), settings) as app:
         dead_letters = await until(lambda: _dead(app, len(ODD_PAYLOADS)))

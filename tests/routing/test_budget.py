@@ -145,7 +145,9 @@ async def test_room_lines_beyond_the_budget_are_not_stored(stage: Stage, play: T
     assert message_id in str(cut[0])
 
 
-async def test_at_most_100_tags_of_a_reply_are_followed(stage: Stage, play: Trial) -> None:
+async def test_issue_13_16_at_most_100_tags_of_a_reply_are_followed(
+    stage: Stage, play: Trial
+) -> None:
     """Tags of all kinds count. Teammates of one tag are messages, which have their own limit."""
     play.files.mkdir()
     (play.files / "a.txt").write_text("x")

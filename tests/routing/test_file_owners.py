@@ -35,7 +35,9 @@ async def answer_to(play: Trial, address: Address, text: str = "hi") -> Event:
     return response
 
 
-async def test_a_tag_cannot_send_a_file_of_another_conversation(stage: Stage, play: Trial) -> None:
+async def test_issue_13_9_a_tag_cannot_send_a_file_of_another_conversation(
+    stage: Stage, play: Trial
+) -> None:
     path = store_file_for(play, ANN)
     for name in (
         path,

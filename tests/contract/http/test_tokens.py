@@ -161,7 +161,7 @@ OTHERS = (
 )
 
 
-async def test_two_people_with_role_send_see_nothing_of_each_other(api: Api) -> None:
+async def test_issue_13_15_two_people_with_role_send_see_nothing_of_each_other(api: Api) -> None:
     ada, bob = await create(api, "ada"), await create(api, "bob")
     for token, name in ((ada, "Ada"), (bob, "Bob")):
         await say(api, token, f"answered {name}", sender=name)
