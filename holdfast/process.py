@@ -19,6 +19,7 @@ from holdfast.activity.reporter import Reporter
 from holdfast.channels.base import RESPONSE_ATTEMPTS, Channel
 from holdfast.channels.heartbeat import HeartbeatChannel
 from holdfast.channels.schedule import ScheduleChannel
+from holdfast.channels.watermark import read_last_gaps
 from holdfast.consumers.inbox import Worker
 from holdfast.consumers.memory import KnowledgeStoreOutboxRelay, RelayOptions
 from holdfast.consumers.notices import DeadLetterNotices
@@ -227,7 +228,8 @@ class RunningProcess:
         yield from channels.receiving(app.channels, app.receive, is_alone=not app.serves_http)
         yield DeadLetterNotices(store, app.channels, app.limits.notice_every).run()
         if spans.tracing is not None:
-            yield metrics.keep_reading(store, app.consumers)
+            read_gaps = partial(read_last_gaps, store, app.channels)
+            yield metrics.keep_reading(store, app.consumers, read_gaps)
 
     async def _announce(self) -> str:
         """Publish the agents and limits of this process; return the default agent of all."""

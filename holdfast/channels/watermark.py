@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
 from holdfast.channels.budget import SettingsStore
-from holdfast.telemetry import GAP_MESSAGES
+from holdfast.telemetry import (
+    GAP_MESSAGES,
+    LAST_GAP_CLOSED,
+    LAST_GAP_MESSAGES,
+    LAST_GAP_SECONDS,
+)
+from holdfast.telemetry.instruments import Reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,3 +65,17 @@ class Watermarks:
 
     def _key(self, source: str) -> str:
         return f"watermark/{self._channel}/{source}"
+
+
+async def read_last_gaps(store: SettingsStore, channels: Iterable[str]) -> list[Reading]:
+    """Read the gauges of the last gap of each channel, whichever process closed it."""
+    readings: list[Reading] = []
+    for channel in channels:
+        gap = await Watermarks(store, channel).last_gap()
+        if gap is not None:
+            readings.append((LAST_GAP_MESSAGES, (channel,), gap.messages))
+            readings.append((LAST_GAP_CLOSED, (channel,), gap.closed_at.timestamp()))
+            if gap.since is not None:
+                seconds = (gap.closed_at - gap.since).total_seconds()
+                readings.append((LAST_GAP_SECONDS, (channel,), seconds))
+    return readings

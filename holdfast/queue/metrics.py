@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,9 @@ MOST_TARGETS = 100
 STORE_ANSWERS_WITHIN = timedelta(seconds=5)
 """Time that the database may take; after it, metrics report it as down."""
 EXPORT_EVERY = timedelta(seconds=30)
+
+ReadGauges = Callable[[], Awaitable[Sequence[Reading]]]
+"""Reads gauges that the queue knows nothing of, such as those of channels."""
 
 
 class TurnMetrics:
@@ -190,7 +193,9 @@ def _span_error(outcome: Outcome | None) -> dict[str, str]:
             return {}
 
 
-async def read_gauges(store: Store, consumers: Sequence[Consumer]) -> list[Reading]:
+async def read_gauges(
+    store: Store, consumers: Sequence[Consumer], *further: ReadGauges
+) -> list[Reading]:
     """Read all gauges now. Values that the database does not give are left out."""
     readings = [*_slots(consumers)]
     try:
@@ -198,16 +203,18 @@ async def read_gauges(store: Store, consumers: Sequence[Consumer]) -> list[Readi
             readings += await _read_store(
                 store, {consumer.policy.queue: consumer.policy.unnamed for consumer in consumers}
             )
+            for read in further:
+                readings += await read()
             readings.append((STORE_UP, (), 1))
     except (HoldfastError, TimeoutError):
         readings.append((STORE_UP, (), 0))
     return readings
 
 
-async def keep_reading(store: Store, consumers: Sequence[Consumer]) -> None:
+async def keep_reading(store: Store, consumers: Sequence[Consumer], *further: ReadGauges) -> None:
     """Read gauges again and again, for exporters that push."""
     while True:
-        exporter.latest[:] = await read_gauges(store, consumers)
+        exporter.latest[:] = await read_gauges(store, consumers, *further)
         await asyncio.sleep(EXPORT_EVERY.total_seconds())
 
 

@@ -97,6 +97,17 @@ GAP_MESSAGES = Counter(
     "Messages that channels fetched after a time without a connection.",
     ("channel",),
 )
+LAST_GAP_MESSAGES = Gauge(
+    "holdfast_last_gap_messages", "Messages that the last gap of a channel brought.", ("channel",)
+)
+LAST_GAP_SECONDS = Gauge(
+    "holdfast_last_gap_seconds", "Length of the last gap, where it is known.", ("channel",)
+)
+LAST_GAP_CLOSED = Gauge(
+    "holdfast_last_gap_closed_timestamp_seconds",
+    "Unix time at which the last gap was closed.",
+    ("channel",),
+)
 
 SLOTS = Gauge(
     "holdfast_slots",
@@ -146,6 +157,9 @@ INSTRUMENTS: tuple[Instrument, ...] = (
     LOOP_BLOCKED_SECONDS,
     TOKENS,
     GAP_MESSAGES,
+    LAST_GAP_MESSAGES,
+    LAST_GAP_SECONDS,
+    LAST_GAP_CLOSED,
     SLOTS,
     SLOTS_BUSY,
     EVENTS,

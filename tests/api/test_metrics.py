@@ -16,6 +16,7 @@ from holdfast import AgentHarness, Dead, Turn
 from holdfast.agents.echo import echo
 from holdfast.agents.transcript import transcript_of
 from holdfast.api.server import serve_metrics
+from holdfast.channels.watermark import Watermarks
 from holdfast.memory.observation import Observation
 from holdfast.queue.event import Event, NewEvent
 from holdfast.queue.store import Filter
@@ -26,6 +27,7 @@ from holdfast.testing.databases import Databases
 from tests.api.serving import ask, serving
 from tests.steps import both_engines, until
 
+API = frozenset({("channel", "api")})
 Samples = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
 
 
@@ -91,6 +93,29 @@ async def test_an_answered_message_is_timed_from_receipt_to_claim_to_settle_to_d
         await growth(port, before, "claim_to_settle_seconds_count", 1, queue="inbox", **ended)
         await growth(port, before, "response_to_delivery_seconds_count", 1, channel="api")
         await growth(port, before, "store_call_seconds_count", 2, call="settle")
+
+
+@both_engines
+async def test_the_last_gap_of_a_channel_is_shown_with_its_length_and_what_it_brought(
+    app: AgentHarness,
+) -> None:
+    app.add("echo", echo)
+    app.add_channel(Recording())
+    async with serving(app) as port:
+        before = await scrape(port)
+        gauges = ("last_gap_messages", "last_gap_seconds", "last_gap_closed_timestamp_seconds")
+        assert not any((f"holdfast_{name}", API) in before for name in gauges)
+        watermarks = Watermarks(app.store, "api")
+        closed_at = await app.store.now()
+        await watermarks.note_gap(5, closed_at - timedelta(hours=2))
+        await watermarks.note_gap(3, closed_at - timedelta(minutes=1))
+        after = await scrape(port)
+    messages, seconds, closed = [value(after, name, channel="api") for name in gauges]
+    assert messages == 3
+    assert seconds == pytest.approx(60, abs=10)
+    assert closed == pytest.approx(closed_at.timestamp(), abs=10)
+    counted = [value(samples, "gap_messages_total", channel="api") for samples in (before, after)]
+    assert counted[1] - counted[0] == 8
 
 
 @both_engines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -12,6 +13,7 @@ from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.security.scope import refuse_limited
 from holdfast.api.state import Harness, state_of
 from holdfast.channels import problems_of
+from holdfast.channels.watermark import read_last_gaps
 from holdfast.errors import HoldfastError
 from holdfast.queue.metrics import read_gauges
 from holdfast.telemetry import prometheus
@@ -70,6 +72,7 @@ async def metrics(request: Request) -> Response:
     """Return metrics, also during an outage of the database."""
     await refuse_limited(request)
     harness = state_of(request).harness
-    readings = await read_gauges(harness.store, harness.consumers)
+    read_gaps = partial(read_last_gaps, harness.store, harness.channels)
+    readings = await read_gauges(harness.store, harness.consumers, read_gaps)
     body, content_type = prometheus.exposition(readings, request.headers.get("accept", ""))
     return Response(body, headers={"content-type": content_type})
