@@ -13,6 +13,7 @@ import pytest
 from holdfast import process
 from holdfast.agents.echo import echo
 from holdfast.app import AgentHarness
+from holdfast.channels.base import response_event
 from holdfast.consumers.limits import Limits
 from holdfast.queue.policy import Backoff
 from holdfast.queue.store import Filter
@@ -22,7 +23,7 @@ from holdfast.testing.faults import Limit
 from holdfast.testing.slack import FakeSlack
 from holdfast.testing.slack.workspace import GENERAL
 from tests.channels.platforms import slack_channel
-from tests.steps import Proxy, finished, quick_harness, running
+from tests.steps import Proxy, finished, quick_harness, running, until
 
 
 @pytest.fixture
@@ -113,6 +114,25 @@ async def test_slack_may_ask_for_a_new_connection(slack: FakeSlack, settings: Se
         tss += [await slack.mention(str(number)) for number in range(5)]
         for ts in tss:
             assert len(await slack.replies(ts)) == 1
+
+
+async def test_an_app_token_that_is_revoked_meanwhile_is_named_and_answers_still_go_out(
+    slack: FakeSlack, settings: Settings
+) -> None:
+    app = quick_harness(echo)
+    channel = slack_channel(settings, ping_seconds=0.5)
+    app.add_channel(channel)
+    async with running(app, settings):
+        slack.faults.plan("apps.connections.open", "error", code="token_revoked", times=1_000_000)
+        slack.sockets.drop()
+        await until(lambda: any("token_revoked" in one for one in channel.problems))
+        response = {"kind": "response", "channel": "slack", "conversation": f"slack:{GENERAL}"}
+        await app.store.put([response_event(response | {"message": "still here"})])
+        [ended] = await finished(app.store, queue="outbox")
+        assert ended.outcome == "completed"
+        slack.faults.planned.clear()
+        await slack.replies(await slack.mention("hello"))
+        assert channel.problems == []
 
 
 async def test_in_a_storm_of_429_every_wait_is_kept_and_no_attempt_used(

@@ -94,7 +94,7 @@ class Workspace:
 
     async def ready(self) -> Bot:
         """Wait for the sign-in. Raises AccessDenied if Slack refuses the token."""
-        if self.problem is not None:
+        if self.problem is not None and not self.is_ready:
             raise AccessDenied(self.problem)
         await self._signed_in.wait()
         assert self._bot is not None
@@ -148,6 +148,7 @@ class Workspace:
         )
         if not found.get("url"):
             raise self._access_denied(": Slack gives no address for Socket Mode")
+        self.problem = None
         return str(found["url"])
 
     def _access_denied(self, why: str) -> AccessDenied:
@@ -235,6 +236,8 @@ class Workspace:
             ping_interval=self.access.limits.ping_seconds,
         )
         handler.client.wss_uri = address
+        # The library itself would ask for each further address at a fixed interval.
+        handler.client.issue_new_wss_url = self._socket  # type: ignore[method-assign]
         try:
             await handler.connect_async()  # type: ignore[no-untyped-call]
             self._socket_client = handler.client
