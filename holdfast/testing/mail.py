@@ -14,7 +14,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from email.message import EmailMessage
 from email.parser import BytesParser
 from email.policy import default
@@ -94,11 +95,12 @@ virtual_transport = lmtp:unix:{folder}/lmtp
 default_transport = error:no mail leaves this machine
 lmtp_destination_concurrency_limit = 1
 mynetworks = 127.0.0.0/8
-smtpd_recipient_restrictions = check_recipient_access inline:{{gone@{domain}=REJECT}},
+smtpd_recipient_restrictions = check_recipient_access texthash:{folder}/access,
     permit_mynetworks, reject
 maillog_file = {folder}/postfix.log
 maillog_file_prefixes = {folder}
 """
+ACCESS = "gone@{domain} REJECT\n"
 POSTFIX_MASTER = """
 127.0.0.1:{smtp} inet n - n - - smtpd
 pickup unix n - n 60 1 pickup
@@ -164,6 +166,27 @@ class MailServer:
         config = str(self._folder / "dovecot.conf")
         _run("doveadm", "-c", config, "kick", self.address(name))
 
+    @contextmanager
+    def deferring(self, name: str) -> Iterator[None]:
+        """Ask senders to deliver mail to an address later, while the block runs."""
+        access = self._folder / "access"
+        before = access.read_text()
+        access.write_text(f"{before}{self.address(name)} 450 4.2.1 the mailbox is busy\n")
+        self._reload_smtp()
+        try:
+            yield
+        finally:
+            access.write_text(before)
+            self._reload_smtp()
+
+    def deferrals(self, name: str) -> int:
+        """Return how often a sender was asked to deliver mail to an address later."""
+        lines = (self._folder / "postfix.log").read_text().splitlines()
+        return sum("NOQUEUE" in line and f"to=<{self.address(name)}>" in line for line in lines)
+
+    def _reload_smtp(self) -> None:
+        _run("postfix", "-c", str(self._folder / "postfix"), "reload")
+
     def change_validity(self, name: str) -> None:
         """Give a folder another UIDVALIDITY, as servers do that restore or move a mailbox."""
         config, user = str(self._folder / "dovecot.conf"), self.address(name)
@@ -199,6 +222,7 @@ class MailServer:
             "dovecot.conf": DOVECOT,
             "postfix/main.cf": POSTFIX_MAIN,
             "postfix/master.cf": POSTFIX_MASTER,
+            "access": ACCESS,
         }
         return {name: text.lstrip().format(**given) for name, text in texts.items()}
 
@@ -209,8 +233,8 @@ class MailServer:
         """Return the Maildir of a mailbox."""
         return self._folder / "mail" / self.address(name)
 
-    def imap_url(self, name: str, password: str = PASSWORD) -> str:
-        return f"imap://{name}%40{DOMAIN}:{password}@127.0.0.1:{self.imap_port}"
+    def imap_url(self, name: str, password: str = PASSWORD, port: int | None = None) -> str:
+        return f"imap://{name}%40{DOMAIN}:{password}@127.0.0.1:{port or self.imap_port}"
 
     @property
     def smtp_url(self) -> str:

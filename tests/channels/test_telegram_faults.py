@@ -16,6 +16,7 @@ from holdfast.app import AgentHarness
 from holdfast.channels.telegram import access
 from holdfast.channels.telegram.access import Limits, access_of
 from holdfast.channels.telegram.check import check
+from holdfast.channels.watermark import Watermarks
 from holdfast.errors import StoreUnavailable
 from holdfast.queue.policy import Backoff
 from holdfast.settings import Settings
@@ -140,6 +141,28 @@ async def test_an_outage_is_logged_once_and_survived(
         assert await telegram.answers(1) == ["you said hello"]
     assert caplog.text.count(PLATFORM_UNREACHABLE) == 1
     assert caplog.text.count(PLATFORM_REACHABLE) == 1
+
+
+async def test_what_waited_at_telegram_is_the_last_gap(
+    telegram: FakeTelegram, settings: Settings
+) -> None:
+    for text in ("one", "two"):
+        await telegram.say(text)
+    async with running(quick_harness(echo), settings) as app:
+        await telegram.answers(2)
+        gap = await until(lambda: Watermarks(app.store, "telegram").last_gap())
+        assert gap.messages == 2
+        telegram.faults.plan("getUpdates", "drop_before", times=2)
+        telegram.disconnect()
+        for text in ("three", "four", "five"):
+            await telegram.say(text)
+        await telegram.answers(5)
+
+        async def is_newer() -> bool:
+            gap = await Watermarks(app.store, "telegram").last_gap()
+            return gap is not None and gap.messages == 3
+
+        await until(is_newer)
 
 
 async def test_an_update_that_fails_here_holds_up_nothing(

@@ -113,9 +113,9 @@ class Bot:
         """Stay connected until cancelled. `listen` registers for the events of each client."""
         limits = self.access.limits
         while True:
-            delay = limits.reconnect_backoff.delay(1)
             try:
                 await self._run_session(listen)
+                delay = limits.reconnect_backoff.delay(1)
             except AccessDenied as error:
                 self._note_problem(str(error))
                 delay = limits.refused_retry

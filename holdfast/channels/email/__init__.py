@@ -32,7 +32,7 @@ from holdfast.queue.event import Event
 from holdfast.queue.store import Store
 from holdfast.store.chain import find_message
 from holdfast.store.files import person_folder, write_file
-from holdfast.telemetry import COPY_FAILED
+from holdfast.telemetry import COPY_FAILED, FILE_NOT_FETCHED
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
@@ -95,7 +95,10 @@ class EmailChannel(Channel):
             return ()
         access = self._receiver_of(str(payload.get("email_account") or "")).access
         source = await _in_mailbox(access, lambda box: box.find(str(payload["email_id"])))
-        return [] if source is None else await asyncio.to_thread(self._save, source, payload)
+        if isinstance(source, str):
+            log.warning(Entry(FILE_NOT_FETCHED, channel=CHANNEL, reason=source))
+            return ()
+        return await asyncio.to_thread(self._save, source, payload)
 
     def _save(self, source: bytes, payload: Payload) -> list[Path]:
         """Write the attachments of a message. Returns their paths."""

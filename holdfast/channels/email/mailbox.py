@@ -13,6 +13,7 @@ from imapclient import IMAPClient  # type: ignore[import-untyped]
 from imapclient.exceptions import IMAPClientError, LoginError  # type: ignore[import-untyped]
 
 from holdfast.channels.email.access import Access
+from holdfast.channels.files import too_large
 from holdfast.errors import HoldfastError
 
 TIMEOUT = 30.0
@@ -154,13 +155,17 @@ class Mailbox:
             self._client.append(folder, source, flags=(b"\\Seen",))
         return folder is not None
 
-    def find(self, id: str) -> bytes | None:
-        """Return the message with a Message-ID, None if it is not in the folder any more."""
+    def find(self, id: str) -> bytes | str:
+        """Return the message with a Message-ID, or the reason why it cannot be had whole."""
         found: Sequence[int] = self._client.search(["HEADER", "Message-ID", id])
-        if not found:
-            return None
-        headers = self.headers(found[-1])
-        return None if headers is None else self.read(found[-1], headers.size)
+        headers = self.headers(found[-1]) if found else None
+        if headers is None:
+            return "the message is not in the folder any more"
+        largest = self._access.limits.mail_bytes
+        if headers.size > largest:
+            # Its beginning would end in the middle of a file.
+            return f"the message {too_large(largest)}"
+        return self.read(found[-1], headers.size)
 
 
 @contextmanager

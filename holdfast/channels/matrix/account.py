@@ -12,7 +12,7 @@ from datetime import timedelta
 from holdfast.channels.base import NotNow, Put
 from holdfast.channels.budget import EditBudget
 from holdfast.channels.matrix.access import Access
-from holdfast.channels.matrix.errors import AccessDenied, Refusal
+from holdfast.channels.matrix.errors import AccessDenied, Refusal, Unreachable
 from holdfast.channels.matrix.homeserver import Homeserver, open_homeserver
 from holdfast.channels.matrix.incoming import CHANNEL, Bot
 from holdfast.channels.matrix.receiver import Receiver
@@ -182,7 +182,7 @@ class Account:
         if self._failures == 1:
             log.warning(Entry(PLATFORM_UNREACHABLE, channel=CHANNEL, error=error))
         delay = self.access.limits.backoff.delay(self._failures)
-        if isinstance(error, NotNow):
+        if isinstance(error, NotNow) and not isinstance(error, Unreachable):
             delay = max(delay, error.delay)
         await asyncio.sleep(delay.total_seconds())
 

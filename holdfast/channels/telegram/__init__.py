@@ -129,7 +129,8 @@ class TelegramChannel(Channel):
 
     @property
     def problems(self) -> Sequence[str]:
-        return [bot.problem for bot in self.bots if bot.problem]
+        found = [bot.problem or bot.outage for bot in self.bots]
+        return [problem for problem in found if problem]
 
     async def check(self) -> Sequence[Check]:
         accesses = [one.access for one in self.bots]

@@ -29,7 +29,7 @@ from holdfast.channels.telegram.errors import (
     error_code,
     translate_error,
 )
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.telemetry import CHANNEL_REFUSED, PLATFORM_REACHABLE, PLATFORM_UNREACHABLE
 from holdfast.telemetry.logs import Entry
 from holdfast.telemetry.redaction import hide
@@ -53,6 +53,8 @@ class TelegramBot:
         self.access = access
         self.problem: str | None = None
         """Reason why it cannot work until a person repairs it; None while all is well."""
+        self.outage: str | None = None
+        """Reason why Telegram cannot be reached; None while it can."""
         self.listening = asyncio.Event()
         """Set once messages can come in, or once only a person can make that happen."""
         self._user: User | None = None
@@ -136,6 +138,9 @@ class TelegramBot:
 
     async def pause(self, failures: int, error: Exception) -> None:
         """Wait before the next try. An outage is logged once."""
+        if not isinstance(error, StoreUnavailable):
+            reason = " ".join(str(error).split())[:200]
+            self.outage = f"{self.access.name}: Telegram is out of reach: {reason}"
         if failures == 1:
             log.warning(Entry(PLATFORM_UNREACHABLE, channel=CHANNEL, error=error))
         delay = self.access.limits.backoff.delay(failures)
@@ -144,7 +149,8 @@ class TelegramBot:
         await asyncio.sleep(delay.total_seconds())
 
     def resume(self, failures: int) -> None:
-        """Log the end of an outage of so many failed tries."""
+        """Note the end of an outage of so many failed tries."""
+        self.outage = None
         if failures:
             log.info(Entry(PLATFORM_REACHABLE, channel=CHANNEL, tries=failures + 1))
 

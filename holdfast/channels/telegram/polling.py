@@ -85,9 +85,10 @@ class Poller:
             if not is_polling:
                 self._bot.listening.set()
                 await asyncio.sleep(self._bot.access.limits.stand_by.total_seconds())
-            elif was_polling:
+            elif was_polling and not self._failures:
                 await self._poll(put, self._bot.access.limits.poll_within)
             else:
+                # The first answer after an outage is not held back, and ends it at once.
                 await self._catch_up(put)
             was_polling = is_polling
 

@@ -15,7 +15,9 @@ from __future__ import annotations
 import pytest
 
 # Before the import, so that a failed assertion shows its values.
-pytest.register_assert_rewrite("holdfast.testing.channels.contract")
+pytest.register_assert_rewrite(
+    "holdfast.testing.channels.contract", "holdfast.testing.channels.steps"
+)
 
 from holdfast.testing.channels.contract import ChannelContract  # noqa: E402
 from holdfast.testing.channels.platform import Platform  # noqa: E402

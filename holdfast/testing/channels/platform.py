@@ -21,6 +21,8 @@ class Platform(ABC):
     """Maximum number of characters of one message."""
     largest_file: int | None = None
     """Size in bytes of the largest file that the channel fetches; None skips the test of it."""
+    largest_upload: int | None = None
+    """Size in bytes of the largest file that the channel sends; None skips the test of it."""
 
     is_pushed: bool = True
     """Whether the channel delivers answers; False if clients fetch them."""

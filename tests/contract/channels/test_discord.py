@@ -16,7 +16,7 @@ from holdfast.settings.channels.table import Pairing
 from holdfast.testing.channels import ChannelContract, Platform
 from holdfast.testing.discord import LocalDiscord
 from holdfast.testing.discord.guild import ADA, BEN, GENERAL, OTHER_BOT
-from tests.channels.discord_fixtures import quick_access
+from tests.channels.discord_fixtures import QUICK, quick_access
 
 
 class DiscordPlatform(Platform):
@@ -24,7 +24,8 @@ class DiscordPlatform(Platform):
 
     name = "discord"
     limit = 2000
-    largest_file = 100
+    largest_file = QUICK.download_bytes
+    largest_upload = QUICK.upload_bytes
     # Discord takes no acknowledgement; what was not stored is fetched from the history.
     can_acknowledge = False
     can_go_away = True

@@ -24,23 +24,31 @@ from holdfast.testing.channels import ChannelContract, Platform
 from holdfast.testing.channels.contract import platform_only
 from holdfast.testing.harness import quick_harness, running, until
 from holdfast.testing.mail import MailServer
+from tests.channels.forwarder import Forwarder
 from tests.channels.mail_fixtures import QUICK, Mail, server, text
 
 __all__ = ["server"]
+
+
+LARGEST_MESSAGE = 10_000
 
 
 class EmailPlatform(Platform):
     """One thread."""
 
     name = "email"
+    largest_file = LARGEST_MESSAGE
+    largest_upload = QUICK.upload_bytes
+    can_go_away = True
     # A message cannot be changed after it was sent, and nobody sees that an agent works.
     can_edit = can_delete = can_show_typing = can_show_growth = False
     # Postfix does neither on demand; other tests refuse a recipient and kill a process.
     can_limit = can_refuse = can_look_up = False
     has_groups = has_bots = False
 
-    def __init__(self, mail: Mail, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, mail: Mail, imap: Forwarder, monkeypatch: pytest.MonkeyPatch) -> None:
         self._mail = mail
+        self._imap = imap
         self._monkeypatch = monkeypatch
         self._mails: dict[str, EmailMessage] = {}
         self._app: AgentHarness | None = None
@@ -104,6 +112,12 @@ class EmailPlatform(Platform):
     async def disconnect(self) -> None:
         await asyncio.to_thread(self._mail.server.kick, self._mail.bot)
 
+    async def go_away(self) -> None:
+        await self._imap.go_away()
+
+    async def come_back(self) -> None:
+        await self._imap.come_back()
+
     async def revoke_token(self) -> None:
         url = self._mail.server.imap_url(self._mail.bot, "another")
         self._monkeypatch.setenv("EMAIL_IMAP_URL", url)
@@ -123,10 +137,12 @@ class TestEmail(ChannelContract):
         def quick_access(table: Email, pairing: Pairing) -> Access:
             access = access_of(table, pairing)
             rules = replace(access.rules, allow=frozenset((server.address(mail.ada),)))
-            return replace(access, limits=QUICK, rules=rules)
+            return replace(access, limits=replace(QUICK, mail_bytes=LARGEST_MESSAGE), rules=rules)
 
         monkeypatch.setattr(factory, "access_of", quick_access)
-        yield EmailPlatform(mail, monkeypatch)
+        async with Forwarder(server.imap_port).open() as imap:
+            monkeypatch.setenv("EMAIL_IMAP_URL", server.imap_url(mail.bot, port=imap.port))
+            yield EmailPlatform(mail, imap, monkeypatch)
 
     @platform_only
     async def test_a_long_answer_is_split_at_the_limit_and_code_blocks_stay_whole(

@@ -5,21 +5,27 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from holdfast.channels.matrix import factory
+from holdfast.channels.matrix.access import Access, access_of
 from holdfast.channels.matrix.homeserver import Homeserver, open_homeserver
 from holdfast.channels.matrix.html import LONGEST_PART
 from holdfast.channels.matrix.incoming import content_of
 from holdfast.settings import Settings
 from holdfast.settings.channels.matrix import Matrix
+from holdfast.settings.channels.table import Pairing
 from holdfast.testing.channels import ChannelContract, Platform
-from holdfast.testing.matrix import Synapse
+from holdfast.testing.matrix import LARGEST_UPLOAD, Synapse
 from holdfast.testing.matrix.person import Person
 from holdfast.testing.matrix.proxy import SEND, TYPING, FaultyProxy
 from tests.channels.matrix.servers import run_synapse
+
+LARGEST_FILE = 1000
 
 
 class MatrixPlatform(Platform):
@@ -27,6 +33,8 @@ class MatrixPlatform(Platform):
 
     name = "matrix"
     limit = LONGEST_PART
+    largest_file = LARGEST_FILE
+    largest_upload = LARGEST_UPLOAD
     can_go_away = True
 
     def __init__(
@@ -120,6 +128,11 @@ class MatrixPlatform(Platform):
         await self._bot_account.post("logout")
 
 
+def _limited_access(table: Matrix, pairing: Pairing) -> Access:
+    access = access_of(table, pairing)
+    return replace(access, limits=replace(access.limits, download_bytes=LARGEST_FILE))
+
+
 @pytest.fixture(scope="session")
 def synapse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Synapse]:
     yield from run_synapse(tmp_path_factory)
@@ -143,6 +156,7 @@ class TestMatrix(ChannelContract):
             bot, token, bot_account = await account("bot")
             monkeypatch.setenv("MATRIX_HOMESERVER", proxy.url)
             monkeypatch.setenv("MATRIX_ACCESS_TOKEN", token)
+            monkeypatch.setattr(factory, "access_of", _limited_access)
             found = [await account(name) for name in ("ada", "stranger", "third")]
             people = [Person(user, homeserver) for user, _, homeserver in found]
             platform = MatrixPlatform(proxy, bot, bot_account, people)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from holdfast.channels.slack import factory
+from holdfast.channels.slack.access import Access, access_of
+from holdfast.channels.slack.upload import LARGEST_FILE
+from holdfast.settings import Slack
 from holdfast.testing.channels import ChannelContract, Platform
 from holdfast.testing.slack import FakeSlack
 from holdfast.testing.slack.workspace import ADA, GENERAL
@@ -16,12 +21,19 @@ CHANGE = {"type": "message", "channel": GENERAL, "ts": "9.9", "event_ts": "9.9"}
 """An edit or a deletion, as Slack reports it to apps that read all messages of a channel."""
 
 
+def _quick_access(workspace: Slack, app_token: str | None = None) -> Access:
+    """Return an access whose lost connection is noticed soon."""
+    access = access_of(workspace, app_token)
+    return replace(access, limits=replace(access.limits, ping_seconds=1.0))
+
+
 class SlackPlatform(Platform):
     """One thread of a channel."""
 
     name = "slack"
     limit = 4000
     largest_file = 20 * 1024 * 1024
+    largest_upload = LARGEST_FILE
     can_go_away = True
     # Members of a workspace need no pairing.
     has_strangers = False
@@ -115,4 +127,5 @@ class TestSlack(ChannelContract):
             monkeypatch.setenv("SLACK_BOT_TOKEN", slack.bot_token)
             monkeypatch.setenv("SLACK_APP_TOKEN", slack.app_token)
             monkeypatch.setenv("SLACK_API_URL", slack.api_url)
+            monkeypatch.setattr(factory, "access_of", _quick_access)
             yield SlackPlatform(slack)

@@ -28,7 +28,8 @@ class TelegramPlatform(Platform):
 
     name = "telegram"
     limit = 4096
-    largest_file = LARGEST_FILE
+    largest_file = largest_upload = LARGEST_FILE
+    can_go_away = True
     # Telegram tells bots nothing of deletions, and has no history that they could read.
     can_delete = can_look_up = False
 
@@ -87,6 +88,14 @@ class TelegramPlatform(Platform):
     async def disconnect(self) -> None:
         self._telegram.disconnect()
 
+    async def go_away(self) -> None:
+        for method in ("getMe", "getUpdates"):
+            self._telegram.faults.plan(method, "drop_before", times=1_000_000)
+        self._telegram.disconnect()
+
+    async def come_back(self) -> None:
+        self._telegram.faults.planned.clear()
+
     async def revoke_token(self) -> None:
         self._telegram.is_revoked = True
 
@@ -97,7 +106,7 @@ class TestTelegram(ChannelContract):
     @pytest_asyncio.fixture
     async def platform(self, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Platform]:
         backoff = Backoff(first=SOON, most=SOON)
-        limits = Limits(backoff=backoff, download_bytes=LARGEST_FILE)
+        limits = Limits(backoff=backoff, download_bytes=LARGEST_FILE, upload_bytes=LARGEST_FILE)
         monkeypatch.setattr(access, "LIMITS", limits)
         async with FakeTelegram() as telegram:
             monkeypatch.setenv("TELEGRAM_BOT_TOKEN", telegram.token)

@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 
 from holdfast.app import AgentHarness
+from holdfast.channels.whatsapp.post import LARGEST_DOCUMENT
 from holdfast.settings import Settings
 from holdfast.settings.channels import Channels
 from holdfast.settings.channels.whatsapp import WhatsApp
@@ -29,6 +30,7 @@ class WhatsAppPlatform(Platform):
     name = "whatsapp"
     limit = 4096
     largest_file = QUICK.download_bytes
+    largest_upload = LARGEST_DOCUMENT
     # The Cloud API reports neither edits nor deletions, has no groups and no other bots, edits no
     # messages, and has no history. Messages come by webhook, so there is no connection to break.
     can_edit = can_delete = can_show_growth = can_look_up = can_disconnect = False
