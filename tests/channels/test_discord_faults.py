@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.agents.echo import echo
+from holdfast.channels.discord import factory
+from holdfast.channels.discord.access import access_of
 from holdfast.channels.watermark import Watermarks
 from holdfast.errors import StoreUnavailable
 from holdfast.queue.event import NewEvent
@@ -19,7 +24,7 @@ from holdfast.settings.channels.discord import Discord as DiscordTable
 from holdfast.testing.discord import LocalDiscord
 from holdfast.testing.discord.gateway import BAD_TOKEN, MESSAGE_CONTENT
 from holdfast.testing.discord.guild import ADA, BEN, GENERAL, OTHER_BOT
-from tests.channels.discord_fixtures import discord
+from tests.channels.discord_fixtures import QUICK, discord
 from tests.channels.platforms import undelivered
 from tests.steps import finished, quick_harness, running, until
 
@@ -145,6 +150,36 @@ async def test_messages_written_while_no_process_ran_are_answered_at_the_next_st
     assert gap is not None
     assert gap.messages == 4
     assert discord.bot_messages() == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "wanted"),
+    [({"gap_messages": 2}, ["1", "2"]), ({"gap_age": timedelta(0)}, [])],
+)
+async def test_a_gap_brings_no_more_than_its_limits_of_number_and_age(
+    settings: Settings,
+    discord: LocalDiscord,
+    monkeypatch: pytest.MonkeyPatch,
+    limits: dict[str, Any],
+    wanted: list[str],
+) -> None:
+    monkeypatch.setattr(
+        factory,
+        "access_of",
+        lambda *given: replace(access_of(*given), limits=replace(QUICK, **limits)),
+    )
+    async with running(quick_harness(echo), settings):
+        pass
+    for number in range(3):
+        await discord.mention(str(number))
+    app = quick_harness(echo)
+    async with running(app, settings):
+        await discord.mention("new")
+        await discord.until(lambda: "you said new" in contents(discord))
+        gap = await Watermarks(app.store, "discord").last_gap()
+    assert contents(discord) == [f"you said {text}" for text in (*wanted, "new")]
+    assert gap is not None
+    assert gap.messages == len(wanted)
 
 
 @pytest.mark.parametrize("skips", [True, False])

@@ -7,8 +7,10 @@ import os
 import signal
 import time
 from dataclasses import replace
+from datetime import timedelta
 from email.utils import parseaddr
 from pathlib import Path
+from typing import Any
 
 import pytest
 from imapclient import IMAPClient  # type: ignore[import-untyped]
@@ -17,7 +19,7 @@ from holdfast.agents.base import Reply
 from holdfast.agents.echo import echo
 from holdfast.agents.turn import Turn
 from holdfast.channels.email import factory
-from holdfast.channels.email.access import access_of
+from holdfast.channels.email.access import Limits, access_of
 from holdfast.channels.watermark import Watermarks
 from holdfast.settings import Settings
 from holdfast.settings.channels import Channels
@@ -28,14 +30,18 @@ from tests.channels.crashes import process, without_grace
 from tests.channels.doomed import AFTER_POST
 from tests.channels.mail_fixtures import QUICK, Mail, server, text
 from tests.channels.platforms import undelivered
-from tests.steps import finished, quick_harness, running, until
+from tests.steps import both_engines, finished, quick_harness, running, until
 
 __all__ = ["server"]
 
-pytestmark = [
-    pytest.mark.parametrize("engine", ["sqlite"], indirect=True),
-    pytest.mark.skipif(os.geteuid() != 0, reason="Dovecot and Postfix have to be started by root"),
-]
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0, reason="Dovecot and Postfix have to be started by root"
+)
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> str:
+    return getattr(request, "param", "sqlite")
 
 
 @pytest.fixture
@@ -43,6 +49,13 @@ def mail(server: MailServer, monkeypatch: pytest.MonkeyPatch) -> Mail:
     found = Mail(server)
     found.set_environment(monkeypatch)
     return found
+
+
+def limit(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> None:
+    """Run all mailboxes within these limits."""
+    monkeypatch.setattr(
+        factory, "access_of", lambda *given: replace(access_of(*given), limits=limits)
+    )
 
 
 @pytest.fixture
@@ -229,9 +242,7 @@ async def test_a_mailbox_that_is_refused_stops_no_other(
 async def test_a_server_that_was_restarted_is_found_again(
     settings: Settings, mail: Mail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        factory, "access_of", lambda *given: replace(access_of(*given), limits=QUICK)
-    )
+    limit(monkeypatch, QUICK)
     async with running(quick_harness(echo), settings):
         await asyncio.to_thread(mail.server.stop_imap)
         await asyncio.to_thread(mail.server.start_imap)
@@ -296,6 +307,51 @@ async def test_a_stranger_gets_a_code_once_and_is_not_answered(
     assert "holdfast pairing approve" in text(notice)
 
 
+async def test_a_server_that_asks_to_wait_gets_the_answer_later_and_no_attempt_is_used(
+    settings: Settings, mail: Mail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soon = replace(QUICK, busy_delay=timedelta(milliseconds=100))
+    limit(monkeypatch, soon)
+    app = quick_harness(echo)
+    async with running(app, settings):
+        with mail.server.deferring(mail.ada):
+            await mail.write("hello")
+            await until(lambda: mail.server.deferrals(mail.ada) > 1)
+            assert await undelivered(app) == []
+        [reply] = await mail.answers()
+        [ended] = await finished(app.store, queue="outbox")
+    assert text(reply) == "you said hello"
+    assert (ended.outcome, ended.attempts) == ("completed", 1)
+
+
+@pytest.mark.parametrize(
+    ("limits", "wanted"),
+    [({"gap_messages": 2}, ["1", "2"]), ({"gap_age": timedelta(0)}, [])],
+)
+async def test_a_gap_brings_no_more_than_its_limits_of_number_and_age(
+    settings: Settings,
+    mail: Mail,
+    monkeypatch: pytest.MonkeyPatch,
+    limits: dict[str, Any],
+    wanted: list[str],
+) -> None:
+    async with running(quick_harness(echo), settings):
+        pass
+    for number in range(3):
+        await mail.write(str(number))
+        await mail.received(mail.bot, number + 1)
+    limit(monkeypatch, replace(QUICK, **limits))
+    app = quick_harness(echo)
+    async with running(app, settings):
+        gap = await until(lambda: Watermarks(app.store, "email").last_gap())
+        if wanted:
+            await mail.answers(len(wanted))
+    found = await asyncio.to_thread(mail.server.read, mail.ada)
+    assert [text(one) for one in found] == [f"you said {number}" for number in wanted]
+    assert gap.messages == len(wanted)
+
+
+@both_engines
 async def test_a_process_that_dies_after_sending_leaves_exactly_one_message(
     database_url: str, tmp_path: Path, mail: Mail
 ) -> None:
